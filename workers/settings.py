@@ -185,6 +185,14 @@ class Settings:
     device_costs: dict[str, float]
     """Cost of a second of a device, relative to others, by device type or kind (``NEREUS_DEVICE_COSTS``, as in
     ``cpu=1,cuda=16``; those not named cost 1), for stacks that save devices."""
+    infadapter_alpha: float
+    """What a point of mean accuracy is worth to the stacks `infadapter` and `ms+` (``NEREUS_INFADAPTER_ALPHA``)."""
+    infadapter_beta: float
+    """What a core in use costs them (``NEREUS_INFADAPTER_BETA``)."""
+    infadapter_gamma: float
+    """What a second of an application's longest load costs them (``NEREUS_INFADAPTER_GAMMA``)."""
+    infadapter_cores: int
+    """Cores that they and `vpa+` may use of all devices together (``NEREUS_INFADAPTER_CORES``); 0: all."""
     queue_rows: int
     """Rows that may wait per device before queries are refused (``NEREUS_QUEUE_ROWS``)."""
     profile_share: float
@@ -262,6 +270,10 @@ class Settings:
             solve_s=read.number("SOLVE_S", 3.0, 0.1, 600),
             stack=read.stack(),
             device_costs=read.factors("DEVICE_COSTS"),
+            infadapter_alpha=read.number("INFADAPTER_ALPHA", 1.0, 0, 1e6),
+            infadapter_beta=read.number("INFADAPTER_BETA", 0.05, 0, 1e6),
+            infadapter_gamma=read.number("INFADAPTER_GAMMA", 0.35, 0, 1e6),
+            infadapter_cores=read.number("INFADAPTER_CORES", 0, 0, 1_000_000, int),
             queue_rows=read.number("QUEUE_ROWS", 512, 1, 100000, int),
             profile_share=read.number("PROFILE_SHARE", 0.05, 0.01, 0.5),
             log_level=read.choice("LOG_LEVEL", "info", ("debug", "info", "warning", "error")),

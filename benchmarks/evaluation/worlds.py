@@ -56,7 +56,7 @@ class World:
     def digest(self) -> str:
         """Changes with the values and with the content of the files that they name."""
         values = json.loads(self.values)
-        files = [_content(self.folder / values[key]) for key in ("profiles", "trace") if key in values]
+        files = [_content(self.folder / values[key]) for key in ("profiles", "capacities", "trace") if key in values]
         return hashlib.sha256(json.dumps([self.values, self.first_s, files]).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Device groups: same type, availability, memory, residents allowed and cost."""
+"""Device groups: same type, availability, memory, residents allowed, cost and cores."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def grouped(devices: Iterable[DeviceResources]) -> list[IdenticalDevices]:
     groups: dict[tuple, list[DeviceResources]] = {}
     for device in devices:
         if usable(device):
-            key = (device.type, device.available, device.memory_bytes, device.max_resident, device.cost)
-            groups.setdefault(key, []).append(device)
+            of_type = device.type, device.memory_bytes, device.max_resident, device.cost, device.cores
+            groups.setdefault((*of_type, device.available), []).append(device)
     return [IdenticalDevices(tuple(members)) for members in groups.values()]
 
 

@@ -21,7 +21,8 @@ CERTIFIED = 5e-3
 class DeviceResources:
     """``available``: share of the device's time that queries may use (1 less what is reserved, for profiling say).
     ``loaded``: variants loaded there now, which cost nothing to keep. ``memory_bytes`` None: not limited. ``cost``: of
-    a second of its time, relative to other devices, for strategies that save devices."""
+    a second of its time, relative to other devices, for strategies that save devices. ``cores``: that it takes of its
+    box."""
 
     id: str
     type: str
@@ -30,6 +31,24 @@ class DeviceResources:
     loaded: frozenset[str] = frozenset()
     max_resident: int | None = None
     cost: float = 1.0
+    cores: int = 1
+
+
+@dataclass(frozen=True)
+class CostWeights:
+    """What cores and loads cost beside accuracy, for the stacks that weigh them (InfAdapter, Eq. 1).
+
+    Attributes:
+        accuracy: of a point of mean accuracy (alpha).
+        core: of a core in use (beta).
+        load_s: of a second of an application's longest load (gamma).
+        budget: cores that may be in use; None: all.
+    """
+
+    accuracy: float = 1.0
+    core: float = 0.05
+    load_s: float = 0.35
+    budget: int | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +85,8 @@ class LatencyProfile:
 class CandidateVariant:
     """``profiles`` by device type; a missing type means that it does not run there. ``name``: for explanations, where
     the id means nothing to people. ``pinned``: to be resident on one device at least, wherever that is possible.
-    ``excluded``: not to be placed."""
+    ``excluded``: not to be placed. ``capacities`` by device type: (cores, items/s), ascending, of an instance on so
+    many cores of such devices together; a missing type: what its devices serve one by one."""
 
     id: str
     application: str
@@ -75,6 +95,7 @@ class CandidateVariant:
     name: str = ""
     pinned: bool = False
     excluded: bool = False
+    capacities: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -97,6 +118,7 @@ class Problem:
     milp_s: float | None = None
     previous: Allocation | None = None
     at_s: float = 0.0
+    costs: CostWeights = CostWeights()
 
 
 @dataclass(frozen=True)

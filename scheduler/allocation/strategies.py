@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from . import by_policy, nereus, proteus, sharing
+from . import by_policy, infadapter, nereus, proteus, sharing
 from .baselines import BASELINES
 from .capacity import dedicated_capacity
 from .pins import with_pinned
@@ -83,7 +83,7 @@ def get(name: str) -> Strategy:
         raise UnknownStrategy(f"strategy: {name!r} is not one of {', '.join(names())}") from None
 
 
-for _name, _strategy in {**BASELINES, **by_policy.STRATEGIES}.items():
+for _name, _strategy in {**BASELINES, **by_policy.STRATEGIES, **infadapter.STRATEGIES}.items():
     register(_name)(_strategy)
 
 

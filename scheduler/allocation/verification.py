@@ -34,6 +34,7 @@ def faults(problem: Problem) -> list[str]:
     ):
         found += [f"{kind}[{i}].id: must be unique, and appears {n} times" for i, n in Counter(ids).items() if n > 1]
     for device in problem.devices:
+        number(device.cores, f"devices[{device.id}].cores", 1, False)
         number(device.available, f"devices[{device.id}].available", 0, False, 1)
         if device.memory_bytes is not None:
             number(device.memory_bytes, f"devices[{device.id}].memory_bytes", 0, False)
@@ -69,6 +70,19 @@ def faults(problem: Problem) -> list[str]:
     number(problem.gap, "gap", 0, False)
     if problem.milp_s is not None:
         number(problem.milp_s, "milp_s", 0, True)
+    for field in ("accuracy", "core", "load_s"):
+        number(getattr(problem.costs, field), f"costs.{field}", 0, False)
+    if problem.costs.budget is not None:
+        number(problem.costs.budget, "costs.budget", 1, False)
+    for variant in problem.variants:
+        for kind, points in variant.capacities.items():
+            counts = [cores for cores, _ in points]
+            if counts != sorted(set(counts)) or (counts and counts[0] < 1):
+                found.append(
+                    f"variants[{variant.id}].capacities[{kind}]: cores must be at least 1 and ascend, and are {counts}"
+                )
+            for cores, rate in points:
+                number(rate, f"variants[{variant.id}].capacities[{kind}][{cores}]", 0, False)
     return found
 
 

@@ -10,7 +10,13 @@ from django.db.models import Q
 from registry import clock, reach
 from registry import models as registry
 from registry.accuracy import normalized_accuracies
-from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, DeviceResources, Problem
+from scheduler.allocation.problem import (
+    ApplicationDemand,
+    CandidateVariant,
+    CostWeights,
+    DeviceResources,
+    Problem,
+)
 from scheduler.control import sizes
 from scheduler.control.wire import profile_points
 from scheduler.members.presence import silence_counts
@@ -97,6 +103,7 @@ def assemble(
                 available=(reserved if device.type in types_being_profiled else 1.0) * slow.get(device.ref, 1.0),
                 loaded=frozenset(str(pk) for pk in device.warm if str(pk) in known),
                 cost=costs.get(device.type, costs.get(device.kind, 1.0)),
+                cores=max(1, len(device.cores)),
             )
             for device in sorted(devices, key=lambda device: device.ref)
         ),
@@ -114,4 +121,10 @@ def assemble(
         variants=tuple(variants),
         time_limit_s=settings.NEREUS.solve_s,
         milp_s=settings.NEREUS.solve_s / 3,
+        costs=CostWeights(
+            settings.NEREUS.infadapter_alpha,
+            settings.NEREUS.infadapter_beta,
+            settings.NEREUS.infadapter_gamma,
+            settings.NEREUS.infadapter_cores or None,
+        ),
     )

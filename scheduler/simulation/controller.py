@@ -45,7 +45,7 @@ class Controller:
         self._scenario = scenario
         self._name = strategy
         self._strategy = strategies.get(strategy)
-        self._variants = tuple(model.planned(scenario.load_time_s) for model in scenario.models)
+        self._variants = tuple(model.planned(scenario.load_s(model)) for model in scenario.models)
         self._bursts = BurstDetector()
         self._trigger = trigger_of(strategy)
         #: for strategies that decide per arrival: called with (application, now) for each query that arrives, before
@@ -93,6 +93,7 @@ class Controller:
             time_limit_s=scenario.control.solve_s,
             previous=self.plans[-1].allocation if self.plans else None,
             at_s=now,
+            costs=scenario.costs,
         )
         try:
             allocation = self._strategy(problem)
@@ -102,7 +103,7 @@ class Controller:
         if broken:
             raise SimulationError(f"strategy {self._name} at {now:g} s: {'; '.join(broken[:5])}")
         # Standby variants are worth their memory, but not the time for which a device would be blocked to load them.
-        standby = {} if scenario.load_time_s or allocation.residents else relief(problem, allocation)
+        standby = {} if not scenario.instant_loads or allocation.residents else relief(problem, allocation)
         planned = Planned(now, problem, allocation, standby, blocking(problem, allocation))
         self.plans.append(planned)
         if self._trigger is not None:

@@ -69,6 +69,8 @@ class Engine(ABC):
         self._binding = binding
         self._devices = {name: device(name, kind, scenario.max_resident.get(kind)) for name, kind in scenario.devices}
         self._by_kind = self._variants()
+        self._load_s = {model.id: scenario.load_s(model) for model in scenario.models}
+        self._instant_loads = scenario.instant_loads
         self._index = {model.id: index for index, model in enumerate(scenario.models)}
         #: when the binding asked to be woken
         self._wake_at = math.inf

@@ -67,7 +67,7 @@ class LateEngine(Engine):
         variant = self._next_load(device, now) if device.loads and device.idle else None
         if variant is None:
             return
-        load_s = self._scenario.load_time_s
+        load_s = self._load_s[variant]
         device.begin(variant)
         # Each load makes the others wait anew: one after the other they would block the device for long.
         device.due.clear()
@@ -88,7 +88,7 @@ class LateEngine(Engine):
 
     def _overdue_at(self, device: LateDevice, variant: str) -> float:
         patience = PLANNED_PATIENCE if variant in device.planned else PATIENCE
-        return device.due[variant] + patience * self._scenario.load_time_s
+        return device.due[variant] + patience * self._load_s[variant]
 
     def _on_overdue(self, now: float, device: LateDevice) -> None:
         self._load(device, now)
@@ -113,7 +113,7 @@ class LateEngine(Engine):
             if may_load(
                 application[variant],
                 here,
-                self._scenario.load_time_s,
+                self._load_s[variant],
                 now >= self._overdue_at(device, variant),
                 too_many,
                 lambda name: hosts.get(name, 0),
@@ -148,7 +148,7 @@ class LateEngine(Engine):
             device.blocked = planned.blocked[name]
             device.planned = frozenset(p.variant for p in planned.allocation.placements if p.device == name)
             device.plan(sorted(resident[name], key=device.blocked.__contains__))
-            if not self._scenario.load_time_s:
+            if self._instant_loads:
                 # A load that takes no time need not wait for the batch under way.
                 while device.loads:
                     device.begin(device.loads[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from scheduler.allocation.problem import CandidateVariant, LatencyProfile
@@ -17,16 +17,26 @@ LARGEST_BATCH = 65_536
 #: ms that a batch may take
 LONGEST_MS = 3_600_000.0
 COLUMNS = ("application", "variant", "accuracy_normalized", "device_type", "batch")
+#: the column with the ms that a load takes, which may be absent
+LOAD = "load_ms"
 
 
 @dataclass(frozen=True)
 class Model:
-    """A variant with its latencies. ``points`` by device type: (batch, seconds), ascending."""
+    """A variant with its latencies.
+
+    Attributes:
+        points: by device type: (batch, seconds), ascending.
+        load_s: of a load; None: as the scenario says for all.
+        capacities: by device type: (cores, items/s) of instances on several devices, ascending.
+    """
 
     application: str
     name: str
     accuracy: float
     points: Mapping[str, tuple[tuple[int, float], ...]]
+    load_s: float | None = None
+    capacities: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -36,10 +46,12 @@ class Model:
         """A batch between two profiled sizes costs what the larger costs (it is padded)."""
         return LatencyModel(self.points[kind], interpolate=False)
 
-    def planned(self, load_time_s: float) -> CandidateVariant:
+    def planned(self, load_s: float) -> CandidateVariant:
         """As planners see it: profiles whose linear interpolation is the same padding (see :func:`padded`)."""
-        profiles = {kind: LatencyProfile(padded(points), load_s=load_time_s) for kind, points in self.points.items()}
-        return CandidateVariant(self.id, self.application, self.accuracy, profiles, name=self.name)
+        profiles = {kind: LatencyProfile(padded(points), load_s=load_s) for kind, points in self.points.items()}
+        return CandidateVariant(
+            self.id, self.application, self.accuracy, profiles, name=self.name, capacities=self.capacities
+        )
 
 
 def padded(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
@@ -85,7 +97,13 @@ def read_profiles(
     if not found:
         raise ScenarioError([f"profiles: {path} has no line with a device type of [devices] and a batch of batches"])
     return tuple(
-        Model(application, name, accuracy, {kind: tuple(sorted(p.items())) for kind, p in points.items()})
+        Model(
+            application,
+            name,
+            accuracy,
+            {kind: tuple(sorted(p.items())) for kind, p in points.items()},
+            reader.loads.get((application, name)),
+        )
         for (application, name), (accuracy, points) in found.items()
     )
 
@@ -95,12 +113,14 @@ class _Reader:
 
     Attributes:
         found: by application and variant: accuracy, and by device type and batch the seconds.
+        loads: by application and variant: seconds of a load, of those that have any.
     """
 
     def __init__(self, column: str, batches: Collection[int] | None, kinds: Collection[str] | None) -> None:
         self._column, self._batches, self._kinds = column, batches, kinds
         self._by_id: dict[str, tuple[str, str]] = {}
         self.found: dict[tuple[str, str], tuple[float, dict[str, dict[int, float]]]] = {}
+        self.loads: dict[tuple[str, str], float] = {}
 
     def read(self, row: Mapping[str, str]) -> None:
         """Raises ValueError: the line is wrong, alone or beside an earlier one."""
@@ -122,6 +142,10 @@ class _Reader:
         known, points = self.found.setdefault(key, (accuracy, {}))
         if known != accuracy:
             raise ValueError(f"accuracy {accuracy:g}, and {known:g} further up")
+        if row.get(LOAD):
+            load_s = _load_s(row[LOAD])
+            if self.loads.setdefault(key, load_s) != load_s:
+                raise ValueError(f"{LOAD} {load_s * 1000:g}, and {self.loads[key] * 1000:g} further up")
         mine = points.setdefault(row["device_type"], {})
         if batch in mine:
             raise ValueError(f"batch {batch} of this variant is listed twice")
@@ -140,3 +164,13 @@ class _Reader:
                 f"{LONGEST_MS:.0f}, accuracy_normalized from 0 to 100"
             )
         return batch, seconds, accuracy
+
+
+def _load_s(text: str) -> float:
+    try:
+        load_s = float(text) / 1000
+    except ValueError:
+        load_s = -1.0
+    if not 0 <= load_s <= LONGEST_MS / 1000:
+        raise ValueError(f"{LOAD} must be a number from 0 to {LONGEST_MS:.0f}, or empty")
+    return load_s

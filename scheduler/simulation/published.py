@@ -1,6 +1,7 @@
 """Published stacks: a router chooses a device when a query arrives, and the batch policies of its queue do the rest.
 
-A device loads whatever is planned there before it serves again.
+A device loads whatever is planned there before it serves again. Where the scenario makes before it breaks, devices
+that nothing uses load first, and the old plan stays in force until they are ready.
 """
 
 from __future__ import annotations
@@ -29,28 +30,57 @@ class PublishedEngine(Engine):
         router = ROUTERS[stack.routing](scenario.seed)
         binding = PublishedBinding(router, POLICIES[stack.batching], slack_s=0.0)
         self._policies: dict[tuple[str, str], PolicySet] = {}
+        #: devices that the plan in force uses; the next plan, and the devices that it waits for
+        self._used: set[str] = set()
+        self._coming: tuple[Planned, set[str]] | None = None
         super().__init__(scenario, stack.strategy, binding, PublishedDevice, progress)
 
     def _loaded(self) -> dict[str, list[str]]:
-        if self._scenario.load_time_s > 0:
+        if not self._instant_loads:
             return super()._loaded()
         return {name: list(device.planned) for name, device in self._devices.items()}
 
     def _adopt(self, planned: Planned, now: float) -> None:
+        first = self._scenario.make_before_break and self._used and not self._instant_loads
+        if first and self._prepare(planned, now):
+            return
+        self._put_in_force(planned, now)
+
+    def _prepare(self, planned: Planned, now: float) -> bool:
+        """Have the devices that nothing uses load what they are to run; whether any must."""
+        here = self._placed(planned)
+        waiting = set()
+        for name, device in self._devices.items():
+            if name not in self._used:
+                device.plan([placement.variant for placement in here[name]])
+                if not device.ready:
+                    waiting.add(name)
+        self._coming = (planned, waiting) if waiting else None
+        for name in sorted(waiting):
+            if self._devices[name].idle:
+                self._load(self._devices[name], now)
+        return bool(waiting)
+
+    def _placed(self, planned: Planned) -> dict[str, list[Placement]]:
         here: dict[str, list[Placement]] = {name: [] for name in self._devices}
+        for placement in planned.allocation.placements:
+            here[placement.device].append(placement)
+        return here
+
+    def _put_in_force(self, planned: Planned, now: float) -> None:
+        here, self._coming = self._placed(planned), None
+        self._used = {name for name, placements in here.items() if placements}
         self._policies = {
             (some.application, device): PolicySet(some.variants, some.policies)
             for some in planned.allocation.policies
             for device in some.devices
         }
-        for placement in planned.allocation.placements:
-            here[placement.device].append(placement)
         for name, device in self._devices.items():
             standby = planned.standby.get(name) or planned.allocation.residents.get(name, ())
             device.plan([placement.variant for placement in here[name]], standby)
             self._offer(device, here[name], now)
             # A load that takes no time need not wait for the batch under way.
-            while not self._scenario.load_time_s and device.load_next():
+            while self._instant_loads and device.load_next():
                 device.load_ended()
         for device in self._devices.values():
             if not device.ready:
@@ -92,13 +122,13 @@ class PublishedEngine(Engine):
     def _hold(self, device: PublishedDevice, now: float) -> None:
         """Report to the binding until when loads keep the device from serving."""
         until = now if device.idle else device.free_at
-        for _ in device.loads:
-            until += self._scenario.load_time_s
+        for variant in device.loads:
+            until += self._load_s[variant]
         self._act(self._binding.device_changed(device.name, now, busy_until=until), now)
 
     def _load(self, device: PublishedDevice, now: float) -> None:
         if device.load_next():
-            device.free_at = now + self._scenario.load_time_s
+            device.free_at = now + self._load_s[device.loading]
             self._at(device.free_at, self._on_loaded, device)
             self._hold(device, now)
 
@@ -107,3 +137,8 @@ class PublishedEngine(Engine):
         self._load(device, now)
         if device.ready:
             self._hold(device, now)
+            if self._coming is not None:
+                planned, waiting = self._coming
+                waiting.discard(device.name)
+                if not waiting:
+                    self._put_in_force(planned, now)

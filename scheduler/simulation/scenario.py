@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scheduler.allocation.problem import CostWeights
+
 from . import stacks
 from .arrivals import Trace, read_generator, read_trace
+from .capacities import read_capacities
 from .profiles import Model, read_profiles
 from .tables import ScenarioError, Table, shown
 
@@ -34,7 +37,8 @@ class Scenario:
     """Everything that a simulation needs. ``devices``: (name, type), in the order of the file. ``slo_s``,
     ``max_resident`` and ``cost`` hold a value for each application, for each limited device type, and for each type
     whose cost is not 1. ``run_ratios``: for variants (by id) whose run times were measured, these over the profile's,
-    each as likely as the others; a file says only ``profile_noise``."""
+    each as likely as the others; a file says only ``profile_noise``. ``make_before_break``: devices that a published
+    stack does not use load what its next plan places there before that plan is adopted."""
 
     name: str
     models: tuple[Model, ...]
@@ -48,6 +52,8 @@ class Scenario:
     profile_noise: float = 0.0
     run_ratios: Mapping[str, Sequence[float]] = field(default_factory=dict)
     seed: int = 0
+    costs: CostWeights = field(default_factory=CostWeights)
+    make_before_break: bool = False
     control: ControlSettings = ControlSettings()
     stack: str | None = None
     batching: str | None = None
@@ -56,6 +62,15 @@ class Scenario:
     @property
     def applications(self) -> tuple[str, ...]:
         return self.arrivals.names
+
+    def load_s(self, model: Model) -> float:
+        """Seconds that a load of a variant takes."""
+        return self.load_time_s if model.load_s is None else model.load_s
+
+    @property
+    def instant_loads(self) -> bool:
+        """Whether no load takes any time."""
+        return not any(self.load_s(model) for model in self.models)
 
 
 def load(path: Path | str) -> Scenario:
@@ -102,6 +117,11 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
     }
     slo = top.numbers("slo_ms", 0.001, 3_600_000)
     control = _control(top.table("control"))
+    costs = _costs(top.table("costs"))
+    capacities = top.text("capacities") if "capacities" in top else top.raw("capacities")
+    make_before_break = top.raw("make_before_break", False)
+    if not isinstance(make_before_break, bool):
+        top.fault("make_before_break", f"must be true or false, not {shown(make_before_break)}")
     chosen = _choice(top)
     trace = top.text("trace") if "trace" in top else top.raw("trace")
     generator = top.table("generator")
@@ -112,6 +132,8 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
     if profiles:
         try:
             models = read_profiles(folder / profiles, column, batches, kinds)
+            if capacities:
+                models = read_capacities(folder / capacities, models)
         except ScenarioError as error:
             faults += error.faults
     applications = tuple(dict.fromkeys(model.application for model in models))
@@ -131,6 +153,8 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
         max_resident=max_resident,
         cost=cost,
         control=control,
+        costs=costs,
+        make_before_break=bool(make_before_break),
         **settings,
         **chosen,
     )
@@ -206,3 +230,16 @@ def _control(table: Table) -> ControlSettings:
     )
     table.finish()
     return control
+
+
+def _costs(table: Table) -> CostWeights:
+    usual = CostWeights()
+    budget = table.number("budget", None, 1, 1e6, whole=True) if "budget" in table else table.raw("budget")
+    costs = CostWeights(
+        accuracy=table.number("accuracy", usual.accuracy, 0, 1e6),
+        core=table.number("core", usual.core, 0, 1e6),
+        load_s=table.number("load_s", usual.load_s, 0, 1e6),
+        budget=None if budget is None else int(budget),
+    )
+    table.finish()
+    return costs

@@ -10,7 +10,7 @@ import pytest
 
 from registry.models import Variant
 from scheduler import telemetry
-from scheduler.allocation import by_policy
+from scheduler.allocation import by_policy, infadapter
 from scheduler.allocation.baselines import BASELINES
 from scheduler.control.planner import make_plan
 from scheduler.models import Plan
@@ -57,7 +57,7 @@ def hosts(plan: Plan) -> dict[str, list[str]]:
     return {d["device"]: [r["variant"]["name"] for r in d["residents"]] for d in plan.wire["devices"]}
 
 
-@pytest.mark.parametrize("name", [*BASELINES, *by_policy.STRATEGIES])
+@pytest.mark.parametrize("name", [*BASELINES, *by_policy.STRATEGIES, *infadapter.STRATEGIES])
 def test_it_plans_what_gateways_can_follow(name, cluster, stack):
     stack(name)
     plan = make_plan("manual")
@@ -142,3 +142,23 @@ def test_policies_travel_with_the_plan(cluster, stack):
     assert len(msgspec.json.encode(wire.policies)) < 100_000
     # The next plan builds on this one, read from its row.
     assert hosts(make_plan("period")) == hosts(plan)
+
+
+@pytest.mark.parametrize("name", ["infadapter", "ms+", "vpa+"])
+def test_the_budget_of_cores_is_kept_and_dear_cores_are_saved(name, cluster, settings):
+    settings.NEREUS = replace(settings.NEREUS, stack=name)
+    arrive(40)
+    free = make_plan("manual")
+    cores = {device["id"]: device["cores"] for device in free.problem["devices"]}
+
+    def used(plan: Plan) -> int:
+        return sum(cores[device] for device, variants in hosts(plan).items() if variants)
+
+    assert used(free) > 1
+    settings.NEREUS = replace(settings.NEREUS, infadapter_cores=min(cores.values()))
+    assert used(make_plan("manual")) <= min(cores.values())
+    settings.NEREUS = replace(settings.NEREUS, infadapter_cores=0, infadapter_beta=1000.0)
+    thrifty = make_plan("manual")
+    assert thrifty.served == pytest.approx(thrifty.demand) or name == "vpa+"
+    if name != "vpa+":
+        assert {name for names in hosts(thrifty).values() for name in names} == {"digits-quick", "letters-quick"}

@@ -165,6 +165,39 @@ STACKS: dict[str, Stack] = {
             "shortest-queue",
             "The most accurate variant that answers the load in time, on all devices, as in ModelSwitching.",
         ),
+        # Batches have one row; what cannot be in time is dropped before it runs.
+        _published(
+            "infadapter",
+            "nexus",
+            "shares",
+            "Cores and quotas for each variant by accuracy, cost and loads, as in InfAdapter (EuroMLSys '23).",
+        ),
+        _published(
+            "ms+",
+            "nexus",
+            "shares",
+            "One variant for each application and its cores, by the objective of InfAdapter.",
+        ),
+        _published(
+            "vpa+",
+            "nexus",
+            "shares",
+            "Only the most accurate variant, on as many cores as it is seen to use, as in Kubernetes' autoscaler.",
+        ),
+        _published(
+            "vpa+-middle",
+            "nexus",
+            "shares",
+            "The same with the variant of middle accuracy.",
+            live=False,
+        ),
+        _published(
+            "vpa+-fast",
+            "nexus",
+            "shares",
+            "The same with the least accurate variant.",
+            live=False,
+        ),
         _published(
             "ramsis-by-models",
             "ramsis",

@@ -11,10 +11,10 @@ from types import ModuleType
 
 from . import ablations, applications, batching, bursty, end_to_end, fidelity
 
-from . import heterogeneous, infaas, period, ramsis, realistic, references, scaling, slo  # isort: skip
+from . import heterogeneous, infaas, infadapter, period, ramsis, realistic, references, scaling, slo  # isort: skip
 
 _ORDER = (
     references, end_to_end, period, infaas, bursty, batching, ablations, slo, applications, realistic, scaling,
-    heterogeneous, ramsis, fidelity,
+    heterogeneous, ramsis, infadapter, fidelity,
 )  # fmt: skip
 ALL: dict[str, ModuleType] = {module.NAME: module for module in _ORDER}

@@ -18,7 +18,7 @@ def without_model_selection(problem: Problem) -> Allocation:
 
 def without_adaptive_batching(problem: Problem) -> Allocation:
     """Proteus w/o AB: Eq. 1 to 7 with batches of one, in the plan as on the devices: P = 1 / latency(1)."""
-    return _solved(replace(problem, variants=tuple(_one_by_one(v) for v in problem.variants if not v.excluded)))
+    return _solved(replace(problem, variants=tuple(one_by_one(v) for v in problem.variants if not v.excluded)))
 
 
 def without_query_assignment(problem: Problem) -> Allocation:
@@ -32,7 +32,7 @@ def _solved(narrowed: Problem) -> Allocation:
     return replace(allocation, reasons=reasons(narrowed, allocation))
 
 
-def _one_by_one(variant: CandidateVariant) -> CandidateVariant:
+def one_by_one(variant: CandidateVariant) -> CandidateVariant:
     """With batches of one row; where only larger batches were profiled, a single row takes as long as the smallest."""
     profiles = {
         kind: LatencyProfile(

@@ -1,0 +1,195 @@
+"""InfAdapter's world: ResNets on CPU cores, a bursty and a steady sample of its trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from scheduler.allocation import strategies
+
+from .. import infadapter as world
+from ..infadapter import BETAS, BURSTY, STEADY
+from ..page import Context, number, percent, table
+from ..runs import Case, Outcome
+from .common import cut_short, joined
+
+NAME = "infadapter"
+TITLE = "InfAdapter's world: ResNets within a budget of cores"
+WEIGHED, VERTICAL, DEFAULT = ("infadapter", "ms+"), ("vpa+-fast", "vpa+-middle", "vpa+"), "nereus"
+#: by stack: the variant that it has
+FIXED = {"vpa+-fast": "ResNet18", "vpa+-middle": "ResNet50", "vpa+": "ResNet152"}
+#: of the paper's experiments
+BETA = 0.05
+
+#: by trace and label
+Found = dict[str, dict[str, Outcome]]
+
+
+def _cases(context: Context) -> dict[str, dict[str, Case]]:
+    every = world.worlds(context.data.parent / "infadapter", context.runner.folder / "infadapter", context.quick)
+    return {
+        trace: {
+            **{_label(stack, beta): Case(every[trace, beta], stack) for stack in WEIGHED for beta in BETAS},
+            **{stack: Case(every[trace, BETA], stack) for stack in VERTICAL},
+            DEFAULT: Case(every[trace, None], DEFAULT),
+        }
+        for trace in (BURSTY, STEADY)
+    }
+
+
+def _label(stack: str, beta: float) -> str:
+    return f"{stack}, beta {beta:g}"
+
+
+def cases(context: Context) -> list:
+    return [case for some in _cases(context).values() for case in some.values()]
+
+
+def body(context: Context) -> str:
+    found = {trace: context.outcomes(some) for trace, some in _cases(context).items()}
+    points = world.capacities(context.data.parent / "infadapter")
+    return joined(
+        context.left_out(cases(context)),
+        f"Five ResNets, an SLO of {world.SLO_MS} ms, batches of one, at most {world.BUDGET} cores in use, and 20 more "
+        f"on which new instances load before old ones go; a plan every {world.PERIOD_S} s, and in bursts. Two samples "
+        "of 20 minutes from the last two days of the published trace: the highest spike over a load that is back after "
+        "it, and the steadiest. The planner knows the published capacities by their regression. A core takes for a "
+        "query what the slope of that regression says, whatever the instance's size; instances of one variant are "
+        "one-core devices that take their queries in turn. Accuracies are of ImageNet; *loss* is below "
+        f"{world.BEST:g}. Cores are the mean of what plans use. Demand is forecast as live, not by the paper's LSTM, "
+        "and what cannot be in time is refused, not answered late. `nereus` has 20 cores, uses all of them, and keeps "
+        "several variants on each.",
+        *(f"The {trace} sample:\n\n{_table(some)}" for trace, some in found.items()),
+        _figures(points) if points else "",
+        "The paper's claims:",
+        table(("claim", "found", "verdict"), _claims(points, found)) if points else "",
+        cut_short({f"{label}, {trace}": outcome for trace, some in found.items() for label, outcome in some.items()}),
+    )
+
+
+def _table(found: dict[str, Outcome]) -> str:
+    head = ("stack", "violations", "accuracy loss", "cores", "median ms", "p99 ms", "loads")
+    return table(
+        head,
+        [
+            (
+                f"`{label}`" + (f" ({FIXED[label]})" if label in FIXED else ""),
+                percent(outcome.summary["violation_ratio"], 2),
+                number(_loss(outcome), 2),
+                number(outcome.summary["mean_cost"], 1),
+                number(outcome.summary["median_latency_ms"], 0),
+                number(outcome.summary["p99_latency_ms"], 0),
+                f"{outcome.summary['loads']:,}",
+            )
+            for label, outcome in found.items()
+        ],
+    )
+
+
+def _loss(outcome: Outcome) -> float | None:
+    accuracy = outcome.summary["effective_accuracy"]
+    return None if accuracy is None else world.BEST - accuracy
+
+
+def _plan(points: world.Points, stack: str, budget: int) -> tuple[dict[str, int], float]:
+    """Cores by variant, and the accuracy loss, of a plan for Figure 2's load."""
+    plan = strategies.get(stack)(world.problem(points, world.FIGURE_2, budget))
+    return dict(Counter(placement.variant for placement in plan.placements)), world.BEST - plan.accuracy
+
+
+def _figures(points: world.Points) -> str:
+    rows = []
+    for budget in world.BUDGETS:
+        cells = [str(budget)]
+        for stack in WEIGHED:
+            cores, loss = _plan(points, stack, budget)
+            told = ", ".join(f"{variant.removeprefix('resnet')}: {n}" for variant, n in cores.items())
+            cells += [told, number(loss, 2)]
+        rows.append(cells)
+    head = ("budget", "`infadapter`: cores", "loss", "`ms+`: cores", "loss")
+    return joined(f"Plans for {world.FIGURE_2:g} queries/s (Figure 2), cores by ResNet:", table(head, rows))
+
+
+def _claims(points: world.Points, found: Found) -> Iterator[tuple[str, str, str]]:
+    yield from _of_capacities(points)
+    yield from _of_plans(points)
+    if all(found[trace].keys() >= {_label(*pair) for pair in _pairs()} | {*VERTICAL} for trace in found):
+        yield from _of_runs(found)
+
+
+def _pairs() -> list[tuple[str, float]]:
+    return [(stack, beta) for stack in WEIGHED for beta in BETAS]
+
+
+def _verdict(holds: bool) -> str:
+    return "reproduced" if holds else "refuted"
+
+
+def _of_capacities(points: world.Points) -> Iterator[tuple[str, str, str]]:
+    fits = {variant: line.r_squared(points[variant]) for variant, line in world.lines(points).items()}
+    told = ", ".join(f"{value:.3f} ({variant.removeprefix('resnet')})" for variant, value in fits.items())
+    close = abs(fits["resnet18"] - 0.996) < 0.002 and abs(fits["resnet50"] - 0.994) < 0.002
+    yield (
+        "R² of the regressions of ResNet18 and 50: 0.996, 0.994 (Fig. 6)",
+        f"over all core counts {told}",
+        _verdict(close),
+    )
+    at = {variant: dict(some) for variant, some in points.items()}
+    for fast, slow in (("resnet18", "resnet50"), ("resnet50", "resnet152")):
+        one, other = at[fast][8], at[slow][20]
+        claim = f"{_named(fast)} on 8 cores sustains almost what {_named(slow)} does on 20 (Fig. 1)"
+        yield claim, f"{one:g}/s and {other:g}/s", _verdict(abs(one - other) <= 0.2 * max(one, other))
+
+
+def _named(variant: str) -> str:
+    return f"ResNet{variant.removeprefix('resnet')}"
+
+
+def _of_plans(points: world.Points) -> Iterator[tuple[str, str, str]]:
+    (many, loss), (one, alone) = (_plan(points, stack, 14) for stack in WEIGHED)
+    told = ", ".join(f"{_named(variant)}: {cores}" for variant, cores in one.items())
+    yield "With 14 cores MS serves 75/s with ResNet50 at best (Fig. 2)", told, _verdict([*one] == ["resnet50"])
+    at = {variant: dict(some) for variant, some in points.items()}
+    total = at["resnet50"][2] + at["resnet101"][6] + at["resnet152"][6]
+    told = ", ".join(f"{_named(variant)}: {cores}" for variant, cores in many.items())
+    claim = "With 14 cores InfAdapter picks ResNet50: 2, ResNet101: 6, ResNet152: 6"
+    reason = f"not comparable: the published capacities of that set add up to {total:g}/s, below 75"
+    same = many == {"resnet50": 2, "resnet101": 6, "resnet152": 6}
+    yield claim, told, "reproduced" if same else reason if total < world.FIGURE_2 else "refuted"
+    claim = "A set of variants loses less accuracy than one (Observation 2)"
+    yield claim, f"{loss:.2f} and {alone:.2f} with 14 cores", _verdict(loss < alone)
+
+
+def _of_runs(found: Found) -> Iterator[tuple[str, str, str]]:
+    def ratio(trace: str, label: str) -> float:
+        return found[trace][label].summary["violation_ratio"]
+
+    def cores(trace: str, label: str) -> float:
+        return found[trace][label].summary["mean_cost"]
+
+    ours, single = _label("infadapter", BETA), _label("ms+", BETA)
+    worst = max(VERTICAL, key=lambda stack: ratio(BURSTY, stack))
+    fewer = 1 - ratio(BURSTY, ours) / ratio(BURSTY, worst) if ratio(BURSTY, worst) else 0.0
+    told = f"{fewer:.0%}, {percent(ratio(BURSTY, ours), 2)} against {percent(ratio(BURSTY, worst), 2)} of `{worst}`"
+    yield "Up to 65% fewer violations than VPA+ (bursty)", told, _verdict(fewer >= 0.65)
+    dearest = max(VERTICAL, key=lambda stack: cores(BURSTY, stack))
+    saved = 1 - cores(BURSTY, ours) / cores(BURSTY, dearest)
+    told = f"{saved:.0%}, {cores(BURSTY, ours):.1f} cores against {cores(BURSTY, dearest):.1f} of `{dearest}`"
+    yield "Up to 33% less cost than VPA+ (bursty)", told, _verdict(saved >= 0.33)
+    for trace in (BURSTY, STEADY):
+        loss, alone = (_loss(found[trace][label]) or 0.0 for label in (ours, single))
+        told = f"loss {loss:.2f} and {alone:.2f}, violations {percent(ratio(trace, ours), 2)} and "
+        told += percent(ratio(trace, single), 2)
+        yield f"Less accuracy loss than MS+ ({trace})", told, _verdict(loss < alone)
+        losses = [_loss(found[trace][_label("infadapter", beta)]) or 0.0 for beta in BETAS]
+        used = [cores(trace, _label("infadapter", beta)) for beta in BETAS]
+        told = "; ".join(
+            f"{beta:g}: loss {a:.2f}, {b:.1f} cores" for beta, a, b in zip(BETAS, losses, used, strict=True)
+        )
+        ordered = losses == sorted(losses) and used == sorted(used, reverse=True)
+        yield f"The larger beta, the cheaper and less accurate ({trace}; Fig. 7, 9, 10)", told, _verdict(ordered)
+    others = [_loss(found[STEADY][stack]) or 0.0 for stack in VERTICAL[:-1]]
+    loss, full = _loss(found[STEADY][ours]) or 0.0, _loss(found[STEADY]["vpa+"]) or 0.0
+    told = f"{loss:.2f}; VPA+ " + ", ".join(f"{value:.2f}" for value in (*others, full))
+    claim = "Less accuracy loss than all but VPA+ with ResNet152 (steady; Fig. 8)"
+    yield claim, told, _verdict(full <= loss < min(others))

@@ -32,6 +32,8 @@ BAD = [
     ("PLAN_PERIOD_S", "0.5", "from 1 to 3600"),
     ("HEADROOM", "nan", "from 1 to 3"),
     ("PROFILE_SHARE", "5%", "from 0.01 to 0.5"),
+    ("DEVICE_COSTS", "cpu=1,cuda=0", "from 0.001 to 1000000, and 'cuda=0' is not such"),
+    ("DEVICE_COSTS", "16", "NAME=FACTOR"),
     ("LOG_LEVEL", "loud", "one of debug, info, warning, error"),
     ("NODE_NAME", "a box/..", "1 to 63 letters"),
     ("SOLVE_S", "0", "from 0.1 to 600"),
@@ -111,6 +113,12 @@ def test_the_stack_replaces_strategy_and_routing_which_warn(variables, stack, wa
 def test_a_stack_that_nobody_can_serve_with_stops_the_start(name):
     with pytest.raises(SettingsError, match=f"NEREUS_STACK='{name}': must be one of nereus, proteus, infaas-accuracy"):
         Settings.from_environ({"NEREUS_STACK": name})
+
+
+def test_costs_of_devices_are_read_by_name():
+    assert Settings.from_environ({}).device_costs == {}
+    read = Settings.from_environ({"NEREUS_DEVICE_COSTS": "cpu=1, cuda=16,a=b = 2.5"}).device_costs
+    assert read == {"cpu": 1.0, "cuda": 16.0, "a=b": 2.5}
 
 
 def test_an_ipv6_address_is_understood():

@@ -183,8 +183,9 @@ class Settings:
     """How the cluster plans, assigns and batches queries (``NEREUS_STACK``); operators may choose another while it
     runs."""
     device_costs: dict[str, float]
-    """Cost of a second of a device, relative to others, by device type or kind (``NEREUS_DEVICE_COSTS``, as in
-    ``cpu=1,cuda=16``; those not named cost 1), for stacks that save devices."""
+    """Cost of a second of a device, relative to others, by device type or kind (``NEREUS_DEVICE_COSTS``), as in
+    ``cpu=1,cuda=16``; those not named cost 1. For stacks that save devices: ``infaas-ilp``, ``infaas-greedy`` and
+    ``sm+``."""
     infadapter_alpha: float
     """What a point of mean accuracy is worth to the stacks `infadapter` and `ms+` (``NEREUS_INFADAPTER_ALPHA``)."""
     infadapter_beta: float

@@ -39,39 +39,47 @@ def world(devices, applications, *, demand=2.0, kinds=("cpu",), memory=None, **l
 
 def test_more_applications_than_devices_are_all_served():
     problem = world(3, 12, kinds=("cpu", "old", "new"))
-    allocation = get("proteus")(problem)
+    allocation = get("proteus-sharing")(problem)
     assert violations(problem, allocation) == []
     assert sum(allocation.left_out.values()) == 0
     assert allocation.revisit_s
     assert allocation.accuracy > 95
 
 
-def test_memory_and_residents_are_respected():
-    problem = world(2, 6, memory=GIB, max_resident=4)
+def test_proteus_itself_keeps_one_variant_a_device():
+    problem = world(3, 12, kinds=("cpu", "old", "new"))
     allocation = get("proteus")(problem)
     assert violations(problem, allocation) == []
+    assert sum(left > 0 for left in allocation.left_out.values()) == 9
+    assert allocation.revisit_s == {} and len(allocation.placements) == 3
+
+
+def test_memory_and_residents_are_respected():
+    problem = world(2, 6, memory=GIB, max_resident=4)
+    allocation = get("proteus-sharing")(problem)
+    assert violations(problem, allocation) == []
     assert sum(allocation.left_out.values()) == 0
-    unlimited = get("proteus")(world(2, 6))
+    unlimited = get("proteus-sharing")(world(2, 6))
     assert unlimited.accuracy > allocation.accuracy
 
 
 def test_one_resident_a_device_leaves_applications_out():
     problem = world(2, 5, max_resident=1)
-    allocation = get("proteus")(problem)
+    allocation = get("proteus-sharing")(problem)
     assert violations(problem, allocation) == []
     assert sum(left > 0 for left in allocation.left_out.values()) == 3
 
 
 def test_a_live_shared_plan_stays():
     problem = world(2, 6)
-    live = with_loaded(problem, get("proteus")(problem))
-    settled = with_loaded(live, get("proteus")(live))
-    assert get("proteus")(settled).moves == 0
+    live = with_loaded(problem, get("proteus-sharing")(problem))
+    settled = with_loaded(live, get("proteus-sharing")(live))
+    assert get("proteus-sharing")(settled).moves == 0
 
 
 def test_many_devices_and_applications_get_a_packed_plan_with_its_gap():
     problem = world(16, 40, demand=20.0, kinds=("cpu", "old", "new"), memory=4 * GIB)
-    allocation = get("proteus")(problem)
+    allocation = get("proteus-sharing")(problem)
     assert violations(problem, allocation) == []
     assert sum(allocation.left_out.values()) < 0.02 * sum(a.demand for a in problem.applications)
     assert 0 <= allocation.gap < 0.2
@@ -142,7 +150,7 @@ def test_without_time_to_solve_there_still_is_a_sensible_plan(devices, applicati
     problem = replace(
         world(devices, applications, demand=5.0, kinds=("cpu", "old", "new"), memory=4 * GIB), time_limit_s=0.02
     )
-    allocation = get("proteus")(problem)
+    allocation = get("proteus-sharing")(problem)
     assert violations(problem, allocation) == []
     assert sum(allocation.served.values()) > 0.9 * sum(a.demand for a in problem.applications)
     assert allocation.status in ("feasible", "optimal")

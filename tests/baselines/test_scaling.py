@@ -158,7 +158,7 @@ def best_of_all(problem: Problem) -> float | None:
     return least
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     demand=st.floats(1, 900),
     cpus=st.integers(1, 3),
@@ -184,7 +184,7 @@ def test_the_ilp_costs_the_least_of_all_counts_and_the_greedy_heuristic_no_less(
 
 
 @pytest.mark.parametrize("name", [*SCALING, "clipper+"])
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), problem=problems())
 def test_every_rule_is_kept_from_whatever_was_in_force(name, data, problem):
     allocation = get(name)(problem)

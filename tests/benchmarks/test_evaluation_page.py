@@ -11,8 +11,8 @@ from PIL import Image
 from benchmarks.evaluation import __main__ as evaluation
 from benchmarks.evaluation import published
 from benchmarks.evaluation.page import compose, missed, read_sections, table
-from benchmarks.evaluation.runs import ROOT
-from benchmarks.evaluation.sections import ALL, ablations, scaling
+from benchmarks.evaluation.runs import ROOT, Outcome
+from benchmarks.evaluation.sections import ALL, ablations, batching, scaling
 from benchmarks.evaluation.worlds import heterogeneous
 from benchmarks.solver import Row
 from scheduler.simulation import load
@@ -167,6 +167,19 @@ def test_solves_that_miss_their_gap_or_their_time_are_told_in_the_head(monkeypat
     monkeypatch.setattr("benchmarks.solver.measure", lambda quick: good)
     text = f"## {scaling.TITLE}\n\n{scaling.body(types.SimpleNamespace(quick=True))}"
     assert missed({"scaling": text}) == "No target is missed and nothing is left out."
+
+
+def test_what_contradicts_a_paper_is_said_with_its_figures():
+    def outcome(ratio: float, accuracy: float) -> Outcome:
+        return Outcome({"violation_ratio": ratio, "effective_accuracy": accuracy}, [])
+
+    fewer = {"proteus": outcome(0.00518, 99.558), "without adaptive batching": outcome(0.0046, 98.046)}
+    assert "0.460% against 0.518%" in ablations.beside_the_paper(fewer)
+    assert ablations.beside_the_paper({**fewer, "proteus": outcome(0.001, 99.6)}) == ""
+    kinds = {batching.POISSON: {"clipper": 6e-5, "nexus": 3e-5, "proteus": 0.0}}
+    kinds[batching.GAMMA_KIND] = {"clipper": 0.177, "nexus": 0.147, "proteus": 0.134}
+    assert "violate 1.32 and 1.10 times" in " ".join(batching.beside_the_paper(kinds).split())
+    assert batching.beside_the_paper({batching.POISSON: kinds[batching.POISSON]}) == ""
 
 
 def test_the_case_of_three_boxes_has_more_applications_than_devices_and_is_a_scenario_file():

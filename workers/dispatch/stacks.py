@@ -60,12 +60,6 @@ STACKS: dict[str, Stack] = {
             "shares",
             "The most accurate variants that serve the demand, queries by their shares, as in Proteus (ASPLOS '24).",
         ),
-        _published(
-            "proteus-sharing",
-            "proteus",
-            "shares",
-            "Proteus, but applications share devices where one variant a device would leave demand out.",
-        ),
         # INFaaS sends a query to the least loaded worker with an active instance, and its batches wait for no others.
         _published(
             "infaas-accuracy",
@@ -133,6 +127,12 @@ STACKS: dict[str, Stack] = {
             "proteus",
             "shares",
             "Proteus without adaptive batching: every query runs alone.",
+        ),
+        _published(
+            "proteus-sharing",
+            "proteus",
+            "shares",
+            "Proteus, but applications share devices where one variant a device would leave demand out.",
         ),
         # Every worker gets each K-th query.
         _published(

@@ -56,7 +56,7 @@ def _default(name: str, value: object) -> str:
         return f"`{value / 1e6:g}`"
     if name.endswith("_MB"):
         return f"`{value // (1024 * 1024)}`"
-    if value in ("", (), None):
+    if value in ("", (), None, {}):
         return ""
     if isinstance(value, tuple):
         return f"`{','.join(value)}`"

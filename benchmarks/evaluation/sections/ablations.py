@@ -77,7 +77,7 @@ def body(context: Context) -> str:
         parts += [
             f"### {title}",
             quantities(outcomes) if outcomes else "No results.",
-            _beside_the_paper(outcomes) if which is PROTEUS else "",
+            beside_the_paper(outcomes) if which is PROTEUS else "",
             cut_short(outcomes),
         ]
     return joined(
@@ -89,7 +89,7 @@ def body(context: Context) -> str:
     )
 
 
-def _beside_the_paper(outcomes: Mapping[str, Outcome]) -> str:
+def beside_the_paper(outcomes: Mapping[str, Outcome]) -> str:
     """Fig. 7 of Proteus, and how these figures differ from it; "" where they do not."""
     whole, alone = outcomes.get("proteus"), outcomes.get("without adaptive batching")
     if whole is None or alone is None or alone.summary["violation_ratio"] >= whole.summary["violation_ratio"]:

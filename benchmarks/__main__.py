@@ -23,6 +23,7 @@ NAMES = (
     "cluster",
     "scale",
     "transport",
+    "parallelism",
 )
 PACKAGES = ("cluster", "evaluation", "faults", "scale")
 #: run by ``make bench``, in about ten minutes

@@ -16,7 +16,7 @@ QUANTILES = (0.5, 0.95)
 HORIZONS_S = (10, 30)
 FILE = Path(__file__).resolve().parents[2] / "scheduler" / "control" / "learned_start.py"
 #: weight of an error at another rate than the stream's own, errors taken as shares of the rate
-OTHER_RATES = 0.2
+OTHER_RATES = 0.1
 ROUNDS = 60
 
 
@@ -55,7 +55,7 @@ def thinned(seconds: np.ndarray, share: float) -> np.ndarray:
 def fit(seconds: np.ndarray, at: np.ndarray) -> tuple[list, dict[int, list]]:
     """Coefficients for the next minute's maximum and, by horizon, for means, each at :data:`QUANTILES`.
 
-    A tenth and ten times the stream count beside it, a fifth each as much, so that they hold for other rates, too.
+    A tenth and ten times the stream count beside it, a tenth each as much, so that they hold for other rates, too.
     """
     parts = [(seconds, 1.0), (thinned(seconds, 0.1), 10 * OTHER_RATES), (seconds * 10, OTHER_RATES / 10)]
     seen = np.concatenate([weight * inputs_at(some, at) for some, weight in parts])

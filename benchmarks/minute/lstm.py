@@ -99,8 +99,10 @@ def train() -> None:
         print(f"epoch {epoch + 1}: root mean squared error {SCALE * (total / len(at)) ** 0.5:.2f}", flush=True)
     state = {name: value.detach().numpy() for name, value in network.state_dict().items()}
     onnx.save(as_onnx(state), MODEL)
-    print(f"{MODEL.name}: mean absolute error on what it was trained on "
-          f"{np.abs(predict(minutes_before(seconds, at)) - maxima(seconds, at)).mean():.2f}")
+    print(
+        f"{MODEL.name}: mean absolute error on what it was trained on "
+        f"{np.abs(predict(minutes_before(seconds, at)) - maxima(seconds, at)).mean():.2f}"
+    )
 
 
 if __name__ == "__main__":

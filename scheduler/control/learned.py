@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from workers.forecasters import MINUTE, TREND
+
 from .learned_start import MAXIMUM, MEANS, QUANTILES
 
 #: seconds that inputs are made from
@@ -33,6 +35,8 @@ NEAR = 0.02
 OFFSET = 1.0
 #: most that is forecast, as a multiple of the largest second of the past; after :data:`PAST_S` of silence it is zero
 LIMIT = 3.0
+#: seconds that a forecast looks ahead at most: a plan that is meant to last longer is corrected by bursts
+HORIZON_S = 30
 #: number of values that :func:`inputs` makes, and the index of the last minute's mean among them
 INPUTS, LAST_MEAN = 12, 3
 
@@ -53,6 +57,13 @@ class Forecast(NamedTuple):
 
     median: np.ndarray
     upper: np.ndarray
+
+
+def target_of(forecaster: str, period_s: float) -> Target | None:
+    """Seconds that a forecaster learns to forecast; None: it does not learn."""
+    if forecaster == TREND:
+        return None
+    return NEXT_MINUTE if forecaster == MINUTE else Target(min(max(1, round(period_s)), HORIZON_S))
 
 
 def inputs(items: np.ndarray) -> np.ndarray:

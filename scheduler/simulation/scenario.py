@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from workers import forecasters
+
 from . import stacks
 from .arrivals import Trace, read_generator, read_trace
 from .profiles import Model, read_profiles
@@ -27,6 +29,7 @@ class ControlSettings:
     initial_qps: float = 10.0
     headroom: float = 1.0
     solve_s: float = 10.0
+    forecaster: str = forecasters.DEFAULT
 
 
 @dataclass(frozen=True)
@@ -199,6 +202,7 @@ def _control(table: Table) -> ControlSettings:
         initial_qps=table.number("initial_qps", usual.initial_qps, 0, 1e6),
         headroom=table.number("headroom", usual.headroom, 1, 3),
         solve_s=table.number("solve_s", usual.solve_s, 0.05, 3600),
+        forecaster=table.text("forecaster", usual.forecaster, forecasters.ALL),
     )
     table.finish()
     return control

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from . import disk
+from . import disk, forecasters
 from .addresses import Address, is_loopback
 from .environ import PREFIX, Reader, SettingsError
 
@@ -174,6 +174,9 @@ class Settings:
     """Planned demand over the forecast (``NEREUS_HEADROOM``), whose margin is its quantile."""
     demand_quantile: float
     """Share of plan periods whose mean demand the forecast should cover (``NEREUS_DEMAND_QUANTILE``)."""
+    forecaster: str
+    """How demand is forecast (``NEREUS_FORECASTER``): ``trend`` (mean of the coming period by level and trend),
+    ``learned`` (the same by regressions that learn), ``minute`` (largest second of the next minute, learned)."""
     keep_plans: int
     """Plans that are kept with what they decided (``NEREUS_KEEP_PLANS``)."""
     solve_s: float
@@ -267,6 +270,7 @@ class Settings:
             plan_period_s=read.number("PLAN_PERIOD_S", 30.0, 1, 3600),
             headroom=read.number("HEADROOM", 1.0, 1, 3),
             demand_quantile=read.number("DEMAND_QUANTILE", 0.95, 0.5, 0.999),
+            forecaster=read.choice("FORECASTER", forecasters.DEFAULT, forecasters.ALL),
             keep_plans=read.number("KEEP_PLANS", 5000, 10, 1_000_000, int),
             solve_s=read.number("SOLVE_S", 3.0, 0.1, 600),
             stack=read.stack(),

@@ -54,13 +54,15 @@ class CostWeights:
 @dataclass(frozen=True)
 class ApplicationDemand:
     """``demand``: items/s to plan for (margins included). ``weight``: relative value of one served item. ``floor``:
-    share of the demand (0 to 1) that is served before anything beyond other applications' floors is."""
+    share of the demand (0 to 1) that is served before anything beyond other applications' floors is. ``expected``:
+    items/s of the forecast without its margin, for people; None: not known."""
 
     id: str
     slo_s: float
     demand: float
     weight: float = 1.0
     floor: float = 0.0
+    expected: float | None = None
 
 
 @dataclass(frozen=True)

@@ -69,12 +69,14 @@ def assemble(
     demand: Mapping[str, float],
     devices: list[registry.Device],
     mixes: Mapping[str, Mapping[int, float]] | None = None,
+    expected: Mapping[str, float] | None = None,
     slow: Mapping[str, float] | None = None,
 ) -> Problem:
     """The problem as of now. Variants are named by id, applications by name, devices by ref.
 
     ``demand``: items/s by application name, margins not included. ``mixes``: shares of it by size class, of
-    applications for which that is known. Only active applications and profiled variants take part, these not on device
+    applications for which that is known. ``expected``: the forecast without its margin.
+    Only active applications and profiled variants take part, these not on device
     types where they are blocked; device types with open profile jobs keep the profiling share of their time free.
     ``slow``: share of its time with which an interfered device counts.
     """
@@ -114,6 +116,7 @@ def assemble(
                 demand=demand.get(application.name, 0.0) * settings.NEREUS.headroom,
                 weight=application.weight,
                 floor=application.floor,
+                expected=(expected or {}).get(application.name),
             )
             for application in applications
             if application.name in with_variants

@@ -22,6 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scheduler.control import learned
+from scheduler.control.learned import HORIZON_S, MINUTE_S, Forecast
 from workers.gateway.bursts import LONG, MEDIUM, SECOND, SHORT, SLOT_S
 from workers.protocol.specs import Band
 
@@ -29,10 +31,8 @@ from workers.protocol.specs import Band
 QUANTILE = 0.95
 #: an application without queries is planned for this much (items/s), so that its first query finds a warm variant
 FLOOR = 1.0
-#: seconds of arrivals that are looked at, and how far a forecast looks ahead at most: a plan that is meant to last
-#: longer is corrected when demand leaves its band
+#: seconds of arrivals that are looked at
 HISTORY_S = 60
-HORIZON_S = 30
 #: seconds that show a burst, and seconds that show its end: too much planned is the lesser harm
 RECENT_S, FALLEN_S = 2, 4
 
@@ -54,6 +54,13 @@ FALSE_BURSTS_PER_S = 1 / 300
 LOOKS_PER_S = 4 / SLOT_S
 
 
+class Estimates(NamedTuple):
+    """Items/s by application: ``planned``, at least :data:`FLOOR`, and ``expected``, without the margin."""
+
+    planned: dict[str, float]
+    expected: dict[str, float]
+
+
 def estimate(
     seconds: Sequence[tuple[int, Mapping[str, float]]],
     applications: Iterable[str],
@@ -62,7 +69,20 @@ def estimate(
     horizon_s: float = 10.0,
     quantile: float = QUANTILE,
 ) -> dict[str, float]:
-    """Items/s to plan for by application, at least :data:`FLOOR`.
+    """What :func:`estimates` plans for."""
+    return estimates(seconds, applications, now, observed, horizon_s, quantile).planned
+
+
+def estimates(
+    seconds: Sequence[tuple[int, Mapping[str, float]]],
+    applications: Iterable[str],
+    now: int,
+    observed: Mapping[str, float] | None = None,
+    horizon_s: float = 10.0,
+    quantile: float = QUANTILE,
+    coefficients: Mapping[str, np.ndarray] | None = None,
+) -> Estimates:
+    """Items/s to expect and to plan for.
 
     Args:
         seconds: (t, {application: items}) oldest first; a second that is absent had no report, not no demand.
@@ -71,6 +91,8 @@ def estimate(
         observed: rates that a gateway reported with a burst; fresher than what ``seconds`` holds.
         horizon_s: time until the next plan; forecasts look :data:`HORIZON_S` ahead at most.
         quantile: share of such periods whose mean rate is to be below the estimate, above 0 and below 1.
+        coefficients: of a learned forecast, by application; horizon and quantile are then those that were learned.
+            None: level and trend.
 
     Raises:
         ValueError: ``horizon_s`` or ``quantile`` is out of its range.
@@ -80,22 +102,27 @@ def estimate(
     if not horizon_s > 0:
         raise ValueError(f"horizon_s: must be above 0, and is {horizon_s!r}")
     names = list(applications)
-    complete = [counts for t, counts in seconds[-HISTORY_S - 1 :] if t < now][-HISTORY_S:]
+    history = HISTORY_S if coefficients is None else learned.PAST_S
+    complete = [counts for t, counts in seconds[-history - 1 :] if t < now][-history:]
+    expected = upper = [0.0] * len(names)
     if complete and names:
         items = np.array([[counts.get(name, 0.0) for name in names] for counts in complete], dtype=float)
-        horizon = min(max(1, round(horizon_s)), HORIZON_S)
-        planned = forecast(items, horizon, NormalDist().inv_cdf(quantile)).tolist()
-    else:
-        planned = [0.0] * len(names)
-    demand = {name: max(rate, FLOOR) for name, rate in zip(names, planned, strict=True)}
+        if coefficients is None:
+            horizon = min(max(1, round(horizon_s)), HORIZON_S)
+            found = forecast(items, horizon, NormalDist().inv_cdf(quantile))
+        else:
+            found = learned.forecast(items, np.stack([coefficients[name] for name in names]))
+            found = _with_burst(items, found, items[-MINUTE_S:].mean(axis=0))
+        expected, upper = found.median.tolist(), found.upper.tolist()
+    planned = {name: max(rate, FLOOR) for name, rate in zip(names, upper, strict=True)}
     for name, rate in (observed or {}).items():
-        if name in demand and math.isfinite(rate):
-            demand[name] = max(demand[name], rate)
-    return demand
+        if name in planned and math.isfinite(rate):
+            planned[name] = max(planned[name], rate)
+    return Estimates(planned, dict(zip(names, expected, strict=True)))
 
 
-def forecast(items: np.ndarray, horizon: int, deviations: float) -> np.ndarray:
-    """The mean of the next ``horizon`` seconds plus ``deviations`` standard deviations, items/s, shape (applications,).
+def forecast(items: np.ndarray, horizon: int, deviations: float) -> Forecast:
+    """The mean of the next ``horizon`` seconds, and ``deviations`` standard deviations more.
 
     ``items``: arrivals, shape (seconds, applications), oldest second first, at least one.
     """
@@ -114,9 +141,15 @@ def forecast(items: np.ndarray, horizon: int, deviations: float) -> np.ndarray:
         above = np.clip((was - past) / spread, 0.0, OUTLIER)
         variance *= (PRIOR + 2.0 * (by.weights @ above**2)) / (PRIOR + by.weights.sum())
     upper = mean + deviations * np.sqrt(variance)
+    return _with_burst(items, Forecast(mean, upper), level)
+
+
+def _with_burst(items: np.ndarray, found: Forecast, level: np.ndarray) -> Forecast:
+    """The forecast, or what the last seconds show where noise around ``level`` does not explain them."""
     recent = items[-RECENT_S:].mean(axis=0)
-    burst = recent > upper + np.sqrt(np.maximum(level, 1.0) / RECENT_S)
-    return np.where(burst, recent + 0.5 * np.sqrt(recent / RECENT_S), upper)
+    burst = recent > found.upper + np.sqrt(np.maximum(level, 1.0) / RECENT_S)
+    upper = np.where(burst, recent + 0.5 * np.sqrt(recent / RECENT_S), found.upper)
+    return Forecast(np.where(burst, recent, np.maximum(found.median, 0.0)), upper)
 
 
 def _with_trend(level: np.ndarray, trend: np.ndarray) -> np.ndarray:

@@ -15,9 +15,9 @@ from scheduler import telemetry
 from scheduler.allocation import strategies
 from scheduler.allocation.fallback import verified
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.control import choices, sizes, versions
+from scheduler.control import choices, forecasters, sizes, versions
 from scheduler.control.assemble import assemble, available_devices, idle_devices
-from scheduler.control.demand import HISTORY_S, estimate
+from scheduler.control.demand import HISTORY_S, Estimates, estimates
 from scheduler.control.leases import Lease
 from scheduler.control.wire import wire_plan
 from scheduler.instances.interference import interfered_shares
@@ -44,19 +44,14 @@ def make_plan(
         LeaseLost: another process plans now; nothing was stored.
     """
     devices = available_devices()
-    names = registry.Application.objects.filter(state=registry.Application.State.ACTIVE).values_list("name", flat=True)
-    seconds = telemetry.gateway_seconds(HISTORY_S + 1)
-    demand = estimate(
-        telemetry.sum_arrivals(seconds),
-        names,
-        int(clock.wall()),
-        observed,
-        settings.NEREUS.plan_period_s,
-        settings.NEREUS.demand_quantile,
+    seconds = telemetry.gateway_seconds(
+        forecasters.history_s(settings.NEREUS.forecaster, settings.NEREUS.plan_period_s)
     )
+    demand = _demand(seconds, observed)
     asked_for = telemetry.sizes_arrived(sizes.ASKED_FOR_S)
-    mixes = sizes.mixes(telemetry.arrivals_by_size(seconds), asked_for, clock.wall())
-    problem = assemble(demand, devices, mixes, interfered_shares())
+    recent = [second for second in seconds if second["t"] >= clock.wall() - HISTORY_S - 1]
+    mixes = sizes.mixes(telemetry.arrivals_by_size(recent), asked_for, clock.wall())
+    problem = assemble(demand.planned, devices, mixes, demand.expected, interfered_shares())
     if not problem.devices or (not problem.applications and not _something_resides()):
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
@@ -82,6 +77,19 @@ def make_plan(
         refused=plan.refused,
     )
     return plan
+
+
+def _demand(seconds: list[dict[str, Any]], observed: dict[str, float] | None) -> Estimates:
+    """Estimates by the chosen forecaster, from gateways' recorded seconds."""
+    chosen = settings.NEREUS
+    active = registry.Application.objects.filter(state=registry.Application.State.ACTIVE)
+    names = list(active.values_list("name", flat=True))
+    arrivals = telemetry.sum_arrivals(seconds)
+    target = forecasters.target_of(chosen.forecaster, chosen.plan_period_s)
+    quantile, coefficients = chosen.demand_quantile, None
+    if target is not None:
+        coefficients = forecasters.coefficients(arrivals, names, target, quantile)
+    return estimates(arrivals, names, int(clock.wall()), observed, chosen.plan_period_s, quantile, coefficients)
 
 
 def _something_resides() -> bool:

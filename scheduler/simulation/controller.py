@@ -11,7 +11,8 @@ from scheduler.allocation.baselines.arrivals import trigger_of
 from scheduler.allocation.blocking import blocking
 from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.verification import violations
-from scheduler.control.demand import FLOOR, HISTORY_S, bands, estimate
+from scheduler.control.demand import FLOOR, HISTORY_S, QUANTILE, bands, estimates
+from scheduler.control.learned import PAST_S, Learner, learn, target_of
 from scheduler.control.relief import relief
 from workers.gateway.bursts import BurstDetector
 
@@ -58,11 +59,16 @@ class Controller:
         if strategy in PLACED_ONCE:
             # As Proteus' authors place them: for the mix of the experiment, known beforehand.
             self._history = [(-1, scenario.arrivals.mean_rates())]
+        self._target = target_of(scenario.control.forecaster, scenario.control.period_s)
+        self._keep_s, self._taught, self._learners = HISTORY_S, None, {}
+        if self._target is not None:
+            self._keep_s = round(PAST_S + self._target.seconds + scenario.control.period_s) + 1
+            self._learners = {name: Learner(self._target, QUANTILE) for name in scenario.applications}
 
     def second_over(self, second: int, counts: Mapping[str, float]) -> None:
         """Arrivals of a second that is over; seconds in order, none left out."""
         self._history.append((second, counts))
-        del self._history[: max(0, len(self._history) - HISTORY_S)]
+        del self._history[: max(0, len(self._history) - self._keep_s)]
 
     def plan(
         self, now: float, loaded: Mapping[str, Iterable[str]], observed: Mapping[str, float] | None = None
@@ -73,7 +79,7 @@ class Controller:
             SimulationError: the problem cannot be used, or the strategy's answer breaks a rule.
         """
         scenario = self._scenario
-        demand = estimate(self._history, scenario.applications, int(now), observed, scenario.control.period_s)
+        demand = self._demand(int(now), observed)
         problem = Problem(
             devices=tuple(
                 DeviceResources(
@@ -112,6 +118,15 @@ class Controller:
             bands({application.id: application.demand for application in problem.applications}), len(self.plans), now
         )
         return planned
+
+    def _demand(self, now: int, observed: Mapping[str, float] | None) -> dict[str, float]:
+        scenario, coefficients = self._scenario, None
+        if self._target is not None:
+            self._taught = learn(self._learners, self._history, self._target, self._taught, now)
+            coefficients = {name: learner.coefficients for name, learner in self._learners.items()}
+        period_s = scenario.control.period_s
+        found = estimates(self._history, scenario.applications, now, observed, period_s, QUANTILE, coefficients)
+        return found.planned
 
     def burst(self, now: float) -> dict[str, float]:
         """Rates (items/s) of the applications whose demand has left the plan's band; {}: none has."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scheduler.allocation.problem import CostWeights
+from workers import forecasters
 
 from . import stacks
 from .arrivals import Trace, read_generator, read_trace
@@ -30,6 +31,7 @@ class ControlSettings:
     initial_qps: float = 10.0
     headroom: float = 1.0
     solve_s: float = 10.0
+    forecaster: str = forecasters.DEFAULT
 
 
 @dataclass(frozen=True)
@@ -227,6 +229,7 @@ def _control(table: Table) -> ControlSettings:
         initial_qps=table.number("initial_qps", usual.initial_qps, 0, 1e6),
         headroom=table.number("headroom", usual.headroom, 1, 3),
         solve_s=table.number("solve_s", usual.solve_s, 0.05, 3600),
+        forecaster=table.text("forecaster", usual.forecaster, forecasters.ALL),
     )
     table.finish()
     return control

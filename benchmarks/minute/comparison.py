@@ -1,0 +1,78 @@
+"""Forecasts of the largest second of the next minute, on the two days that nothing was fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.control.learned import NEXT_MINUTE, Learner, start
+
+from . import lstm
+from .fit import inputs_at
+from .stream import FITTED_DAYS, MINUTE_S, maxima, minutes_before, rates, starts
+
+TESTED_DAYS = 2
+#: what the margin is for
+QUANTILE = 0.95
+
+
+@dataclass(frozen=True)
+class Score:
+    """``mae``: mean absolute error of the estimate. ``pinball``: mean pinball loss of estimate and margin at
+    :data:`QUANTILE`. Both in queries/s. ``covered``: share of minutes whose largest second is not above it."""
+
+    mae: float
+    pinball: float
+    covered: float
+
+
+def score(estimate: np.ndarray, upper: np.ndarray, came: np.ndarray) -> Score:
+    off = came - upper
+    pinball = np.maximum(QUANTILE * off, (QUANTILE - 1) * off)
+    return Score(float(np.abs(came - estimate).mean()), float(pinball.mean()), float((off <= 0).mean()))
+
+
+def with_margin(estimate: np.ndarray, came: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """The estimate plus the quantile of its errors where ``fitted``."""
+    return estimate + np.quantile((came - estimate)[fitted], QUANTILE)
+
+
+def regression(before: np.ndarray, came: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """Least squares on the network's inputs."""
+    inputs = np.column_stack([before, np.ones(len(before))])
+    return inputs @ np.linalg.lstsq(inputs[fitted], came[fitted], rcond=None)[0]
+
+
+def refitted(seen: np.ndarray, came: np.ndarray) -> np.ndarray:
+    """Forecasts that learn from each minute once it is over, shape (minutes, 2)."""
+    learner, found = Learner(NEXT_MINUTE, QUANTILE), []
+    for row, value in zip(seen, came, strict=True):
+        found.append(learner.coefficients @ row)
+        learner.learn(row, value)
+    return np.array(found)
+
+
+def measure() -> Iterator[tuple[str, Score]]:
+    """Names and scores, one forecaster after the other."""
+    seconds, at = rates(), starts(1, FITTED_DAYS + TESTED_DAYS)
+    came, before, seen = maxima(seconds, at), minutes_before(seconds, at), inputs_at(seconds, at)
+    fitted = at + MINUTE_S <= starts(FITTED_DAYS + 1, 1)[0]
+    tested = ~fitted
+    for name, estimate in (
+        ("the last minute's maximum", before[:, -1]),
+        ("regression on the network's inputs", regression(before, came, fitted)),
+        ("LSTM of InfAdapter", lstm.predict(before)),
+    ):
+        yield name, score(estimate[tested], with_margin(estimate, came, fitted)[tested], came[tested])
+    kept = seen[tested] @ start(NEXT_MINUTE, QUANTILE).T
+    yield "`learned`, as it starts", score(*kept.T, came[tested])
+    yield "`learned`, refitted", score(*refitted(seen[tested], came[tested]).T, came[tested])
+
+
+def render() -> str:
+    """A Markdown table."""
+    lines = ["| forecaster | MAE | pinball(0.95) | covered |", "|---|---:|---:|---:|"]
+    lines += [f"| {name} | {s.mae:.2f} | {s.pinball:.3f} | {s.covered:.1%} |" for name, s in measure()]
+    return "\n".join(lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduler.allocation import strategies
 from scheduler.allocation.baselines.arrivals import trigger_of
@@ -37,7 +37,7 @@ class Controller:
     """Estimates demand, plans, and watches for bursts. It sees arrivals as they happen, never later ones.
 
     Before the first second is over it takes ``initial_qps`` for each application's demand; the moving average starts
-    from there.
+    from there. A run with a :class:`~.scenario.Start` has its plan and its history first.
     """
 
     def __init__(self, scenario: Scenario, strategy: str):
@@ -54,6 +54,8 @@ class Controller:
         self.arrived = self._bursts.arrived
         initial = max(scenario.control.initial_qps, FLOOR)
         self._history = [(-1, dict.fromkeys(scenario.applications, initial))]
+        if scenario.start is not None:
+            self._history = list(scenario.start.history)
 
     def second_over(self, second: int, counts: Mapping[str, float]) -> None:
         """Arrivals of a second that is over; seconds in order, none left out."""
@@ -68,23 +70,10 @@ class Controller:
         Raises:
             SimulationError: the problem cannot be used, or the strategy's answer breaks a rule.
         """
-        scenario = self._scenario
-        demand = estimate(self._history, scenario.applications, int(now), observed, scenario.control.period_s)
-        problem = Problem(
-            devices=tuple(
-                DeviceResources(
-                    name, kind, loaded=frozenset(loaded[name]), max_resident=scenario.max_resident.get(kind)
-                )
-                for name, kind in scenario.devices
-            ),
-            applications=tuple(
-                ApplicationDemand(name, scenario.slo_s[name], demand[name] * scenario.control.headroom)
-                for name in scenario.applications
-            ),
-            variants=self._variants,
-            time_limit_s=scenario.control.solve_s,
-            previous=self.plans[-1].allocation if self.plans else None,
-        )
+        start = self._scenario.start
+        if start is not None and not self.plans:
+            return self._planned(now, start.problem, start.allocation)
+        problem = self._problem(now, loaded, observed)
         try:
             allocation = self._strategy(problem)
         except strategies.UnusableProblem as error:
@@ -92,8 +81,43 @@ class Controller:
         broken = violations(problem, allocation)
         if broken:
             raise SimulationError(f"strategy {self._name} at {now:g} s: {'; '.join(broken[:5])}")
+        return self._planned(now, problem, allocation)
+
+    def _problem(
+        self, now: float, loaded: Mapping[str, Iterable[str]], observed: Mapping[str, float] | None
+    ) -> Problem:
+        scenario, control = self._scenario, self._scenario.control
+        demand = estimate(
+            self._history, scenario.applications, int(now), observed, control.period_s, quantile=control.quantile
+        )
+        previous = self.plans[-1].allocation if self.plans else None
+        if scenario.start is not None:
+            start = scenario.start.problem
+            return replace(
+                start,
+                devices=tuple(replace(device, loaded=frozenset(loaded[device.id])) for device in start.devices),
+                applications=tuple(replace(a, demand=demand[a.id] * control.headroom) for a in start.applications),
+                previous=previous,
+            )
+        return Problem(
+            devices=tuple(
+                DeviceResources(
+                    name, kind, loaded=frozenset(loaded[name]), max_resident=scenario.max_resident.get(kind)
+                )
+                for name, kind in scenario.devices
+            ),
+            applications=tuple(
+                ApplicationDemand(name, scenario.slo_s[name], demand[name] * control.headroom)
+                for name in scenario.applications
+            ),
+            variants=self._variants,
+            time_limit_s=control.solve_s,
+            previous=previous,
+        )
+
+    def _planned(self, now: float, problem: Problem, allocation: Allocation) -> Planned:
         # Standby variants are worth their memory, but not the time for which a device would be blocked to load them.
-        standby = {} if scenario.load_time_s or allocation.residents else relief(problem, allocation)
+        standby = {} if self._scenario.load_time_s or allocation.residents else relief(problem, allocation)
         planned = Planned(now, problem, allocation, standby, blocking(problem, allocation))
         self.plans.append(planned)
         if self._trigger is not None:

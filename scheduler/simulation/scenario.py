@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scheduler.allocation.problem import Allocation, Problem
+from scheduler.control.demand import QUANTILE
+
 from . import stacks
 from .arrivals import Trace, read_generator, read_trace
 from .profiles import Model, read_profiles
@@ -27,6 +30,22 @@ class ControlSettings:
     initial_qps: float = 10.0
     headroom: float = 1.0
     solve_s: float = 10.0
+    quantile: float = QUANTILE
+
+
+@dataclass(frozen=True)
+class Start:
+    """A state in which a run begins: a cluster that serves by a plan, whose variants are loaded.
+
+    Attributes:
+        problem: of the plan in force; later plans change its demand, what is loaded and what is in force, no more.
+        allocation: the plan in force.
+        history: (second, {application: items}) before the run, oldest first; the run begins with second 0.
+    """
+
+    problem: Problem
+    allocation: Allocation
+    history: Sequence[tuple[int, Mapping[str, float]]]
 
 
 @dataclass(frozen=True)
@@ -34,7 +53,7 @@ class Scenario:
     """Everything that a simulation needs. ``devices``: (name, type), in the order of the file. ``slo_s`` and
     ``max_resident`` hold a value for each application, and for each limited device type. ``run_ratios``: for variants
     (by id) whose run times were measured, these over the profile's, each as likely as the others; a file says only
-    ``profile_noise``."""
+    ``profile_noise``. ``start``: None: nothing is loaded, and nothing known of demand."""
 
     name: str
     models: tuple[Model, ...]
@@ -51,6 +70,7 @@ class Scenario:
     stack: str | None = None
     batching: str | None = None
     routing: str | None = None
+    start: Start | None = None
 
     @property
     def applications(self) -> tuple[str, ...]:

@@ -42,25 +42,12 @@ def make_plan(
         NoAllocation: no allocation passes verification; the plan in force stays.
         LeaseLost: another process plans now; nothing was stored.
     """
-    devices = available_devices()
-    names = registry.Application.objects.filter(state=registry.Application.State.ACTIVE).values_list("name", flat=True)
-    seconds = telemetry.gateway_seconds(HISTORY_S + 1)
-    demand = estimate(
-        telemetry.sum_arrivals(seconds),
-        names,
-        int(clock.wall()),
-        observed,
-        settings.NEREUS.plan_period_s,
-        settings.NEREUS.demand_quantile,
-    )
-    asked_for = telemetry.sizes_arrived(sizes.ASKED_FOR_S)
-    mixes = sizes.mixes(telemetry.arrivals_by_size(seconds), asked_for, clock.wall())
-    problem = assemble(demand, devices, mixes)
+    problem, devices = present_problem(observed)
     if not problem.devices or (not problem.applications and not _something_resides()):
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
     stack = choices.current()
-    with_previous = dataclasses.replace(problem, previous=_in_force(stack.name))
+    with_previous = dataclasses.replace(problem, previous=in_force(stack.name))
     allocation = verified(with_previous, strategies.get(stack.strategy))
     used = {device.ref for device in devices}
     idle = [device for device in idle_devices() if device.ref not in used]
@@ -83,13 +70,35 @@ def make_plan(
     return plan
 
 
+def present_problem(observed: dict[str, float] | None = None) -> tuple[Problem, list[registry.Device]]:
+    """The problem as of now, without what is in force, and its devices.
+
+    Args:
+        observed: rates that bursts reported lately, items/s by application.
+    """
+    devices = available_devices()
+    names = registry.Application.objects.filter(state=registry.Application.State.ACTIVE).values_list("name", flat=True)
+    seconds = telemetry.gateway_seconds(HISTORY_S + 1)
+    demand = estimate(
+        telemetry.sum_arrivals(seconds),
+        names,
+        int(clock.wall()),
+        observed,
+        settings.NEREUS.plan_period_s,
+        settings.NEREUS.demand_quantile,
+    )
+    asked_for = telemetry.sizes_arrived(sizes.ASKED_FOR_S)
+    mixes = sizes.mixes(telemetry.arrivals_by_size(seconds), asked_for, clock.wall())
+    return assemble(demand, devices, mixes), devices
+
+
 def _something_resides() -> bool:
     """Whether the plan in force keeps anything loaded; an empty plan then frees what is being deleted."""
     latest = Plan.objects.only("allocation").first()
     return latest is not None and bool(latest.allocation["placements"])
 
 
-def _in_force(stack: str) -> Allocation | None:
+def in_force(stack: str) -> Allocation | None:
     """The allocation of the plan in force where ``stack`` made it: no strategy builds on another one's plan."""
     latest = Plan.objects.only("stack", "allocation").first()
     if latest is None or latest.stack != stack:

@@ -12,6 +12,7 @@ from statistics import NormalDist
 import numpy as np
 
 from scheduler.allocation.problem import Allocation, Problem
+from scheduler.control.demand import QUANTILE
 from scheduler.simulation import simulate
 from scheduler.simulation.engine import IN_TIME
 from scheduler.simulation.profiles import Model
@@ -45,6 +46,7 @@ class World:
         problem: that the plan answers; ``allocation``: the plan.
         recorded: arrivals as they came; ``factors``: how many times as many to expect, by application.
         medians: median run time over the 95th percentile by variant id, as measured; absent: they are alike.
+        control: of the control loop; ``quantile``: of demand, that it plans for.
     """
 
     stack: str
@@ -54,6 +56,7 @@ class World:
     factors: Mapping[str, float] = field(default_factory=dict)
     medians: Mapping[str, float] = field(default_factory=dict)
     control: ControlSettings = field(default_factory=ControlSettings)
+    quantile: float = QUANTILE
 
 
 @dataclass(frozen=True)
@@ -201,7 +204,7 @@ def _scenario(world: World, length: int, seed: int) -> Scenario:
         seed=seed,
         control=world.control,
         stack=world.stack,
-        start=Start(problem, world.allocation, history),
+        start=Start(problem, world.allocation, history, world.quantile),
     )
 
 

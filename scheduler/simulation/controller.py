@@ -10,7 +10,7 @@ from scheduler.allocation.baselines.arrivals import trigger_of
 from scheduler.allocation.blocking import blocking
 from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.verification import violations
-from scheduler.control.demand import FLOOR, HISTORY_S, bands, estimate
+from scheduler.control.demand import FLOOR, HISTORY_S, QUANTILE, bands, estimate
 from scheduler.control.relief import relief
 from workers.gateway.bursts import BurstDetector
 
@@ -86,13 +86,12 @@ class Controller:
     def _problem(
         self, now: float, loaded: Mapping[str, Iterable[str]], observed: Mapping[str, float] | None
     ) -> Problem:
-        scenario, control = self._scenario, self._scenario.control
-        demand = estimate(
-            self._history, scenario.applications, int(now), observed, control.period_s, quantile=control.quantile
-        )
+        scenario, control, begun = self._scenario, self._scenario.control, self._scenario.start
+        quantile = QUANTILE if begun is None else begun.quantile
+        demand = estimate(self._history, scenario.applications, int(now), observed, control.period_s, quantile)
         previous = self.plans[-1].allocation if self.plans else None
-        if scenario.start is not None:
-            start = scenario.start.problem
+        if begun is not None:
+            start = begun.problem
             return replace(
                 start,
                 devices=tuple(replace(device, loaded=frozenset(loaded[device.id])) for device in start.devices),

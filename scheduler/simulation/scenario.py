@@ -30,7 +30,6 @@ class ControlSettings:
     initial_qps: float = 10.0
     headroom: float = 1.0
     solve_s: float = 10.0
-    quantile: float = QUANTILE
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,13 @@ class Start:
         problem: of the plan in force; later plans change its demand, what is loaded and what is in force, no more.
         allocation: the plan in force.
         history: (second, {application: items}) before the run, oldest first; the run begins with second 0.
+        quantile: of demand, that later plans are made for.
     """
 
     problem: Problem
     allocation: Allocation
     history: Sequence[tuple[int, Mapping[str, float]]]
+    quantile: float = QUANTILE
 
 
 @dataclass(frozen=True)

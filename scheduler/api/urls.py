@@ -1,12 +1,16 @@
 from django.urls import path
 
-from . import repairs, views
+from . import promises, repairs, views
 
 urlpatterns = [
     path("plans/", views.PlanList.as_view(), name="plan-list"),
     path("plans/<int:pk>/", views.PlanDetail.as_view(), name="plan-detail"),
     path("control/", views.ControlView.as_view(), name="control"),
     path("plan/", views.CurrentPlan.as_view(), name="plan-current"),
+    path("promises/", promises.PromiseList.as_view(), name="promises"),
+    path("what-ifs/", promises.WhatIfList.as_view(), name="what-ifs"),
+    path("what-ifs/<int:pk>/", promises.WhatIfDetail.as_view(), name="what-if"),
+    path("what-ifs/<int:pk>/apply/", promises.WhatIfApply.as_view(), name="what-if-apply"),
     path("repairs/", repairs.RepairList.as_view(), name="repairs"),
     path("repairs/<path:key>/ignore/", repairs.RepairIgnore.as_view(), name="repair-ignore"),
 ]

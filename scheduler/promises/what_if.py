@@ -253,8 +253,11 @@ def plan_summary(problem: Problem, allocation: Allocation) -> dict[str, Any]:
 # --- applying ---------------------------------------------------------------------------------------------------------
 
 
-def apply(row: WhatIf) -> WhatIf:
+def apply(row: WhatIf, force: bool = False) -> WhatIf:
     """Order what operators can order of the changes: SLOs, pinned and excluded variants, cordons.
+
+    Args:
+        force: also where a node to be cordoned alone serves an application.
 
     Raises:
         Conflict: the state is another one than the answer was computed for, nothing of it can be ordered, it was
@@ -276,20 +279,20 @@ def apply(row: WhatIf) -> WhatIf:
                 "applications, variants, profiles, devices or the stack have changed since this answer was computed; "
                 "ask again"
             )
-        _order(changes)
+        _order(changes, force)
         WhatIf.objects.filter(pk=row.pk).update(applied=timezone.now())
         audit("applied", "what-if", str(row.pk), after=msgspec.to_builtins(changes))
     row.refresh_from_db()
     return row
 
 
-def _order(changes: Changes) -> None:
+def _order(changes: Changes, force: bool) -> None:
     for name, slo_ms in changes.slo_ms.items():
         services.change_application(Application.objects.get(name=name), {"slo_ms": slo_ms})
     for name, choice in changes.variants.items():
         services.change_variant(_variant(name), {"pinned": choice == PINNED, "excluded": choice == EXCLUDED})
     for name in changes.cordon:
-        members.cordon(Node.objects.get(name=name))
+        members.cordon(Node.objects.get(name=name), force=force)
 
 
 def _variant(name: str) -> Variant:

@@ -110,17 +110,19 @@ def window_s(world: World) -> int:
     return min(MOST_S, max(LEAST_S, round(ITEMS / WINDOWS / max(rate, 1.0)) - BEFORE_S))
 
 
-def simulated(world: World, step: Callable[[float], None] | None = None, wall_s: float = WALL_S) -> Simulated:
+def simulated(world: World, step: Callable[[float], None] | None = None, wall_s: float | None = None) -> Simulated:
     """Simulate windows until there are :data:`.intervals.WINDOWS` of them, or the time is over.
 
     Args:
         step: called after each window with the share that is done (0 to 1).
-        wall_s: after so long no window begins, and one under way is left out, beyond :data:`LEAST_WINDOWS`.
+        wall_s: after so long (default: :data:`WALL_S`) no window begins, and one under way is left out, beyond
+            :data:`LEAST_WINDOWS`.
 
     Raises:
         SimulationError: a strategy or a policy broke its contract.
     """
     began, length = time.monotonic(), window_s(world)
+    wall_s = WALL_S if wall_s is None else wall_s
     names = [a.id for a in world.problem.applications]
     totals = np.zeros((len(names), 3))
     accuracies: list[list[float]] = [[] for _ in names]

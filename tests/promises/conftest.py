@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from registry import clock
+from registry.models import Node
 from scheduler import telemetry
 from scheduler.control.planner import make_plan
-from tests.control.world import application, listening, node, variant
+from scheduler.promises import windows
+from tests.control.world import application, listening, node, seen, variant
 from workers.protocol.control import GatewayStats
 from workers.protocol.specs import ApplicationStats
 
@@ -28,8 +30,10 @@ def report(second: float, queries: int = 20, in_time: int | None = None, accurac
 
 
 @pytest.fixture
-def cluster(clean_redis, transactional_db):
+def cluster(clean_redis, transactional_db, monkeypatch):
     """Two nodes of two devices, an application with two variants, a minute of arrivals, and a plan."""
+    # As few windows as can be: how long they take must not matter here.
+    monkeypatch.setattr(windows, "WALL_S", 0.0)
     listening(clean_redis)
     made = {"left": node("left"), "right": node("right"), "application": application()}
     made |= {
@@ -38,5 +42,6 @@ def cluster(clean_redis, transactional_db):
     }
     for ago in range(60, 0, -1):
         report(ago)
+    Node.objects.update(**seen(-50))
     made["plan"] = make_plan("manual")
     return made

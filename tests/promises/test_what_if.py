@@ -81,7 +81,7 @@ def test_an_excluded_variant_is_not_placed(cluster, operator):
 
 def test_changes_that_can_be_ordered_are_applied(cluster, operator):
     found = answered(operator, slo_ms={"digits": 200}, variants={"digits/quick": "pinned"}, cordon=["left"])
-    answer = apply(operator, found)
+    answer = apply(operator, found, force=True)
     assert answer.status_code == 200, answer.content
     assert answer.json()["applied"] and not answer.json()["applicable"]
     assert Application.objects.get().slo_ms == 200

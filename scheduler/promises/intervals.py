@@ -38,6 +38,10 @@ class Interval(NamedTuple):
         """The part of it between two limits; a limit where there is none."""
         return Interval(min(max(self.low, low), high), max(min(self.high, high), low))
 
+    def with_room(self, value: float) -> Interval:
+        """The least interval that holds a value as well."""
+        return Interval(min(self.low, value), max(self.high, value))
+
     def outside(self, value: float) -> float:
         """How far a value lies outside of it; negative: how far inside."""
         return max(self.low - value, value - self.high)

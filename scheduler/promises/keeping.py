@@ -43,15 +43,18 @@ def comparisons(promise: Promise) -> Iterable[tuple[str, str, dict[str, Any], fl
 
 
 def expectations(found: Simulated, by: Mapping[tuple[str, str], float]) -> dict[str, dict[str, Any]]:
-    """A simulation's answer as it is stored, by application: ``items`` a second, and for each figure ``expected``,
-    ``interval`` and ``simulated``, the interval before its correction; None for an accuracy where nothing was in time.
+    """A simulation's answer as it is stored, by application: ``items_per_s``, ``by_process``, and for each figure
+    ``expected``, ``interval`` and ``simulated``, the interval before its correction; None for an accuracy where nothing was in time.
 
     Args:
         by: corrections by application and figure.
     """
     stored: dict[str, dict[str, Any]] = {}
     for name, expected in found.applications.items():
-        mine: dict[str, Any] = {"items_per_s": expected.items / found.windows / found.window_s}
+        mine: dict[str, Any] = {
+            "items_per_s": expected.items / found.windows / found.window_s,
+            "by_process": expected.by_process,
+        }
         for figure, limits in FIGURES.items():
             value, interval = getattr(expected, figure), getattr(expected, f"{figure}_interval")
             mine[figure] = None

@@ -11,14 +11,17 @@ from statistics import NormalDist
 
 import numpy as np
 
+from scheduler.allocation import by_policy
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import QUANTILE
+from scheduler.ramsis.ladder import MET
 from scheduler.simulation import simulate
 from scheduler.simulation.engine import IN_TIME
 from scheduler.simulation.profiles import Model
 from scheduler.simulation.results import SimulationResults
 from scheduler.simulation.scenario import ControlSettings, Scenario, Start
 from workers.dispatch.latency import LatencyModel
+from workers.dispatch.stacks import STACKS
 
 from .intervals import WINDOWS, Interval, of_windows
 from .recorded import Recorded, trace
@@ -33,6 +36,8 @@ WALL_S, LEAST_WINDOWS = 4.0, 3
 NETWORK_S = 0.0005
 #: equally likely run times of a batch: quantiles of a lognormal distribution through the profile's median and p95
 RUN_TIMES = 20
+#: strategies whose policies have a decision process, and whether these are for the shortest queue
+PROCESSES = {"ramsis": False, "ramsis-by-decisions": False, "ramsis-shortest-queue": True}
 #: seconds that a plan within a window may take
 SOLVE_S = 0.5
 
@@ -68,6 +73,8 @@ class Expectation:
         accuracy: normalised percent, of items in time; None: none was.
         violations: share (0 to 1) of items that were late or refused.
         accuracy_interval, violations_interval: where the next window will be.
+        by_process: accuracy and violations are those of the worker's decision process (RAMSIS, Section 5.1), which hold
+            in the long run; violations are an upper bound then.
     """
 
     items: int
@@ -75,6 +82,7 @@ class Expectation:
     violations: float
     accuracy_interval: Interval | None
     violations_interval: Interval
+    by_process: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,7 +158,29 @@ def simulated(world: World, step: Callable[[float], None] | None = None, wall_s:
         for index, name in enumerate(names)
         if totals[index][0]
     }
-    return Simulated(length, done, time.monotonic() - began, found)
+    return Simulated(length, done, time.monotonic() - began, _by_process(world, found))
+
+
+def _by_process(world: World, found: dict[str, Expectation]) -> dict[str, Expectation]:
+    """Of stacks with policies: what these promise in the long run, in intervals that have room for it."""
+    strategy = STACKS[world.stack].strategy
+    if strategy not in PROCESSES:
+        return found
+    rates = {name: world.recorded.rate(name) * world.factors.get(name, 1.0) for name in found}
+    promised = by_policy.expectations(world.problem, world.allocation, rates, PROCESSES[strategy])
+    for name, by in promised.items():
+        simulated, accuracy, violations = found.get(name), by.accuracy, by.violation_rate
+        if simulated is None or simulated.accuracy_interval is None or violations > MET:
+            continue
+        found[name] = replace(
+            simulated,
+            accuracy=accuracy,
+            violations=violations,
+            accuracy_interval=simulated.accuracy_interval.with_room(accuracy),
+            violations_interval=simulated.violations_interval.with_room(violations),
+            by_process=True,
+        )
+    return found
 
 
 def _until(deadline: float) -> Callable[[float], None]:

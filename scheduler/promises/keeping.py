@@ -44,7 +44,8 @@ def comparisons(promise: Promise) -> Iterable[tuple[str, str, dict[str, Any], fl
 
 def expectations(found: Simulated, by: Mapping[tuple[str, str], float]) -> dict[str, dict[str, Any]]:
     """A simulation's answer as it is stored, by application: ``items_per_s``, ``by_process``, and for each figure
-    ``expected``, ``interval`` and ``simulated``, the interval before its correction; None for an accuracy where nothing was in time.
+    ``expected``, ``interval`` and ``simulated``, the interval before its correction; None for an accuracy where nothing
+    was in time.
 
     Args:
         by: corrections by application and figure.

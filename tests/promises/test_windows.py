@@ -17,7 +17,7 @@ def test_little_demand_is_served_in_time_and_at_the_accuracy_of_the_plan(stack):
     found = simulated(world(stack=stack), wall_s=0.0)
     assert found.windows == LEAST_WINDOWS
     digits = found.applications["digits"]
-    assert digits.violations == 0.0 and digits.violations_interval.low == 0.0
+    assert digits.violations < 1e-6 and digits.violations_interval.low == 0.0
     assert 90.0 <= digits.accuracy <= 100.0
     assert digits.accuracy_interval.holds(digits.accuracy)
 

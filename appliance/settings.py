@@ -167,7 +167,11 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": 3600,
     "global_keyprefix": f"{NEREUS.redis_prefix}:celery:",
 }
-CELERY_TASK_ROUTES = {"scheduler.plan": {"queue": "planning"}}
+CELERY_TASK_ROUTES = {
+    "scheduler.plan": {"queue": "planning"},
+    "scheduler.promise": {"queue": "simulation"},
+    "scheduler.what_if": {"queue": "simulation"},
+}
 CELERY_TASK_DEFAULT_QUEUE = "control"
 CELERY_BEAT_SCHEDULER = "appliance.celery:SteadyScheduler"
 CELERY_BEAT_SCHEDULE = {
@@ -179,6 +183,11 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": NEREUS.plan_period_s},
     },
     "tend": {"task": "scheduler.tend", "schedule": 10.0, "options": {"expires": 10.0}},
+    "promise": {
+        "task": "scheduler.promise",
+        "schedule": NEREUS.promise_period_s,
+        "options": {"expires": NEREUS.promise_period_s},
+    },
     **{
         f"heartbeat-{service}": {
             "task": "appliance.heartbeat",
@@ -187,7 +196,7 @@ CELERY_BEAT_SCHEDULE = {
             # To this home's own workers: those of another home on the same Redis would answer for them.
             "options": {"queue": f"{queue}.{NEREUS.instance}", "expires": 10.0},
         }
-        for queue, service in (("control", "celery"), ("planning", "planning"))
+        for queue, service in (("control", "celery"), ("planning", "planning"), ("simulation", "simulation"))
     },
 }
 

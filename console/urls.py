@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from console.views import access, applications, audit, members, overview, plans, repairs, secrets
+from console.views import access, applications, audit, members, overview, plans, promises, repairs, secrets
 
 app_name = "console"
 
@@ -15,6 +15,8 @@ urlpatterns = [
     path("plan/", plans.current, name="plan-current"),
     path("plans/", plans.index, name="plans"),
     path("plans/<int:version>/", plans.detail, name="plan"),
+    path("promises/", promises.promises, name="promises"),
+    path("what-if/", promises.what_if, name="what-if"),
     path("nodes/", members.nodes, name="nodes"),
     path("repairs/", repairs.index, name="repairs"),
     path("keys/", secrets.keys, name="keys"),

@@ -84,6 +84,73 @@ class WorkLease(models.Model):
         return f"{self.name}: {self.holder or 'free'} ({self.epoch})"
 
 
+class Promise(models.Model):
+    """Accuracy and violations expected of the plan in force in the window that began then, and what came."""
+
+    class State(models.TextChoices):
+        WAITING = "waiting", "waits for its window to be over"
+        COMPARED = "compared", "compared with what came"
+        VOID = "void", "what it was made for changed meanwhile, or nothing is known of what came"
+
+    created = models.DateTimeField(auto_now_add=True)
+    #: when the window began, by the steady clock
+    stamp = models.CharField(max_length=40)
+    window_s = models.PositiveIntegerField()
+    #: how many windows were simulated, and for how long
+    windows = models.PositiveIntegerField()
+    wall_s = models.FloatField()
+    #: version of the plan, and the check index of what it was made for (see :mod:`scheduler.promises.present`)
+    plan = models.PositiveBigIntegerField()
+    stack = models.CharField(max_length=40)
+    index = models.CharField(max_length=64)
+    state = models.CharField(max_length=10, choices=State.choices, default=State.WAITING)
+    #: by application; see :func:`scheduler.promises.keeping.expectations`
+    expected = models.JSONField(default=dict)
+    #: by application: items, accuracy (None: none was in time), violations
+    observed = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"promise {self.pk} for plan {self.plan}"
+
+
+class WhatIf(models.Model):
+    """Changes that somebody imagined, the plan that would result, and its promise."""
+
+    class State(models.TextChoices):
+        WAITING = "waiting", "waits for the worker"
+        PLANNING = "planning", "the plan is being made"
+        SIMULATING = "simulating", "the plan is made, its promise is being simulated"
+        DONE = "done", "done"
+        FAILED = "failed", "failed"
+
+    created = models.DateTimeField(auto_now_add=True)
+    stamp = models.CharField(max_length=40)
+    by = models.CharField(max_length=150)
+    changes = models.JSONField()
+    state = models.CharField(max_length=10, choices=State.choices, default=State.WAITING)
+    #: share of the simulation that is done
+    progress = models.FloatField(default=0.0)
+    error = models.CharField(max_length=500, blank=True, default="")
+    #: check index of the state that it was computed for; empty: not planned yet
+    index = models.CharField(max_length=64, blank=True, default="")
+    #: what the plans do, imagined and in force; see :func:`scheduler.promises.what_if.plan_summary`
+    plan = models.JSONField(default=dict)
+    present_plan = models.JSONField(default=dict)
+    #: promises by application, for both
+    promise = models.JSONField(default=dict)
+    present_promise = models.JSONField(default=dict)
+    applied = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"what-if {self.pk}"
+
+
 class KnownRepair(models.Model):
     """A repair that upkeep saw at its last look: since when, and whether operators ignore it."""
 

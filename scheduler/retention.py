@@ -18,7 +18,7 @@ from django.utils import timezone
 from registry import clock
 from registry.models import Gateway, Member, Node, ProfileJob
 from registry.profiling import OPEN
-from scheduler.models import Plan
+from scheduler.models import Plan, Promise, WhatIf
 from workers import log
 
 logger = log.get("retention")
@@ -27,6 +27,8 @@ logger = log.get("retention")
 KEEP_PROBLEMS = 200
 #: ended profile jobs beside the newest of each variant and device type
 KEEP_JOBS = 1000
+#: promises, which are a few kilobytes each, and answers to what-ifs
+KEEP_PROMISES, KEEP_WHAT_IFS = 2000, 100
 #: entries of the admin pages' own log
 KEEP_ADMIN_LOG = 10_000
 #: seconds after which a member is deleted that never was approved and no longer waits
@@ -52,6 +54,8 @@ def enforce() -> None:
     gone = {
         "plans": _plans(),
         "problems": _problems(),
+        "promises": _beyond(Promise.objects.order_by("-pk"), KEEP_PROMISES),
+        "what_ifs": _beyond(WhatIf.objects.order_by("-pk"), KEEP_WHAT_IFS),
         "jobs": _jobs(),
         "sessions": _sessions(),
         "admin_log": _beyond(LogEntry.objects.order_by("-pk"), KEEP_ADMIN_LOG),

@@ -102,6 +102,29 @@ def _tend() -> None:
             logger.exception("upkeep_failed", step=step.__name__)
 
 
+@shared_task(name="scheduler.promise")
+def promise() -> None:
+    """Compare promises whose window is over, and make one for the plan in force. Runs on the simulation queue."""
+    from scheduler.promises import keeping, what_if
+    from scheduler.promises.present import NothingToPromise
+    from scheduler.simulation import SimulationError
+
+    keeping.compare()
+    what_if.give_up_lost()
+    try:
+        keeping.promise_now(lambda _: what_if.plan_waiting())
+    except (NothingToPromise, SimulationError) as error:
+        logger.info("no_promise", reason=str(error))
+
+
+@shared_task(name="scheduler.what_if")
+def what_if(pk: int) -> None:
+    """Answer a what-if. Runs on the simulation queue."""
+    from scheduler.promises import what_if
+
+    what_if.work(pk)
+
+
 @worker_ready.connect
 def _watch(sender, **_) -> None:
     """The worker of the queue that is never busy for long looks after those that plan."""

@@ -233,8 +233,9 @@ def _possible(items: Any) -> bool:
     return isinstance(items, int | float) and 0 <= items <= LARGEST_RATE
 
 
-def sum_arrivals(entries: Iterable[dict[str, Any]]) -> list[tuple[int, dict[str, float]]]:
-    """Gateways' seconds, added up by second; an application's count that cannot be is left out.
+def sum_arrivals(entries: Iterable[dict[str, Any]], field: str = "arrived_rows") -> list[tuple[int, dict[str, float]]]:
+    """Gateways' seconds, added up by second; an application's count that cannot be is left out. ``field``: what to add
+    up, ``arrived_rows`` (items) or ``arrived`` (queries).
 
     A gateway whose reports come near the turn of a second has two in one second and none in the next, now and then;
     the second of two belongs to the one after, or every other second would seem twice as busy.
@@ -248,7 +249,7 @@ def sum_arrivals(entries: Iterable[dict[str, Any]]) -> list[tuple[int, dict[str,
             t += 1
         last[gateway] = t
         for name, counts in data["applications"].items():
-            rows = counts.get("arrived_rows")
+            rows = counts.get(field)
             if _possible(rows):
                 total[t][name] += rows
             else:

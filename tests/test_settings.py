@@ -30,6 +30,7 @@ BAD = [
     ("MAX_UPLOAD_MB", "12.5", "a whole number"),
     ("MAX_REQUEST_MB", "lots", "a whole number from 1 to 1024"),
     ("PLAN_PERIOD_S", "0.5", "from 1 to 3600"),
+    ("PROMISE_PERIOD_S", "5", "from 10 to 600"),
     ("HEADROOM", "nan", "from 1 to 3"),
     ("PROFILE_SHARE", "5%", "from 0.01 to 0.5"),
     ("DEVICE_COSTS", "cpu=1,cuda=0", "from 0.001 to 1000000, and 'cuda=0' is not such"),

@@ -177,6 +177,9 @@ class Settings:
     forecaster: str
     """How demand is forecast (``NEREUS_FORECASTER``): ``trend`` (mean of the coming period by level and trend),
     ``learned`` (the same by regressions that learn), ``minute`` (largest second of the next minute, learned)."""
+    promise_period_s: float
+    """Time between two promises for the plan in force, which are kept and compared with what comes
+    (``NEREUS_PROMISE_PERIOD_S``); each takes up to 5 s of a core that has nothing else to do."""
     keep_plans: int
     """Plans that are kept with what they decided (``NEREUS_KEEP_PLANS``)."""
     solve_s: float
@@ -271,6 +274,7 @@ class Settings:
             headroom=read.number("HEADROOM", 1.0, 1, 3),
             demand_quantile=read.number("DEMAND_QUANTILE", 0.95, 0.5, 0.999),
             forecaster=read.choice("FORECASTER", forecasters.DEFAULT, forecasters.ALL),
+            promise_period_s=read.number("PROMISE_PERIOD_S", 300.0, 10, 600),
             keep_plans=read.number("KEEP_PLANS", 5000, 10, 1_000_000, int),
             solve_s=read.number("SOLVE_S", 3.0, 0.1, 600),
             stack=read.stack(),

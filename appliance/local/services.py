@@ -21,6 +21,8 @@ from .roles import ALL, BoxRole, Roles
 
 #: how far the control plane stands behind serving for the processor
 NICE = 5
+#: simulations take what all else leaves, so that their worker may wait long for its turn on a busy box
+SIMULATION_NICE, SIMULATION_PATIENCE = 15, 5
 #: one core is one thread's: math libraries must not spread over cores that devices own
 SINGLE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 #: seconds between two looks at a heartbeat, and looks without one after which a worker is restarted
@@ -168,7 +170,7 @@ def _redis(values: Settings, log: Path) -> SupervisedService:
 
 
 def _celery(values: Settings, log: Path) -> list[SupervisedService]:
-    """The workers of both queues, and the clock of periodic tasks."""
+    """The workers of all queues, and the clock of periodic tasks."""
     celery = _python("-m", "celery", "-A", "appliance.celery", "-q")
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", values.log_level]
 
@@ -180,7 +182,7 @@ def _celery(values: Settings, log: Path) -> list[SupervisedService]:
         "celery": [
             "worker",
             "-Q",
-            f"control,control.{values.instance}",
+            queues("control"),
             "-n",
             "control@nereus",
             "--pool",
@@ -193,9 +195,19 @@ def _celery(values: Settings, log: Path) -> list[SupervisedService]:
         "planning": [
             "worker",
             "-Q",
-            f"planning,planning.{values.instance}",
+            queues("planning"),
             "-n",
             "planning@nereus",
+            "--pool",
+            "solo",
+            *quiet,
+        ],
+        "simulation": [
+            "worker",
+            "-Q",
+            queues("simulation"),
+            "-n",
+            "simulation@nereus",
             "--pool",
             "solo",
             *quiet,
@@ -216,10 +228,14 @@ def _celery(values: Settings, log: Path) -> list[SupervisedService]:
             [*celery, *command],
             environment=lambda: SINGLE,
             alive=Liveness(
-                _heartbeat(values, name), every_s=HEARTBEAT_LOOK_S, timeout_s=5.0, misses=misses, from_start=False
+                _heartbeat(values, name),
+                every_s=HEARTBEAT_LOOK_S,
+                timeout_s=5.0,
+                misses=misses * SIMULATION_PATIENCE if name == "simulation" else misses,
+                from_start=False,
             ),
             stop_s=2,
-            nice=NICE,
+            nice=SIMULATION_NICE if name == "simulation" else NICE,
             after=("prepare",),
             log=log,
         )
@@ -277,7 +293,7 @@ def stop_order(running: list[SupervisedService]) -> list[list[SupervisedService]
         ["load", "register"],
         ["gateway"],
         ["gateway-core", "node"],
-        ["beat", "celery", "planning"],
+        ["beat", "celery", "planning", "simulation"],
         ["web", "prepare"],
         ["redis"],
     ]

@@ -21,6 +21,7 @@ from workers.settings import Settings
 ROLES = {
     "web": "gunicorn",
     "planning": "planning@nereus",
+    "simulation": "simulation@nereus",
     "celery": "control@nereus",
     "beat": " beat ",
     "redis": "redis",

@@ -20,6 +20,7 @@ ROLES = {
     "redis": r"redis-server",
     "web": r"gunicorn",
     "planning": r"-Q planning",
+    "simulation": r"-Q simulation",
     "celery": r"-Q control",
     "beat": r"\bbeat\b",
     "executor": r"\bexecutor\b",

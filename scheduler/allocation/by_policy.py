@@ -12,12 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
 from scheduler.ramsis import ladder, load_limits
 from scheduler.ramsis.arrivals import round_robin, shortest_queue
-from scheduler.ramsis.solve import Weight
+from scheduler.ramsis.expectation import Expected, expected
+from scheduler.ramsis.solve import Policy, Weight
 from scheduler.ramsis.worker import LENGTHS, QUEUE, Worker, WorkerVariant, worker
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.policy_tables import LoadPolicy
+from workers.dispatch.policy_tables import LoadPolicy, PolicySet
 
 from .baselines.dedicated import DedicatedChoices, allocation_with, evenly
 from .capacity import profile_on
@@ -84,9 +87,9 @@ def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None =
     policies, residents, accuracy = [], {}, 0.0
     for group in _groups(problem, mains, lengths):
         made = make(group.worker, group.workers, demand[group.application])
-        expected = next((accuracy for policy, accuracy in made if policy.load >= demand[group.application]), None)
+        promised = next((accuracy for policy, accuracy in made if policy.load >= demand[group.application]), None)
         fastest = group.worker.variants[0]
-        accuracy += group.load * (fastest.accuracy if expected is None else expected)
+        accuracy += group.load * (fastest.accuracy if promised is None else promised)
         variants = tuple(variant.id for variant in group.worker.variants)
         policies.append(PlannedPolicies(group.application, group.devices, variants, tuple(p for p, _ in made)))
         for device in group.devices:
@@ -98,6 +101,54 @@ def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None =
         policies=tuple(policies),
         accuracy=accuracy / served if served > 0 else base.accuracy,
     )
+
+
+def expectations(
+    problem: Problem, allocation: Allocation, rates: Mapping[str, float], shortest: bool = False
+) -> dict[str, Expected]:
+    """What the policies of a plan promise at these arrivals, by application (Section 5.1).
+
+    Args:
+        allocation: by one of RAMSIS' strategies for this problem.
+        rates: items/s by application. One without policies for its rate is left out.
+        shortest: queries go to the shortest queue, not round robin.
+    """
+    choices = DedicatedChoices(problem)
+    placed = choices.residents(allocation.placements)
+    mains = {
+        device.id: main
+        for device in problem.devices
+        if device.id in placed and (main := choices.fastest(device, placed[device.id].variant.application)) is not None
+    }
+    groups = {(group.application, frozenset(group.devices)): group for group in _groups(problem, mains, LENGTHS)}
+    parts: dict[str, list[tuple[float, Expected | None]]] = {}
+    for planned in allocation.policies:
+        group, rate = groups.get((planned.application, frozenset(planned.devices))), rates.get(planned.application, 0.0)
+        policy = PolicySet(planned.variants, planned.policies).at(rate)
+        known = group is not None and tuple(v.id for v in group.worker.variants) == planned.variants
+        found = _expected(group, policy, rate, shortest) if known and policy is not None and rate > 0 else None
+        parts.setdefault(planned.application, []).append((group.load if group else 1.0, found))
+    return {name: _mean(some) for name, some in parts.items() if all(found for _, found in some)}
+
+
+def _expected(group: _Group, policy: LoadPolicy, rate: float, shortest: bool) -> Expected:
+    made = group.worker
+    if shortest:
+        stream = shortest_queue(rate, group.workers, made.service_rate(rate / group.workers))
+    else:
+        stream = round_robin(rate, group.workers)
+    # Steps are rounded to microseconds.
+    choice = [[policy.choose(rows, slack + 1e-6) for slack in made.slacks] for rows in range(1, made.queue + 1)]
+    return expected(Policy(made, stream, np.array([[0] * len(made.slacks), *choice]), 0.0, 0.0))
+
+
+def _mean(parts: Sequence[tuple[float, Expected]]) -> Expected:
+    """Of all items: weights are those of the groups' loads."""
+    load = sum(weight for weight, _ in parts) or 1.0
+    in_time = sum(weight * (1.0 - one.violation_rate) for weight, one in parts)
+    earned = sum(weight * (1.0 - one.violation_rate) * one.accuracy for weight, one in parts)
+    full = sum(weight * one.full for weight, one in parts) / load
+    return Expected(earned / in_time if in_time > 0 else 0.0, 1.0 - in_time / load, full)
 
 
 def _groups(problem: Problem, mains: Mapping[str, ResidentCapacity], lengths: int | None) -> list[_Group]:

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from . import instances, repairs, views
+from . import instances, promises, repairs, views
 
 urlpatterns = [
     path("plans/", views.PlanList.as_view(), name="plan-list"),
@@ -9,6 +9,10 @@ urlpatterns = [
     path("plan/", views.CurrentPlan.as_view(), name="plan-current"),
     path("instances/", instances.InstanceList.as_view(), name="instances"),
     path("sleep-advice/", instances.SleepAdvice.as_view(), name="sleep-advice"),
+    path("promises/", promises.PromiseList.as_view(), name="promises"),
+    path("what-ifs/", promises.WhatIfList.as_view(), name="what-ifs"),
+    path("what-ifs/<int:pk>/", promises.WhatIfDetail.as_view(), name="what-if"),
+    path("what-ifs/<int:pk>/apply/", promises.WhatIfApply.as_view(), name="what-if-apply"),
     path("repairs/", repairs.RepairList.as_view(), name="repairs"),
     path("repairs/<path:key>/ignore/", repairs.RepairIgnore.as_view(), name="repair-ignore"),
 ]

@@ -43,20 +43,12 @@ def make_plan(
         NoAllocation: no allocation passes verification; the plan in force stays.
         LeaseLost: another process plans now; nothing was stored.
     """
-    devices = available_devices()
-    seconds = telemetry.gateway_seconds(
-        forecasters.history_s(settings.NEREUS.forecaster, settings.NEREUS.plan_period_s)
-    )
-    demand = _demand(seconds, observed)
-    asked_for = telemetry.sizes_arrived(sizes.ASKED_FOR_S)
-    recent = [second for second in seconds if second["t"] >= clock.wall() - HISTORY_S - 1]
-    mixes = sizes.mixes(telemetry.arrivals_by_size(recent), asked_for, clock.wall())
-    problem = assemble(demand.planned, devices, mixes, demand.expected, interfered_shares())
+    problem, devices = present_problem(observed)
     if not problem.devices or (not problem.applications and not _something_resides()):
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
     stack = choices.current()
-    with_previous = dataclasses.replace(problem, previous=_in_force(stack.name), at_s=clock.steady())
+    with_previous = dataclasses.replace(problem, previous=in_force(stack.name), at_s=clock.steady())
     allocation = verified(with_previous, strategies.get(stack.strategy))
     used = {device.ref for device in devices}
     idle = [device for device in idle_devices() if device.ref not in used]
@@ -79,6 +71,24 @@ def make_plan(
     return plan
 
 
+def present_problem(observed: dict[str, float] | None = None) -> tuple[Problem, list[registry.Device]]:
+    """The problem as of now, without what is in force, and its devices.
+
+    Args:
+        observed: rates that bursts reported lately, items/s by application.
+    """
+    devices = available_devices()
+    seconds = telemetry.gateway_seconds(
+        forecasters.history_s(settings.NEREUS.forecaster, settings.NEREUS.plan_period_s)
+    )
+    demand = _demand(seconds, observed)
+    asked_for = telemetry.sizes_arrived(sizes.ASKED_FOR_S)
+    recent = [second for second in seconds if second["t"] >= clock.wall() - HISTORY_S - 1]
+    mixes = sizes.mixes(telemetry.arrivals_by_size(recent), asked_for, clock.wall())
+    problem = assemble(demand.planned, devices, mixes, demand.expected, interfered_shares())
+    return problem, devices
+
+
 def _demand(seconds: list[dict[str, Any]], observed: dict[str, float] | None) -> Estimates:
     """Estimates by the chosen forecaster, from gateways' recorded seconds."""
     chosen = settings.NEREUS
@@ -98,7 +108,7 @@ def _something_resides() -> bool:
     return latest is not None and bool(latest.allocation["placements"])
 
 
-def _in_force(stack: str) -> Allocation | None:
+def in_force(stack: str) -> Allocation | None:
     """The allocation of the plan in force where ``stack`` made it: no strategy builds on another one's plan."""
     latest = Plan.objects.only("stack", "allocation").first()
     if latest is None or latest.stack != stack:

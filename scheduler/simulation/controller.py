@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduler.allocation import strategies
 from scheduler.allocation.baselines import PLACED_ONCE
@@ -39,7 +39,8 @@ class Controller:
     """Estimates demand, plans, and watches for bursts. It sees arrivals as they happen, never later ones.
 
     Before the first second is over it takes ``initial_qps`` for each application's demand, and the whole trace's mean
-    rates for strategies that place their variants once; the estimate starts from there.
+    rates for strategies that place their variants once; the estimate starts from there. A run with a
+    :class:`~.scenario.Start` has its plan and its history first.
     """
 
     def __init__(self, scenario: Scenario, strategy: str):
@@ -64,6 +65,8 @@ class Controller:
         if self._target is not None:
             self._keep_s = round(PAST_S + self._target.seconds + scenario.control.period_s) + 1
             self._learners = {name: Learner(self._target, QUANTILE) for name in scenario.applications}
+        if scenario.start is not None:
+            self._history = list(scenario.start.history)
 
     def second_over(self, second: int, counts: Mapping[str, float]) -> None:
         """Arrivals of a second that is over; seconds in order, none left out."""
@@ -78,9 +81,37 @@ class Controller:
         Raises:
             SimulationError: the problem cannot be used, or the strategy's answer breaks a rule.
         """
-        scenario = self._scenario
+        start = self._scenario.start
+        if start is not None and not self.plans:
+            return self._planned(now, start.problem, start.allocation)
+        problem = self._problem(now, loaded, observed)
+        try:
+            allocation = self._strategy(problem)
+        except strategies.UnusableProblem as error:
+            raise SimulationError(f"the problem at {now:g} s cannot be planned for: {error}") from None
+        broken = violations(problem, allocation)
+        if broken:
+            raise SimulationError(f"strategy {self._name} at {now:g} s: {'; '.join(broken[:5])}")
+        return self._planned(now, problem, allocation)
+
+    def _problem(
+        self, now: float, loaded: Mapping[str, Iterable[str]], observed: Mapping[str, float] | None
+    ) -> Problem:
+        scenario, begun = self._scenario, self._scenario.start
         demand = self._demand(int(now), observed)
-        problem = Problem(
+        previous = self.plans[-1].allocation if self.plans else None
+        if begun is not None:
+            start = begun.problem
+            return replace(
+                start,
+                devices=tuple(replace(device, loaded=frozenset(loaded[device.id])) for device in start.devices),
+                applications=tuple(
+                    replace(a, demand=demand[a.id] * scenario.control.headroom) for a in start.applications
+                ),
+                previous=previous,
+                at_s=now,
+            )
+        return Problem(
             devices=tuple(
                 DeviceResources(
                     name,
@@ -97,19 +128,14 @@ class Controller:
             ),
             variants=self._variants,
             time_limit_s=scenario.control.solve_s,
-            previous=self.plans[-1].allocation if self.plans else None,
+            previous=previous,
             at_s=now,
             costs=scenario.costs,
         )
-        try:
-            allocation = self._strategy(problem)
-        except strategies.UnusableProblem as error:
-            raise SimulationError(f"the problem at {now:g} s cannot be planned for: {error}") from None
-        broken = violations(problem, allocation)
-        if broken:
-            raise SimulationError(f"strategy {self._name} at {now:g} s: {'; '.join(broken[:5])}")
+
+    def _planned(self, now: float, problem: Problem, allocation: Allocation) -> Planned:
         # Standby variants are worth their memory, but not the time for which a device would be blocked to load them.
-        standby = {} if not scenario.instant_loads or allocation.residents else relief(problem, allocation)
+        standby = {} if not self._scenario.instant_loads or allocation.residents else relief(problem, allocation)
         planned = Planned(now, problem, allocation, standby, blocking(problem, allocation))
         self.plans.append(planned)
         if self._trigger is not None:
@@ -125,7 +151,8 @@ class Controller:
             self._taught = learn(self._learners, self._history, self._target, self._taught, now)
             coefficients = {name: learner.coefficients for name, learner in self._learners.items()}
         period_s = scenario.control.period_s
-        found = estimates(self._history, scenario.applications, now, observed, period_s, QUANTILE, coefficients)
+        quantile = QUANTILE if scenario.start is None else scenario.start.quantile
+        found = estimates(self._history, scenario.applications, now, observed, period_s, quantile, coefficients)
         return found.planned
 
     def burst(self, now: float) -> dict[str, float]:

@@ -24,7 +24,7 @@ from workers.dispatch.binding import Binding, Decisions, Dispatch, QueryClass, S
 from .controller import Controller, Planned, SimulationError
 from .devices import SimulatedDevice, SimulatedQuery, SimulatedVariant
 from .run_times import RunTimes
-from .scenario import Scenario
+from .scenario import Scenario, Start
 
 PENDING, IN_TIME, LATE, DROPPED = range(4)
 #: a query is late when it is later than its SLO by more than rounding
@@ -116,6 +116,8 @@ class Engine(ABC):
             SimulationError: a strategy or a policy broke its contract.
         """
         began = time.monotonic()
+        if self._scenario.start is not None:
+            self._load_at_once(self._scenario.start)
         self._adopt(self._controller.plan(0.0, {name: () for name, _ in self._scenario.devices}), 0.0)
         control = self._scenario.control
         if len(self._outcome):
@@ -140,6 +142,14 @@ class Engine(ABC):
             tuple(self._controller.plans),
             time.monotonic() - began,
         )
+
+    def _load_at_once(self, start: Start) -> None:
+        """Have devices hold what the plan in force wants there."""
+        allocation = start.allocation
+        for placement in allocation.placements:
+            self._devices[placement.device].loaded[placement.variant] = None
+        for name, variants in allocation.residents.items():
+            self._devices[name].loaded.update(dict.fromkeys(variants))
 
     def _loop(self) -> None:
         """Handle arrivals, events and wakes until there are none."""

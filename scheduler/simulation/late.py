@@ -33,6 +33,7 @@ class LateEngine(Engine):
         #: applications for which something is still to be loaded
         self._moving: set[str] = set()
         self._application = {model.id: model.application for model in scenario.models}
+        self._weights = {a.id: a.weight for a in scenario.start.problem.applications} if scenario.start else {}
 
     # --- batches -----------------------------------------------------------------------------------------------------
 
@@ -202,7 +203,13 @@ class LateEngine(Engine):
             slo_s = self._scenario.slo_s[variant.application] * self._parts.share_of_slo
             rows = [n for n in range(1, variant.latency.largest + 1) if variant.latency.seconds(n) <= slo_s]
             self._options[key] = (
-                ServingOption(variant.id, variant.accuracy, variant.latency, max(rows))
+                ServingOption(
+                    variant.id,
+                    variant.accuracy,
+                    variant.latency,
+                    max(rows),
+                    self._weights.get(variant.application, 1.0),
+                )
                 if rows and rows[0] == 1
                 else None
             )

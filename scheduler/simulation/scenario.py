@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scheduler.allocation.problem import CostWeights
+from scheduler.allocation.problem import Allocation, CostWeights, Problem
+from scheduler.control.demand import QUANTILE
 from workers import forecasters
 
 from . import stacks
@@ -35,12 +36,30 @@ class ControlSettings:
 
 
 @dataclass(frozen=True)
+class Start:
+    """A state in which a run begins: a cluster that serves by a plan, whose variants are loaded.
+
+    Attributes:
+        problem: of the plan in force; later plans change its demand, what is loaded and what is in force, no more.
+        allocation: the plan in force.
+        history: (second, {application: items}) before the run, oldest first; the run begins with second 0.
+        quantile: of demand, that later plans are made for.
+    """
+
+    problem: Problem
+    allocation: Allocation
+    history: Sequence[tuple[int, Mapping[str, float]]]
+    quantile: float = QUANTILE
+
+
+@dataclass(frozen=True)
 class Scenario:
     """Everything that a simulation needs. ``devices``: (name, type), in the order of the file. ``slo_s``,
     ``max_resident`` and ``cost`` hold a value for each application, for each limited device type, and for each type
     whose cost is not 1. ``run_ratios``: for variants (by id) whose run times were measured, these over the profile's,
     each as likely as the others; a file says only ``profile_noise``. ``make_before_break``: devices that a published
-    stack does not use load what its next plan places there before that plan is adopted."""
+    stack does not use load what its next plan places there before that plan is adopted. ``start``: None: nothing is
+    loaded, and nothing known of demand."""
 
     name: str
     models: tuple[Model, ...]
@@ -60,6 +79,7 @@ class Scenario:
     stack: str | None = None
     batching: str | None = None
     routing: str | None = None
+    start: Start | None = None
 
     @property
     def applications(self) -> tuple[str, ...]:

@@ -131,6 +131,54 @@ def test_an_upload_that_is_no_model_is_explained_in_the_form(appliance, signed_i
     assert "ONNX" in text
 
 
+def test_an_operator_imagines_changes_and_applies_what_can_be_applied(appliance, signed_in):
+    browser = signed_in
+    browser.get_log("browser")
+
+    def answer(state: str) -> str | None:
+        section = by_testid(browser, "what-if-answer")
+        return section.text if section.get_attribute("data-state") == state else None
+
+    with Load(appliance.http, appliance.credentials["api_key"], rate=15), appliance.rest() as client:
+        # Arrivals that promises are made of.
+        wait(browser, lambda: client.get("/promises/").status_code == 200)
+        browser.get(appliance.console + "/what-if/")
+        wait(browser, lambda: float(client.get("/plan/").json()["demand"]) > 5)
+        browser.refresh()
+        fill(by_testid(browser, "what-if-demand-tiny"), "45")
+        fill(by_testid(browser, "what-if-slo-tiny"), "390")
+
+        def answered() -> str | None:
+            by_testid(browser, "what-if-ask").click()
+            wait(browser, lambda: answer("done") or answer("failed"))
+            return answer("done")
+
+        # Until arrivals of ten seconds are known.
+        text = wait(browser, answered)
+        assert "windows simulated" in text
+        assert "%" in by_testid(browser, "then-violations-tiny").text
+        assert "390" in by_testid(browser, "plan-of-tiny").text
+        fill(by_testid(browser, "what-if-slo-tiny"), "0.5")
+        browser.execute_script("document.getElementById('imagine').noValidate = true")
+        by_testid(browser, "what-if-ask").click()
+        wait(browser, lambda: "slo_ms" in by_testid(browser, "what-if-error").text)
+        before = client.get("/applications/tiny/").json()["slo_ms"]
+        try:
+            by_testid(browser, "what-if-apply").click()
+            browser.switch_to.alert.accept()
+            wait(browser, lambda: by_testid(browser, "what-if-applied").is_displayed())
+            assert client.get("/applications/tiny/").json()["slo_ms"] == 390
+        finally:
+            assert client.patch("/applications/tiny/", json={"slo_ms": before}).status_code == 200
+        browser.get(appliance.console + "/promises/")
+        wait(browser, lambda: by_testid(browser, "promise-tiny").is_displayed())
+    refused = "status of 400"
+    severe = [
+        line for line in browser.get_log("browser") if line["level"] == "SEVERE" and refused not in line["message"]
+    ]
+    assert not severe
+
+
 @pytest.mark.parametrize(
     "page", ["/", "/applications/", "/applications/tiny/", "/plans/", "/plan/", "/nodes/", "/keys/", "/repairs/"]
 )

@@ -1,0 +1,71 @@
+"""Past promises for pages: how often intervals held, and a chart of intervals with what came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from scheduler.models import Promise
+from scheduler.promises.intervals import Interval
+from scheduler.promises.keeping import FIGURES, calibration
+
+#: the chart, in units of its view box, and the most promises in it
+WIDTH, HEIGHT, EDGE, MOST = 640, 150, 8, 60
+#: charts are no finer than this, so that a figure that hardly moves does not look as if it did
+LEAST_RANGE = {"accuracy": 0.5, "violations": 0.005}
+
+
+def by_application(promises: Sequence[Promise]) -> list[dict[str, Any]]:
+    """A row for each application that was promised anything: the latest promise, what came of it if it was compared,
+    and how often intervals held."""
+    latest = promises[0] if promises else None
+    names = {name: None for promise in promises for name in promise.expected}
+    rows = []
+    for name in sorted(names):
+        mine = [Promise(expected={name: p.expected.get(name, {})}, observed=p.observed) for p in promises]
+        rows.append(
+            {
+                "name": name,
+                "expected": latest.expected.get(name) if latest else None,
+                "came": latest.observed.get(name) if latest else None,
+                "held": calibration(mine),
+            }
+        )
+    return rows
+
+
+def chart(promises: Iterable[Promise], application: str, figure: str) -> dict[str, Any]:
+    """Marks of the newest promises that were compared, oldest first, in the view box; ``low`` and ``high`` are the
+    figure's values at its lower and upper edge."""
+    found = []
+    for promise in promises:
+        expected = (promise.expected.get(application) or {}).get(figure)
+        came = (promise.observed.get(application) or {}).get(figure)
+        if expected is not None and came is not None:
+            found.append((promise, Interval(*expected["interval"]), came))
+    found = found[:MOST][::-1]
+    if not found:
+        return {"marks": []}
+    low = min(min(interval.low, came) for _, interval, came in found)
+    high = max(max(interval.high, came) for _, interval, came in found)
+    least, (lowest, highest) = LEAST_RANGE[figure], FIGURES[figure]
+    if high - low < least:
+        low, high = max(lowest, high - least), min(highest, max(high, low + least))
+
+    def y(value: float) -> float:
+        return round(HEIGHT - EDGE - (value - low) / (high - low) * (HEIGHT - 2 * EDGE), 1)
+
+    step = (WIDTH - 2 * EDGE) / max(len(found), 12)
+    marks = [
+        {
+            "x": round(EDGE + (place + 0.5) * step, 1),
+            "top": y(interval.high) - 1,
+            "bottom": y(interval.low) + 1,
+            "y": y(came),
+            "held": interval.holds(came),
+            "promise": promise,
+        }
+        for place, (promise, interval, came) in enumerate(found)
+    ]
+    held = sum(mark["held"] for mark in marks)
+    return {"marks": marks, "low": low, "high": high, "held": held}

@@ -1,0 +1,83 @@
+"""Prediction intervals: where the next window will be, by simulated windows and by past promises. Pure.
+
+Of n exchangeable windows, the next one lies between the least and the greatest of the others with probability
+(n - 1) / (n + 1): with 19 of them, 90%. A simulation leaves out what it does not know, other processes on the box for
+one. So an interval is then moved outwards, or inwards, by as much as past promises missed what came, or had room:
+conformal prediction (Romano et al., "Conformalized Quantile Regression", NeurIPS 2019).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+#: share of windows that an interval should hold
+COVERAGE = 0.9
+#: windows of which the least and the greatest are such an interval
+WINDOWS = round((1 + COVERAGE) / (1 - COVERAGE))
+#: past promises of which a correction is made: the newest, and no fewer than can have it
+MOST_PAST, LEAST_PAST = 100, math.ceil(COVERAGE / (1 - COVERAGE))
+#: two-sided 90% quantiles of Student's t by degrees of freedom, from 1
+STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753)
+STUDENT += (1.746, 1.740, 1.734, 1.729)
+
+
+class Interval(NamedTuple):
+    """From ``low`` to ``high``, both included."""
+
+    low: float
+    high: float
+
+    def holds(self, value: float) -> bool:
+        """Whether a value lies in it, but for rounding."""
+        return self.low - 1e-9 <= value <= self.high + 1e-9
+
+    def clipped(self, low: float, high: float) -> Interval:
+        """The part of it between two limits; a limit where there is none."""
+        return Interval(min(max(self.low, low), high), max(min(self.high, high), low))
+
+    def with_room(self, value: float) -> Interval:
+        """The least interval that holds a value as well."""
+        return Interval(min(self.low, value), max(self.high, value))
+
+    def outside(self, value: float) -> float:
+        """How far a value lies outside of it; negative: how far inside."""
+        return max(self.low - value, value - self.high)
+
+
+def of_windows(values: Sequence[float]) -> Interval:
+    """The interval for the next window. With fewer than :data:`WINDOWS`, by Student's t as well.
+
+    Args:
+        values: of simulated windows, at least one.
+    """
+    low, high = min(values), max(values)
+    count = len(values)
+    if count < 2 or count >= WINDOWS:
+        return Interval(low, high)
+    mean = statistics.fmean(values)
+    off = STUDENT[count - 2] * statistics.stdev(values) * math.sqrt(1 + 1 / count)
+    return Interval(min(low, mean - off), max(high, mean + off))
+
+
+def correction(misses: Sequence[float]) -> float:
+    """By how much to widen (negative: narrow) an interval on both sides.
+
+    Args:
+        misses: of past promises, as :meth:`Interval.outside` gives them for the intervals that the simulation made;
+            oldest first. With fewer than :data:`LEAST_PAST` there is no correction.
+    """
+    newest = sorted(misses[-MOST_PAST:])
+    if len(newest) < LEAST_PAST:
+        return 0.0
+    return newest[min(len(newest), math.ceil(COVERAGE * (len(newest) + 1))) - 1]
+
+
+def widened(interval: Interval, by: float) -> Interval:
+    """The interval, wider on both sides by so much; one that would turn inside out is its middle."""
+    if interval.high - interval.low + 2 * by < 0:
+        middle = (interval.low + interval.high) / 2
+        return Interval(middle, middle)
+    return Interval(interval.low - by, interval.high + by)

@@ -1,0 +1,163 @@
+"""Promises that are kept: stored for the plan in force, and compared with what came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from registry import clock
+from scheduler import live, telemetry
+from scheduler.models import Promise
+from scheduler.promises import present
+from scheduler.promises.intervals import LEAST_PAST, MOST_PAST, Interval, correction, widened
+from scheduler.promises.windows import Simulated, simulated
+from workers import log
+
+logger = log.get("promises")
+
+#: figures that are promised, with the least and the greatest that each can be
+FIGURES: Mapping[str, tuple[float, float]] = {"accuracy": (0.0, 100.0), "violations": (0.0, 1.0)}
+#: seconds after a window's end until all gateways have reported it
+REPORTED_S = 4.0
+#: comparisons of one application that a correction looks back at, in promises
+LOOK_BACK = 2 * MOST_PAST
+
+
+def corrections(stack: str) -> dict[tuple[str, str], float]:
+    """By how much to widen intervals of each application's figures, as past promises of this stack missed."""
+    misses: dict[tuple[str, str], list[float]] = {}
+    for promise in reversed(Promise.objects.filter(state=Promise.State.COMPARED, stack=stack)[:LOOK_BACK]):
+        for name, figure, expected, came in comparisons(promise):
+            misses.setdefault((name, figure), []).append(Interval(*expected["simulated"]).outside(came))
+    return {key: correction(some) for key, some in misses.items() if len(some) >= LEAST_PAST}
+
+
+def comparisons(promise: Promise) -> Iterable[tuple[str, str, dict[str, Any], float]]:
+    """(application, figure, what was expected, what came) of a promise that was compared."""
+    for name, figures in promise.expected.items():
+        came = promise.observed.get(name) or {}
+        for figure in FIGURES:
+            if figures.get(figure) is not None and came.get(figure) is not None:
+                yield name, figure, figures[figure], came[figure]
+
+
+def expectations(found: Simulated, by: Mapping[tuple[str, str], float]) -> dict[str, dict[str, Any]]:
+    """A simulation's answer as it is stored, by application: ``items_per_s``, ``by_process``, and for each figure
+    ``expected``, ``interval`` and ``simulated``, the interval before its correction; None for an accuracy where nothing
+    was in time.
+
+    Args:
+        by: corrections by application and figure.
+    """
+    stored: dict[str, dict[str, Any]] = {}
+    for name, expected in found.applications.items():
+        mine: dict[str, Any] = {
+            "items_per_s": expected.items / found.windows / found.window_s,
+            "by_process": expected.by_process,
+        }
+        for figure, limits in FIGURES.items():
+            value, interval = getattr(expected, figure), getattr(expected, f"{figure}_interval")
+            mine[figure] = None
+            if value is not None and interval is not None:
+                corrected = widened(interval, by.get((name, figure), 0.0)).clipped(*limits)
+                mine[figure] = {"expected": value, "interval": list(corrected), "simulated": list(interval)}
+        stored[name] = mine
+    return stored
+
+
+def promise_now(step=None) -> Promise:
+    """Simulate the plan in force and store what is to be expected from now on.
+
+    Args:
+        step: called with the share that is done.
+
+    Raises:
+        NothingToPromise: there is no plan, or too little is known of arrivals.
+        SimulationError: the stack broke its contract.
+    """
+    index = present.check_index()
+    plan, world = present.present_world()
+    found = simulated(world, step)
+    promise = Promise.objects.create(
+        stamp=clock.stamp(),
+        window_s=found.window_s,
+        windows=found.windows,
+        wall_s=found.wall_s,
+        plan=plan.pk,
+        stack=plan.stack,
+        index=index,
+        expected=expectations(found, corrections(plan.stack)),
+    )
+    logger.info("promise", plan=plan.pk, windows=found.windows, window_s=found.window_s, wall_s=round(found.wall_s, 2))
+    return promise
+
+
+def compare() -> int:
+    """Compare promises whose windows are over with what came; how many were compared or found void."""
+    due = [
+        promise
+        for promise in Promise.objects.filter(state=Promise.State.WAITING)
+        if clock.age(promise.stamp) >= promise.window_s + REPORTED_S
+    ]
+    if not due:
+        return 0
+    index = present.check_index()
+    oldest = max(clock.age(promise.stamp) for promise in due)
+    entries = telemetry.gateway_seconds(min(oldest, telemetry.KEEP_S) + 1) if oldest < telemetry.KEEP_S else []
+    for promise in due:
+        began = clock.wall() - clock.age(promise.stamp)
+        came = outcomes(entries, began, began + promise.window_s)
+        promise.observed = came if promise.index == index else {}
+        compared = any(True for _ in comparisons(promise))
+        promise.state = Promise.State.COMPARED if compared else Promise.State.VOID
+        promise.save(update_fields=["observed", "state"])
+    live.publish("changed", {"kind": "promise", "ref": ""})
+    return len(due)
+
+
+def outcomes(entries: Iterable[Mapping[str, Any]], began: float, ended: float) -> dict[str, dict[str, float | None]]:
+    """What gateways' seconds say came of queries by application: ``items``, ``accuracy`` (percent of the best, of those
+    in time) and ``violations`` (a share)."""
+    sums: dict[str, list[float]] = {}
+    for entry in entries:
+        # A second is named by when it was over.
+        if not began < entry["t"] <= ended:
+            continue
+        for name, counts in entry["applications"].items():
+            mine = sums.setdefault(name, [0.0, 0.0, 0.0])
+            mine[0] += counts.get("in_time", 0)
+            mine[1] += sum(counts.get(outcome, 0) for outcome in ("late", "dropped", "failed"))
+            mine[2] += counts.get("normalized_sum", 0.0)
+    return {
+        name: {
+            "items": in_time + others,
+            "accuracy": accuracy / in_time if in_time else None,
+            "violations": others / (in_time + others),
+        }
+        for name, (in_time, others, accuracy) in sums.items()
+        if in_time + others > 0
+    }
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How past promises fared. ``compared``: figures of applications; ``held``: those within their interval."""
+
+    compared: int
+    held: int
+
+    @property
+    def share(self) -> float | None:
+        """Share (0 to 1) of intervals that held; None: none was compared."""
+        return self.held / self.compared if self.compared else None
+
+
+def calibration(promises: Iterable[Promise]) -> dict[str, Calibration]:
+    """By figure, of promises that were compared."""
+    counts = {figure: [0, 0] for figure in FIGURES}
+    for promise in promises:
+        for _, figure, expected, came in comparisons(promise):
+            counts[figure][0] += 1
+            counts[figure][1] += Interval(*expected["interval"]).holds(came)
+    return {figure: Calibration(*some) for figure, some in counts.items()}

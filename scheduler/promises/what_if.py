@@ -1,0 +1,303 @@
+"""Answers to operators' what-ifs: the plan that would result, then its promise; and applying what can be applied.
+
+The worker of the simulation queue does both. It makes the plans of what-ifs that wait before it goes on with a
+simulation, between two windows, so that a plan is there within about a second.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from registry import clock, members, services
+from registry.audit.recording import record as audit
+from registry.errors import Conflict, InputFault, InvalidInput
+from registry.models import Application, Node, Variant
+from scheduler import live, queue
+from scheduler.allocation import strategies
+from scheduler.allocation.fallback import NoAllocation, verified
+from scheduler.allocation.problem import Allocation, Problem
+from scheduler.control import choices, planner
+from scheduler.control.demand import estimate
+from scheduler.models import Promise, WhatIf
+from scheduler.promises import keeping, present
+from scheduler.promises.changes import EXCLUDED, PINNED, Changes, check, imagined
+from scheduler.promises.present import NothingToPromise
+from scheduler.promises.recorded import LEAST_S, RECORD_S, Recorded
+from scheduler.promises.recorded import imagined as imagined_record
+from scheduler.promises.windows import World, simulated
+from scheduler.simulation import SimulationError
+from workers import log
+
+logger = log.get("promises")
+
+TASK = "scheduler.what_if"
+#: seconds after which a what-if that nobody answered has failed: its worker was stopped
+LOST_S = 120.0
+#: what-ifs that may wait for an answer
+MOST_WAITING = 20
+#: progress is stored once it rose by so much
+STEP = 0.1
+#: seconds for which the present promise stands beside a what-if's
+PRESENT_S = 300.0
+
+State = WhatIf.State
+OPEN = (State.WAITING, State.PLANNING, State.SIMULATING)
+
+
+def ask(changes: Changes, by: str) -> WhatIf:
+    """Store a what-if and have it answered.
+
+    Raises:
+        InvalidInput: with a fault for each change that cannot be.
+        Conflict: there is nothing to plan with, or too many wait for their answers.
+    """
+    give_up_lost()
+    if WhatIf.objects.filter(state__in=OPEN).count() >= MOST_WAITING:
+        raise Conflict(f"{MOST_WAITING} what-ifs wait for their answers already; ask again once some have them")
+    problem, _ = planner.present_problem()
+    if not problem.devices or not problem.applications:
+        raise Conflict("there is nothing to plan with: no device is up, or no application has a ready variant")
+    check(problem, changes)
+    row = WhatIf.objects.create(stamp=clock.stamp(), by=by[:150], changes=msgspec.to_builtins(changes))
+    queue.send(TASK, pk=row.pk)
+    return row
+
+
+def give_up_lost() -> int:
+    """Mark what-ifs as failed that nobody answers any more; how many."""
+    lost = [row.pk for row in WhatIf.objects.filter(state__in=OPEN) if clock.age(row.stamp) > LOST_S]
+    error = f"No answer within {LOST_S:.0f} s: the simulation worker is away or was stopped. Ask again."
+    return WhatIf.objects.filter(pk__in=lost, state__in=OPEN).update(state=State.FAILED, error=error)
+
+
+def work(pk: int) -> None:
+    """Answer a what-if, in the worker. Its plan may be made already."""
+    plan_waiting()
+    row = WhatIf.objects.filter(pk=pk, state=State.SIMULATING).first()
+    if row is None:
+        return
+    with _failures(row):
+        world, shared = _world(row)
+        by = keeping.corrections(world.stack)
+        row.present_promise = _present_promise(row.index)
+        found = simulated(world, _progress(row))
+        row.promise = keeping.expectations(found, by)
+        # Large, and needed no more.
+        row.plan = {name: value for name, value in row.plan.items() if name not in ("problem", "allocation")}
+        row.plan |= {"window_s": found.window_s, "windows": found.windows, "arrivals": shared}
+        row.state, row.progress = State.DONE, 1.0
+        _save(row, "promise", "present_promise", "plan", "state", "progress")
+
+
+def plan_waiting() -> None:
+    """Make the plans of all what-ifs that wait, oldest first."""
+    for row in WhatIf.objects.filter(state=State.WAITING).order_by("pk"):
+        if WhatIf.objects.filter(pk=row.pk, state=State.WAITING).update(state=State.PLANNING):
+            with _failures(row):
+                _plan(row)
+
+
+def _plan(row: WhatIf) -> None:
+    index = present.check_index()
+    changes = msgspec.convert(row.changes, Changes)
+    stack = choices.current()
+    problem, _ = planner.present_problem()
+    check(problem, changes)
+    problem, _, _ = _imagined(problem, changes)
+    allocation = verified(
+        dataclasses.replace(problem, previous=_kept(problem, planner.in_force(stack.name))),
+        strategies.get(stack.strategy),
+    )
+    row.index, row.state = index, State.SIMULATING
+    row.plan = plan_summary(problem, allocation) | {
+        "stack": stack.name,
+        "problem": planner.builtins(problem),
+        "allocation": planner.builtins(allocation),
+    }
+    try:
+        plan, before, in_force = present.in_force()
+        row.present_plan = plan_summary(before, in_force) | {"version": plan.pk, "stack": plan.stack}
+    except NothingToPromise:
+        row.present_plan = {}
+    _save(row, "index", "state", "plan", "present_plan")
+
+
+def _imagined(problem: Problem, changes: Changes) -> tuple[Problem, Recorded, dict[str, float]]:
+    """The problem with the changes, arrivals, and the factors by which these are multiplied."""
+    names = [a.id for a in problem.applications]
+    arrived = present.recorded(names)
+    rates = {name: arrived.rate(name) for name in names}
+    arrived = imagined_record(arrived, {n: rate for n, rate in changes.demand.items() if not rates.get(n)})
+    factors = {name: changes.factor(name, rates[name]) if rates[name] else 1.0 for name in names}
+    demand = None
+    if changes.demand or changes.demand_factor != 1.0:
+        values = settings.NEREUS
+        planned = estimate(arrived.history(factors), names, 0, None, values.plan_period_s, values.demand_quantile)
+        demand = {name: rate * values.headroom for name, rate in planned.items()}
+    return imagined(problem, changes, demand), arrived, factors
+
+
+def _kept(problem: Problem, previous: Allocation | None) -> Allocation | None:
+    """The allocation in force without the devices that are imagined to be gone."""
+    if previous is None:
+        return None
+    there = {device.id for device in problem.devices}
+    return dataclasses.replace(
+        previous,
+        placements=tuple(p for p in previous.placements if p.device in there),
+        residents={name: some for name, some in previous.residents.items() if name in there},
+        revisit_s={name: some for name, some in previous.revisit_s.items() if name in there},
+    )
+
+
+def _world(row: WhatIf) -> tuple[World, str]:
+    """What the promise is made of, and how its arrivals were."""
+    problem = msgspec.convert(row.plan["problem"], Problem)
+    allocation = msgspec.convert(row.plan["allocation"], Allocation)
+    changes = msgspec.convert(row.changes, Changes)
+    _, arrived, factors = _imagined(problem, dataclasses.replace(changes, remove_devices=(), cordon=(), add_devices={}))
+    if not any(arrived.rate(a.id) for a in problem.applications):
+        raise NothingToPromise(
+            f"There are no arrivals to simulate: of the last {RECORD_S} s, fewer than {LEAST_S} or none had any."
+        )
+    how = f"{arrived.seconds} s as recorded; Poisson where nothing came"
+    return present.world(row.plan["stack"], problem, allocation, arrived, factors), how
+
+
+def _present_promise(index: str) -> dict[str, Any]:
+    """The latest promise for the plan in force; made now where there is none that is young enough."""
+    latest = Promise.objects.first()
+    if latest is None or latest.index != index or clock.age(latest.stamp) > PRESENT_S:
+        try:
+            latest = keeping.promise_now(lambda _: plan_waiting())
+        except (NothingToPromise, SimulationError) as error:
+            logger.info("no_present_promise", reason=str(error))
+            return {}
+    return latest.expected
+
+
+def _progress(row: WhatIf) -> Callable[[float], None]:
+    def step(share: float) -> None:
+        plan_waiting()
+        if share - row.progress >= STEP:
+            row.progress = min(share, 0.99)
+            _save(row, "progress")
+
+    return step
+
+
+class _failures:
+    """Store an error that a what-if's answer ended with."""
+
+    def __init__(self, row: WhatIf) -> None:
+        self._row = row
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind, error, trace) -> bool:
+        if error is None or not isinstance(error, Exception):
+            return False
+        expected = (InvalidInput, NothingToPromise, SimulationError, NoAllocation, strategies.UnusableProblem)
+        if not isinstance(error, expected):
+            logger.error("what_if_failed", what_if=self._row.pk, exc_info=error)
+        self._row.state, self._row.error = State.FAILED, f"{error}"[:500] or type(error).__name__
+        _save(self._row, "state", "error")
+        return True
+
+
+def _save(row: WhatIf, *fields: str) -> None:
+    row.save(update_fields=list(fields))
+    live.publish("changed", {"kind": "what_if", "ref": str(row.pk)})
+
+
+def plan_summary(problem: Problem, allocation: Allocation) -> dict[str, Any]:
+    """What a plan does: in all, and by application with its variants' rates (items/s) and devices."""
+    variants = {variant.id: variant for variant in problem.variants}
+    mixes: dict[str, dict[str, dict[str, Any]]] = {a.id: {} for a in problem.applications}
+    for placement in allocation.placements:
+        variant = variants.get(placement.variant)
+        if variant is None or variant.application not in mixes:
+            continue
+        empty = {"rate": 0.0, "devices": 0, "accuracy": variant.accuracy}
+        mine = mixes[variant.application].setdefault(variant.label, empty)
+        mine["rate"] += placement.rate
+        mine["devices"] += 1
+    return {
+        "accuracy": allocation.accuracy,
+        "devices": len(problem.devices),
+        "demand": sum(a.demand for a in problem.applications),
+        "served": sum(allocation.served.values()),
+        "solve_s": allocation.solve_s,
+        "reasons": list(allocation.reasons),
+        "applications": {
+            a.id: {
+                "slo_ms": a.slo_s * 1000,
+                "demand": a.demand,
+                "served": allocation.served.get(a.id, 0.0),
+                "left_out": max(0.0, allocation.left_out.get(a.id, 0.0)),
+                "variants": mixes[a.id],
+            }
+            for a in problem.applications
+        },
+    }
+
+
+# --- applying ---------------------------------------------------------------------------------------------------------
+
+
+def apply(row: WhatIf, force: bool = False) -> WhatIf:
+    """Order what operators can order of the changes: SLOs, pinned and excluded variants, cordons.
+
+    Args:
+        force: also where a node to be cordoned alone serves an application.
+
+    Raises:
+        Conflict: the state is another one than the answer was computed for, nothing of it can be ordered, it was
+            applied already, or an order is refused.
+    """
+    changes = msgspec.convert(row.changes, Changes)
+    if not changes.applicable:
+        raise Conflict("demand, added and removed devices can only be imagined; nothing here can be applied")
+    with transaction.atomic():
+        # Everything that changes these takes its lock first, so the state stays what it is until the end.
+        for model in (Application, Variant, Node):
+            list(model.objects.select_for_update().order_by("pk").values_list("pk", flat=True))
+        if not row.index:
+            raise Conflict(f"what-if {row.pk} has no answer yet: {row.get_state_display()}")
+        if not WhatIf.objects.filter(pk=row.pk, applied=None).exists():
+            raise Conflict(f"what-if {row.pk} was applied already")
+        if present.check_index() != row.index:
+            raise Conflict(
+                "applications, variants, profiles, devices or the stack have changed since this answer was computed; "
+                "ask again"
+            )
+        _order(changes, force)
+        WhatIf.objects.filter(pk=row.pk).update(applied=timezone.now())
+        audit("applied", "what-if", str(row.pk), after=msgspec.to_builtins(changes))
+    row.refresh_from_db()
+    return row
+
+
+def _order(changes: Changes, force: bool) -> None:
+    for name, slo_ms in changes.slo_ms.items():
+        services.change_application(Application.objects.get(name=name), {"slo_ms": slo_ms})
+    for name, choice in changes.variants.items():
+        services.change_variant(_variant(name), {"pinned": choice == PINNED, "excluded": choice == EXCLUDED})
+    for name in changes.cordon:
+        members.cordon(Node.objects.get(name=name), force=force)
+
+
+def _variant(name: str) -> Variant:
+    application, _, variant = name.partition("/")
+    found = Variant.objects.filter(application__name=application, name=variant).first()
+    if found is None:
+        raise InvalidInput([InputFault(f"variants.{name}", "is gone")])
+    return found

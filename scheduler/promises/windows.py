@@ -1,0 +1,263 @@
+"""A promise by simulation: short windows of arrivals like those that came, under the plan in question. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+
+import numpy as np
+
+from scheduler.allocation import by_policy
+from scheduler.allocation.problem import Allocation, Problem
+from scheduler.control.demand import QUANTILE
+from scheduler.ramsis.ladder import MET
+from scheduler.simulation import simulate
+from scheduler.simulation.engine import IN_TIME
+from scheduler.simulation.profiles import Model
+from scheduler.simulation.results import SimulationResults
+from scheduler.simulation.scenario import ControlSettings, Scenario, Start
+from workers.dispatch.latency import LatencyModel
+from workers.dispatch.stacks import STACKS
+
+from .intervals import WINDOWS, Interval, of_windows
+from .recorded import Recorded, trace
+
+#: items that all windows together should have: 5,000 to 40,000 are simulated in a second
+ITEMS = 20_000
+#: seconds of a window, and those before it whose queries do not count: queues begin empty
+LEAST_S, MOST_S, BEFORE_S = 2, 30, 1
+#: seconds of wall time for all windows, and windows that are simulated whatever they take
+WALL_S, LEAST_WINDOWS = 4.0, 3
+#: seconds that a query is on the way to a device, and as many back
+NETWORK_S = 0.0005
+#: equally likely run times of a batch: quantiles of a lognormal distribution through the profile's median and p95
+RUN_TIMES = 20
+#: strategies whose policies have a decision process, and whether these are for the shortest queue
+PROCESSES = {"ramsis": False, "ramsis-by-decisions": False, "ramsis-shortest-queue": True}
+#: seconds that a plan within a window may take
+SOLVE_S = 0.5
+
+
+@dataclass(frozen=True)
+class World:
+    """What a promise is for.
+
+    Attributes:
+        stack: by which the cluster serves.
+        problem: that the plan answers; ``allocation``: the plan.
+        recorded: arrivals as they came; ``factors``: how many times as many to expect, by application.
+        medians: median run time over the 95th percentile by variant id, as measured; absent: they are alike.
+        control: of the control loop; ``quantile``: of demand, that it plans for.
+    """
+
+    stack: str
+    problem: Problem
+    allocation: Allocation
+    recorded: Recorded
+    factors: Mapping[str, float] = field(default_factory=dict)
+    medians: Mapping[str, float] = field(default_factory=dict)
+    control: ControlSettings = field(default_factory=ControlSettings)
+    quantile: float = QUANTILE
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Of one application in windows like those simulated.
+
+    Attributes:
+        items: in all windows together.
+        accuracy: normalised percent, of items in time; None: none was.
+        violations: share (0 to 1) of items that were late or refused.
+        accuracy_interval, violations_interval: where the next window will be.
+        by_process: accuracy and violations are those of the worker's decision process (RAMSIS, Section 5.1), which hold
+            in the long run; violations are an upper bound then.
+    """
+
+    items: int
+    accuracy: float | None
+    violations: float
+    accuracy_interval: Interval | None
+    violations_interval: Interval
+    by_process: bool = False
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A promise by simulation. ``window_s``: of each window; ``windows``: how many were simulated. An application
+    without arrivals has no expectation."""
+
+    window_s: int
+    windows: int
+    wall_s: float
+    applications: Mapping[str, Expectation]
+
+
+class _OutOfTime(Exception):
+    """The windows simulated so far must do."""
+
+
+@dataclass(frozen=True)
+class _LiveModel(Model):
+    """A variant with its median run times, by the id that plans have for it."""
+
+    @property
+    def id(self) -> str:
+        return self.name
+
+    def latency(self, kind: str) -> LatencyModel:
+        return LatencyModel(self.points[kind])
+
+
+def window_s(world: World) -> int:
+    """Seconds of a window, so that all windows have :data:`ITEMS` items."""
+    rate = sum(world.recorded.rate(a.id) * world.factors.get(a.id, 1.0) for a in world.problem.applications)
+    return min(MOST_S, max(LEAST_S, round(ITEMS / WINDOWS / max(rate, 1.0)) - BEFORE_S))
+
+
+def simulated(world: World, step: Callable[[float], None] | None = None, wall_s: float | None = None) -> Simulated:
+    """Simulate windows until there are :data:`.intervals.WINDOWS` of them, or the time is over.
+
+    Args:
+        step: called after each window with the share that is done (0 to 1).
+        wall_s: after so long (default: :data:`WALL_S`) no window begins, and one under way is left out, beyond
+            :data:`LEAST_WINDOWS`.
+
+    Raises:
+        SimulationError: a strategy or a policy broke its contract.
+    """
+    began, length = time.monotonic(), window_s(world)
+    wall_s = WALL_S if wall_s is None else wall_s
+    names = [a.id for a in world.problem.applications]
+    totals = np.zeros((len(names), 3))
+    accuracies: list[list[float]] = [[] for _ in names]
+    violations: list[list[float]] = [[] for _ in names]
+    done = 0
+    for seed in range(WINDOWS):
+        late = done >= LEAST_WINDOWS
+        try:
+            run = simulate(_scenario(world, length, seed), progress=_until(began + wall_s) if late else None)
+        except _OutOfTime:
+            break
+        done += 1
+        for index, (items, in_time, accuracy) in enumerate(_figures(run, len(names))):
+            totals[index] += items, in_time, accuracy
+            if items:
+                violations[index].append(1.0 - in_time / items)
+            if in_time:
+                accuracies[index].append(accuracy / in_time)
+        if step is not None:
+            step(done / WINDOWS)
+        if done >= LEAST_WINDOWS and time.monotonic() - began >= wall_s:
+            break
+    found = {
+        name: _expectation(*totals[index], accuracies[index], violations[index])
+        for index, name in enumerate(names)
+        if totals[index][0]
+    }
+    return Simulated(length, done, time.monotonic() - began, _by_process(world, found))
+
+
+def _by_process(world: World, found: dict[str, Expectation]) -> dict[str, Expectation]:
+    """Of stacks with policies: what these promise in the long run, in intervals that have room for it."""
+    strategy = STACKS[world.stack].strategy
+    if strategy not in PROCESSES:
+        return found
+    rates = {name: world.recorded.rate(name) * world.factors.get(name, 1.0) for name in found}
+    promised = by_policy.expectations(world.problem, world.allocation, rates, PROCESSES[strategy])
+    for name, by in promised.items():
+        simulated, accuracy, violations = found.get(name), by.accuracy, by.violation_rate
+        if simulated is None or simulated.accuracy_interval is None or violations > MET:
+            continue
+        found[name] = replace(
+            simulated,
+            accuracy=accuracy,
+            violations=violations,
+            accuracy_interval=simulated.accuracy_interval.with_room(accuracy),
+            violations_interval=simulated.violations_interval.with_room(violations),
+            by_process=True,
+        )
+    return found
+
+
+def _until(deadline: float) -> Callable[[float], None]:
+    def check(_share: float) -> None:
+        if time.monotonic() >= deadline:
+            raise _OutOfTime
+
+    return check
+
+
+def _figures(run: SimulationResults, applications: int) -> list[tuple[float, float, float]]:
+    """Items, items in time and the sum of their accuracies by application, of what arrived in the window itself."""
+    record, arrivals = run.record, run.scenario.arrivals
+    counted = np.asarray(arrivals.times) >= BEFORE_S
+    application = np.asarray(arrivals.applications, dtype=int)[counted]
+    outcome = np.frombuffer(record.outcome, dtype=np.uint8)[counted]
+    variant = np.frombuffer(record.variant, dtype=np.int32)[counted]
+    accuracy = np.array([accuracy for _, _, accuracy in record.variants] or [0.0])
+    good = outcome == IN_TIME
+    items = np.bincount(application, minlength=applications)
+    in_time = np.bincount(application[good], minlength=applications)
+    sums = np.bincount(application[good], weights=accuracy[variant[good]], minlength=applications)
+    return list(zip(items.tolist(), in_time.tolist(), sums.tolist(), strict=True))
+
+
+def _expectation(
+    items: float, in_time: float, accuracy: float, accuracies: Sequence[float], violations: Sequence[float]
+) -> Expectation:
+    return Expectation(
+        items=int(items),
+        accuracy=float(accuracy / in_time) if in_time else None,
+        violations=float(1.0 - in_time / items),
+        accuracy_interval=of_windows(accuracies).clipped(0.0, 100.0) if accuracies else None,
+        violations_interval=of_windows(violations).clipped(0.0, 1.0),
+    )
+
+
+def _scenario(world: World, length: int, seed: int) -> Scenario:
+    problem = replace(world.problem, time_limit_s=SOLVE_S, milp_s=SOLVE_S / 3)
+    names = tuple(a.id for a in problem.applications)
+    known = Recorded({name: world.recorded.queries.get(name, ()) for name in names}, world.recorded.rows)
+    history = known.history(world.factors) or [(-1, {a.id: a.demand for a in problem.applications})]
+    return Scenario(
+        name="window",
+        models=tuple(_model(variant, world.medians.get(variant.id, 1.0)) for variant in problem.variants),
+        arrivals=trace(known, BEFORE_S + length, world.factors, seed),
+        devices=tuple((device.id, device.type) for device in problem.devices),
+        slo_s={a.id: a.slo_s for a in problem.applications},
+        max_resident={d.type: d.max_resident for d in problem.devices if d.max_resident is not None},
+        load_time_s=_load_s(problem, world.allocation),
+        network_s=NETWORK_S,
+        run_ratios={variant.id: run_ratios(world.medians.get(variant.id, 1.0)) for variant in problem.variants},
+        seed=seed,
+        control=world.control,
+        stack=world.stack,
+        start=Start(problem, world.allocation, history, world.quantile),
+    )
+
+
+def _model(variant, median: float) -> Model:
+    points = {
+        kind: tuple((batch, seconds * median) for batch, seconds in profile.points)
+        for kind, profile in variant.profiles.items()
+    }
+    return _LiveModel(variant.application, variant.id, variant.accuracy, points)
+
+
+def run_ratios(median: float) -> tuple[float, ...]:
+    """Equally likely run times over the median, by a lognormal distribution whose 95th percentile is 1 / ``median``."""
+    deviation = -math.log(min(max(median, 1e-3), 1.0)) / NormalDist().inv_cdf(0.95)
+    quantiles = [NormalDist().inv_cdf((place + 0.5) / RUN_TIMES) for place in range(RUN_TIMES)]
+    return tuple(math.exp(deviation * quantile) for quantile in quantiles)
+
+
+def _load_s(problem: Problem, allocation: Allocation) -> float:
+    """The median load time of what the plan places."""
+    kinds = {device.id: device.type for device in problem.devices}
+    variants = {variant.id: variant for variant in problem.variants}
+    times = [variants[p.variant].profiles[kinds[p.device]].load_s for p in allocation.placements]
+    return statistics.median(times) if times else 0.0

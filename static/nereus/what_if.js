@@ -1,0 +1,127 @@
+// What if: reads what the form changes, asks, and shows the plan and its promise as they come.
+
+import { call, Problem } from "./api.js";
+import { el, toast } from "./dom.js";
+import { ms, percent, rate } from "./format.js";
+
+const POLL_MS = 400;
+const form = document.getElementById("imagine");
+const answer = document.getElementById("answer");
+let asked = 0;
+
+// Only what differs from the page: the rest may change elsewhere meanwhile.
+export function readChanges(root) {
+  const body = {};
+  const factor = Number(root.querySelector('[name="demand_factor"]').value);
+  if (factor !== 1) body.demand_factor = factor;
+  for (const input of root.querySelectorAll("[data-change]")) {
+    const { change, name } = input.dataset;
+    const same = input.options ? [...input.options].every((o) => o.selected === o.defaultSelected) : input.value === input.defaultValue;
+    if (same || input.value === "") continue;
+    body[change] ??= {};
+    body[change][name] = input.options ? input.value : Number(input.value);
+  }
+  for (const box of root.querySelectorAll("[data-list]:checked")) (body[box.dataset.list] ??= []).push(box.value);
+  return body;
+}
+
+const share = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(2)}%`);
+const between = (figure, text) => (figure ? [text(figure.expected), " ", el("span", { class: "muted small" }, `${text(figure.interval[0])} – ${text(figure.interval[1])}`)] : ["–"]);
+const cell = (text, ...more) => el("td", { class: `num ${more.join(" ")}`.trim() }, text);
+const mix = (variants) => Object.entries(variants).map(([name, v]) => `${name} ${rate(v.rate)}/s on ${v.devices}`).join(", ") || "nothing";
+
+function pair(before, after, text, testid) {
+  return [cell(text(before)), el("td", { class: "num then", "data-testid": testid }, text(after))];
+}
+
+function planTable(found) {
+  const before = found.present_plan.applications ?? {};
+  const rows = Object.entries(found.plan.applications).map(([name, now]) => {
+    const was = before[name] ?? { variants: {} };
+    return el("tr", { "data-testid": `plan-of-${name}` }, el("td", { class: "strong" }, name), ...pair(was.slo_ms, now.slo_ms, ms), ...pair(was.demand, now.demand, rate), ...pair(was.left_out, now.left_out, rate, `left-out-${name}`), el("td", { class: "small muted" }, mix(was.variants)), el("td", { class: "small then" }, mix(now.variants)));
+  });
+  const heads = ["Application", "SLO now", "then", "Planned demand now", "then", "Left out now", "then", "Served by now", "then"];
+  return el("div", { class: "card scroll" }, el("table", { class: "compact answer", "data-testid": "what-if-plan" }, el("thead", {}, el("tr", {}, heads.map((text) => el("th", {}, text)))), el("tbody", {}, rows)));
+}
+
+function promiseTable(found) {
+  const names = [...new Set([...Object.keys(found.present_promise), ...Object.keys(found.promise)])].sort();
+  const rows = names.map((name) => {
+    const was = found.present_promise[name];
+    const now = found.promise[name];
+    const cells = [["accuracy", (v) => percent(v, 2), 1], ["violations", share, -1]].flatMap(([figure, text, good]) => {
+      const change = was?.[figure] && now?.[figure] ? good * (now[figure].expected - was[figure].expected) : 0;
+      const tone = Math.abs(change) < 5e-4 ? "" : change > 0 ? "better" : "worse";
+      return [cell(between(was?.[figure], text)), el("td", { class: `num then ${tone}`, "data-testid": `then-${figure}-${name}` }, between(now?.[figure], text))];
+    });
+    return el("tr", {}, el("td", { class: "strong" }, name), cells);
+  });
+  const heads = ["Application", "Accuracy now, % of best", "then", "Violations now", "then"];
+  const how = `Expected, with the interval that should hold in 90% of windows of ${found.plan.window_s} s: ${found.plan.windows} windows simulated; arrivals ${found.plan.arrivals}.`;
+  return el("div", {}, el("div", { class: "card scroll" }, el("table", { class: "compact answer", "data-testid": "what-if-promise" }, el("thead", {}, el("tr", {}, heads.map((text) => el("th", {}, text)))), el("tbody", {}, rows))), el("p", { class: "muted small" }, how));
+}
+
+async function apply(id, force = false) {
+  const orders = "Apply what can be ordered: SLOs, pinned and excluded variants, cordons? Demand and other devices stay as they are.";
+  if (!force && !confirm(orders)) return;
+  try {
+    await call("POST", `${form.dataset.ask}${id}/apply/`, force ? { force: true } : {});
+    toast("Applied; a new plan is made");
+    show(await call("GET", `${form.dataset.ask}${id}/`));
+  } catch (error) {
+    const alone = error.errors?.some((e) => e.field === "force");
+    if (alone && confirm(`${error.message}\n\nCordon it all the same?`)) apply(id, true);
+    else if (!alone) toast(error.message, "bad", 12);
+  }
+}
+
+function show(found) {
+  const parts = [el("h2", {}, "The answer")];
+  const planned = Object.keys(found.plan).length > 0;
+  if (found.error) parts.push(el("div", { class: "notice bad", "data-testid": "what-if-failed" }, found.error));
+  else if (found.state !== "done") parts.push(el("p", {}, el("progress", { max: 1, value: found.progress, "aria-label": "Simulation", "data-testid": "what-if-progress" }), el("span", { class: "muted small" }, planned ? "Simulating what to expect …" : "Planning …")));
+  if (planned) {
+    parts.push(el("p", {}, `${found.plan.devices} devices instead of ${found.present_plan.devices ?? "none"}; planned accuracy ${percent(found.plan.accuracy, 2)}% instead of ${percent(found.present_plan.accuracy, 2)}%; solved in ${ms(found.plan.solve_s * 1000)}.`));
+    if (found.state === "done") parts.push(promiseTable(found));
+    parts.push(planTable(found));
+    const reasons = found.plan.reasons.map((text) => el("li", {}, text));
+    if (reasons.length) parts.push(el("details", { class: "card" }, el("summary", {}, "Why this plan"), el("ul", { class: "reasons" }, reasons)));
+  }
+  if (found.applied) parts.push(el("p", { class: "notice good", "data-testid": "what-if-applied" }, "Applied."));
+  else if (planned && found.applicable && "mayApply" in form.dataset) {
+    const button = el("button", { type: "button", class: "primary", "data-testid": "what-if-apply" }, "Apply");
+    button.addEventListener("click", () => apply(found.id));
+    parts.push(el("div", { class: "actions" }, button, " ", el("span", { class: "muted small" }, "Refused if anything has changed since this answer was computed.")));
+  }
+  answer.hidden = false;
+  answer.dataset.state = found.state;
+  answer.replaceChildren(...parts);
+}
+
+async function ask() {
+  const box = form.querySelector("[data-form-error]");
+  box.hidden = true;
+  const mine = (asked += 1);
+  try {
+    let found = await call("POST", form.dataset.ask, readChanges(form));
+    for (;;) {
+      if (mine !== asked) return;
+      show(found);
+      if (found.state === "done" || found.state === "failed") return;
+      await new Promise((done) => { setTimeout(done, POLL_MS); });
+      found = await call("GET", `${form.dataset.ask}${found.id}/`);
+    }
+  } catch (error) {
+    const lines = error instanceof Problem ? error.errors.map((e) => el("li", {}, `${e.field}: ${e.detail}`)) : [];
+    box.replaceChildren(lines.length ? "This cannot be imagined:" : error.message, el("ul", {}, lines));
+    box.hidden = false;
+  }
+}
+
+if (form) {
+  const shown = document.getElementById("factor-shown");
+  const showFactor = () => { shown.textContent = Number(form.elements.demand_factor.value).toFixed(1); };
+  form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
+  form.addEventListener("input", showFactor);
+  form.addEventListener("reset", () => setTimeout(showFactor));
+}

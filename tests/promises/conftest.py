@@ -1,0 +1,47 @@
+"""A registered cluster that serves by a plan, with gateways' reports."""
+
+from __future__ import annotations
+
+import pytest
+
+from registry import clock
+from registry.models import Node
+from scheduler import telemetry
+from scheduler.control.planner import make_plan
+from scheduler.promises import windows
+from tests.control.world import application, listening, node, seen, variant
+from workers.protocol.control import GatewayStats
+from workers.protocol.specs import ApplicationStats
+
+
+def report(second: float, queries: int = 20, in_time: int | None = None, accuracy: float = 100.0) -> None:
+    """A gateway's report of the second that ended so many seconds ago (negative: will have)."""
+    good = queries if in_time is None else in_time
+    counts = ApplicationStats(
+        arrived=queries,
+        arrived_rows=queries,
+        in_time=good,
+        late=queries - good,
+        accuracy_sum=good * accuracy,
+        normalized_sum=good * accuracy,
+    )
+    stats = GatewayStats(applications={"digits": counts}, ready=True)
+    telemetry.record(telemetry.GATEWAY_STREAM, telemetry.gateway_second("g", stats, clock.wall() - second))
+
+
+@pytest.fixture
+def cluster(clean_redis, transactional_db, monkeypatch):
+    """Two nodes of two devices, an application with two variants, a minute of arrivals, and a plan."""
+    # As few windows as can be: how long they take must not matter here.
+    monkeypatch.setattr(windows, "WALL_S", 0.0)
+    listening(clean_redis)
+    made = {"left": node("left"), "right": node("right"), "application": application()}
+    made |= {
+        "quick": variant(made["application"], "quick", 90, 5),
+        "good": variant(made["application"], "good", 99, 40),
+    }
+    for ago in range(60, 0, -1):
+        report(ago)
+    Node.objects.update(**seen(-50))
+    made["plan"] = make_plan("manual")
+    return made

@@ -1,0 +1,168 @@
+"""What-ifs over REST: asked, planned, simulated, applied."""
+
+import pytest
+from django.test import Client
+
+from registry.models import Application, Device, Node, Variant
+from scheduler import tasks
+from scheduler.models import Promise, WhatIf
+from scheduler.promises import what_if
+from tests.accounts import account
+
+pytestmark = pytest.mark.django_db(transaction=True)
+URL = "/api/v1/what-ifs/"
+
+
+@pytest.fixture
+def operator(db) -> Client:
+    client = Client()
+    client.force_login(account("operator"))
+    return client
+
+
+def ask(client: Client, **changes) -> dict:
+    answer = client.post(URL, changes, content_type="application/json")
+    assert answer.status_code == 202, answer.content
+    assert answer.json()["state"] == "waiting"
+    return answer.json()
+
+
+def apply(client: Client, asked: dict, **body):
+    return client.post(f"{URL}{asked['id']}/apply/", body, content_type="application/json")
+
+
+def answered(client: Client, **changes) -> dict:
+    """Ask, have it answered, and read it."""
+    asked = ask(client, **changes)
+    tasks.what_if(asked["id"])
+    found = client.get(f"{URL}{asked['id']}/").json()
+    assert found["state"] == "done", found["error"]
+    return found
+
+
+def test_the_plan_is_made_first_and_then_its_promise(cluster, operator):
+    asked = ask(operator, demand_factor=2)
+    what_if.plan_waiting()
+    planned = operator.get(f"{URL}{asked['id']}/").json()
+    assert planned["state"] == "simulating" and planned["promise"] == {}
+    assert planned["plan"]["demand"] > 1.5 * planned["present_plan"]["demand"]
+    assert planned["plan"]["applications"]["digits"]["left_out"] == pytest.approx(0, abs=1e-6)
+    tasks.what_if(asked["id"])
+    done = operator.get(f"{URL}{asked['id']}/").json()
+    assert (done["state"], done["progress"], done["applicable"]) == ("done", 1.0, False)
+    low, high = done["promise"]["digits"]["accuracy"]["interval"]
+    assert low <= done["promise"]["digits"]["accuracy"]["expected"] <= high
+    assert done["present_promise"]["digits"]["items_per_s"] == pytest.approx(20, rel=0.3)
+    assert done["promise"]["digits"]["items_per_s"] == pytest.approx(40, rel=0.3)
+    assert "problem" not in done["plan"] and "problem" not in WhatIf.objects.get().plan
+
+
+def test_a_young_promise_for_the_plan_in_force_stands_beside_it(cluster, operator):
+    tasks.promise()
+    found = answered(operator, demand={"digits": 1200.0})
+    assert Promise.objects.count() == 1
+    assert found["present_promise"] == Promise.objects.get().expected
+    # Four devices at 5 ms a row serve 800 items/s.
+    assert found["promise"]["digits"]["violations"]["expected"] > 0.2
+    assert found["plan"]["applications"]["digits"]["left_out"] > 300
+
+
+def test_devices_come_and_go(cluster, operator):
+    found = answered(operator, remove_devices=["left/cpu0"], cordon=["right"], add_devices={"cpu-test-1c": 6})
+    assert (found["present_plan"]["devices"], found["plan"]["devices"]) == (4, 7)
+    assert Node.objects.filter(cordoned_at=None).count() == 2
+
+
+def test_an_excluded_variant_is_not_placed(cluster, operator):
+    found = answered(operator, variants={"digits/good": "excluded"})
+    assert set(found["plan"]["applications"]["digits"]["variants"]) == {"quick"}
+    assert found["promise"]["digits"]["accuracy"]["expected"] == pytest.approx(90 / 99 * 100)
+
+
+def test_changes_that_can_be_ordered_are_applied(cluster, operator):
+    found = answered(operator, slo_ms={"digits": 200}, variants={"digits/quick": "pinned"}, cordon=["left"])
+    answer = apply(operator, found, force=True)
+    assert answer.status_code == 200, answer.content
+    assert answer.json()["applied"] and not answer.json()["applicable"]
+    assert Application.objects.get().slo_ms == 200
+    assert Variant.objects.get(name="quick").pinned
+    assert Node.objects.get(name="left").cordoned_at
+    again = apply(operator, found)
+    assert again.status_code == 409 and "already" in again.json()["detail"]
+
+
+def test_a_node_that_alone_serves_is_cordoned_by_force_only(cluster, operator):
+    Device.objects.filter(node=cluster["right"]).update(state=Device.State.DOWN)
+    found = answered(operator, slo_ms={"digits": 200})
+    WhatIf.objects.update(changes={**WhatIf.objects.get().changes, "cordon": ["left"]})
+    answer = apply(operator, found)
+    assert answer.status_code == 409 and "no other node" in answer.json()["detail"]
+    assert Application.objects.get().slo_ms == 300
+    answer = apply(operator, found, force=True)
+    assert answer.status_code == 200 and Application.objects.get().slo_ms == 200
+
+
+def test_nothing_is_applied_to_another_state(cluster, operator):
+    found = answered(operator, slo_ms={"digits": 200}, cordon=["left"])
+    Variant.objects.filter(name="good").update(excluded=True)
+    answer = apply(operator, found)
+    assert answer.status_code == 409 and "ask again" in answer.json()["detail"]
+    assert Application.objects.get().slo_ms == 300
+    assert not WhatIf.objects.get().applied
+
+
+def test_an_order_that_is_refused_leaves_nothing_half_done(cluster, operator):
+    found = answered(operator, slo_ms={"digits": 200}, variants={"digits/quick": "pinned"})
+    Variant.objects.filter(name="quick").update(state=Variant.State.READY)
+    # Every change but the last is undone with it.
+    row = WhatIf.objects.get(pk=found["id"])
+    WhatIf.objects.filter(pk=row.pk).update(changes={**row.changes, "variants": {"digits/gone": "pinned"}})
+    answer = apply(operator, found)
+    assert answer.status_code == 400 and "variants.digits/gone" in answer.json()["detail"]
+    assert Application.objects.get().slo_ms == 300
+
+
+def test_what_is_only_imagined_cannot_be_applied(cluster, operator):
+    asked = ask(operator, demand_factor=2)
+    answer = apply(operator, asked)
+    assert answer.status_code == 409 and "imagined" in answer.json()["detail"]
+    early = ask(operator, slo_ms={"digits": 250})
+    answer = apply(operator, early)
+    assert answer.status_code == 409 and "no answer yet" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"demand_factor": 101}, "demand_factor"),
+        ({"demand": {"sounds": 1}}, "demand.sounds"),
+        ({"slo_ms": {"digits": 0}}, "slo_ms.digits"),
+        ({"variants": {"digits/good": "best"}}, "variants.digits/good"),
+        ({"add_devices": {"cpu-test-1c": 5000}}, "add_devices.cpu-test-1c"),
+        ({"cordon": ["left", "right"]}, "cordon"),
+        ({"factor": 2}, "factor"),
+    ],
+)
+def test_the_impossible_is_refused_with_its_field(cluster, operator, changes, field):
+    answer = operator.post(URL, changes, content_type="application/json")
+    assert answer.status_code == 400
+    assert field in [error["field"] for error in answer.json()["errors"]], answer.content
+    assert not WhatIf.objects.exists()
+
+
+def test_a_what_if_that_nobody_answers_fails_at_last(cluster, operator, later):
+    asked = ask(operator, demand_factor=2)
+    later(what_if.LOST_S + 1)
+    found = operator.get(f"{URL}{asked['id']}/").json()
+    assert found["state"] == "failed" and "Ask again" in found["error"]
+
+
+def test_roles(cluster, operator):
+    viewer, owner = Client(), Client()
+    viewer.force_login(account("viewer", "viewer"))
+    owner.force_login(account("owner", "model owner"))
+    assert viewer.post(URL, {}, content_type="application/json").status_code == 403
+    asked = ask(owner, slo_ms={"digits": 200})
+    assert viewer.get(f"{URL}{asked['id']}/").status_code == 200
+    assert apply(owner, asked).status_code == 403
+    assert viewer.get("/api/v1/promises/").json()["count"] == 0

@@ -1,0 +1,83 @@
+"""Promises by simulation: the live system's own objects, on arrivals like those recorded."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from scheduler.allocation import by_policy, strategies
+from scheduler.promises.windows import LEAST_WINDOWS, run_ratios, simulated, window_s
+from scheduler.simulation.scenario import ControlSettings
+
+from .worlds import problem, world
+
+
+@pytest.mark.parametrize("stack", ["nereus", "proteus", "ramsis"])
+def test_little_demand_is_served_in_time_and_at_the_accuracy_of_the_plan(stack):
+    found = simulated(world(stack=stack), wall_s=0.0)
+    assert found.windows == LEAST_WINDOWS
+    digits = found.applications["digits"]
+    assert digits.violations < 1e-6 and digits.violations_interval.low == 0.0
+    assert 90.0 <= digits.accuracy <= 100.0
+    assert digits.accuracy_interval.holds(digits.accuracy)
+
+
+def test_more_than_devices_can_serve_is_promised_to_be_violated():
+    # Four devices at 4 ms a row serve 1,000 items/s at the most.
+    found = simulated(world(demand=1500.0), wall_s=0.0)
+    digits = found.applications["digits"]
+    assert 0.2 < digits.violations < 0.7
+    assert digits.violations_interval.holds(digits.violations)
+    assert digits.accuracy == pytest.approx(90.0, abs=1.0)
+
+
+def test_arrivals_are_those_recorded_times_their_factor():
+    once = world(demand=40.0)
+    twice = replace(once, factors={"digits": 2.0})
+    items = [simulated(w, wall_s=0.0).applications["digits"].items for w in (once, twice)]
+    assert items == [40 * window_s(once) * LEAST_WINDOWS, 80 * window_s(twice) * LEAST_WINDOWS]
+
+
+def test_an_application_without_queries_gets_no_promise():
+    assert set(simulated(world(arriving=0.0), wall_s=0.0).applications) == {"words"}
+
+
+def test_progress_is_reported_and_rises():
+    steps = []
+    found = simulated(world(), steps.append, wall_s=0.0)
+    assert len(steps) == found.windows
+    assert steps == sorted(steps) and steps[-1] <= 1.0
+
+
+def test_the_plan_in_force_is_the_first_and_loaded():
+    """A plan that serves digits by its quick variant only, though a better one would do."""
+    made = problem()
+    narrow = replace(made, variants=tuple(v for v in made.variants if v.name != "good"))
+    seldom = ControlSettings(period_s=1000.0)
+    before = replace(world(), allocation=strategies.get("nereus")(narrow), control=seldom)
+    found = simulated(before, wall_s=0.0).applications["digits"]
+    assert found.accuracy == pytest.approx(90.0)
+    assert found.violations == 0.0
+
+
+def test_run_times_go_through_the_median_and_the_95th_percentile():
+    ratios = run_ratios(0.8)
+    assert ratios[9] < 1.0 < ratios[10]
+    assert math.isclose(ratios[18], 1 / 0.8, rel_tol=0.03)
+    assert set(run_ratios(1.0)) == {1.0}
+
+
+def test_with_policies_the_long_run_is_promised_by_their_decision_process():
+    made = world(demand=60.0, stack="ramsis")
+    found = simulated(made, wall_s=0.0).applications["digits"]
+    assert found.by_process
+    assert found.accuracy_interval.holds(found.accuracy)
+    assert found.violations_interval.holds(found.violations)
+    # The plan's own accuracy is for its demand, of both applications together.
+    assert found.accuracy == pytest.approx(made.allocation.accuracy, abs=3.0)
+    assert not simulated(world(stack="proteus"), wall_s=0.0).applications["digits"].by_process
+
+
+def test_above_all_policies_there_is_no_process():
+    made = world(demand=60.0, stack="ramsis")
+    assert by_policy.expectations(made.problem, made.allocation, {"digits": 1e6}) == {}

@@ -77,6 +77,7 @@ INSTALLED_APPS = [
     "appliance",
     "registry",
     "scheduler",
+    "scheduler.history",
     "console",
 ]
 
@@ -179,6 +180,7 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": NEREUS.plan_period_s},
     },
     "tend": {"task": "scheduler.tend", "schedule": 10.0, "options": {"expires": 10.0}},
+    "history": {"task": "scheduler.history", "schedule": 10.0, "options": {"expires": 10.0}},
     **{
         f"heartbeat-{service}": {
             "task": "appliance.heartbeat",

@@ -46,6 +46,12 @@ REST: dict[str, dict[str, AccessRole]] = {
     "plan-detail": {"GET": VIEWER},
     "plan-current": {"GET": VIEWER, "POST": OPERATOR},
     "control": {"GET": VIEWER, "PATCH": OPERATOR},
+    "history": {"GET": VIEWER},
+    "history-applications": {"GET": VIEWER},
+    "history-application": {"GET": VIEWER},
+    "history-device": {"GET": VIEWER},
+    "marks": {"GET": VIEWER, "POST": OPERATOR},
+    "mark": {"DELETE": OPERATOR},
     "repairs": {"GET": VIEWER},
     "repair-ignore": {"POST": OPERATOR, "DELETE": OPERATOR},
 }

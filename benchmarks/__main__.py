@@ -23,6 +23,7 @@ NAMES = (
     "cluster",
     "scale",
     "transport",
+    "history",
 )
 PACKAGES = ("cluster", "evaluation", "faults", "scale")
 #: run by ``make bench``, in about ten minutes

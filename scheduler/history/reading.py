@@ -13,8 +13,8 @@ from scheduler.history.folding import APPLICATION, DEVICE, TIERS, Bucket, add_ga
 from scheduler.history.models import HistoryName, HistoryRow
 from scheduler.history.packing import table, totals
 
-#: rows of a tier that an answer reads at most, so that each comes in a fraction of a second
-MOST_ROWS = 2900
+#: rows of a tier that an answer reads at most, so that each comes in a fraction of a second: totals, and tables
+MOST_TOTALS, MOST_TABLES = 2900, 900
 #: points of an answer
 MOST_POINTS = 1500
 #: longest range, seconds
@@ -28,21 +28,21 @@ class Range(NamedTuple):
     end: int
 
 
-def resolution(asked: Range, now: float) -> int:
+def resolution(asked: Range, now: float, most_rows: int) -> int:
     """Seconds between what is read: 1 (Redis), or a tier's."""
     length = asked.end - asked.begin
     if length <= telemetry.KEEP_S and now - asked.begin <= telemetry.KEEP_S:
         return 1
     age = now - asked.begin
     for tier in TIERS[:-1]:
-        if age <= tier.resolution * tier.keep and length <= tier.resolution * MOST_ROWS:
+        if age <= tier.resolution * tier.keep and length <= tier.resolution * most_rows:
             return tier.resolution
     return TIERS[-1].resolution
 
 
 def series(asked: Range, points: int, application: str | None = None) -> dict[str, Any]:
     """Figures of an application (with those of its variants) or of the whole cluster."""
-    found = resolution(asked, clock.wall())
+    found = resolution(asked, clock.wall(), MOST_TOTALS if application is None else MOST_TABLES)
     on = figures.grid(asked.begin, asked.end, found, points)
     if found == 1:
         buckets = _seconds(asked)
@@ -57,7 +57,7 @@ def series(asked: Range, points: int, application: str | None = None) -> dict[st
 
 def applications(asked: Range, points: int) -> dict[str, Any]:
     """Figures of all applications that have any: by point, and over the whole range."""
-    found = resolution(asked, clock.wall())
+    found = resolution(asked, clock.wall(), MOST_TABLES)
     on = figures.grid(asked.begin, asked.end, found, points)
     listed = _live_all(on, _seconds(asked)) if found == 1 else _all(on, found)
     rows = []
@@ -72,7 +72,7 @@ def applications(asked: Range, points: int) -> dict[str, Any]:
 
 def device(asked: Range, points: int, ref: str) -> dict[str, Any]:
     """Figures of a device. Redis is not asked: its seconds of all nodes are many."""
-    found = max(TIERS[0].resolution, resolution(asked, clock.wall()))
+    found = max(TIERS[0].resolution, resolution(asked, clock.wall(), MOST_TABLES))
     on = figures.grid(asked.begin, asked.end, found, points)
     sums = figures.device_sums(on)
     number = _number("d", ref)
@@ -178,29 +178,34 @@ def _application(on: figures.Grid, tier: int, name: str) -> tuple[figures.Sums, 
     rows = _rows(on, tier, "applications", "variants")
     if not rows:
         return sums, variants
-    sums.add(*_arrays(rows), _pick([row[2] for row in rows], number, len(APPLICATION)))
-    at = (_arrays(rows)[0] - on.start) // on.step
-    for point, (_, _, _, data) in zip(at.tolist(), rows, strict=True):
-        ids, counts = table(data, 1)
-        for i, count in zip(ids.tolist(), counts[0].tolist(), strict=True):
-            if i in own:
-                variants.setdefault(own[i].partition("/")[2], np.zeros(on.points))[point] += count
+    starts, seconds = _arrays(rows)
+    sums.add(starts, seconds, _pick([row[2] for row in rows], [number], len(APPLICATION))[:, 0])
+    counts = _pick([row[3] for row in rows], sorted(own), 1)[:, :, 0]
+    at = (starts - on.start) // on.step
+    for index, i in enumerate(sorted(own)):
+        if counts[:, index].any():
+            found = variants[own[i].partition("/")[2]] = np.zeros(on.points)
+            np.add.at(found, at, counts[:, index])
     return sums, variants
 
 
 def _one(on: figures.Grid, tier: int, column: str, number: int, width: int) -> tuple[np.ndarray, ...]:
     rows = _rows(on, tier, column)
-    return *_arrays(rows), _pick([row[2] for row in rows], number, width)
+    return *_arrays(rows), _pick([row[2] for row in rows], [number], width)[:, 0]
 
 
-def _pick(data: list[bytes], number: int, width: int) -> np.ndarray:
-    """The columns of one name in each row (rows × columns); zeros where a row has none."""
-    found = np.zeros((len(data), width))
+def _pick(data: list[bytes], numbers: list[int], width: int) -> np.ndarray:
+    """The columns of some names in each row (rows × names × columns); zeros where a row has none."""
+    found, wanted = np.zeros((len(data), len(numbers), width)), np.array(numbers, np.uint32)
+    known, at, there = None, None, None
     for index, packed in enumerate(data):
         ids, columns = table(packed, width)
-        at = int(np.searchsorted(ids, number))
-        if at < len(ids) and ids[at] == number:
-            found[index] = columns[:, at]
+        if known is None or not np.array_equal(ids, known):
+            known, at = ids, np.searchsorted(ids, wanted)
+            there = at < len(ids)
+            there[there] = ids[at[there]] == wanted[there]
+            at = at[there]
+        found[index, there] = columns[:, at].T
     return found
 
 

@@ -15,6 +15,8 @@ from scheduler.history.packing import table, totals
 
 #: rows of a tier that an answer reads at most, so that each comes in a fraction of a second: totals, and tables
 MOST_TOTALS, MOST_TABLES = 2900, 900
+#: a request for the last quarter of an hour may take so many seconds to come
+ON_THE_WAY_S = 60
 #: points of an answer
 MOST_POINTS = 1500
 #: longest range, seconds
@@ -31,7 +33,7 @@ class Range(NamedTuple):
 def resolution(asked: Range, now: float, most_rows: int) -> int:
     """Seconds between what is read: 1 (Redis), or a tier's."""
     length = asked.end - asked.begin
-    if length <= telemetry.KEEP_S and now - asked.begin <= telemetry.KEEP_S:
+    if length <= telemetry.KEEP_S and now - asked.begin <= telemetry.KEEP_S + ON_THE_WAY_S:
         return 1
     age = now - asked.begin
     for tier in TIERS[:-1]:

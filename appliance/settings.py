@@ -77,6 +77,7 @@ INSTALLED_APPS = [
     "appliance",
     "registry",
     "scheduler",
+    "scheduler.history",
     "console",
 ]
 
@@ -188,6 +189,7 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": NEREUS.promise_period_s,
         "options": {"expires": NEREUS.promise_period_s},
     },
+    "history": {"task": "scheduler.history", "schedule": 10.0, "options": {"expires": 10.0}},
     **{
         f"heartbeat-{service}": {
             "task": "appliance.heartbeat",

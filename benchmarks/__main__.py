@@ -24,6 +24,7 @@ NAMES = (
     "scale",
     "transport",
     "parallelism",
+    "history",
 )
 PACKAGES = ("cluster", "evaluation", "faults", "scale")
 #: run by ``make bench``, in about ten minutes

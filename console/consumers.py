@@ -80,7 +80,8 @@ class UnknownPath:
 class LiveConsumer(AsyncWebsocketConsumer):
     """The live page's events: history and snapshot first, then everything as it happens.
 
-    A page that draws no per-second figures leaves the history out with ``?history=0``.
+    A page that draws no per-second figures leaves the history and nodes' seconds out with ``?history=0``; one that
+    reads the history over REST leaves out the history alone, with ``?history=live``.
     """
 
     def __init__(self, *args, **kwargs):
@@ -90,13 +91,15 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._tasks: list[asyncio.Task] = []
         self._checked_at = 0.0
         self._closing = False
-        self._history = True
+        self._history = self._seconds = True
         self._role = AccessRole.ANYONE
         self._repairs: dict[str, Any] | None = None
 
     async def connect(self) -> None:
         await self.accept()
-        self._history = b"history=0" not in self.scope.get("query_string", b"").split(b"&")
+        asked = self.scope.get("query_string", b"").split(b"&")
+        self._seconds = b"history=0" not in asked
+        self._history = self._seconds and b"history=live" not in asked
         if not await self._permitted():
             await self._refuse(CLOSE_UNAUTHORIZED, "sign in with an account that has a role first")
             return
@@ -196,7 +199,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def live_events(self, message: dict[str, Any]) -> None:
         """From the channel layer (see scheduler.live.publish_all). One message, however many members it is of."""
         events = message["events"]
-        if not self._history:
+        if not self._seconds:
             events = [event for event in events if event["event"] != "node_second"]
         if events:
             self._outbox.put({"event": "events", "data": events})

@@ -18,6 +18,7 @@ from django.utils import timezone
 from registry import clock
 from registry.models import Gateway, Member, Node, ProfileJob
 from registry.profiling import OPEN
+from scheduler.history import limits as history_limits
 from scheduler.models import Plan, Promise, WhatIf
 from workers import log
 
@@ -60,6 +61,7 @@ def enforce() -> None:
         "sessions": _sessions(),
         "admin_log": _beyond(LogEntry.objects.order_by("-pk"), KEEP_ADMIN_LOG),
         "members": _strangers(),
+        **history_limits.enforce(AT_ONCE),
     }
     _give_back_pages()
     if gone := {name: count for name, count in gone.items() if count}:

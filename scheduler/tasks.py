@@ -18,6 +18,7 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
     """
     from scheduler import live
     from scheduler.control import leases, outcome, planner, requests, superseded
+    from scheduler.history import marking
     from scheduler.members import push
 
     if ticket is None:
@@ -38,6 +39,7 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
         superseded.finish(number)
     if made is not None:
         push.push_all()
+        marking.planned(made)
         live.publish("plan", planner.summary(made))
 
 
@@ -55,6 +57,14 @@ def push_configs() -> None:
     from scheduler.members import push
 
     push.push_all()
+
+
+@shared_task(name="scheduler.history")
+def history() -> None:
+    """Record what the statistics in Redis have beyond the history. Needs no lease: see the module."""
+    from scheduler.history import recording
+
+    recording.record()
 
 
 @shared_task(name="scheduler.tend")
@@ -75,6 +85,7 @@ def _tend() -> None:
     from registry.services import finish_drains
     from scheduler import retention
     from scheduler.control import upkeep
+    from scheduler.history import marking
     from scheduler.instances import interference
     from scheduler.members import reaching
     from scheduler.profiling.dispatch import dispatch, requeue_silent
@@ -94,6 +105,7 @@ def _tend() -> None:
         retention.enforce,
         audit.prune,
         listing.watch,
+        marking.watch_members,
     ):
         try:
             step()

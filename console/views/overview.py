@@ -2,10 +2,19 @@
 
 from django.shortcuts import render
 
+from console.access import found_repairs
 from console.views.access import page
+from console.views.repairs import row_of
+from registry.access.roles import role_of
+from scheduler.repairs import listing
+
+#: repairs that the page shows; the others are on their own page
+SHOWN = 7
 
 
 @page
 def overview(request):
     """What needs a person, and a frame that is filled over the websocket."""
-    return render(request, "console/overview.html")
+    role = role_of(request.user)
+    needed = [row_of(repair, role) for repair in listing.needing(found_repairs(request), role)[:SHOWN]]
+    return render(request, "console/overview.html", {"needed": needed})

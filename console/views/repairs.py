@@ -27,7 +27,7 @@ PAGES = {
 def index(request):
     """Repairs that need a person, and those that are ignored."""
     role = role_of(request.user)
-    rows = [_row(repair, role) for repair in found_repairs(request) if repair.visible(role)]
+    rows = [row_of(repair, role) for repair in found_repairs(request) if repair.visible(role)]
     return render(
         request,
         "console/repairs.html",
@@ -38,7 +38,8 @@ def index(request):
     )
 
 
-def _row(repair: Repair, role: AccessRole) -> dict[str, object]:
+def row_of(repair: Repair, role: AccessRole) -> dict[str, object]:
+    """A repair as templates show it."""
     if repair.application:
         more = reverse("console:application", kwargs={"name": repair.application})
     else:

@@ -52,6 +52,12 @@ REST: dict[str, dict[str, AccessRole]] = {
     "what-ifs": {"GET": VIEWER, "POST": OWNER},
     "what-if": {"GET": VIEWER},
     "what-if-apply": {"POST": OPERATOR},
+    "history": {"GET": VIEWER},
+    "history-applications": {"GET": VIEWER},
+    "history-application": {"GET": VIEWER},
+    "history-device": {"GET": VIEWER},
+    "marks": {"GET": VIEWER, "POST": OPERATOR},
+    "mark": {"DELETE": OPERATOR},
     "repairs": {"GET": VIEWER},
     "repair-ignore": {"POST": OPERATOR, "DELETE": OPERATOR},
 }

@@ -1,5 +1,7 @@
 from django.urls import path
 
+from scheduler.history import api as history
+
 from . import instances, promises, repairs, views
 
 urlpatterns = [
@@ -13,6 +15,12 @@ urlpatterns = [
     path("what-ifs/", promises.WhatIfList.as_view(), name="what-ifs"),
     path("what-ifs/<int:pk>/", promises.WhatIfDetail.as_view(), name="what-if"),
     path("what-ifs/<int:pk>/apply/", promises.WhatIfApply.as_view(), name="what-if-apply"),
+    path("history/", history.ClusterHistory.as_view(), name="history"),
+    path("history/applications/", history.ApplicationsHistory.as_view(), name="history-applications"),
+    path("history/applications/<str:name>/", history.ApplicationHistory.as_view(), name="history-application"),
+    path("history/devices/<path:ref>/", history.DeviceHistory.as_view(), name="history-device"),
+    path("marks/", history.Marks.as_view(), name="marks"),
+    path("marks/<int:id>/", history.MarkDetail.as_view(), name="mark"),
     path("repairs/", repairs.RepairList.as_view(), name="repairs"),
     path("repairs/<path:key>/ignore/", repairs.RepairIgnore.as_view(), name="repair-ignore"),
 ]

@@ -32,3 +32,13 @@ export function age(seconds) {
 export function clock(unix) {
   return new Date(unix * 1000).toLocaleTimeString("en-GB", { hour12: false });
 }
+
+// A moment on an axis of so many seconds, in the browser's zone; 0: in full.
+export function moment(unix, length) {
+  const at = new Date(unix * 1000);
+  const day = at.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+  const time = at.toLocaleTimeString("en-GB", { hour12: false });
+  if (length === 0) return new Date().toDateString() === at.toDateString() ? time : `${day} ${time.slice(0, 5)}`;
+  if (length > 3 * 86400) return day;
+  return length > 600 ? time.slice(0, 5) : time;
+}

@@ -83,5 +83,6 @@ export class Live {
 }
 
 const scheme = location.protocol === "https:" ? "wss" : "ws";
-const history = document.body.dataset.history === "1" ? "" : "?history=0";
+// "1": the last minutes first; "live": seconds as they come; else no figures of devices.
+const history = { 1: "", live: "?history=live" }[document.body.dataset.history] ?? "?history=0";
 export const live = new Live(`${scheme}://${location.host}/ws/console/live/${history}`);

@@ -1,49 +1,32 @@
-// The map of nodes, their devices and what each hosts. Rebuilt when the state changes; each second only figures move.
+// One device in full: its figures and what it hosts. Rebuilt when the state changes; each second only figures move.
 
 import { variantColor } from "./charts.js";
 import { el, setText } from "./dom.js";
 import { bytes, percent, rate } from "./format.js";
 
 const STALE_S = 5;
-// Many changes at once, as when a site's nodes return together, are drawn together.
-const GATHER_MS = 250;
 
-export class ClusterMap {
+export class DeviceDetail {
   constructor(container, cluster) {
     this.container = container;
     this.cluster = cluster;
-    this.parts = new Map(); // device ref -> elements that move each second
+    this.parts = new Map(); // the shown device's ref -> elements that move each second
     this.hosted = new Map(); // device ref -> variant ids shown last
-    this.timer = null;
+    this.ref = null;
   }
 
-  // Render soon; `drawn` is called afterwards.
-  renderSoon(drawn) {
-    this.timer ??= setTimeout(() => { this.render(); drawn(); }, GATHER_MS);
+  // Show a device; the one that is shown goes away.
+  show(ref, index, serverNow) {
+    this.ref = this.ref === ref ? null : ref;
+    this.render(index);
+    this.tick(serverNow);
   }
 
-  render() {
-    clearTimeout(this.timer);
-    this.timer = null;
+  render(index) {
+    this.index = index;
     this.parts.clear();
-    this.index = this.cluster.index();
-    const nodes = [...this.cluster.nodes.values()];
-    if (nodes.length === 0) {
-      this.container.replaceChildren(el("div", { class: "card empty nodebox", "data-testid": "map-empty" }, el("strong", {}, "No nodes yet. "), "Create a ", el("a", { href: "/nodes/" }, "join token"), " and start a node daemon with it."));
-      return;
-    }
-    this.container.replaceChildren(...nodes.map((node) => this.#node(node)));
-  }
-
-  #node(node) {
-    const devices = this.index.devices.get(node.name) ?? [];
-    return el("section", { class: "nodebox", "data-testid": `map-node-${node.name}` },
-      el("header", {},
-        el("h3", {}, node.name),
-        node.state !== "approved" && el("span", { class: `badge ${node.state}` }, node.state === "pending" ? "waits for approval" : node.state),
-        el("span", { class: `badge ${node.connected ? "up" : "down"}` }, node.connected ? "connected" : "not connected"),
-        node.state === "pending" && el("a", { href: "/nodes/" }, "approve")),
-      devices.length ? el("div", { class: "map" }, devices.map((device) => this.#device(device))) : el("p", { class: "muted" }, "This node has reported no devices."));
+    const device = this.ref === null ? null : this.cluster.devices.get(this.ref);
+    this.container.replaceChildren(...(device ? [this.#device(device)] : []));
   }
 
   #device(device) {
@@ -60,7 +43,7 @@ export class ClusterMap {
     });
     this.hosted.set(device.ref, new Set(hosted.map((resident) => resident.variant)));
     this.parts.set(device.ref, { bar, busy, facts, figures, hosted });
-    return el("article", { class: "card device", "data-testid": `device-${device.ref}`, "data-state": device.state },
+    return el("article", { class: "card device", "data-testid": "device-detail", "data-state": device.state },
       el("header", {},
         el("strong", {}, device.ref),
         el("span", {}, el("span", { class: "muted small" }, `${device.type} `), el("span", { class: `badge ${device.state}` }, device.state))),

@@ -1,63 +1,22 @@
 // The live page.
 
-import { Dashboard, WINDOW_S } from "./dashboard.js";
-import { el, setText } from "./dom.js";
+import { ClusterMap } from "./cells.js";
+import { Dashboard } from "./dashboard.js";
+import { setText } from "./dom.js";
 import { Feed } from "./feed.js";
 import { age, ms, percent, rate } from "./format.js";
 import { live } from "./live.js";
-import { ClusterMap } from "./map.js";
+import { ApplicationRows } from "./rows.js";
+import { Timeline } from "./timeline.js";
 
 const byId = (id) => document.getElementById(id);
 const board = new Dashboard(live);
 const { cluster } = board;
 const map = new ClusterMap(byId("map"), cluster);
 const feed = new Feed(byId("feed"));
-let shownApplications = null;
+const rows = new ApplicationRows(cluster, (begin, end) => timeline.set({ begin, end }));
+const timeline = new Timeline(board, (begin, end) => rows.read(begin, end));
 let snapshotTimer = null;
-
-board.adopt(document);
-
-// --- applications ---------------------------------------------------------------------------------------------------
-
-const CHARTS = [["demand", "Demand and throughput", "queries/s"], ["accuracy", "Effective accuracy", "% of best"], ["violations", "SLO violations and p95", "% / ms"], ["variants", "Answers by variant", "/s"]];
-
-function renderApplications() {
-  const names = [...cluster.applications.keys()];
-  // Charts are kept as long as the applications stay the same: redrawing them all would flicker.
-  const key = JSON.stringify([...cluster.applications.values()].map((a) => [a.name, a.slo_ms, a.state]));
-  if (key === shownApplications) return;
-  shownApplications = key;
-  const box = byId("applications");
-  board.release(box);
-  if (names.length === 0) {
-    box.replaceChildren(el("div", { class: "card empty", "data-testid": "applications-empty" }, el("strong", {}, "No applications yet. "), el("a", { href: "/applications/" }, "Create one"), " and upload ONNX variants for it."));
-    return;
-  }
-  box.replaceChildren(...names.map((name) => {
-    const application = cluster.applications.get(name);
-    return el("section", { class: "app-live", "data-application": name, "data-testid": `application-${name}` },
-      el("header", {},
-        el("h3", {}, el("a", { href: `/applications/${encodeURIComponent(name)}/` }, name)),
-        el("span", { class: "badge plain" }, `SLO ${ms(application.slo_ms)}`),
-        application.state !== "active" && el("span", { class: `badge ${application.state}` }, application.state),
-        el("span", { class: "figures", "data-figures": name })),
-      el("div", { class: "charts four" }, CHARTS.map(([kind, title, unit]) =>
-        el("figure", { class: "card chart" },
-          el("figcaption", {}, title, " ", el("span", { class: "unit" }, unit)),
-          el("div", { class: "canvas", "data-chart": kind, "data-testid": `chart-${kind}-${name}`, "data-points": "0" }, el("canvas"))))));
-  }));
-  board.adopt(box);
-}
-
-function applicationFigures() {
-  for (const box of document.querySelectorAll("[data-figures]")) {
-    const now = board.now(box.dataset.figures);
-    const parts = now
-      ? [[rate(now.demand), "queries/s"], [rate(now.throughput), "answers/s"], [now.accuracy === null ? "–" : `${percent(now.accuracy)} %`, "accuracy"], [now.violations === null ? "–" : `${percent(now.violations)} %`, "violations"], [ms(now.p95), "p95"]]
-      : [["–", "no gateway reports"]];
-    box.replaceChildren(...parts.map(([value, label]) => el("span", {}, el("b", {}, value), ` ${label}`)));
-  }
-}
 
 // --- numbers --------------------------------------------------------------------------------------------------------
 
@@ -83,18 +42,17 @@ function gatewaysConnected() {
 
 function numbers() {
   const now = board.now();
-  const past = board.telemetry.window(board.end(), WINDOW_S);
-  const peak = Math.max(0, ...past.demand.filter((v) => v !== null));
-  const low = past.accuracy.filter((v) => v !== null);
-  const all = board.telemetry.now(board.end(), WINDOW_S);
+  const [, peak] = timeline.extremes("demand");
+  const [low] = timeline.extremes("accuracy");
+  const [, most] = timeline.extremes("violations");
   kpi("demand", rate(now?.demand));
-  setText(byId("note-demand"), now ? `peak ${rate(peak)} in 5 min` : "no gateway reports");
+  setText(byId("note-demand"), now ? `highest ${rate(peak)} in the charts` : "no gateway reports");
   kpi("throughput", rate(now?.throughput));
   setText(byId("note-throughput"), now ? gatewaysConnected() : "\u00a0");
   kpi("accuracy", percent(now?.accuracy));
-  setText(byId("note-accuracy"), low.length ? `lowest second ${percent(Math.min(...low))} in 5 min` : "nothing served yet");
+  setText(byId("note-accuracy"), low === null ? "nothing served in the charts" : `lowest ${percent(low)} in the charts`);
   kpi("violations", percent(now?.violations, 2), now?.violations > 5 ? "bad" : now?.violations > 1 ? "warn" : "");
-  setText(byId("note-violations"), all?.violations === null || !all ? "nothing served yet" : `${percent(all.violations, 2)} % over 5 min`);
+  setText(byId("note-violations"), most === null ? "nothing served in the charts" : `highest ${percent(most, 2)} % in the charts`);
   const worst = slowest();
   kpi("latency", worst ? `${Math.round(worst.share * 100)} %` : "–", worst?.share > 1 ? "bad" : "");
   setText(byId("note-latency"), worst ? `${worst.application.name}: ${ms(worst.p95)} of ${ms(worst.application.slo_ms)}` : "\u00a0");
@@ -110,16 +68,15 @@ function askSnapshot() {
 // --- events ---------------------------------------------------------------------------------------------------------
 
 function structure() {
-  renderApplications();
+  rows.render();
   map.render();
   tick();
 }
 
 function tick() {
   numbers();
-  applicationFigures();
   map.tick(board.serverNow());
-  board.draw();
+  timeline.draw();
 }
 
 live
@@ -151,6 +108,7 @@ live
   .on("fault", (data) => {
     feed.fault(board.serverNow(), data);
     })
+  .on("mark", (data) => timeline.mark(data))
   .on("changed", askSnapshot);
 
 setInterval(tick, 1000);

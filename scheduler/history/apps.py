@@ -1,0 +1,14 @@
+from django.apps import AppConfig
+
+
+class HistoryConfig(AppConfig):
+    name = "scheduler.history"
+    label = "history"
+
+    def ready(self) -> None:
+        from django.db.models.signals import post_save
+
+        from registry.models import Variant
+        from scheduler.history.marking import uploaded
+
+        post_save.connect(uploaded, sender=Variant, dispatch_uid="history")

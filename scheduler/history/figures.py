@@ -1,0 +1,113 @@
+"""Series of figures for charts, from sums on a grid of time. Pure.
+
+Units as in the console: rates in 1/s, shares and accuracies in percent, latencies in ms. None: nothing is known, since
+no report covers the point or, for a ratio, since nothing was answered.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scheduler.history.folding import APPLICATION, DEVICE, HIGHEST
+
+#: steps (s) that people read easily; each is a multiple of the tier's resolution below it
+STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800)
+_COLUMN = {name: index for index, name in enumerate(APPLICATION)}
+_PEAKS = [_COLUMN[name] for name in HIGHEST]
+
+
+class Grid(NamedTuple):
+    """Points that are ``step`` seconds apart; point ``i`` is of the seconds from ``start + i * step`` on."""
+
+    start: int
+    step: int
+    points: int
+
+    @property
+    def end(self) -> int:
+        """The end of the last point."""
+        return self.start + self.step * self.points
+
+
+def grid(begin: int, end: int, resolution: int, most: int) -> Grid:
+    """At most ``most`` points (and one more for a begin in the middle of a step), of rows of ``resolution`` seconds."""
+    fits = [step for step in STEPS if step % resolution == 0 and (end - begin) / step <= most]
+    step = fits[0] if fits else -(-(end - begin) // (most * STEPS[-1])) * STEPS[-1]
+    start = begin - begin % step
+    return Grid(start, step, max(1, -(-(end - start) // step)))
+
+
+class Sums:
+    """Sums on a grid: ``seconds`` by point, ``values`` by point and column."""
+
+    def __init__(self, on: Grid, width: int, peaks: list[int] | None = None) -> None:
+        self.on, self._peaks = on, peaks or []
+        self.seconds = np.zeros(on.points, np.int64)
+        self.values = np.zeros((on.points, width), np.float64)
+
+    def add(self, starts: np.ndarray, seconds: np.ndarray, values: np.ndarray) -> None:
+        """Add rows that begin at ``starts``; those beside the grid are left out."""
+        at = (starts - self.on.start) // self.on.step
+        inside = (at >= 0) & (at < self.on.points)
+        at, values = at[inside], values[inside].astype(np.float64)
+        np.add.at(self.seconds, at, seconds[inside])
+        highest = {peak: values[:, peak].copy() for peak in self._peaks}
+        for peak in self._peaks:
+            values[:, peak] = 0.0
+        np.add.at(self.values, at, values)
+        for peak, found in highest.items():
+            np.maximum.at(self.values[:, peak], at, found)
+
+
+def application_sums(on: Grid) -> Sums:
+    """Empty sums of an application."""
+    return Sums(on, len(APPLICATION), _PEAKS)
+
+
+def device_sums(on: Grid) -> Sums:
+    """Empty sums of a device."""
+    return Sums(on, len(DEVICE))
+
+
+def application_series(sums: Sums) -> dict[str, list[float | None]]:
+    """An application's (or the cluster's) figures by point."""
+    column = {name: sums.values[:, index] for name, index in _COLUMN.items()}
+    answered = column["in_time"] + column["late"]
+    ended = answered + column["dropped"] + column["failed"]
+    return {
+        "demand": _ratio(column["arrived"], sums.seconds),
+        "throughput": _ratio(answered, sums.seconds),
+        "accuracy": _ratio(column["normalized_sum"], column["in_time"] * 10_000),
+        "violations": _ratio(100 * (ended - column["in_time"]), ended, 4),
+        "p50_ms": _ratio(column["p50_sum"], answered * 1000),
+        "p95_ms": _ratio(column["p95_sum"], answered * 1000),
+        "p95_ms_highest": _ratio(column["p95_max"] * (answered > 0), (answered > 0) * 1000),
+    }
+
+
+def variant_series(sums: Sums, counts: np.ndarray) -> list[float | None]:
+    """A variant's answers/s by point."""
+    return _ratio(counts, sums.seconds)
+
+
+def device_series(sums: Sums) -> dict[str, list[float | None]]:
+    """A device's figures by point: means over its reports."""
+    column = {name: sums.values[:, index] for index, name in enumerate(DEVICE)}
+    reports = column["reports"]
+    return {
+        "busy": _ratio(column["busy"], reports * 100),
+        "profiling": _ratio(column["profiling"], reports * 100),
+        "queued": _ratio(column["queued"], reports),
+        "memory_bytes": _ratio(column["memory"], reports, 0),
+        "celsius": _ratio(column["warmth"], column["warmth_n"] * 10, 1),
+        "watts": _ratio(column["power"], column["power_n"] * 1000, 1),
+    }
+
+
+def _ratio(part: np.ndarray, whole: Any, digits: int = 3) -> list[float | None]:
+    whole = np.asarray(whole, np.float64)
+    known = whole > 0
+    found = np.round(np.divide(part, whole, out=np.zeros(len(whole)), where=known), digits)
+    return [value if there else None for value, there in zip(found.tolist(), known.tolist(), strict=True)]

@@ -1,0 +1,72 @@
+"""Marks: what happened when, for the time axis of charts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+from django.urls import reverse
+from django.utils import timezone
+
+from registry.models import Gateway, Member, Node, Variant
+from scheduler import live
+from scheduler.history.models import Mark
+from scheduler.members.presence import silence_counts
+from scheduler.models import Plan
+
+
+def mark(kind: str, text: str, **more: Any) -> Mark:
+    """Store a mark (of now unless ``at`` says otherwise) and show it to browsers."""
+    made = Mark.objects.create(kind=kind, text=text[:300], **{"at": timezone.now(), **more})
+    # What is marked is done, whether or not browsers learn of it.
+    transaction.on_commit(lambda: live.publish("mark", event(made)), robust=True)
+    return made
+
+
+def event(made: Mark) -> dict[str, Any]:
+    """A mark as browsers and REST read it; ``at``: unix seconds."""
+    return {
+        "id": made.pk,
+        "kind": made.kind,
+        "at": made.at.timestamp(),
+        "text": made.text,
+        "link": made.link,
+        "by": made.by,
+    }
+
+
+def planned(plan: Plan) -> None:
+    """Mark a plan that moved variants."""
+    if plan.moves:
+        loads = f"{plan.moves} {'load' if plan.moves == 1 else 'loads'}"
+        why = plan.get_trigger_display() + (f": {plan.trigger_detail}" if plan.trigger_detail else "")
+        link = reverse("console:plan", kwargs={"version": plan.pk})
+        mark(Mark.Kind.PLAN, f"Plan {plan.pk}, {loads}; {why}", subject=f"plan {plan.pk}", link=link)
+
+
+def uploaded(sender: type[Variant], instance: Variant, created: bool, raw: bool = False, **_: Any) -> None:
+    """Mark a variant that was uploaded; called when its row is saved."""
+    if created and not raw:
+        owner = instance.application.name
+        link = reverse("console:application", kwargs={"name": owner})
+        mark(
+            Mark.Kind.UPLOAD, f"{owner}/{instance.name} uploaded", subject=f"variant {owner}/{instance.name}", link=link
+        )
+
+
+def watch_members() -> None:
+    """Mark members that were lost or are back since the last look. Upkeep's, under its lease."""
+    if not silence_counts():
+        # The control plane itself was away.
+        return
+    members = [(kind, row) for kind in (Node, Gateway) for row in kind.objects.filter(state=Member.State.APPROVED)]
+    subjects = {f"{kind.__name__.lower()} {row.name}": row for kind, row in members}
+    about = Mark.objects.filter(subject__in=subjects, kind__in=[Mark.Kind.LOST, Mark.Kind.BACK])
+    latest = about.order_by().values("subject").annotate(newest=Max("pk")).values_list("newest", flat=True)
+    lost = {each.subject for each in Mark.objects.filter(pk__in=list(latest)) if each.kind == Mark.Kind.LOST}
+    for subject, row in subjects.items():
+        if not row.connected and row.last_seen is not None and subject not in lost:
+            mark(Mark.Kind.LOST, f"{subject} is not connected", subject=subject, link=reverse("console:nodes"))
+        elif row.connected and subject in lost:
+            mark(Mark.Kind.BACK, f"{subject} is connected again", subject=subject, link=reverse("console:nodes"))

@@ -1,0 +1,143 @@
+// The cluster map: a cell for each device, by node, coloured by use, by application or by state. A chosen cell shows
+// what the device hosts.
+
+import { el, setText } from "./dom.js";
+import { bytes, percent } from "./format.js";
+import { DeviceDetail } from "./map.js";
+
+const STALE_S = 5;
+// Many changes at once, as when a site's nodes return together, are drawn together.
+const GATHER_MS = 250;
+const KEY = "nereus-map-color";
+const STATES = { up: "--good", starting: "--info", draining: "--warn", down: "--c-violations" };
+
+// A colour for a name, the same on every page.
+export function nameColor(name) {
+  let hash = 7;
+  for (const letter of name) hash = (hash * 31 + letter.codePointAt(0)) % 3600;
+  return `hsl(${hash / 10} 55% ${document.documentElement.dataset.theme === "dark" ? 45 : 60}%)`;
+}
+
+export class ClusterMap {
+  constructor(container, cluster) {
+    this.container = container;
+    this.cluster = cluster;
+    this.cells = new Map(); // device ref -> its elements
+    this.timer = null;
+    this.now = 0;
+    this.detail = new DeviceDetail(document.getElementById("device-detail"), cluster);
+    this.select = document.getElementById("map-color");
+    try { this.select.value = localStorage.getItem(KEY) ?? "use"; } catch { /* private browsing */ }
+    if (!this.select.value) this.select.value = "use";
+    this.select.addEventListener("change", () => {
+      try { localStorage.setItem(KEY, this.select.value); } catch { /* private browsing */ }
+      this.#legend();
+      this.tick(this.now);
+    });
+    document.addEventListener("theme", () => this.tick(this.now));
+    container.addEventListener("keydown", (event) => this.#walk(event));
+  }
+
+  // Render soon; `drawn` is called afterwards.
+  renderSoon(drawn) {
+    this.timer ??= setTimeout(() => { this.render(); drawn(); }, GATHER_MS);
+  }
+
+  render() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    const focused = this.container.contains(document.activeElement) && document.activeElement.dataset.ref;
+    this.cells.clear();
+    this.index = this.cluster.index();
+    const nodes = [...this.cluster.nodes.values()];
+    if (nodes.length === 0) {
+      this.container.replaceChildren(el("div", { class: "card empty", "data-testid": "map-empty" }, el("strong", {}, "No nodes yet. "), "Create a ", el("a", { href: "/nodes/" }, "join token"), " and start a node daemon with it."));
+      return;
+    }
+    this.container.replaceChildren(...nodes.map((node) => this.#node(node)));
+    this.cells.get(focused || [...this.cells.keys()][0])?.button.setAttribute("tabindex", "0");
+    if (focused) this.cells.get(focused)?.button.focus();
+    this.detail.render(this.index);
+    this.#legend();
+  }
+
+  #node(node) {
+    const devices = this.index.devices.get(node.name) ?? [];
+    return el("section", { class: "cellnode", "data-testid": `map-node-${node.name}` },
+      el("header", {}, el("a", { href: "/nodes/", class: "small" }, node.name),
+        node.state !== "approved" && el("span", { class: `badge ${node.state}` }, node.state === "pending" ? "waits for approval" : node.state),
+        !node.connected && el("span", { class: "badge down" }, "not connected")),
+      el("div", { class: "cells" }, devices.length ? devices.map((device) => this.#cell(device)) : el("span", { class: "muted small" }, "no devices")));
+  }
+
+  #cell(device) {
+    const use = el("span", { class: "cell-use" }, "–");
+    const memory = el("span", { class: "cell-memory" });
+    const button = el("button", { type: "button", class: "cell", tabindex: "-1", "data-ref": device.ref, "data-testid": `device-${device.ref}`, "data-state": device.state }, use, memory);
+    button.addEventListener("click", () => this.detail.show(device.ref, this.index, this.now));
+    const hosted = this.cluster.hosted(device.ref, this.index.placements.get(device.ref) ?? []);
+    this.cells.set(device.ref, { device, button, use, memory, hosted });
+    return button;
+  }
+
+  #walk(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const all = [...this.cells.values()].map((cell) => cell.button);
+    const at = all.indexOf(document.activeElement);
+    if (!step || at < 0) return;
+    event.preventDefault();
+    all[at].tabIndex = -1;
+    const next = all[Math.max(0, Math.min(all.length - 1, at + step))];
+    next.tabIndex = 0;
+    next.focus();
+  }
+
+  #color(cell, used) {
+    if (this.select.value === "state") return `var(${STATES[cell.device.state] ?? "--muted"})`;
+    if (this.select.value === "application") {
+      const main = cell.hosted.reduce((most, each) => ((each.time_share ?? 0) > (most?.time_share ?? -1) ? each : most), null);
+      return main ? nameColor(main.application) : "var(--faint)";
+    }
+    if (used === null) return "var(--faint)";
+    return `color-mix(in srgb, var(${used > 0.97 ? "--c-violations" : used > 0.85 ? "--warn" : "--c-throughput"}) ${Math.round(15 + 65 * used)}%, var(--card))`;
+  }
+
+  // Figures of the last second; old ones are not shown as if they were current.
+  tick(serverNow) {
+    this.now = serverNow;
+    for (const [ref, cell] of this.cells) {
+      const second = this.cluster.seconds.get(ref);
+      const fresh = second && serverNow - second.t <= STALE_S ? second : null;
+      const used = fresh ? Math.min(1, fresh.busy + fresh.profiling) : null;
+      setText(cell.use, cell.device.state === "up" || fresh ? (used === null ? "–" : String(Math.round(100 * used))) : { down: "✕", starting: "…", draining: "↓" }[cell.device.state] ?? "–");
+      const color = this.#color(cell, used);
+      if (cell.color !== color) { cell.color = color; cell.button.style.background = color; }
+      const part = fresh && cell.device.memory_bytes ? Math.min(1, fresh.memory_bytes / cell.device.memory_bytes) : 0;
+      const width = `${Math.round(100 * part)}%`;
+      if (cell.width !== width) { cell.width = width; cell.memory.style.width = width; }
+      const text = this.#words(cell, fresh, used);
+      if (cell.text !== text) { cell.text = text; cell.button.title = text; cell.button.setAttribute("aria-label", text); }
+    }
+    this.detail.tick(serverNow);
+  }
+
+  #words({ device, hosted }, fresh, used) {
+    return [`${device.ref}, ${device.type}, ${device.state}`,
+      fresh ? `${Math.round(100 * used)} % busy` : "no figures now",
+      fresh && bytes(fresh.memory_bytes) !== "–" && `${bytes(fresh.memory_bytes)}${device.memory_bytes ? ` of ${bytes(device.memory_bytes)}` : ""}`,
+      Number.isFinite(fresh?.celsius) && `${percent(fresh.celsius, 0)} °C`,
+      Number.isFinite(fresh?.watts) && `${percent(fresh.watts, 0)} W`,
+      hosted.length > 0 && hosted.map((each) => `${each.application}/${each.variant_name}`).join(", ")].filter(Boolean).join(" · ");
+  }
+
+  #legend() {
+    const box = document.getElementById("map-legend");
+    const key = (color, text) => { const dot = el("span", { class: "dot" }); dot.style.background = color; return el("span", {}, dot, ` ${text}`); };
+    if (this.select.value === "state") box.replaceChildren(...Object.entries(STATES).map(([state, color]) => key(`var(${color})`, state)));
+    else if (this.select.value === "use") box.replaceChildren(key("color-mix(in srgb, var(--c-throughput) 60%, var(--card))", "busy"), key("var(--warn)", "over 85 %"), key("var(--c-violations)", "over 97 %"));
+    else {
+      const names = [...new Set([...this.cells.values()].flatMap((cell) => cell.hosted.map((each) => each.application)))].sort();
+      box.replaceChildren(...names.slice(0, 12).map((name) => key(nameColor(name), name)), ...(names.length > 12 ? [el("span", {}, `and ${names.length - 12} more`)] : []));
+    }
+  }
+}

@@ -1,0 +1,123 @@
+// One chart on the overview's shared time axis: lines over unix seconds, marks as vertical lines, drag to zoom.
+
+import { el } from "./dom.js";
+import { moment } from "./format.js";
+
+export const AXIS_PX = 46;
+const TICKS_S = [10, 60, 120, 300, 900, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800, 1209600];
+const MOST_TICKS = 9;
+const LEAST_DRAG_PX = 6;
+export const MARK_COLORS = { plan: "--c-accuracy", lost: "--c-violations", back: "--good", upload: "--c-latency", note: "--warn" };
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const faded = (color) => `color-mix(in srgb, ${color} 16%, transparent)`;
+
+// Round local times between two moments.
+export function ticks(begin, end) {
+  const step = TICKS_S.find((each) => (end - begin) / each <= MOST_TICKS) ?? Math.ceil((end - begin) / MOST_TICKS / 86400) * 86400;
+  const zone = new Date(begin * 1000).getTimezoneOffset() * 60;
+  const found = [];
+  for (let at = Math.ceil((begin - zone) / step) * step + zone; at <= end; at += step) found.push({ value: at });
+  return found;
+}
+
+const xAxis = (span) => ({
+  type: "linear", min: span.begin, max: span.end, grid: { display: false }, border: { color: css("--line") },
+  afterBuildTicks: (axis) => { axis.ticks = ticks(axis.min, axis.max); },
+  ticks: { autoSkip: false, maxRotation: 0, color: css("--muted"), font: { size: 10 }, callback: function label(value) { return moment(value, this.max - this.min); } },
+});
+const yAxis = (more) => ({
+  beginAtZero: true, grid: { color: css("--line"), lineWidth: 0.5 }, border: { display: false }, afterFit: (axis) => { axis.width = AXIS_PX; },
+  ...more, ticks: { maxTicksLimit: 4, color: css("--muted"), font: { size: 10 }, ...more.ticks },
+});
+const KINDS = {
+  demand: { lines: [["throughput", "throughput", "--c-throughput"], ["demand", "demand", "--c-demand", true]], y: { suggestedMax: 5 }, digits: 1 },
+  accuracy: { lines: [["effective accuracy", "accuracy", "--c-accuracy"]], y: { beginAtZero: false, suggestedMin: 90, suggestedMax: 100, max: 100.5, ticks: { callback: (v) => (v > 100 ? "" : v) } }, digits: 2 },
+  violations: { lines: [["violations %", "violations", "--c-violations", true]], y: { suggestedMax: 5 }, digits: 2 },
+};
+
+export class TimeChart {
+  // `zoom(begin, end)`: a part was chosen by dragging.
+  constructor(container, zoom) {
+    this.container = container;
+    this.kind = KINDS[container.dataset.time];
+    this.marks = [];
+    this.note = el("span", { class: "empty small chart-note", hidden: true }, "no queries in this time");
+    this.shade = el("div", { class: "drag", hidden: true });
+    container.append(this.note, this.shade);
+    this.#drags(zoom);
+    document.addEventListener("theme", () => { this.chart?.destroy(); this.chart = null; });
+  }
+
+  #drags(zoom) {
+    const canvas = this.container.querySelector("canvas");
+    let from = null;
+    const at = (event) => Math.max(AXIS_PX, Math.min(canvas.clientWidth, event.clientX - canvas.getBoundingClientRect().left));
+    const second = (x) => Math.round(this.chart.scales.x.getValueForPixel(x));
+    canvas.addEventListener("pointerdown", (event) => { if (this.chart && event.button === 0) { from = at(event); canvas.setPointerCapture(event.pointerId); } });
+    canvas.addEventListener("pointermove", (event) => {
+      if (from === null) return;
+      const to = at(event);
+      this.shade.hidden = Math.abs(to - from) < LEAST_DRAG_PX;
+      this.shade.style.left = `${Math.min(from, to)}px`;
+      this.shade.style.width = `${Math.abs(to - from)}px`;
+    });
+    const end = (event) => {
+      const to = from === null ? null : at(event);
+      const chosen = to !== null && Math.abs(to - from) >= LEAST_DRAG_PX && event.type === "pointerup" ? [second(Math.min(from, to)), second(Math.max(from, to))] : null;
+      from = null;
+      this.shade.hidden = true;
+      if (chosen) zoom(...chosen);
+    };
+    canvas.addEventListener("pointerup", end);
+    canvas.addEventListener("pointercancel", end);
+  }
+
+  // `columns`: figures by name with `x`, unix seconds; `span`: {begin, end, step}.
+  draw(columns, span, marks) {
+    if (document.visibilityState === "hidden") return;
+    this.marks = marks;
+    if (!this.chart) this.#create(span);
+    let points = 0;
+    this.chart.data.datasets = this.kind.lines.map(([label, name, color, filled]) => {
+      const data = columns.x.flatMap((at, i) => (columns[name][i] === null ? [] : [{ x: at, y: columns[name][i] }]));
+      points = Math.max(points, data.length);
+      return { label, data, borderColor: css(color), backgroundColor: filled ? faded(css(color)) : css(color), fill: filled ? "origin" : false, borderWidth: filled ? 1.2 : 1.8, pointRadius: data.length === 1 ? 2 : 0, spanGaps: 2.5 * span.step };
+    });
+    Object.assign(this.chart.options.scales.x, { min: span.begin, max: span.end });
+    this.chart.update("none");
+    this.container.dataset.points = points;
+    this.note.hidden = points > 0;
+  }
+
+  #create(span) {
+    const lines = { id: "marks", afterDatasetsDraw: (chart) => this.#drawMarks(chart) };
+    this.chart = new Chart(this.container.querySelector("canvas"), {
+      type: "line", data: { datasets: [] }, plugins: [lines],
+      options: {
+        animation: false, responsive: true, maintainAspectRatio: false, parsing: false, normalized: true,
+        interaction: { mode: "nearest", intersect: false, axis: "x" }, layout: { padding: { right: 8 } },
+        scales: { x: xAxis(span), y: yAxis(this.kind.y) },
+        plugins: {
+          legend: { display: false },
+          tooltip: { callbacks: { title: ([item]) => (item ? new Date(item.parsed.x * 1000).toLocaleString("en-GB", { hour12: false }) : ""), label: (item) => `${item.dataset.label}: ${item.parsed.y.toFixed(this.kind.digits)}` } },
+        },
+      },
+    });
+  }
+
+  #drawMarks(chart) {
+    const { ctx, chartArea, scales } = chart;
+    for (const mark of this.marks) {
+      const x = scales.x.getPixelForValue(mark.at);
+      if (x < chartArea.left || x > chartArea.right) continue;
+      ctx.save();
+      ctx.strokeStyle = css(MARK_COLORS[mark.kind] ?? "--muted");
+      ctx.setLineDash([3, 3]);
+      ctx.beginPath();
+      ctx.moveTo(x, chartArea.top);
+      ctx.lineTo(x, chartArea.bottom);
+      ctx.stroke();
+      ctx.restore();
+    }
+  }
+}

@@ -1,0 +1,153 @@
+// The overview's charts on one time axis: the range, what is read for it, and marks.
+
+import { call } from "./api.js";
+import { el, setText, toast } from "./dom.js";
+import { moment } from "./format.js";
+import { AXIS_PX, MARK_COLORS, TimeChart } from "./timechart.js";
+import { address, chosen, LIVE_S, moved, parse, RANGES, scaled, span } from "./timerange.js";
+
+const NAMES = ["demand", "throughput", "accuracy", "violations"];
+const MOST_LISTED = 8;
+const byId = (id) => document.getElementById(id);
+
+export class Timeline {
+  // `read(begin, end)`: called with each range that is read, for what else depends on it.
+  constructor(board, read) {
+    this.board = board;
+    this.also = read;
+    this.range = parse(location.search);
+    this.columns = null;
+    this.marks = [];
+    this.asked = 0;
+    this.charts = [...document.querySelectorAll("[data-time]")].map((box) => new TimeChart(box, (begin, end) => this.set(chosen(begin, end))));
+    const now = () => Math.floor(board.serverNow());
+    byId("ranges").append(...RANGES.map(([seconds, label]) => this.#button(label, () => this.set({ seconds }), { "data-seconds": seconds, "data-testid": `range-${seconds}` })));
+    const moves = [["←", "Earlier", () => moved(this.range, -1, now())], ["→", "Later", () => moved(this.range, 1, now())], ["−", "Zoom out", () => scaled(this.range, 2, now())], ["+", "Zoom in", () => scaled(this.range, 0.5, now())]];
+    byId("moves").append(...moves.map(([label, title, range]) => this.#button(label, () => this.set(range()), { title, "aria-label": title, class: "quiet" })));
+    byId("note-form")?.addEventListener("submit", (event) => { event.preventDefault(); this.#note(event.target.elements.text); });
+    addEventListener("popstate", () => { this.range = parse(location.search); this.read(); });
+    this.read();
+  }
+
+  #button(label, act, more) {
+    const button = el("button", { type: "button", ...more }, label);
+    button.addEventListener("click", act);
+    return button;
+  }
+
+  set(range) {
+    this.range = range;
+    history.pushState(null, "", address(range));
+    this.read();
+  }
+
+  span() {
+    return span(this.range, Math.floor(this.board.serverNow()));
+  }
+
+  get live() {
+    return Boolean(this.range.seconds) && this.range.seconds <= LIVE_S;
+  }
+
+  async read() {
+    clearTimeout(this.timer);
+    this.asked += 1;
+    const asked = this.asked;
+    const { begin, end } = this.span();
+    for (const button of byId("ranges").children) button.setAttribute("aria-pressed", String(Number(button.dataset.seconds) === this.range.seconds));
+    setText(byId("range-shown"), this.range.seconds ? "" : `${moment(begin, 0)} to ${moment(end, 0)}`);
+    const query = `begin=${begin}&end=${end}`;
+    this.also(begin, end);
+    try {
+      const [found, marks] = await Promise.all([call("GET", `/api/v1/history/?${query}&points=${this.live ? 900 : 300}`), call("GET", `/api/v1/marks/?${query}`)]);
+      if (asked !== this.asked) return;
+      const x = Array.from({ length: found.points }, (_, i) => found.begin + i * found.step + (found.step > 1 ? found.step / 2 : 0));
+      this.columns = { x, step: found.step, ...Object.fromEntries(NAMES.map((name) => [name, found[name]])) };
+      this.marks = marks;
+      this.draw();
+      this.#list();
+    } catch { /* the live badge says that the server is away */ }
+    // What follows the present is read again; seconds come by themselves.
+    const wait = this.columns && !this.live ? Math.max(10, Math.min(60, this.columns.step)) : 30;
+    if (asked === this.asked && this.range.seconds) this.timer = setTimeout(() => this.read(), 1000 * wait);
+  }
+
+  // Seconds that came since the range was read.
+  follow() {
+    if (!this.columns || !this.live || this.columns.step !== 1) return;
+    const { columns, board } = this;
+    const end = board.end();
+    for (let at = Math.max(columns.x.at(-1) + 1, end - LIVE_S); at <= end; at += 1) this.#append(at);
+    // Reports that were under way when the range was read.
+    for (let back = 1; back <= 10 && back <= columns.x.length; back += 1) {
+      const at = columns.x.length - back;
+      if (columns.demand[at] === null) this.#fill(at, board.telemetry.now(columns.x[at], 1));
+    }
+    const old = columns.x.findIndex((at) => at >= end - this.range.seconds);
+    if (old > 0) for (const name of ["x", ...NAMES]) columns[name].splice(0, old);
+  }
+
+  #append(at) {
+    this.columns.x.push(at);
+    for (const name of NAMES) this.columns[name].push(null);
+    this.#fill(this.columns.x.length - 1, this.board.telemetry.now(at, 1));
+  }
+
+  #fill(index, figures) {
+    if (figures) for (const name of NAMES) this.columns[name][index] = figures[name];
+  }
+
+  draw() {
+    if (!this.columns) return;
+    this.follow();
+    const shown = { ...this.span(), step: this.columns.step };
+    for (const chart of this.charts) chart.draw(this.columns, shown, this.marks);
+    this.#lane(shown);
+  }
+
+  // The most and the least of a column in the range.
+  extremes(name) {
+    const known = (this.columns?.[name] ?? []).filter((value) => value !== null);
+    return known.length ? [Math.min(...known), Math.max(...known)] : [null, null];
+  }
+
+  mark(mark) {
+    if (this.marks.some((each) => each.id === mark.id)) return;
+    this.marks = [mark, ...this.marks];
+    this.#list();
+    this.draw();
+  }
+
+  #lane(shown) {
+    const lane = byId("lane");
+    const width = lane.clientWidth - AXIS_PX - 8;
+    const key = JSON.stringify([Math.floor(shown.begin / Math.max(1, (shown.end - shown.begin) / width)), shown.end - shown.begin, width, this.marks.map((mark) => mark.id)]);
+    if (key === this.laneShown) return;
+    this.laneShown = key;
+    lane.replaceChildren(...this.marks.flatMap((mark) => {
+      const part = (mark.at - shown.begin) / (shown.end - shown.begin);
+      if (part < 0 || part > 1) return [];
+      const dot = el("span", { class: "markdot", title: `${moment(mark.at, 0)} ${mark.text}` });
+      dot.style.left = `${AXIS_PX + part * width}px`;
+      dot.style.background = `var(${MARK_COLORS[mark.kind] ?? "--muted"})`;
+      return [dot];
+    }));
+  }
+
+  #list() {
+    const listed = this.marks.slice(0, MOST_LISTED);
+    byId("marks").replaceChildren(...listed.map((mark) => {
+      const kind = el("span", { class: "badge plain" }, mark.kind);
+      kind.style.color = `var(${MARK_COLORS[mark.kind] ?? "--muted"})`;
+      return el("li", { "data-testid": `mark-${mark.id}` }, el("time", {}, moment(mark.at, 0)), kind, el("span", {}, mark.link ? el("a", { href: mark.link }, mark.text) : mark.text, mark.by && el("span", { class: "muted" }, ` (${mark.by})`)));
+    }), ...(this.marks.length > listed.length ? [el("li", { class: "muted small" }, `and ${this.marks.length - listed.length} more in this time`)] : []));
+    byId("marks-empty").hidden = this.marks.length > 0;
+  }
+
+  async #note(field) {
+    try {
+      this.mark(await call("POST", "/api/v1/marks/", { text: field.value }));
+      field.value = "";
+    } catch (error) { toast([error.message, ...(error.errors ?? []).map((each) => each.detail)].join(" "), "bad"); }
+  }
+}

@@ -1,0 +1,47 @@
+// The range of time that a page shows, and how the address holds it: ?range=SECONDS up to now, or ?begin= and &end=.
+
+export const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [3600, "1 h"], [21600, "6 h"], [86400, "1 day"], [604800, "7 days"], [2592000, "30 days"], [7776000, "90 days"]];
+export const DEFAULT_S = 900;
+// Ranges up to this are of seconds, and follow the present.
+export const LIVE_S = 900;
+const LEAST_S = 10;
+const LONGEST_S = 7776000;
+
+// A range: {seconds} up to now, or {begin, end}.
+export function parse(search) {
+  const query = new URLSearchParams(search);
+  const [range, begin, end] = ["range", "begin", "end"].map((name) => Number.parseInt(query.get(name) ?? "", 10));
+  if (begin > 0 && end > begin) return { begin: Math.max(begin, end - LONGEST_S), end };
+  return { seconds: range > 0 ? Math.min(Math.max(range, LEAST_S), LONGEST_S) : DEFAULT_S };
+}
+
+export function address(range) {
+  if (range.seconds) return range.seconds === DEFAULT_S ? "/" : `/?range=${range.seconds}`;
+  return `/?begin=${range.begin}&end=${range.end}`;
+}
+
+export function span(range, now) {
+  return range.seconds ? { begin: now - range.seconds, end: now } : { begin: range.begin, end: range.end };
+}
+
+// The same length, one half earlier (-1) or later (1); one that would reach the present follows it.
+export function moved(range, direction, now) {
+  const { begin, end } = span(range, now);
+  const by = Math.round((end - begin) / 2) * direction;
+  return end + by >= now ? { seconds: end - begin } : { begin: begin + by, end: end + by };
+}
+
+// Half (0.5) or twice (2) the length.
+export function scaled(range, factor, now) {
+  const { begin, end } = span(range, now);
+  const length = Math.min(LONGEST_S, Math.max(LEAST_S, Math.round((end - begin) * factor)));
+  if (range.seconds) return { seconds: length };
+  const middle = Math.round((begin + end) / 2);
+  const last = middle + Math.ceil(length / 2);
+  return last >= now ? { seconds: length } : { begin: last - length, end: last };
+}
+
+export function chosen(begin, end) {
+  const missing = Math.max(0, LEAST_S - (end - begin));
+  return { begin: begin - Math.floor(missing / 2), end: end + Math.ceil(missing / 2) };
+}

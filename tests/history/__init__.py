@@ -1,0 +1,1 @@
+"""The history: folding, recording, reading, REST."""

@@ -1,0 +1,58 @@
+"""The same rows in PostgreSQL: recorded by several processes at once, read back over every tier."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import postgresql
+from tests.history.test_recording import report
+from tests.running import ROOT
+
+pytestmark = pytest.mark.skipif(not postgresql.program("initdb"), reason="PostgreSQL is not installed")
+
+RECORD = "from scheduler.history import recording; print(recording.record())"
+READ = """
+import json
+from registry import clock
+from scheduler.history import reading
+from scheduler.history.models import HistoryPosition
+now = int(clock.wall())
+found = [reading.series(reading.Range(now - s, now + 10), 100, "digits") for s in (3600, 86400, 86400 * 30)]
+sums = [sum(v * one["step"] for v in one["by_variant"]["quick"] if v is not None) > 0 for one in found]
+print(json.dumps([[one["resolution"] for one in found], sums, HistoryPosition.objects.get().folds]))
+"""
+
+
+def test_processes_on_postgresql_record_each_second_once(tmp_path, clean_redis):
+    from django.conf import settings
+
+    with postgresql.running() as server:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("NEREUS_")}
+        environment = {
+            **kept,
+            "NEREUS_HOME": str(tmp_path),
+            "NEREUS_DATABASE_URL": server.url,
+            "NEREUS_REDIS_URL": settings.REDIS_URL,
+        }
+
+        def manage(*arguments: str) -> subprocess.Popen:
+            command = [sys.executable, "manage.py", *arguments]
+            return subprocess.Popen(command, cwd=Path(ROOT), env=environment, stdout=subprocess.PIPE, text=True)
+
+        assert manage("migrate", "-v", "0").wait() == 0
+        for ago in range(40, 0, -1):
+            report(ago)
+        running = [manage("shell", "-v", "0", "-c", RECORD) for _ in range(2)]
+        recorded = [int(process.communicate()[0]) for process in running]
+        assert sum(recorded) == 40, recorded
+        process = manage("shell", "-v", "0", "-c", READ)
+        resolutions, sums, folds = json.loads(process.communicate()[0])
+    assert resolutions == [10, 60, 3600]
+    assert sums == [True, True, True]
+    assert folds == 1

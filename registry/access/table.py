@@ -44,6 +44,7 @@ REST: dict[str, dict[str, AccessRole]] = {
     "blob": {"GET": OWNER},
     "plan-list": {"GET": VIEWER},
     "plan-detail": {"GET": VIEWER},
+    "plan-trail": {"GET": VIEWER},
     "plan-current": {"GET": VIEWER, "POST": OPERATOR},
     "control": {"GET": VIEWER, "PATCH": OPERATOR},
     "repairs": {"GET": VIEWER},

@@ -5,6 +5,7 @@ from . import repairs, views
 urlpatterns = [
     path("plans/", views.PlanList.as_view(), name="plan-list"),
     path("plans/<int:pk>/", views.PlanDetail.as_view(), name="plan-detail"),
+    path("plans/<int:pk>/trail/", views.PlanTrail.as_view(), name="plan-trail"),
     path("control/", views.ControlView.as_view(), name="control"),
     path("plan/", views.CurrentPlan.as_view(), name="plan-current"),
     path("repairs/", repairs.RepairList.as_view(), name="repairs"),

@@ -21,6 +21,8 @@ from scheduler.control.demand import HISTORY_S, estimate
 from scheduler.control.leases import Lease
 from scheduler.control.wire import wire_plan
 from scheduler.models import Plan
+from scheduler.trail.sides import hosts_the_same
+from scheduler.trail.trails import plan_side
 from workers import log
 
 logger = log.get("planner")
@@ -60,11 +62,13 @@ def make_plan(
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
     stack = choices.current()
-    with_previous = dataclasses.replace(problem, previous=_in_force(stack.name))
+    latest = Plan.objects.only("stack", "problem", "allocation").first()
+    with_previous = dataclasses.replace(problem, previous=_in_force(latest, stack.name))
     allocation = verified(with_previous, strategies.get(stack.strategy))
     used = {device.ref for device in devices}
     idle = [device for device in idle_devices() if device.ref not in used]
     plan = _row(trigger, detail, stack.name, problem, allocation, [*devices, *idle])
+    plan.changed = latest is None or not hosts_the_same(plan_side(latest), plan_side(plan))
     _store(plan, lease)
     logger.info(
         "plan",
@@ -89,9 +93,8 @@ def _something_resides() -> bool:
     return latest is not None and bool(latest.allocation["placements"])
 
 
-def _in_force(stack: str) -> Allocation | None:
+def _in_force(latest: Plan | None, stack: str) -> Allocation | None:
     """The allocation of the plan in force where ``stack`` made it: no strategy builds on another one's plan."""
-    latest = Plan.objects.only("stack", "allocation").first()
     if latest is None or latest.stack != stack:
         return None
     try:

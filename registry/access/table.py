@@ -16,6 +16,7 @@ REST: dict[str, dict[str, AccessRole]] = {
     "validation-set": {"GET": VIEWER, "PUT": OWNER, "DELETE": OWNER},
     "application-profiles": {"GET": VIEWER},
     "application-try": {"POST": OWNER},
+    "application-queries": {"GET": VIEWER},
     "variants": {"GET": VIEWER, "POST": OWNER},
     "variant": {"GET": VIEWER, "PATCH": OWNER, "DELETE": OWNER},
     "variant-profile": {"POST": OWNER},

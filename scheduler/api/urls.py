@@ -1,12 +1,13 @@
 from django.urls import path
 
-from . import repairs, views
+from . import queries, repairs, views
 
 urlpatterns = [
     path("plans/", views.PlanList.as_view(), name="plan-list"),
     path("plans/<int:pk>/", views.PlanDetail.as_view(), name="plan-detail"),
     path("plans/<int:pk>/trail/", views.PlanTrail.as_view(), name="plan-trail"),
     path("control/", views.ControlView.as_view(), name="control"),
+    path("applications/<str:name>/queries/", queries.ApplicationQueries.as_view(), name="application-queries"),
     path("plan/", views.CurrentPlan.as_view(), name="plan-current"),
     path("repairs/", repairs.RepairList.as_view(), name="repairs"),
     path("repairs/<path:key>/ignore/", repairs.RepairIgnore.as_view(), name="repair-ignore"),

@@ -9,7 +9,7 @@ import msgspec
 from registry import clock
 from registry.audit import origins
 from registry.models import Gateway
-from scheduler import live, telemetry
+from scheduler import live, samples, telemetry
 from scheduler.control import readiness, requests, upkeep
 from scheduler.control.bursts import TotalArrivals
 from scheduler.members import push, reaching
@@ -84,7 +84,7 @@ class GatewayConsumer(MemberConsumer):
         match message:
             case control.GatewayStats():
                 second = telemetry.gateway_second(self.member.name, message, clock.wall(), known)
-                await in_thread(telemetry.record)(telemetry.GATEWAY_STREAM, second)
+                await in_thread(_store_second)(second, message, known)
                 await in_thread(readiness.reported)()
                 await live.publish_async("gateway_second", second)
                 await self._judge()
@@ -114,3 +114,8 @@ class GatewayConsumer(MemberConsumer):
 
     async def _burst(self, burst: control.Burst) -> None:
         await in_thread(requests.burst)(burst.application, burst.rate, burst.plan_version)
+
+
+def _store_second(second: dict, stats: control.GatewayStats, known: dict[str, ApplicationSpec]) -> None:
+    telemetry.record(telemetry.GATEWAY_STREAM, second)
+    samples.record(second["t"], stats, known)

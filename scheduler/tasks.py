@@ -16,7 +16,7 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
 
     Runs on the planning queue. A lease makes it one solve at a time, however many workers take from that queue.
     """
-    from scheduler import live
+    from scheduler import live, operations
     from scheduler.control import leases, outcome, planner, requests, superseded
     from scheduler.members import push
 
@@ -30,7 +30,8 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
         number = superseded.start()
         observed = requests.started()
         try:
-            made = planner.make_plan(trigger, detail, observed, lease)
+            with operations.solving(trigger, detail):
+                made = planner.make_plan(trigger, detail, observed, lease)
         except leases.LeaseLost as error:
             # Its successor plans from a later state.
             logger.error("plan_dropped", trigger=trigger, reason=str(error))

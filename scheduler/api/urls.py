@@ -1,6 +1,6 @@
 from django.urls import path
 
-from . import queries, repairs, views
+from . import operations, queries, repairs, views
 
 urlpatterns = [
     path("plans/", views.PlanList.as_view(), name="plan-list"),
@@ -8,6 +8,7 @@ urlpatterns = [
     path("plans/<int:pk>/trail/", views.PlanTrail.as_view(), name="plan-trail"),
     path("control/", views.ControlView.as_view(), name="control"),
     path("applications/<str:name>/queries/", queries.ApplicationQueries.as_view(), name="application-queries"),
+    path("tasks/", operations.OperationList.as_view(), name="tasks"),
     path("plan/", views.CurrentPlan.as_view(), name="plan-current"),
     path("repairs/", repairs.RepairList.as_view(), name="repairs"),
     path("repairs/<path:key>/ignore/", repairs.RepairIgnore.as_view(), name="repair-ignore"),

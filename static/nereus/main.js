@@ -5,6 +5,7 @@ import { showRepairs, startRepairs } from "./repairs.js";
 import { startForms } from "./forms.js";
 import { live } from "./live.js";
 import { changed } from "./refresh.js";
+import { startTasks } from "./tasks.js";
 
 const badge = document.getElementById("live-state");
 let snapshots = 0;
@@ -29,5 +30,6 @@ live
 
 startForms();
 startRepairs(badge);
+startTasks();
 // After all modules of the page have subscribed to events.
 addEventListener("DOMContentLoaded", () => live.start());

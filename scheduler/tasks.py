@@ -16,9 +16,10 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
 
     Runs on the planning queue. A lease makes it one solve at a time, however many workers take from that queue.
     """
-    from scheduler import live, operations
+    from scheduler import live, operations, webhooks
     from scheduler.control import leases, outcome, planner, requests, superseded
     from scheduler.members import push
+    from scheduler.trail import trails
 
     if ticket is None:
         # Of now: while another worker plans, this waits.
@@ -40,6 +41,8 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
     if made is not None:
         push.push_all()
         live.publish("plan", planner.summary(made))
+        if made.changed:
+            webhooks.announce("plan", lambda: trails.told(made))
 
 
 @shared_task(name="scheduler.dispatch_profiles")
@@ -48,6 +51,14 @@ def dispatch_profiles() -> None:
     from scheduler.profiling.dispatch import dispatch
 
     dispatch()
+
+
+@shared_task(name="scheduler.webhook")
+def webhook(pk: int, text: str, attempt: int = 0) -> None:
+    """Deliver an event to a webhook."""
+    from scheduler import webhooks
+
+    webhooks.hand_over(pk, text, attempt)
 
 
 @shared_task(name="scheduler.push")

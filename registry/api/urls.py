@@ -41,6 +41,7 @@ urlpatterns = [
     path("api-tokens/<str:name>/", secrets.ApiTokenDetail.as_view(), name="api-token"),
     path("audit/", audit.AuditList.as_view(), name="audit-list"),
     path("join-tokens/", secrets.JoinTokenList.as_view(), name="join-tokens"),
+    path("join-commands/", secrets.JoinCommand.as_view(), name="join-commands"),
     path("join-tokens/<str:name>/", secrets.JoinTokenDetail.as_view(), name="join-token"),
     re_path(r"^blobs/(?P<digest>[0-9a-f]{64})/$", blobs.Blob.as_view(), name="blob"),
 ]

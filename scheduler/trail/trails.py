@@ -127,6 +127,18 @@ def before(plan: Plan) -> Plan | None:
     return Plan.objects.filter(pk__lt=plan.pk).defer("wire", "reasons").first()
 
 
+def told(plan: Plan) -> dict[str, object]:
+    """A plan as a webhook's event."""
+    found = trail(plan, before(plan))
+    return {
+        "version": found.version,
+        "sentence": found.sentence,
+        "accuracy": found.accuracy,
+        "served": plan.served,
+        "left_out": {one.application: one.left_out for one in found.cost if one.left_out},
+    }
+
+
 def trail(plan: Plan, previous: Plan | None) -> Trail:
     """The trail of a plan against the one before."""
     now = plan_side(plan)

@@ -17,6 +17,8 @@ REST: dict[str, dict[str, AccessRole]] = {
     "application-profiles": {"GET": VIEWER},
     "application-try": {"POST": OWNER},
     "application-queries": {"GET": VIEWER},
+    "application-frontier": {"GET": VIEWER},
+    "application-slo": {"GET": VIEWER},
     "variants": {"GET": VIEWER, "POST": OWNER},
     "variant": {"GET": VIEWER, "PATCH": OWNER, "DELETE": OWNER},
     "variant-profile": {"POST": OWNER},

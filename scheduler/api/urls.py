@@ -1,6 +1,6 @@
 from django.urls import path
 
-from . import operations, queries, repairs, views, webhooks
+from . import frontier, operations, queries, repairs, views, webhooks
 
 urlpatterns = [
     path("plans/", views.PlanList.as_view(), name="plan-list"),
@@ -12,6 +12,8 @@ urlpatterns = [
     path("webhooks/", webhooks.WebhookList.as_view(), name="webhooks"),
     path("webhooks/<str:name>/", webhooks.WebhookDetail.as_view(), name="webhook"),
     path("webhooks/<str:name>/test/", webhooks.WebhookTest.as_view(), name="webhook-test"),
+    path("applications/<str:name>/frontier/", frontier.ApplicationFrontier.as_view(), name="application-frontier"),
+    path("applications/<str:name>/slo/", frontier.ApplicationSlo.as_view(), name="application-slo"),
     path("plan/", views.CurrentPlan.as_view(), name="plan-current"),
     path("repairs/", repairs.RepairList.as_view(), name="repairs"),
     path("repairs/<path:key>/ignore/", repairs.RepairIgnore.as_view(), name="repair-ignore"),

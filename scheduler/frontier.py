@@ -107,7 +107,7 @@ def _shares(application: Application) -> dict[tuple[str, str], float]:
 
 
 def consequences(application: Application, slo_ms: float) -> list[str]:
-    """What another SLO means, in sentences: variants that can be used no more or at last, and rates."""
+    """Consequences of another SLO, in sentences: variants that can be used no more or at last, and rates."""
     before, after = frontier(application), frontier(application, slo_ms)
     if not before:
         return ["No variant has been profiled yet: nothing can be said."]

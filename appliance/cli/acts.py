@@ -1,4 +1,4 @@
-"""What each command of ``./nereus`` asks for, and the lines that it prints."""
+"""Commands of ``./nereus``: their requests, and the lines that they print."""
 
 from __future__ import annotations
 

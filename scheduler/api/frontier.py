@@ -30,7 +30,7 @@ class FrontierPointSerializer(serializers.Serializer):
 
 
 class SloSerializer(serializers.Serializer):
-    """What another SLO means for plans."""
+    """Consequences of another SLO for plans."""
 
     slo_ms = serializers.FloatField()
     now_ms = serializers.FloatField()
@@ -49,7 +49,7 @@ class ApplicationFrontier(View):
 
 
 class ApplicationSlo(View):
-    """What another SLO would mean."""
+    """Another SLO, looked at before it is set."""
 
     serializer_class = SloSerializer
 

@@ -6,19 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from registry.models import Variant
-
-
-def planned_batch(points: Sequence[tuple[int, float]], slo_ms: float) -> tuple[int, float] | None:
-    """The batch that a plan counts on and its throughput, or None where not even one row fits.
-
-    Proteus' P(d,m,q) = b*/latency: b* is the batch with the highest throughput among those whose p95 latency is at
-    most half the SLO, so that a query that just missed a batch is still in time with the next.
-    """
-    fits = [(batch / p95_ms * 1000, batch) for batch, p95_ms in points if 0 < p95_ms <= slo_ms / 2]
-    if not fits:
-        return None
-    rate, batch = max(fits, key=lambda item: (item[0], -item[1]))
-    return batch, rate
+from scheduler.frontier import planned_batch
 
 
 def curves(variants: Iterable[Variant], slo_ms: float) -> list[dict[str, Any]]:

@@ -103,18 +103,20 @@ def by_application(plan: Plan) -> list[dict[str, Any]]:
 
 def runs(plans: Iterable[Plan]) -> list[list[Plan]]:
     """Consecutive plans as the history shows them, newest first as they come: a rise of demand, which asks for a plan
-    every second, is one run; every other plan is a run of its own."""
+    every second, is one run, and so are plans that changed nothing; every other plan is a run of its own."""
     found: list[list[Plan]] = []
     for plan in plans:
         last = found[-1][-1] if found else None
-        joins = (
-            last is not None
-            and {plan.trigger, last.trigger} <= BY_DEMAND
-            and last.stack == plan.stack
-            and abs(last.created - plan.created) <= RUN_GAP
-        )
-        if joins:
+        if last is not None and (_one_burst(last, plan) or not (last.changed or plan.changed)):
             found[-1].append(plan)
         else:
             found.append([plan])
     return found
+
+
+def _one_burst(newer: Plan, older: Plan) -> bool:
+    return (
+        {older.trigger, newer.trigger} <= BY_DEMAND
+        and newer.stack == older.stack
+        and abs(newer.created - older.created) <= RUN_GAP
+    )

@@ -12,6 +12,7 @@ class RegistryConfig(AppConfig):
         from registry import models
         from registry.access.roles import BY_LABEL
         from registry.audit import signing, tracking
+        from registry.webhooks.rows import Webhook
 
         def make_groups(sender, using, apps=installed, **_) -> None:
             # Migrations may have been run up to one at which there are no groups yet.
@@ -37,6 +38,7 @@ class RegistryConfig(AppConfig):
         track(
             models.JoinToken, "join_token", "name", "auto_approve", "kind", "expires", "uses", "own_box", "token_hash"
         )
+        track(Webhook, "webhook", "name", "url", "events", "enabled")
         track(User, "account", "username", "is_active", "is_superuser", "password")
         tracking.track_groups(User.groups.through)
         signing.connect()

@@ -1,8 +1,8 @@
 """The registry's change events for the rest of the control plane.
 
 Kinds and their refs: ``application`` NAME, ``variant`` APPLICATION/VARIANT, ``validation_set`` APPLICATION, ``node``
-NAME, ``gateway`` NAME, ``api_key`` NAME, ``api_token`` NAME, ``join_token`` NAME, ``profile_job`` ID. The ref may no
-longer exist when the signal arrives: being deleted is a change too.
+NAME, ``gateway`` NAME, ``api_key`` NAME, ``api_token`` NAME, ``join_token`` NAME, ``profile_job`` ID, ``webhook``
+NAME. The ref may no longer exist when the signal arrives: being deleted is a change too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ from django.dispatch import Signal
 registry_changed = Signal()
 
 KINDS = frozenset(
-    {"application", "variant", "validation_set", "node", "gateway", "api_key", "api_token", "join_token", "profile_job"}
+    {
+        "application",
+        "variant",
+        "validation_set",
+        "node",
+        "gateway",
+        "api_key",
+        "api_token",
+        "join_token",
+        "profile_job",
+        "webhook",
+    }
 )
 
 

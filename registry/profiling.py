@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from django.db import IntegrityError, transaction
+from django.utils import timezone
 
 from registry import events
+from registry.errors import Conflict
 from registry.models import Application, Device, Node, ProfileJob, Variant
 
 OPEN = (ProfileJob.State.QUEUED, ProfileJob.State.RUNNING)
@@ -68,8 +70,27 @@ def order_missing(device_type: str | None = None) -> list[ProfileJob]:
 def cancel(jobs: Iterable[ProfileJob], detail: str) -> None:
     """Cancel those that are still open."""
     for job in jobs:
-        if ProfileJob.objects.filter(pk=job.pk, state__in=OPEN).update(state=ProfileJob.State.CANCELLED, detail=detail):
+        if ProfileJob.objects.filter(pk=job.pk, state__in=OPEN).update(
+            state=ProfileJob.State.CANCELLED, detail=detail, finished=timezone.now()
+        ):
             events.changed("profile_job", str(job.pk))
+
+
+def withdraw(job: ProfileJob, detail: str) -> None:
+    """Cancel a job by an operator's order; a variant that is then measured nowhere, and will not be, fails.
+
+    Raises:
+        Conflict: it has ended.
+    """
+    with transaction.atomic():
+        if job.state not in OPEN:
+            raise Conflict(f"profile job {job.pk} has ended already: {job.state}")
+        cancel([job], detail)
+        variant = job.variant
+        if not variant.profiles.exists() and not variant.profile_jobs.filter(state__in=OPEN).exists():
+            waiting = Variant.objects.filter(pk=variant.pk, state=Variant.State.PROFILING)
+            if waiting.update(state=Variant.State.FAILED, detail=f"its profiling was {detail}"):
+                events.changed("variant", str(variant), replan=False)
 
 
 def order_anew(application: Application) -> list[ProfileJob]:

@@ -34,6 +34,8 @@ class Plan(models.Model):
     #: how `nereus` decided: ``milp`` or ``search``; empty: another strategy, or a plan of an older release
     method = models.CharField(max_length=10, blank=True, default="")
     moves = models.PositiveIntegerField(default=0)
+    #: whether any device holds something else than by the plan before; true for plans of older releases
+    changed = models.BooleanField(default=True)
     reasons = models.JSONField(default=list)
     created = models.DateTimeField(auto_now_add=True, db_index=True)
 

@@ -16,10 +16,11 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
 
     Runs on the planning queue. A lease makes it one solve at a time, however many workers take from that queue.
     """
-    from scheduler import live
+    from scheduler import live, operations, webhooks
     from scheduler.control import leases, outcome, planner, requests, superseded
     from scheduler.history import marking
     from scheduler.members import push
+    from scheduler.trail import trails
 
     if ticket is None:
         # Of now: while another worker plans, this waits.
@@ -31,7 +32,8 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
         number = superseded.start()
         observed = requests.started()
         try:
-            made = planner.make_plan(trigger, detail, observed, lease)
+            with operations.solving(trigger, detail):
+                made = planner.make_plan(trigger, detail, observed, lease)
         except leases.LeaseLost as error:
             # Its successor plans from a later state.
             logger.error("plan_dropped", trigger=trigger, reason=str(error))
@@ -41,6 +43,8 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
         push.push_all()
         marking.planned(made)
         live.publish("plan", planner.summary(made))
+        if made.changed:
+            webhooks.announce("plan", lambda: trails.told(made))
 
 
 @shared_task(name="scheduler.dispatch_profiles")
@@ -49,6 +53,14 @@ def dispatch_profiles() -> None:
     from scheduler.profiling.dispatch import dispatch
 
     dispatch()
+
+
+@shared_task(name="scheduler.webhook")
+def webhook(pk: int, text: str, attempt: int = 0) -> None:
+    """Deliver an event to a webhook."""
+    from scheduler import webhooks
+
+    webhooks.hand_over(pk, text, attempt)
 
 
 @shared_task(name="scheduler.push")

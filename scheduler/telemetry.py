@@ -70,6 +70,8 @@ def gateway_second(
 
 def _counts(counts: ApplicationStats, spec: ApplicationSpec | None) -> dict[str, Any]:
     found = msgspec.to_builtins(counts)
+    # These are kept apart: see :mod:`scheduler.samples`.
+    del found["slowest"], found["refused"]
     if spec is not None:
         # Size classes are remembered for long.
         found["arrived_by_size"] = {size: n for size, n in counts.arrived_by_size.items() if size in spec.sizes}

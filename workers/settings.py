@@ -120,6 +120,10 @@ class Settings:
     metrics_from: tuple[str, ...]
     """Who may read `/metrics` and all of `/health` without a key (``NEREUS_METRICS_FROM``), at gateway, node and
     console: addresses or networks, comma separated. Others get one word of `/health`."""
+    webhook_networks: tuple[str, ...]
+    """Addresses or networks that webhooks may reach besides public ones over https (``NEREUS_WEBHOOK_NETWORKS``), comma
+    separated, such as ``10.0.0.0/8``; http is permitted there. None by default: a webhook could be led to services that
+    trust this box."""
     cpu_devices: str
     """How CPU cores become devices (``NEREUS_CPU_DEVICES``): ``auto`` (all usable cores, in equal devices of 1, 2, 4 or
     8 that span no two NUMA nodes; beside a control plane or gateway, a box with more than four cores leaves one to
@@ -249,6 +253,7 @@ class Settings:
             ca_file=read.file("CA_FILE"),
             public_url=read.public_url(),
             trusted_proxies=read.addresses("TRUSTED_PROXIES", "127.0.0.1,::1"),
+            webhook_networks=read.addresses("WEBHOOK_NETWORKS", ""),
             metrics_from=read.addresses("METRICS_FROM", "127.0.0.0/8,::1"),
             cpu_devices=read.cores("CPU_DEVICES", "auto"),
             device_memory_share=read.number("DEVICE_MEMORY_SHARE", 0.9, 0.1, 1.0),

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from django.conf import settings
 from django.db.models import Count, Max, Q
-from django.http.request import validate_host
 from django.shortcuts import get_object_or_404, render
 
 from console.curves import curves, size_tables
-from console.example import curl
 from console.views.access import page
+from registry import trying
 from registry.accuracy import normalized_accuracies
-from registry.models import Application, Gateway, ProfileJob, Variant
+from registry.examples import curl, triton
+from registry.models import Application, ProfileJob, Variant
 from registry.signatures import DATATYPES
 from scheduler.instances.states import instances
-from workers import metrics, tls
+from workers import metrics
 
 
 @page
@@ -62,6 +60,7 @@ def detail(request, name: str):
         }
         for variant in variants
     ]
+    address, authorities = trying.gateway_url(), trying.authorities()
     return render(
         request,
         "console/application.html",
@@ -74,29 +73,7 @@ def detail(request, name: str):
             "max_upload_mb": settings.NEREUS.max_upload_bytes // (1024 * 1024),
             "metrics": metrics.names(),
             "late_choices": Application.Late.choices,
-            "example": curl(name, application.signature, _gateway_url(), _authorities()),
+            "example": curl(name, application.signature, address, authorities),
+            "triton": triton(name, application.signature, address, authorities),
         },
     )
-
-
-def _authorities() -> str:
-    """The file that clients of an own certificate trust."""
-    own = settings.NEREUS.tls_used and settings.NEREUS.tls_cert is None
-    return str(tls.trust_file(settings.NEREUS)) if own else ""
-
-
-def _gateway_url() -> str:
-    """Where a client would reach a gateway: an approved one that is connected, else this appliance's own.
-
-    A gateway names its address itself: it becomes an example, which operators run with a key in it, only where it is on
-    this box or on a host of ``NEREUS_ALLOWED_HOSTS``.
-    """
-    for gateway in Gateway.objects.filter(state=Gateway.State.APPROVED).exclude(channel="").exclude(address=""):
-        url = gateway.address if "://" in gateway.address else f"http://{gateway.address}"
-        try:
-            host, scheme = urlsplit(url).hostname, urlsplit(url).scheme
-        except ValueError:
-            continue
-        if scheme in ("http", "https") and host and validate_host(host, settings.ALLOWED_HOSTS):
-            return url
-    return settings.NEREUS.http.url

@@ -11,12 +11,15 @@ from django.utils import timezone
 
 from console.views.access import page
 from registry import reach, usable
-from registry.models import Device, Gateway, JoinToken, Node, Variant
+from registry.models import Device, Fault, Gateway, JoinToken, Node, Variant
 from scheduler.instances.states import Instance, instances
 from scheduler.instances.use import current_advice
+from workers import __version__
 
 #: how long a new join token is proposed to live
 TOKEN_TIME = timedelta(days=7)
+#: faults that a lost node's last words have
+FAULTS = 3
 
 
 @page
@@ -37,6 +40,7 @@ def nodes(request):
             "advice": [one for one in current_advice(running) if one.could_sleep or one.wanted],
             "gateways": gateways,
             "tokens": JoinToken.objects.order_by("name"),
+            "release": __version__,
             "token_kinds": JoinToken.Kind.choices,
             "token_expires": timezone.now() + TOKEN_TIME,
             "control_url": settings.NEREUS.public_url or settings.NEREUS.control_url,
@@ -45,8 +49,10 @@ def nodes(request):
 
 
 def _node(node: Node, names: dict[int, str], gateways: list[Gateway], states: dict[tuple[str, int], Instance]) -> dict:
+    faults = [] if node.connected else Fault.objects.filter(device__in=[d.ref for d in node.devices.all()])[:FAULTS]
     return {
         "node": node,
+        "faults": faults,
         "only_here": usable.only_on(node) if node.cordoned_at is None else [],
         "devices": [
             {

@@ -9,6 +9,7 @@ from console.plans import by_application, by_device, left_out, runs
 from console.views.access import page
 from scheduler.control import choices
 from scheduler.models import Plan
+from scheduler.trail import trails
 from workers.dispatch import stacks
 
 PAGE = 50
@@ -52,6 +53,7 @@ def _row(run: list[Plan]) -> dict[str, object]:
         "count": len(run),
         "first": run[-1],
         "moves": sum(plan.moves for plan in run),
+        "quiet": len(run) > 1 and not any(plan.changed for plan in run),
     }
 
 
@@ -72,6 +74,7 @@ def detail(request, version: int):
         raise Http404("no such plan")
     plan = get_object_or_404(Plan, pk=version)
     newest = Plan.objects.values_list("pk", flat=True).first()
+    before = trails.before(plan)
     return render(
         request,
         "console/plan.html",
@@ -84,7 +87,8 @@ def detail(request, version: int):
             "problem": plan.problem,
             "solve_ms": plan.solve_s * 1000,
             "gap_percent": plan.gap * 100,
-            "previous": Plan.objects.filter(pk__lt=version).values_list("pk", flat=True).first(),
+            "trail": trails.trail(plan, before),
+            "previous": before.pk if before else None,
             "next": Plan.objects.filter(pk__gt=version).order_by("pk").values_list("pk", flat=True).first(),
         },
     )

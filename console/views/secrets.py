@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.shortcuts import render
 
 from console.views.access import page
 from registry.access.roles import BY_LABEL, role_of
 from registry.models import ApiKey, ApiToken, Application
+from registry.webhooks.rows import Webhook
 
 
 @page
@@ -27,5 +29,8 @@ def access(request):
         "accounts": [{"account": account, "role": role_of(account)} for account in accounts],
         "tokens": ApiToken.objects.select_related("user"),
         "roles": list(BY_LABEL),
+        "webhooks": Webhook.objects.all(),
+        "webhook_events": Webhook.Event.choices,
+        "webhook_networks": settings.NEREUS.webhook_networks,
     }
     return render(request, "console/access.html", context)

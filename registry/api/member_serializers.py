@@ -9,6 +9,7 @@ from rest_framework import serializers
 
 from registry import models, reach
 from registry.api.serializers import ExpiryField, StrictMixin, one_of
+from registry.joining import LONGEST, SHORTEST
 
 #: seconds that a cordon may last that ends by itself: a week
 MAX_CORDON_S = 7 * 86400
@@ -138,6 +139,8 @@ class NodeSerializer(MemberMixin, serializers.ModelSerializer):
             "cordoned_until",
             "drained",
             "last_seen",
+            "release",
+            "last_words",
             "behind_since",
             "certificate",
             "claim",
@@ -161,6 +164,8 @@ class GatewaySerializer(MemberMixin, serializers.ModelSerializer):
             "state",
             "connected",
             "last_seen",
+            "release",
+            "last_words",
             "behind_since",
             "certificate",
             "claim",
@@ -203,3 +208,28 @@ class NewJoinTokenSerializer(JoinTokenSerializer):
 
     class Meta(JoinTokenSerializer.Meta):
         fields = [*JoinTokenSerializer.Meta.fields, "token"]
+
+
+class JoinCommandSerializer(StrictMixin, serializers.Serializer):
+    """The box that is to join."""
+
+    role = serializers.ChoiceField(choices=["node", "gateway"], help_text="What the other box becomes.")
+    minutes = serializers.IntegerField(
+        required=False,
+        min_value=int(SHORTEST.total_seconds() // 60),
+        max_value=int(LONGEST.total_seconds() // 60),
+        help_text="Until the token expires; 60 unless given.",
+    )
+    control = serializers.CharField(
+        required=False, allow_blank=True, max_length=200, help_text="This console's URL for that box; empty: its own."
+    )
+
+
+class JoinLineSerializer(serializers.Serializer):
+    """The line by which another box joins; it works once."""
+
+    command = serializers.CharField(help_text="To be run in a checkout of this release on that box.")
+    token = serializers.CharField(help_text="Its join token's name.")
+    expires = serializers.DateTimeField()
+    remarks = serializers.ListField(child=serializers.CharField())
+    warning = serializers.CharField(help_text="Why that box may not reach or trust this console; empty: it should.")

@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from registry.api.views import applications, audit, blobs, members, profiles, secrets, variants
+from registry.api.views import applications, audit, blobs, members, profiles, secrets, trying, variants
 
 urlpatterns = [
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
@@ -11,6 +11,7 @@ urlpatterns = [
     path("applications/<str:name>/", applications.ApplicationDetail.as_view(), name="application"),
     path("applications/<str:name>/validation-set/", applications.ValidationSetDetail.as_view(), name="validation-set"),
     path("applications/<str:name>/profiles/", profiles.ApplicationProfileList.as_view(), name="application-profiles"),
+    path("applications/<str:name>/try/", trying.ApplicationTry.as_view(), name="application-try"),
     path("applications/<str:name>/variants/", variants.VariantList.as_view(), name="variants"),
     path("applications/<str:name>/variants/<str:variant>/", variants.VariantDetail.as_view(), name="variant"),
     path(
@@ -40,6 +41,7 @@ urlpatterns = [
     path("api-tokens/<str:name>/", secrets.ApiTokenDetail.as_view(), name="api-token"),
     path("audit/", audit.AuditList.as_view(), name="audit-list"),
     path("join-tokens/", secrets.JoinTokenList.as_view(), name="join-tokens"),
+    path("join-commands/", secrets.JoinCommand.as_view(), name="join-commands"),
     path("join-tokens/<str:name>/", secrets.JoinTokenDetail.as_view(), name="join-token"),
     re_path(r"^blobs/(?P<digest>[0-9a-f]{64})/$", blobs.Blob.as_view(), name="blob"),
 ]

@@ -21,6 +21,7 @@ _SHORT = [
     "gap",
     "method",
     "moves",
+    "changed",
 ]
 
 
@@ -45,6 +46,65 @@ class PlanDetailSerializer(PlanSerializer):
     class Meta(PlanSerializer.Meta):
         fields = [*_SHORT, "reasons", "problem", "allocation", "wire"]
         read_only_fields = fields
+
+
+class DemandChangeSerializer(serializers.Serializer):
+    """Planned demand of an application, items/s."""
+
+    application = serializers.CharField()
+    before = serializers.FloatField(allow_null=True, help_text="null: the plan before did not know it.")
+    now = serializers.FloatField()
+
+
+class DevicePriceSerializer(serializers.Serializer):
+    """The most that one more device of a type would gain, by the relaxed problem's prices."""
+
+    type = serializers.CharField()
+    devices = serializers.IntegerField(help_text="Devices of the type in the plan.")
+    points = serializers.FloatField(help_text="Points of accuracy over all queries; 0 where demand is left out.")
+    items = serializers.FloatField(help_text="Items/s at the best accuracy, where demand is left out; else 0.")
+    sentence = serializers.CharField()
+
+
+class DeviceMoveSerializer(serializers.Serializer):
+    """Changes of a device's residents against the plan before, as application/variant."""
+
+    device = serializers.CharField()
+    type = serializers.CharField()
+    change = serializers.ChoiceField(choices=["new", "gone", "changed"])
+    loads = serializers.ListField(child=serializers.CharField())
+    unloads = serializers.ListField(child=serializers.CharField())
+    keeps = serializers.ListField(child=serializers.CharField())
+    before = serializers.FloatField(help_text="Items/s planned on it before.")
+    now = serializers.FloatField()
+
+
+class AccuracyCostSerializer(serializers.Serializer):
+    """Accuracy of an application, percent of its best; null: nothing of it is served, or it was not planned."""
+
+    application = serializers.CharField()
+    before = serializers.FloatField(allow_null=True)
+    now = serializers.FloatField(allow_null=True)
+    best = serializers.FloatField(allow_null=True, help_text="Of the best variant that the plan could choose.")
+    left_out = serializers.FloatField(help_text="Items/s that are not served.")
+
+
+class TrailSerializer(serializers.Serializer):
+    """Why a plan is as it is, against the plan before."""
+
+    version = serializers.IntegerField()
+    previous = serializers.IntegerField(allow_null=True, help_text="null: no earlier plan is kept.")
+    sentence = serializers.CharField(help_text="All of it in one sentence.")
+    causes = serializers.ListField(child=serializers.CharField(), help_text="Changes since the plan before.")
+    demand = DemandChangeSerializer(many=True)
+    limit = serializers.CharField(help_text="The limit that binds.")
+    prices = DevicePriceSerializer(many=True, help_text="Empty where the strategy has no prices.")
+    moves = DeviceMoveSerializer(many=True)
+    shifted = serializers.FloatField(help_text="Items/s that moved between devices that keep their residents.")
+    cost = AccuracyCostSerializer(many=True)
+    accuracy_before = serializers.FloatField(allow_null=True)
+    accuracy = serializers.FloatField()
+    changed = serializers.BooleanField(help_text="Whether any device holds something else than before.")
 
 
 class PlanRequestSerializer(serializers.Serializer):

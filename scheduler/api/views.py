@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.http import Http404
+from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, status
 from rest_framework.response import Response
@@ -13,6 +14,7 @@ from registry.audit.recording import record
 from scheduler.control import choices
 from scheduler.control.requests import request_plan
 from scheduler.models import Plan
+from scheduler.trail import trails
 from workers.dispatch import stacks
 
 from .serializers import (
@@ -22,6 +24,7 @@ from .serializers import (
     PlanDetailSerializer,
     PlanRequestSerializer,
     PlanSerializer,
+    TrailSerializer,
 )
 
 
@@ -38,6 +41,20 @@ class PlanDetail(generics.RetrieveAPIView):
 
     queryset = Plan.objects.all()
     serializer_class = PlanDetailSerializer
+
+
+class PlanTrail(View):
+    """Why a plan is as it is."""
+
+    serializer_class = TrailSerializer
+
+    @extend_schema(operation_id="plan_trail")
+    def get(self, request, pk: int) -> Response:
+        """Trigger, demand, the limit that binds, moves and their cost in accuracy, against the plan before."""
+        if pk >= 2**63:
+            raise Http404("no such plan")
+        plan = get_object_or_404(Plan.objects.defer("wire", "reasons"), pk=pk)
+        return Response(TrailSerializer(trails.trail(plan, trails.before(plan))).data)
 
 
 class CurrentPlan(APIView):

@@ -22,6 +22,8 @@ from scheduler.control.leases import Lease
 from scheduler.control.wire import wire_plan
 from scheduler.instances.interference import interfered_shares
 from scheduler.models import Plan
+from scheduler.trail.sides import hosts_the_same
+from scheduler.trail.trails import plan_side
 from workers import log
 
 logger = log.get("planner")
@@ -48,11 +50,13 @@ def make_plan(
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
     stack = choices.current()
-    with_previous = dataclasses.replace(problem, previous=in_force(stack.name), at_s=clock.steady())
+    latest = Plan.objects.only("stack", "problem", "allocation").first()
+    with_previous = dataclasses.replace(problem, previous=_allocation_of(latest, stack.name), at_s=clock.steady())
     allocation = verified(with_previous, strategies.get(stack.strategy))
     used = {device.ref for device in devices}
     idle = [device for device in idle_devices() if device.ref not in used]
     plan = _row(trigger, detail, stack.name, problem, allocation, [*devices, *idle])
+    plan.changed = latest is None or not hosts_the_same(plan_side(latest), plan_side(plan))
     _store(plan, lease)
     logger.info(
         "plan",
@@ -110,7 +114,10 @@ def _something_resides() -> bool:
 
 def in_force(stack: str) -> Allocation | None:
     """The allocation of the plan in force where ``stack`` made it: no strategy builds on another one's plan."""
-    latest = Plan.objects.only("stack", "allocation").first()
+    return _allocation_of(Plan.objects.only("stack", "allocation").first(), stack)
+
+
+def _allocation_of(latest: Plan | None, stack: str) -> Allocation | None:
     if latest is None or latest.stack != stack:
         return None
     try:

@@ -97,7 +97,7 @@ def _kind(kind: type[Node] | type[Gateway]) -> str:
 
 
 def admit(
-    kind: type[Node] | type[Gateway], identity: Identity, name: str, channel: str, machine: str = ""
+    kind: type[Node] | type[Gateway], identity: Identity, name: str, channel: str, machine: str = "", release: str = ""
 ) -> Admission:
     """The member that a connection speaks for, made on its first visit. Its state says whether it is approved.
 
@@ -114,7 +114,9 @@ def admit(
             admission = _return(kind, identity.member, name)
         else:
             admission = _join(kind, identity, name)
-        return _claim(admission, identity, channel) if admission.claims else _connect(admission, channel, machine)
+        return (
+            _claim(admission, identity, channel) if admission.claims else _connect(admission, channel, machine, release)
+        )
 
 
 def _return(kind: type[Node] | type[Gateway], known: Node | Gateway, name: str) -> Admission:
@@ -183,9 +185,9 @@ def _claim(admission: Admission, identity: Identity, channel: str) -> Admission:
     return admission
 
 
-def _connect(admission: Admission, channel: str, machine: str) -> Admission:
+def _connect(admission: Admission, channel: str, machine: str, release: str) -> Admission:
     member = admission.member
-    member.channel, member.machine = channel, machine
+    member.channel, member.machine, member.release, member.last_words = channel, machine, release, ""
     member.last_seen, member.seen_s = timezone.now(), clock.steady()
     member.behind_since = None
     member.save()

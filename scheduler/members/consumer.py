@@ -207,7 +207,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
     async def _join(self, message: control.Join) -> None:
         try:
             admitted = await in_thread(admission.admit)(
-                self.kind, self.identity, message.name, self.channel_name, message.machine
+                self.kind, self.identity, message.name, self.channel_name, message.machine, message.release
             )
         except admission.Refused as error:
             await self.turn_away(control.CLOSE_UNAUTHORIZED, str(error))
@@ -385,7 +385,8 @@ class MemberConsumer(AsyncWebsocketConsumer):
             # It would connect again what is left below.
             await batches().seen.forget(self._seen)
             # First, and whatever becomes of Redis: a connection that ended must not look alive.
-            await self._attempt(in_thread(standing.left)(self.kind, self.member.pk, self.channel_name), "left")
+            words = standing.last_words(code)
+            await self._attempt(in_thread(standing.left)(self.kind, self.member.pk, self.channel_name, words), "left")
             for group in self.groups_joined:
                 await self._attempt(self.channel_layer.group_discard(group, self.channel_name), "group")
             if not self.replaced:

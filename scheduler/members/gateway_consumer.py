@@ -9,10 +9,10 @@ import msgspec
 from registry import clock
 from registry.audit import origins
 from registry.models import Gateway
-from scheduler import live, telemetry
+from scheduler import live, samples, telemetry
 from scheduler.control import readiness, requests, upkeep
 from scheduler.control.bursts import TotalArrivals
-from scheduler.members import push, reaching
+from scheduler.members import push, reaching, standing
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.consumer import MemberConsumer
 from workers import log
@@ -20,9 +20,6 @@ from workers.protocol import control
 from workers.protocol.specs import ApplicationSpec
 
 logger = log.get("members")
-
-#: the close code of a member that ends its link by itself (RFC 6455, section 7.4.1)
-CLOSED_IN_ORDER = 1000
 
 
 class GatewayConsumer(MemberConsumer):
@@ -62,7 +59,7 @@ class GatewayConsumer(MemberConsumer):
 
     async def disconnect(self, code: int) -> None:
         # A gateway that stops closes its link in order; one that dies, or whose link breaks, does not.
-        stopped, now = code == CLOSED_IN_ORDER, time.monotonic()
+        stopped, now = code == standing.CLOSED_IN_ORDER, time.monotonic()
         left = self.member is not None and self.total.left(self.member.name, self.channel_name, now, stopped)
         await super().disconnect(code)
         if left and stopped:
@@ -84,7 +81,7 @@ class GatewayConsumer(MemberConsumer):
         match message:
             case control.GatewayStats():
                 second = telemetry.gateway_second(self.member.name, message, clock.wall(), known)
-                await in_thread(telemetry.record)(telemetry.GATEWAY_STREAM, second)
+                await in_thread(_store_second)(second, message, known)
                 await in_thread(readiness.reported)()
                 await live.publish_async("gateway_second", second)
                 await self._judge()
@@ -114,3 +111,8 @@ class GatewayConsumer(MemberConsumer):
 
     async def _burst(self, burst: control.Burst) -> None:
         await in_thread(requests.burst)(burst.application, burst.rate, burst.plan_version)
+
+
+def _store_second(second: dict, stats: control.GatewayStats, known: dict[str, ApplicationSpec]) -> None:
+    telemetry.record(telemetry.GATEWAY_STREAM, second)
+    samples.record(second["t"], stats, known)

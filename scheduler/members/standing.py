@@ -14,6 +14,9 @@ from registry import clock
 from registry.models import Gateway, Member, Node
 from scheduler.members import presence
 
+#: close codes of a member that ends its link by itself, and of a connection that broke (RFC 6455, section 7.4.1)
+CLOSED_IN_ORDER, CLOSED_ABNORMALLY = 1000, 1006
+
 
 class Row(NamedTuple):
     """The registry's part of it."""
@@ -100,7 +103,16 @@ def set_behind(kind: type[Node] | type[Gateway], pk: int, channel: str, since: d
     kind.objects.filter(pk=pk, channel=channel).update(behind_since=since)
 
 
-def left(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
-    """The connection ended; a newer connection of the same member is left alone."""
-    kind.objects.filter(pk=pk, channel=channel).update(channel="")
+def last_words(code: int | None) -> str:
+    """How a connection with this close code ended, for operators."""
+    if code == CLOSED_IN_ORDER:
+        return "stopped in order"
+    if code is None or code == CLOSED_ABNORMALLY:
+        return "the connection broke: its process or box ended, or the network between"
+    return f"the connection was closed with code {code}"
+
+
+def left(kind: type[Node] | type[Gateway], pk: int, channel: str, words: str) -> None:
+    """The connection ended, as ``words`` say; a newer connection of the same member is left alone."""
+    kind.objects.filter(pk=pk, channel=channel).update(channel="", last_words=words[:300])
     kind.objects.filter(pk=pk, claim_channel=channel).update(claim_channel="", claimed_at=None, claim_s=None)

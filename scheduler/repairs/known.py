@@ -6,6 +6,7 @@ began; what it sees at its first look after a start may have begun before.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -15,6 +16,7 @@ from django.utils import timezone
 from registry import clock
 from registry.audit.recording import record
 from registry.errors import Conflict
+from scheduler import webhooks
 from scheduler.models import KnownRepair
 from scheduler.repairs.repair import Repair
 from workers import log
@@ -68,10 +70,19 @@ def remember(found: Iterable[Repair], complete: bool) -> None:
         fields = {"since": timezone.now(), "stamp": clock.stamp(), "witnessed": witnessed}
         KnownRepair.objects.get_or_create(key=key, defaults=fields)
         logger.warning("repair", key=key, title=present[key].title)
+        webhooks.announce("repair", functools.partial(_told, present[key]))
     over = known - present.keys() if complete else set()
     if over:
         KnownRepair.objects.filter(key__in=over).delete()
         logger.info("repairs_over", keys=sorted(over))
+        for key in sorted(over):
+            webhooks.announce("repair_over", functools.partial(dict, key=key))
+
+
+def _told(repair: Repair) -> dict[str, str]:
+    """A repair as a webhook's event."""
+    told = {"key": repair.key, "severity": str(repair.severity), "title": repair.title, "effect": repair.effect}
+    return {**told, "application": repair.application}
 
 
 def ignore(repair: Repair, by: str) -> None:

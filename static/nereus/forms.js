@@ -85,6 +85,7 @@ function readForm(form) {
     else if (input.dataset.kind === "number") { if (input.value !== "") body[input.name] = Number(input.value); }
     else if (input.dataset.kind === "number-or-none") body[input.name] = input.value === "" ? null : Number(input.value);
     else if (input.dataset.kind === "time-or-none") body[input.name] = input.value === "" ? null : `${input.value}Z`;
+    else if (input.dataset.kind === "several") body[input.name] = [...input.selectedOptions].map((option) => option.value);
     else if (input.dataset.kind === "names") body[input.name] = readNames(input.value);
     else if (input.dataset.kind === "sizes") body[input.name] = input.value.split(/[\s,]+/).filter(Boolean).map(Number);
     else if (input.dataset.kind === "padding") body[input.name] = readPadding(input.value);
@@ -156,8 +157,9 @@ async function press(button) {
   if (button.dataset.confirm && !confirm(button.dataset.confirm)) return;
   button.disabled = true;
   try {
-    await call(button.dataset.method, button.dataset.call, button.dataset.body && JSON.parse(button.dataset.body));
-    if (button.dataset.toast) toast(button.dataset.toast);
+    const answer = await call(button.dataset.method, button.dataset.call, button.dataset.body && JSON.parse(button.dataset.body));
+    if (answer?.error && "tells" in button.dataset) toast(answer.error, "bad", 12);
+    else if (button.dataset.toast) toast(button.dataset.toast);
     if (button.dataset.done) location.assign(button.dataset.done);
     else refresh();
   } catch (error) {

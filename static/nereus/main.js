@@ -6,6 +6,7 @@ import { startForms } from "./forms.js";
 import { live } from "./live.js";
 import { changed } from "./refresh.js";
 import { startStrip } from "./strip.js";
+import { startTasks } from "./tasks.js";
 
 const badge = document.getElementById("live-state");
 let snapshots = 0;
@@ -31,5 +32,6 @@ live
 startForms();
 startRepairs(badge);
 startStrip();
+startTasks();
 // After all modules of the page have subscribed to events.
 addEventListener("DOMContentLoaded", () => live.start());

@@ -134,3 +134,26 @@ def test_the_live_feed_tells_a_rise_of_demand_in_one_line(run_script):  # noqa: 
         """
     )
     assert lines == [f"{line} in 3 columns" for line in ("7", "6", "5", "4 3 plans", "1")]
+
+
+def test_plans_that_changed_nothing_are_one_row_with_a_count(staff, cluster):
+    made = plans(cluster["best"], ("period", 90), *[("period", 60 - i) for i in range(5)], ("change", 5))
+    Plan.objects.filter(pk__in=made[1:6]).update(changed=False)
+    html = text(staff.get("/plans/"))
+    assert [int(pk) for pk in re.findall(r'data-testid="plan-row-(\d+)"', html)] == [made[6], made[5], made[0]]
+    assert f'data-testid="plan-quiet-{made[5]}"' in html
+    assert re.search(r"5 plans since [\d:]+ that changed nothing", html)
+
+
+def test_a_plans_page_tells_its_trail_and_rest_says_the_same(staff, cluster):
+    made = plans(cluster["best"], ("period", 90), ("change", 5))
+    newest = Plan.objects.get(pk=made[1])
+    newest.allocation = {**newest.allocation, "prices": {"cpu-a": 54.0}}
+    newest.save()
+    html = text(staff.get(f"/plans/{made[1]}/"))
+    told = staff.get(f"/api/v1/plans/{made[1]}/trail/").json()
+    assert escape(told["sentence"]) in html and escape(told["limit"]) in html
+    assert told["prices"][0]["sentence"] == "One more cpu-a would give up to +1.8 points of accuracy."
+    assert escape(told["prices"][0]["sentence"]) in html
+    assert told["previous"] == made[0]
+    assert staff.get(f"/api/v1/plans/{2**70}/trail/").status_code == 404

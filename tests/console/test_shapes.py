@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from console.curves import planned_batch
-from console.example import curl
 from console.outbox import BrowserOutbox
 from console.templatetags.console_format import bytes_short, gap, ms, rate, shape
+from registry.examples import curl
 
 
 def test_a_plan_counts_on_the_fastest_batch_within_half_the_slo():

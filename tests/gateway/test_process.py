@@ -197,6 +197,30 @@ def test_tells_what_happened_each_second_and_when_demand_bursts(gateways, device
     assert sum(s.by_variant.get("big", 0) for s in seconds) == sent
     assert any(0 < s.p50_ms <= s.p95_ms for s in seconds)
     assert all(s.applications["words"].arrived == 0 for s in control_plane.heard(control.GatewayStats))
+    kept = [s.slowest for s in seconds]
+    assert [one is not None for one in kept] == [s.in_time > 0 for s in seconds]
+    for one in filter(None, kept):
+        assert (one.outcome, one.variant, one.device, one.rows, one.tries) == ("in_time", "big", "d0", 2, 1)
+        assert 0 < one.latency_ms <= one.budget_ms
+    assert all(s.refused is None for s in seconds)
+
+
+def test_keeps_a_refused_query_of_a_second_with_its_reason(gateways, devices, control_plane):
+    (only,) = devices("d0")
+    placed = plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint})
+    control_plane.first = config(placed, [application("numbers")])
+    gateway = joined(gateways, control_plane)
+    # Before any variant is warm.
+    wait_for(lambda: gateway.infer(X).status_code == 503, "a refusal")
+
+    def kept():
+        seconds = [s.applications["numbers"] for s in control_plane.heard(control.GatewayStats) if s.applications]
+        return [s.refused for s in seconds if s.refused is not None]
+
+    wait_for(kept, "the refusal is reported")
+    one = kept()[0]
+    assert (one.outcome, one.variant, one.rows, one.tries) == ("failed", "", 1, 0)
+    assert "warm" in one.reason and one.budget_ms > 0
 
 
 def test_tells_which_applications_it_answers(gateways, devices, control_plane):

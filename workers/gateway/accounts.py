@@ -7,11 +7,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from workers.protocol.gateways import ApplicationTotals
-from workers.protocol.specs import ApplicationStats
+from workers.protocol.specs import ApplicationStats, QuerySample
 
 from .errors import GatewayError, Overloaded
 from .in_flight import InFlightQuery, Run
 from .metrics import GatewayMetrics
+
+#: characters of an error that are kept of a refused query
+MOST_REASON = 300
 
 
 @dataclass(frozen=True)
@@ -151,10 +154,46 @@ class Accounts:
         total.last_success_unix = time.time()
         self._metrics.latency.observe_all((application,), latencies_s)
 
+    def slow(self, flight: InFlightQuery, latency_s: float, queue_s: float, run: Run) -> None:
+        """Keep a run's slowest query, if it is the slowest of its application in this second.
+
+        Args:
+            queue_s: its wait in the core and at the device.
+        """
+        second, latency_ms = self._seconds[flight.spec.name], latency_s * 1e3
+        if second.slowest is not None and second.slowest.latency_ms >= latency_ms:
+            return
+        budget_s = flight.due - flight.arrived
+        second.slowest = QuerySample(
+            "in_time" if latency_s <= budget_s else "late",
+            latency_ms,
+            budget_s * 1e3,
+            flight.rows,
+            run.variant,
+            run.device,
+            run.rows,
+            max(0.0, queue_s) * 1e3,
+            *run.stages_ms,
+            tries=flight.tries,
+        )
+
     def failed(self, flight: InFlightQuery, error: GatewayError) -> None:
         """A query ended in an error. A valid query that an executor calls invalid is a failure of the appliance, not of
         the client."""
-        self._refused(flight.spec.name, error.outcome == "dropped")
+        dropped = error.outcome == "dropped"
+        self._refused(flight.spec.name, dropped)
+        second = self._seconds[flight.spec.name]
+        if second.refused is None:
+            now = time.monotonic()
+            second.refused = QuerySample(
+                "dropped" if dropped else "failed",
+                max(0.0, now - flight.arrived) * 1e3,
+                max(0.0, flight.due - flight.arrived) * 1e3,
+                flight.rows,
+                device=flight.device or "",
+                tries=flight.tries,
+                reason=str(error)[:MOST_REASON],
+            )
 
     def cancelled(self, flight: InFlightQuery, now: float) -> None:
         """The client left before the answer."""

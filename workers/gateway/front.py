@@ -128,6 +128,7 @@ class Front:
         """
         latencies: list[float] = []
         late, waited, rows, name = 0, 0.0, 0, ""
+        longest, slowest, slowest_queue = -1.0, None, 0.0
         for flight, (headers, parts) in zip(flights, answers, strict=True):
             if flight is None:
                 continue
@@ -147,13 +148,17 @@ class Front:
                 self.accounts.failed(flight, ModelFailed(f"internal error: {type(error).__name__}"))
                 continue
             done = time.monotonic()
-            latencies.append(done - flight.arrived)
+            latency = done - flight.arrived
+            latencies.append(latency)
+            if latency > longest:
+                longest, slowest, slowest_queue = latency, flight, queue
             late += done > flight.due
             waited += queue
             rows += flight.rows
             name = flight.spec.name
-        if latencies:
+        if slowest is not None:
             self.accounts.answered(name, run, latencies, late, waited, rows)
+            self.accounts.slow(slowest, longest, slowest_queue, run)
 
     def finish(self, flight: InFlightQuery, error: GatewayError) -> None:
         """End a query in an error, unless it has ended."""

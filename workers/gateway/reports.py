@@ -83,11 +83,13 @@ def _add(one: ApplicationStats, other: ApplicationStats) -> ApplicationStats:
     total = ApplicationStats(
         p50_ms=one.p50_ms + weight * (other.p50_ms - one.p50_ms),
         p95_ms=one.p95_ms + weight * (other.p95_ms - one.p95_ms),
+        slowest=max((one.slowest, other.slowest), key=lambda sample: sample.latency_ms if sample is not None else -1.0),
+        refused=one.refused or other.refused,
     )
     for name in ApplicationStats.__struct_fields__:
         first, second = getattr(one, name), getattr(other, name)
         if isinstance(first, dict):
             setattr(total, name, {key: first.get(key, 0) + second.get(key, 0) for key in first.keys() | second.keys()})
-        elif name not in ("p50_ms", "p95_ms"):
+        elif name not in ("p50_ms", "p95_ms", "slowest", "refused"):
             setattr(total, name, first + second)
     return total

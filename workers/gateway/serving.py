@@ -6,7 +6,7 @@ import asyncio
 import gc
 import signal
 
-from workers import control_trust, disk, log, machine
+from workers import __version__, control_trust, disk, log, machine
 from workers.certificates import CertificateError
 from workers.link import MemberLink, Membership
 from workers.metrics_access import MetricsAccess
@@ -109,6 +109,7 @@ def _join(settings: Settings, name: str) -> JoinGateway:
     return JoinGateway(
         name=name,
         machine=machine.identity(),
+        release=__version__,
         address=settings.http.url_at(host),
         core=machine.host_and_port(host, core.port) if core is not None else "",
     )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from .. import control_trust, disk, log, machine
+from .. import __version__, control_trust, disk, log, machine
 from ..link import LinkTiming, MemberLink, Membership
 from ..protocol import control, frames
 from ..protocol.specs import DeviceInfo, DeviceState, DeviceStats
@@ -110,7 +110,7 @@ class NodeDaemon:
 
     def _join(self) -> control.JoinNode:
         announced = addresses.announced(self._settings, self.devices)
-        return control.JoinNode(name=self.name, machine=machine.identity(), devices=announced)
+        return control.JoinNode(name=self.name, machine=machine.identity(), release=__version__, devices=announced)
 
     def _add(self, device: DeviceInfo) -> None:
         ref = device.id

@@ -42,6 +42,7 @@ from .specs import (
 
 VERSION = 1
 
+ShortLine = Annotated[str, msgspec.Meta(max_length=40, pattern=r"^[^\x00]*\Z")]
 Points = Annotated[tuple[ProfilePoint, ...], msgspec.Meta(max_length=10_000)]
 Hash = Annotated[str, msgspec.Meta(max_length=64)]
 #: characters of a certificate signing request (PEM): one of ours has less than 1,000, beside a name of 200 letters that
@@ -85,11 +86,13 @@ class Join(FromMember, frozen=True, kw_only=True):
         machine: the running box (:mod:`workers.machine`); empty: not reported. Members of one box reach each other over
             unix sockets.
         certificate_request: for its certificate (:class:`IssuedCertificate`). Empty: the member runs older code.
+        release: of its code; empty: not reported, since it runs older code.
     """
 
     name: Line
     machine: Hash = ""
     certificate_request: CertificateRequest = ""
+    release: ShortLine = ""
 
 
 class JoinNode(Join, tag="join_node", frozen=True, kw_only=True):

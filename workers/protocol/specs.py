@@ -271,11 +271,41 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     unreached: Annotated[dict[Ref, Seconds], msgspec.Meta(max_length=MOST_NAMES)] = {}
 
 
+class QuerySample(msgspec.Struct, frozen=True):
+    """How one query ended.
+
+    Attributes:
+        outcome: ``in_time``, ``late``, ``dropped`` or ``failed``, as :class:`ApplicationStats` counts it.
+        latency_ms: from its arrival to its answer.
+        budget_ms: the time that it had.
+        variant, device: who answered; empty: nobody.
+        batch_rows: rows of the batch that it ran in.
+        queue_ms, network_ms, batch_ms, model_ms: the times of its stages, all 0 where nobody answered.
+        tries: how often it was sent to a device.
+        reason: why it was refused; empty where it was answered.
+    """
+
+    outcome: Literal["in_time", "late", "dropped", "failed"]
+    latency_ms: Ratio
+    budget_ms: Ratio
+    rows: InSecond = 1
+    variant: Name = ""
+    device: Name = ""
+    batch_rows: InSecond = 0
+    queue_ms: Ratio = 0.0
+    network_ms: Ratio = 0.0
+    batch_ms: Ratio = 0.0
+    model_ms: Ratio = 0.0
+    tries: InSecond = 0
+    reason: Name = ""
+
+
 class ApplicationStats(msgspec.Struct):
     """One second of one application at one gateway, by time of arrival at the gateway's edge for ``arrived*`` and of
     answer for the others. Queries, not rows, except ``arrived_rows``. ``violations`` = late + dropped + failed.
     ``accuracy_sum``: over in-time queries, in the application's own metric; divide by ``in_time``. ``arrived_by_size``:
-    ``arrived_rows`` by size class (see :mod:`.shapes`); empty where the application has only one.
+    ``arrived_rows`` by size class (see :mod:`.shapes`); empty where the application has only one. ``slowest``: of the
+    queries that were answered; ``refused``: the first of those that were not.
     """
 
     arrived: InSecond = 0
@@ -290,3 +320,5 @@ class ApplicationStats(msgspec.Struct):
     p95_ms: Ratio = 0.0
     by_variant: Annotated[dict[Name, InSecond], msgspec.Meta(max_length=MOST_NAMES)] = {}
     arrived_by_size: Annotated[dict[Small, InSecond], msgspec.Meta(max_length=MOST_NAMES)] = {}
+    slowest: QuerySample | None = None
+    refused: QuerySample | None = None

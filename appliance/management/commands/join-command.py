@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import re
-import secrets
-import shlex
-import socket
-import ssl
 from argparse import ArgumentTypeError
-from datetime import datetime, timedelta
-from urllib.parse import urlsplit
+from datetime import timedelta
 
-import psutil
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 
 from appliance.management.existing import check_database
-from registry import members
-from registry.models import JoinToken
-from workers import log, tls
-from workers.addresses import bracketed, is_loopback
-from workers.certificates import CertificateError
-from workers.control_trust import fingerprint
-from workers.settings import Settings
+from registry.errors import Conflict
+from registry.joining import LONGEST, SHORTEST, join_line
+from workers import log
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
-SHORTEST, LONGEST = timedelta(minutes=1), timedelta(days=30)
-#: an address beyond all networks (RFC 5737): which of this box's own addresses leads there
-_ELSEWHERE = ("192.0.2.1", 9)
-#: seconds for a look whether the console answers there
-_LOOK_S = 3.0
 
 
 def duration(text: str) -> timedelta:
@@ -59,138 +40,12 @@ class Command(BaseCommand):
     def handle(self, *args, role: str, control: str, ttl: timedelta, **options) -> None:
         log.configure("join-command", "warning")
         check_database()
-        values = settings.NEREUS
-        url = _checked(control, values) if control else _own_url(values)
-        authority = _authority(values, url)
-        expires = timezone.now() + ttl
-        name = f"join-{role}-{secrets.token_hex(4)}"
-        _, token = members.create_join_token(
-            name, kind=JoinToken.Kind(role), uses=1, expires=expires, auto_approve=True
-        )
-        variables = {"NEREUS_CONTROL_URL": url}
-        if authority is not None:
-            variables["NEREUS_CONTROL_FINGERPRINT"] = f"sha256:{fingerprint(authority)}"
-        variables["NEREUS_JOIN_TOKEN"] = token
-        for line in _explained(role, name, expires, authority is not None):
-            self.stdout.write(line)
-        if trouble := _trouble(url, authority):
-            self.stdout.write(f"Warning: {trouble}")
-        assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-        self.stdout.write(f"{assignments} make run ROLE={role}")
-
-
-def _explained(role: str, name: str, expires: datetime, pinned: bool) -> list[str]:
-    lines = [
-        f"Run the last line in a checkout of this release on the box that is to become a {role}.",
-        f"Its token ({name}) admits one {role}, until {expires:%Y-%m-%d %H:%M} UTC. Later starts need the same",
-        "settings, but no token.",
-    ]
-    if pinned:
-        lines.append("The box verifies this control plane by its authority's fingerprint before it sends anything.")
-    if role == "gateway":
-        lines.append(
-            "It serves clients on its own box; NEREUS_HTTP=0.0.0.0:8000 NEREUS_GRPC=0.0.0.0:8001 in front serve all."
-        )
-    return lines
-
-
-def _own_url(values: Settings) -> str:
-    """This console's URL for other boxes.
-
-    Raises:
-        CommandError: it listens on loopback alone.
-    """
-    console = values.console
-    if console.loopback:
-        raise CommandError(
-            f"NEREUS_CONSOLE={console}: other boxes cannot reach this console. Start the control plane with "
-            f"NEREUS_CONSOLE=0.0.0.0:{console.port} and run this command with the same setting; behind a proxy, name "
-            "the proxy's address by --control URL"
-        )
-    host = values.address or (_outward_address() if console.host in ("0.0.0.0", "::") else console.host)
-    return f"http{'s' * console.tls}://{bracketed(host)}:{console.port}"
-
-
-def _outward_address() -> str:
-    """This box's address towards other networks, or its only one.
-
-    Raises:
-        CommandError: it has several, and no way to other networks.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            # Connects without sending.
-            probe.connect(_ELSEWHERE)
-            return probe.getsockname()[0]
-        except OSError:
-            pass
-    found = [
-        one.address
-        for addresses in psutil.net_if_addrs().values()
-        for one in addresses
-        if one.family == socket.AF_INET and not is_loopback(one.address)
-    ]
-    if len(found) == 1:
-        return found[0]
-    raise CommandError(
-        f"this box has no default route and {len(found)} addresses ({', '.join(found) or 'none'}): set NEREUS_ADDRESS "
-        "to the one by which other boxes reach it, or name the console by --control URL"
-    )
-
-
-def _checked(url: str, values: Settings) -> str:
-    parts = urlsplit(url.rstrip("/"))
-    try:
-        valid = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
-    except ValueError:
-        valid = False
-    if not valid or parts.path or parts.query or parts.fragment or parts.username is not None:
-        raise CommandError(f"--control {url}: must be http(s)://HOST or http(s)://HOST:PORT")
-    if parts.scheme == "http" and not is_loopback(parts.hostname) and values.tls != "off":
-        raise CommandError(
-            f"--control {url}: must be https:// unless its host is loopback, or with NEREUS_TLS=off, where the network "
-            "encrypts"
-        )
-    return url.rstrip("/")
-
-
-def _authority(values: Settings, url: str) -> x509.Certificate | None:
-    """The authority behind the certificate that other boxes see at ``url``; None where they need no pin, or none helps.
-
-    Raises:
-        CommandError: the certificate cannot be used.
-    """
-    if not url.startswith("https://") or not values.console.tls:
-        return None
-    try:
-        tls.prepare(values)
-        shown = tls.shown_authority(values)
-    except (CertificateError, OSError) as error:
-        raise CommandError(str(error)) from None
-    return x509.load_pem_x509_certificate(shown) if shown else None
-
-
-def _trouble(url: str, authority: x509.Certificate | None) -> str:
-    """Why the other box may not reach or trust the console, as far as this one can tell; empty where it should."""
-    parts = urlsplit(url)
-    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-    trusting = ssl.create_default_context()
-    if authority is not None:
-        trusting = ssl.create_default_context(cadata=authority.public_bytes(Encoding.PEM).decode())
-    try:
-        with socket.create_connection((parts.hostname, port), _LOOK_S) as plain:
-            if parts.scheme == "https":
-                trusting.wrap_socket(plain, server_hostname=parts.hostname).close()
-    except ssl.SSLCertVerificationError as error:
-        if authority is None:
-            return (
-                f"nothing that comes with the line makes the other box trust {url} ({error.verify_message}): give it "
-                "the authority's file there by NEREUS_CA_FILE"
-            )
-        return (
-            f"the other box will not trust {url} ({error.verify_message}): use a name of the console's certificate, or "
-            "add this one to NEREUS_ALLOWED_HOSTS and start the control plane again"
-        )
-    except OSError as error:
-        return f"from this box, {url} cannot be reached now: {error}"
-    return ""
+            line = join_line(role, control, ttl)
+        except Conflict as error:
+            raise CommandError(str(error)) from None
+        for remark in line.remarks:
+            self.stdout.write(remark)
+        if line.warning:
+            self.stdout.write(f"Warning: {line.warning}")
+        self.stdout.write(line.command)

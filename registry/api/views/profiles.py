@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import status
 from rest_framework.exceptions import ValidationError
 from rest_framework.response import Response
@@ -106,3 +106,11 @@ class ProfileJobDetail(View):
     @extend_schema(operation_id="profile_jobs_get")
     def get(self, request, pk):
         return Response(ProfileJobSerializer(self.get_object()).data)
+
+    @extend_schema(operation_id="profile_jobs_cancel", responses={204: OpenApiResponse(description="Cancelled.")})
+    def delete(self, request, pk):
+        """Cancel it; the device that measures stops. Its variant is planned only where it was measured before."""
+        job = self.get_object()
+        profiling.withdraw(job, f"cancelled by {request.user.get_username()}")
+        record("profile cancelled", "variant", str(job.variant), after={"device_type": job.device_type})
+        return Response(status=status.HTTP_204_NO_CONTENT)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import status
 from rest_framework.response import Response
 
-from registry import members
-from registry.api.member_serializers import JoinTokenSerializer, NewJoinTokenSerializer
+from registry import joining, members
+from registry.api.member_serializers import (
+    JoinCommandSerializer,
+    JoinLineSerializer,
+    JoinTokenSerializer,
+    NewJoinTokenSerializer,
+)
 from registry.api.serializers import (
     ApiKeyChangeSerializer,
     ApiKeySerializer,
@@ -123,6 +130,20 @@ class JoinTokenDetail(View):
         """Take the token away; members that it admitted stay."""
         members.delete_secret(self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class JoinCommand(View):
+    """The line by which another box joins."""
+
+    serializer_class = JoinCommandSerializer
+
+    @extend_schema(operation_id="join_commands_create", responses={201: JoinLineSerializer})
+    def post(self, request):
+        """Make a join token that works once, and the line that uses it. It is shown in this answer and never again."""
+        fields = self.checked(JoinCommandSerializer)
+        ttl = timedelta(minutes=fields.get("minutes", 60))
+        line = joining.join_line(fields["role"], fields.get("control", ""), ttl)
+        return _once(JoinLineSerializer(line).data)
 
 
 def _once(data: dict) -> Response:

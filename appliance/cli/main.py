@@ -1,0 +1,98 @@
+"""Arguments of ``./nereus``, and where its requests go."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import ssl
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from appliance.cli import acts
+from appliance.cli.acts import Shown
+from appliance.demo.rest import RestError, client
+from appliance.secrets import CREDENTIALS, credentials
+from workers.settings import Settings, SettingsError
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands; each has its function in :mod:`.acts` as ``act``."""
+    top = argparse.ArgumentParser(prog="nereus", description="The commonest acts of an operator, by REST.")
+    top.add_argument("--url", default="", help="the console; default: this box's own")
+    top.add_argument("--token-file", type=Path, help="file with an API token; default: this box's own token")
+    top.add_argument("--ca-file", type=Path, help="authority that the console's certificate is from (PEM)")
+    top.add_argument("--json", action="store_true", help="print the REST answer")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, act, text: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(act=act)
+        return command
+
+    add("status", acts.status, "the plan in force, what needs you, and what goes on")
+    add("applications", acts.applications, "all applications with their variants")
+    upload = add("upload", acts.upload, "upload a variant")
+    upload.add_argument("application")
+    upload.add_argument("file", type=Path, help="an ONNX model")
+    upload.add_argument("--name", default="", help="default: the file's")
+    upload.add_argument("--accuracy", type=float, help="percent; without it, measured on the validation set")
+    slo = add("slo", acts.slo, "change an application's SLO; with --look, only show what that would mean")
+    slo.add_argument("application")
+    slo.add_argument("ms", type=float)
+    slo.add_argument("--look", action="store_true", help="change nothing")
+    plan = add("plan", acts.plan, "why the plan is as it is")
+    plan.add_argument("version", type=int, nargs="?", help="default: the one in force")
+    plan.add_argument("--now", action="store_true", help="ask for a new plan instead")
+    plan.add_argument("--stack", help="serve with another stack instead; empty: the default")
+    add("nodes", acts.nodes, "nodes with their devices")
+    cordon = add("cordon", acts.cordon, "have plans leave a node's devices out")
+    cordon.add_argument("node")
+    cordon.add_argument("--end", action="store_true", help="use them again instead")
+    cordon.add_argument("--force", action="store_true", help="also where it alone serves an application")
+    join = add("join", acts.join, "the line by which another box joins; it works once")
+    join.add_argument("role", choices=["node", "gateway"])
+    join.add_argument("--minutes", type=int, default=60, help="until it expires (default: 60)")
+    join.add_argument("--control", default="", help="this console's URL for that box")
+    tried = add("try", acts.try_query, "send one query, zeros unless values are given")
+    tried.add_argument("application")
+    tried.add_argument("values", nargs="*", help="NAME=1,2,3 for each input")
+    key = add("key", acts.key, "make an API key; it is shown once")
+    key.add_argument("name")
+    key.add_argument("--applications", nargs="+", help="those that it reaches; default: all")
+    key.add_argument("--rate", type=float, help="queries/s at most")
+    key.add_argument("--expires", help="UTC, such as 2027-01-31T00:00Z")
+    return top
+
+
+def main(arguments: list[str]) -> int:
+    """The exit status: 0 done, 1 refused or not reached."""
+    options = parser().parse_args(arguments)
+    try:
+        with _connected(options) as rest:
+            shown: Shown = options.act(rest, options)
+    except (RestError, SettingsError, OSError, ValueError) as error:
+        print(f"nereus: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(shown.answer, indent=2) if options.json else "\n".join(shown.lines))
+    return 0
+
+
+@contextlib.contextmanager
+def _connected(options: argparse.Namespace) -> Iterator[httpx.Client]:
+    settings = Settings.from_environ()
+    url = options.url or settings.console.url
+    if options.token_file is not None:
+        token = options.token_file.read_text().strip()
+    elif options.url:
+        raise ValueError("--url: needs --token-file; this box's own token is for its own console")
+    else:
+        token = credentials(settings.home).get("api_token", "")
+    if not token:
+        raise ValueError(f"{settings.home / CREDENTIALS} has no API token; name a console by --url and --token-file")
+    trust = ssl.create_default_context(cafile=options.ca_file) if options.ca_file is not None else None
+    with client(url, token, trust) as rest:
+        yield rest

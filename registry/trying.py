@@ -1,0 +1,228 @@
+"""Try an application: one query to a gateway, as a client would send it, with a key and limits of its own."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import heapq
+import hmac
+import json
+import ssl
+import threading
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.http.request import validate_host
+
+from registry import events
+from registry.errors import Busy, InputFault, InvalidInput
+from registry.examples import Given, curl, infer_url, triton
+from registry.models import ApiKey, Application, Gateway, hash_secret
+from workers import tls
+from workers.v2.http import HEADER_LENGTH
+
+#: seconds that an answer may take
+TIMEOUT_S = 30.0
+#: queries under way at once in this process, since each holds a thread
+AT_ONCE = 4
+#: queries/s of the key, and how many may come at once
+RATE, BURST = 5.0, 10
+#: seconds until gateways know a key that was just made
+KEY_KNOWN_S = 10.0
+#: bytes of an answer that are read
+MAX_ANSWER = 8 * 2**20
+#: elements of an output that are passed on, and rows and classes that are ranked
+MOST_ELEMENTS, RANKED_ROWS, RANKED = 256, 4, 5
+
+_slots = threading.BoundedSemaphore(AT_ONCE)
+
+
+def gateway_url() -> str:
+    """Where a client would reach a gateway: an approved one that is connected, else this appliance's own.
+
+    A gateway names its address itself: it becomes an example, which operators run with a key in it, only where it is on
+    this box or on a host of ``NEREUS_ALLOWED_HOSTS``.
+    """
+    for gateway in Gateway.objects.filter(state=Gateway.State.APPROVED).exclude(channel="").exclude(address=""):
+        url = gateway.address if "://" in gateway.address else f"http://{gateway.address}"
+        try:
+            host, scheme = urlsplit(url).hostname, urlsplit(url).scheme
+        except ValueError:
+            continue
+        if scheme in ("http", "https") and host and validate_host(host, settings.ALLOWED_HOSTS):
+            return url
+    return settings.NEREUS.http.url
+
+
+def authorities() -> str:
+    """The file that clients of an own certificate trust; empty where they trust the system's."""
+    own = settings.NEREUS.tls_used and settings.NEREUS.tls_cert is None
+    return str(tls.trust_file(settings.NEREUS)) if own else ""
+
+
+def try_query(application: Application, query: dict[str, Any]) -> dict[str, Any]:
+    """Send one query, and return its answer or the gateway's refusal.
+
+    Args:
+        query: ``inputs`` of ``name``, ``datatype``, ``shape`` and ``data`` or ``base64``; ``parameters``.
+
+    Returns:
+        ``status`` (HTTP's), ``took_ms`` (from here to the gateway and back), ``gateway``, ``error`` (empty: answered),
+        ``parameters`` and ``outputs`` of the answer, and the same query as ``curl`` and ``tritonclient``.
+
+    Raises:
+        InvalidInput: ``base64`` is none.
+        Busy: too many such queries are under way, or no gateway can be reached.
+    """
+    parameters = {key: value for key, value in (query.get("parameters") or {}).items() if value is not None}
+    variant = parameters.pop("variant", "")
+    head, data = _encoded(query["inputs"], parameters)
+    url = gateway_url()
+    if not _slots.acquire(blocking=False):
+        raise Busy(f"{AT_ONCE} such queries are under way, the most at once", 1)
+    try:
+        status, took_ms, body = _send(infer_url(application.name, url, variant), head, data)
+    finally:
+        _slots.release()
+    answer = _read(body)
+    signature = {"inputs": [{key: one[key] for key in ("name", "datatype", "shape")} for one in query["inputs"]]}
+    elements = {one["name"]: _flat(one["data"]) for one in query["inputs"] if one.get("data") is not None}
+    given = Given(elements, parameters, variant)
+    same = (application.name, signature, url, authorities(), given)
+    return {
+        "status": status,
+        "took_ms": round(took_ms, 1),
+        "gateway": url,
+        "error": "" if status == httpx.codes.OK else str(answer.get("error") or f"the gateway answered {status}"),
+        "parameters": answer.get("parameters") or {},
+        "outputs": [_shown(output) for output in answer.get("outputs") or ()],
+        "curl": curl(*same),
+        "tritonclient": triton(*same),
+    }
+
+
+def _encoded(given: list[dict[str, Any]], parameters: dict[str, Any]) -> tuple[bytes, bytes]:
+    """The JSON part and the binary part of a V2 query."""
+    inputs, data, faults = [], b"", []
+    for index, one in enumerate(given):
+        tensor = {key: one[key] for key in ("name", "datatype", "shape")}
+        if one.get("base64") is None:
+            tensor["data"] = one.get("data") or []
+        else:
+            try:
+                raw = base64.b64decode(one["base64"], validate=True)
+            except (binascii.Error, ValueError):
+                faults.append(InputFault(f"inputs[{index}].base64", "is not base64"))
+                continue
+            tensor["parameters"] = {"binary_data_size": len(raw)}
+            data += raw
+        inputs.append(tensor)
+    if faults:
+        raise InvalidInput(faults)
+    # The answer as JSON, whatever the inputs are.
+    head = {"inputs": inputs, "parameters": {**parameters, "binary_data_output": False}}
+    return json.dumps(head).encode(), data
+
+
+def _send(url: str, head: bytes, data: bytes) -> tuple[int, float, bytes]:
+    """Status, milliseconds and body of the gateway's answer."""
+    key, new = _key()
+    headers = {
+        "Authorization": f"Bearer {key}",
+        "Content-Type": "application/octet-stream",
+        HEADER_LENGTH: str(len(head)),
+    }
+    give_up = time.monotonic() + KEY_KNOWN_S
+    try:
+        with httpx.Client(timeout=TIMEOUT_S, trust_env=False, verify=_trust(url), follow_redirects=False) as client:
+            while True:
+                began = time.monotonic()
+                with client.stream("POST", url, content=head + data, headers=headers) as response:
+                    body = _bounded(response)
+                took_ms = (time.monotonic() - began) * 1e3
+                if response.status_code != httpx.codes.UNAUTHORIZED or not new or time.monotonic() > give_up:
+                    return response.status_code, took_ms, body
+                time.sleep(0.2)
+    except (httpx.HTTPError, OSError) as error:
+        raise Busy(
+            f"the gateway at {url.partition('/v2/')[0]} cannot be asked: {error or type(error).__name__}", 5
+        ) from None
+
+
+def _bounded(response: httpx.Response) -> bytes:
+    body = b""
+    for chunk in response.iter_bytes():
+        body += chunk
+        if len(body) > MAX_ANSWER:
+            raise Busy(f"the answer is larger than {MAX_ANSWER} bytes; send the query to the gateway itself", 5)
+    return body
+
+
+def _trust(url: str) -> ssl.SSLContext | bool:
+    if not url.startswith("https://"):
+        return False
+    context = ssl.create_default_context(cafile=settings.NEREUS.ca_file)
+    own = tls.trust_file(settings.NEREUS)
+    if own is not None:
+        context.load_verify_locations(own)
+    return context
+
+
+def _key() -> tuple[str, bool]:
+    """This control plane's key for such queries, and whether it was just made.
+
+    It follows from the secret key, so that nothing needs to keep it; operators limit it or let it expire like any
+    other. Deleted, it is made again.
+    """
+    key = hmac.new(settings.SECRET_KEY.encode(), b"nereus: key of the console's queries", hashlib.sha256).hexdigest()
+    if ApiKey.objects.filter(key_hash=hash_secret(key)).exists():
+        return key, False
+    row = ApiKey(name=f"console-{key[:8]}", prefix=key[:8], key_hash=hash_secret(key), rate=RATE, burst=BURST)
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+            events.changed("api_key", row.name)
+    except IntegrityError:
+        pass  # another thread made it just now
+    return key, True
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _flat(data: Any) -> list[Any]:
+    if not isinstance(data, list):
+        return [data]
+    return [element for one in data for element in _flat(one)] if any(isinstance(one, list) for one in data) else data
+
+
+def _shown(output: dict[str, Any]) -> dict[str, Any]:
+    """An output with its first elements, and the largest of its first rows."""
+    shape, data = output.get("shape") or [], output.get("data") or []
+    rows = shape[0] if shape else 1
+    columns = len(data) // rows if rows else 0
+    ranked = []
+    numbers = output.get("datatype") not in ("BYTES", "BOOL")
+    if numbers and columns > 1:
+        for row in range(min(rows, RANKED_ROWS)):
+            values = data[row * columns : (row + 1) * columns]
+            best = heapq.nlargest(RANKED, range(columns), key=lambda index: (values[index] is not None, values[index]))
+            ranked.append([{"index": index, "value": values[index]} for index in best])
+    return {
+        "name": output.get("name", ""),
+        "datatype": output.get("datatype", ""),
+        "shape": shape,
+        "elements": len(data),
+        "data": data[:MOST_ELEMENTS],
+        "top": ranked,
+    }

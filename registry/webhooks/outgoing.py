@@ -1,0 +1,131 @@
+"""Deliveries: queued, signed, tried again with growing pauses, and bounded in number."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from django.db.models import F
+from django.utils import timezone
+
+from registry.webhooks.rows import Webhook
+from registry.webhooks.targets import ForbiddenTarget, Target, resolved
+from workers import log
+
+logger = log.get("webhooks")
+
+#: seconds for a delivery
+TIMEOUT_S = 5.0
+#: pauses before further tries, seconds; after the last one a delivery is given up
+PAUSES_S = (10, 60, 300, 1800)
+#: deliveries that failed in a row, after which an address gets each event once
+TIRED = 50
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """How one try ended.
+
+    Attributes:
+        status: HTTP's; None: there was no answer.
+        error: empty: it was taken.
+        took_ms: of the try.
+        again_s: seconds until the next try; None: there is none.
+    """
+
+    status: int | None
+    error: str
+    took_ms: float
+    again_s: int | None = None
+
+
+def announce(event: str, data: Callable[[], dict[str, Any]], send: Callable[[int, str], bool]) -> int:
+    """Queue an event for every webhook that wants it; how many took it.
+
+    Args:
+        data: makes the event's content, where somebody wants it.
+        send: queues (webhook's id, body); False: its queue is full.
+    """
+    wanting = [hook for hook in Webhook.objects.filter(enabled=True) if event in hook.events]
+    if not wanting:
+        return 0
+    text = body(event, data())
+    dropped = [hook.name for hook in wanting if not send(hook.pk, text)]
+    if dropped:
+        logger.warning("webhook_events_dropped", webhooks=dropped, of=event)
+    return len(wanting) - len(dropped)
+
+
+def body(event: str, data: dict[str, Any]) -> str:
+    """An event as JSON; ``id`` is the same in all tries."""
+    return json.dumps({"id": uuid.uuid4().hex, "event": event, "at": timezone.now().isoformat(), "data": data})
+
+
+def deliver(pk: int, text: str, attempt: int = 0) -> Delivered | None:
+    """Try a delivery once; None: the webhook is gone or switched off."""
+    hook = Webhook.objects.filter(pk=pk, enabled=True).first()
+    return None if hook is None else tried(hook, text, attempt)
+
+
+def tried(hook: Webhook, text: str, attempt: int | None = None) -> Delivered:
+    """Try a delivery once, and keep how it ended.
+
+    Args:
+        attempt: how many tries were before; None: there will be no other.
+    """
+    began = time.monotonic()
+    status, error = _posted(hook, text)
+    took_ms = round((time.monotonic() - began) * 1e3, 1)
+    again = None
+    if error and attempt is not None and attempt < len(PAUSES_S) and hook.failures < TIRED:
+        again = PAUSES_S[attempt]
+    failures = F("failures") + 1 if error else 0
+    # Not a change of an operator's, so that the audit log has none of it.
+    Webhook.objects.filter(pk=hook.pk).update(tried=timezone.now(), status=status, error=error[:300], failures=failures)
+    logger.info("webhook", webhook=hook.name, status=status, error=error, attempt=attempt, again_s=again)
+    return Delivered(status, error, took_ms, again)
+
+
+def signature(hook: Webhook, text: str, at: int) -> str:
+    """The header by which the receiver knows that the event is Nereus' own, and how old it is."""
+    digest = hmac.new(hook.secret.encode(), f"{at}.{text}".encode(), hashlib.sha256).hexdigest()
+    return f"t={at},v1={digest}"
+
+
+def _posted(hook: Webhook, text: str) -> tuple[int | None, str]:
+    """HTTP's status, and why the delivery failed."""
+    try:
+        target = resolved(hook.url)
+    except ForbiddenTarget as error:
+        return None, f"url: {error}"
+    headers = {
+        "Host": _host(target),
+        "Content-Type": "application/json",
+        "User-Agent": "nereus-webhook",
+        "Nereus-Signature": signature(hook, text, int(time.time())),
+    }
+    try:
+        # The environment's proxies would resolve the name anew.
+        with (
+            httpx.Client(timeout=TIMEOUT_S, trust_env=False, follow_redirects=False) as client,
+            client.stream(
+                "POST", target.url, content=text, headers=headers, extensions={"sni_hostname": target.host}
+            ) as response,
+        ):
+            # The answer's body is of no use, and could be endless.
+            status = response.status_code
+    except (httpx.HTTPError, OSError, ValueError) as error:
+        return None, f"{type(error).__name__}: {error}"
+    return status, "" if 200 <= status < 300 else f"answered {status}; 200 to 299 is needed"
+
+
+def _host(target: Target) -> str:
+    shown = f"[{target.host}]" if ":" in target.host else target.host
+    return f"{shown}:{target.port}"

@@ -1,0 +1,87 @@
+"""Addresses that webhooks may reach: public ones over https, and networks that ``NEREUS_WEBHOOK_NETWORKS`` names.
+
+A host's name is resolved once for each delivery, every address that it has is checked, and the connection goes to the
+address that was checked: a name that changes between look and connection leads nowhere else. Redirects are not
+followed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+PORTS = {"https": 443, "http": 80}
+
+
+class ForbiddenTarget(Exception):
+    """A webhook's address may not be reached; the message says why, and what would permit it."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A checked address: ``address`` is where the connection goes, ``host`` whom the certificate must name."""
+
+    scheme: str
+    host: str
+    port: int
+    address: str
+    path: str
+
+    @property
+    def url(self) -> str:
+        """With the address in place of the host."""
+        shown = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{self.scheme}://{shown}:{self.port}{self.path}"
+
+
+def parsed(url: str) -> tuple[str, str, int, str]:
+    """Scheme, host, port and path of a URL; no name is resolved.
+
+    Raises:
+        ForbiddenTarget: it is no URL that a webhook can have.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ForbiddenTarget("is no URL") from None
+    if parts.scheme not in PORTS or not parts.hostname:
+        raise ForbiddenTarget("must be https://HOST/PATH, or http:// inside NEREUS_WEBHOOK_NETWORKS")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise ForbiddenTarget("must have neither user nor fragment; deliveries are signed instead")
+    if any(ord(letter) <= 32 or ord(letter) == 127 for letter in url):
+        raise ForbiddenTarget("must have no spaces or control characters")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return parts.scheme, parts.hostname, PORTS[parts.scheme] if port is None else port, path
+
+
+def resolved(url: str) -> Target:
+    """Where a delivery goes.
+
+    Raises:
+        ForbiddenTarget: one of the host's addresses may not be reached, or it has none.
+    """
+    scheme, host, port, path = parsed(url)
+    try:
+        found = {ipaddress.ip_address(one[4][0]) for one in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError, ValueError) as error:
+        raise ForbiddenTarget(f"the host {host!r} has no address: {error}") from None
+    for address in sorted(found, key=str):
+        _check(host, address, scheme)
+    return Target(scheme, host, port, str(min(found, key=lambda one: (one.version, str(one)))), path)
+
+
+def _check(host: str, address: Address, scheme: str) -> None:
+    # ::ffff:127.0.0.1 is 127.0.0.1.
+    plain = getattr(address, "ipv4_mapped", None) or address
+    if any(plain in ipaddress.ip_network(network, strict=False) for network in settings.NEREUS.webhook_networks):
+        return
+    if not plain.is_global or plain.is_multicast:
+        raise ForbiddenTarget(f"{host} is {plain}, which is not public; NEREUS_WEBHOOK_NETWORKS would permit it")
+    if scheme != "https":
+        raise ForbiddenTarget(f"must be https://, since {host} is outside NEREUS_WEBHOOK_NETWORKS")

@@ -1,0 +1,70 @@
+"""An application's frontier, and what another SLO means, over REST."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.response import Response
+
+from registry.api.views.base import View
+from scheduler import frontier
+
+#: as an application's SLO may be
+LEAST_MS, MOST_MS = 1.0, 600_000.0
+
+
+class FrontierPointSerializer(serializers.Serializer):
+    """A variant on a device type."""
+
+    variant = serializers.CharField()
+    device_type = serializers.CharField()
+    accuracy = serializers.FloatField(help_text="Percent of the application's best variant.")
+    rate = serializers.FloatField(help_text="Items/s a device that plans count on; 0: it is too slow for the SLO.")
+    batch = serializers.IntegerField(allow_null=True)
+    fastest_ms = serializers.FloatField(help_text="p95 of its fastest batch.")
+    dominated = serializers.BooleanField(
+        help_text="Another variant is at least as accurate and as fast here, and better in one."
+    )
+    share = serializers.FloatField(help_text="Part of the planned items that it answers on this type, 0 to 1.")
+
+
+class SloSerializer(serializers.Serializer):
+    """Consequences of another SLO for plans."""
+
+    slo_ms = serializers.FloatField()
+    now_ms = serializers.FloatField()
+    consequences = serializers.ListField(child=serializers.CharField())
+
+
+class ApplicationFrontier(View):
+    """Accuracy and throughput of an application's variants."""
+
+    serializer_class = FrontierPointSerializer
+
+    @extend_schema(operation_id="applications_frontier", responses=FrontierPointSerializer(many=True))
+    def get(self, request, name):
+        """By device type, the most accurate first."""
+        return self.listed(frontier.frontier(self.application()), FrontierPointSerializer)
+
+
+class ApplicationSlo(View):
+    """Another SLO, looked at before it is set."""
+
+    serializer_class = SloSerializer
+
+    @extend_schema(
+        operation_id="applications_slo",
+        parameters=[OpenApiParameter("ms", float, required=True, description="The SLO to look at.")],
+    )
+    def get(self, request, name):
+        """Its consequences, from profiles alone; nothing is changed."""
+        application = self.application()
+        try:
+            wanted = float(request.query_params.get("ms", ""))
+        except ValueError:
+            wanted = 0.0
+        if not LEAST_MS <= wanted <= MOST_MS:
+            raise ValidationError({"ms": [f"must be a number from {LEAST_MS:g} to {MOST_MS:g}"]})
+        said = frontier.consequences(application, wanted)
+        return Response(SloSerializer({"slo_ms": wanted, "now_ms": application.slo_ms, "consequences": said}).data)

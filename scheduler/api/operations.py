@@ -1,0 +1,37 @@
+"""Operations over REST."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+
+from registry.api.views.base import View
+from scheduler import operations
+
+
+class OperationSerializer(serializers.Serializer):
+    """Work that goes on in the background, or ended within an hour."""
+
+    key = serializers.CharField(help_text="KIND:REF, the same for as long as it lasts.")
+    kind = serializers.ChoiceField(choices=["profiling", "solving", "drain"])
+    title = serializers.CharField()
+    state = serializers.ChoiceField(choices=["waiting", "running", "done", "failed", "cancelled"])
+    by = serializers.CharField(help_text="The account that asked for it; Nereus: nobody did.")
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField(allow_null=True, help_text="null: it goes on.")
+    progress = serializers.FloatField(allow_null=True, help_text="0 to 1; null: not known.")
+    detail = serializers.CharField()
+    cancel = serializers.CharField(help_text="DELETE this address to end it; empty: it cannot be ended.")
+    consequence = serializers.CharField(help_text="The effect of ending it.")
+    application = serializers.CharField(help_text="Empty: none.")
+
+
+class OperationList(View):
+    """Work in the background."""
+
+    serializer_class = OperationSerializer
+
+    @extend_schema(operation_id="tasks_list", responses=OperationSerializer(many=True))
+    def get(self, request):
+        """Profiling, solving and drains: those under way first, then profile jobs that ended within an hour."""
+        return self.listed(operations.current(), OperationSerializer)

@@ -1,0 +1,137 @@
+"""Accuracy and throughput of an application by device type: frontier, present mix, consequences of another SLO."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from registry.accuracy import normalized_accuracies
+from registry.models import Application, Variant
+from scheduler.models import Plan
+
+
+def planned_batch(points: Sequence[tuple[int, float]], slo_ms: float) -> tuple[int, float] | None:
+    """The batch that a plan counts on and its throughput, or None where not even one row fits.
+
+    Proteus' P(d,m,q) = b*/latency: b* is the batch with the highest throughput among those whose p95 latency is at
+    most half the SLO, so that a query that just missed a batch is still in time with the next.
+    """
+    fits = [(batch / p95_ms * 1000, batch) for batch, p95_ms in points if 0 < p95_ms <= slo_ms / 2]
+    if not fits:
+        return None
+    rate, batch = max(fits, key=lambda item: (item[0], -item[1]))
+    return batch, rate
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """A variant on a device type.
+
+    Attributes:
+        variant: its name.
+        device_type: of one device.
+        accuracy: normalised percent.
+        rate: items/s that plans count on; 0: no batch has its p95 within half the SLO.
+        batch: rows of that batch; None: there is none.
+        fastest_ms: p95 of its fastest batch.
+        dominated: another variant is at least as good in both, and better in one.
+        share: part of the application's planned items that it answers on this type, 0 to 1.
+    """
+
+    variant: str
+    device_type: str
+    accuracy: float
+    rate: float
+    batch: int | None
+    fastest_ms: float
+    dominated: bool = False
+    share: float = 0.0
+
+
+def frontier(application: Application, slo_ms: float | None = None) -> list[FrontierPoint]:
+    """Each profiled variant that plans may use, by device type, the most accurate first.
+
+    Args:
+        slo_ms: instead of the application's own.
+    """
+    variants = application.variants.filter(state__in=Variant.PLANNED, excluded=False)
+    normalized = normalized_accuracies([application])
+    shares = _shares(application)
+    found = []
+    for variant in variants.prefetch_related("profiles__latencies"):
+        for profile in variant.profiles.all():
+            points = [(point.batch, point.p95_ms) for point in profile.latencies.all() if not point.size]
+            if not points or profile.blocked:
+                continue
+            best = planned_batch(points, application.slo_ms if slo_ms is None else slo_ms)
+            found.append(
+                FrontierPoint(
+                    variant=variant.name,
+                    device_type=profile.device_type,
+                    accuracy=normalized.get(variant.pk) or 0.0,
+                    rate=best[1] if best else 0.0,
+                    batch=best[0] if best else None,
+                    fastest_ms=min(p95 for _, p95 in points),
+                    share=shares.get((str(variant.pk), profile.device_type), 0.0),
+                )
+            )
+    marked = [replace(one, dominated=any(_dominates(other, one) for other in found)) for one in found]
+    return sorted(marked, key=lambda one: (one.device_type, -one.accuracy, -one.rate, one.variant))
+
+
+def _dominates(other: FrontierPoint, one: FrontierPoint) -> bool:
+    if other.device_type != one.device_type:
+        return False
+    no_worse = other.accuracy >= one.accuracy and other.rate >= one.rate
+    return no_worse and (other.accuracy > one.accuracy or other.rate > one.rate)
+
+
+def _shares(application: Application) -> dict[tuple[str, str], float]:
+    """Parts of the application's planned items by variant's id and device type."""
+    plan = Plan.objects.only("problem", "allocation").first()
+    if plan is None:
+        return {}
+    types = {device["id"]: device["type"] for device in plan.problem.get("devices") or ()}
+    own = {
+        str(variant["id"])
+        for variant in plan.problem.get("variants") or ()
+        if variant["application"] == application.name
+    }
+    rates: dict[tuple[str, str], float] = {}
+    for placement in plan.allocation.get("placements") or ():
+        if str(placement["variant"]) in own and placement["rate"] > 0:
+            key = (str(placement["variant"]), types.get(placement["device"], ""))
+            rates[key] = rates.get(key, 0.0) + placement["rate"]
+    total = sum(rates.values())
+    return {key: rate / total for key, rate in rates.items()} if total else {}
+
+
+def consequences(application: Application, slo_ms: float) -> list[str]:
+    """Consequences of another SLO, in sentences: variants that can be used no more or at last, and rates."""
+    before, after = frontier(application), frontier(application, slo_ms)
+    if not before:
+        return ["No variant has been profiled yet: nothing can be said."]
+    found = []
+    now = {(one.variant, one.device_type): one for one in after}
+    for one in before:
+        other = now.get((one.variant, one.device_type))
+        where = f"{one.variant} on {one.device_type}"
+        if other is None:
+            continue
+        if one.rate and not other.rate:
+            used = f"; it answers {one.share:.0%} of the planned queries now" if one.share else ""
+            found.append(
+                f"{where} can be used no more: its fastest batch takes {one.fastest_ms:.1f} ms, over half of "
+                f"{slo_ms:g} ms{used}."
+            )
+        elif other.rate and not one.rate:
+            found.append(f"{where} can be used, at up to {other.rate:.1f} items/s a device.")
+        elif one.rate and abs(other.rate / one.rate - 1) >= 0.01:
+            verb = "more" if other.rate > one.rate else "fewer"
+            found.append(
+                f"{where} serves {abs(other.rate / one.rate - 1):.0%} {verb}: {one.rate:.1f} to {other.rate:.1f} "
+                "items/s a device."
+            )
+    if not any(one.rate for one in after):
+        found.insert(0, f"No variant could be used within {slo_ms:g} ms: all queries would be refused.")
+    return found or ["No variant gains or loses a batch size: plans stay as they are."]

@@ -1,0 +1,165 @@
+"""Operations: work that goes on in the background and takes a while, for the console's drawer *Tasks*.
+
+Profiling, solving, and drains of nodes, variants and applications; those under way first, then profile jobs that ended
+within an hour. Everything is read from rows and from Redis; who asked for it comes from the audit log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.utils import timezone
+from redis import RedisError
+
+from registry import clock
+from registry.audit.entries import AuditEntry
+from registry.models import Application, Node, ProfileJob, Variant
+from scheduler import live
+
+#: the solve under way, as JSON; it expires where its worker died
+SOLVING, SOLVING_EXPIRES_S = live.key("solving"), 600
+#: for how long ended profile jobs are listed, and how many
+ENDED_FOR, ENDED = timedelta(hours=1), 10
+#: jobs under way that are listed
+MOST = 100
+SYSTEM = "Nereus"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Work that goes on, or ended lately.
+
+    Attributes:
+        key: the same for as long as it lasts, KIND:REF.
+        kind: ``profiling``, ``solving`` or ``drain``.
+        title: what it does.
+        state: ``waiting``, ``running``, or how it ended.
+        by: the account that asked for it, or Nereus.
+        since: when it was asked for or began.
+        until: when it ended; None: it goes on.
+        progress: 0 to 1; None: not known.
+        detail: its phase, or why it ended so.
+        cancel: the address that ends it by DELETE; empty: it cannot be ended.
+        consequence: what ending it does.
+        application: that it concerns; empty: none.
+    """
+
+    key: str
+    kind: str
+    title: str
+    state: str
+    by: str
+    since: datetime
+    until: datetime | None = None
+    progress: float | None = None
+    detail: str = ""
+    cancel: str = ""
+    consequence: str = ""
+    application: str = ""
+
+
+def current() -> list[Operation]:
+    """All operations, those under way first, each kind by since when."""
+    found = [*_solving(), *_jobs(), *_drains()]
+    ended = ProfileJob.objects.filter(finished__gt=timezone.now() - ENDED_FOR).order_by("-finished")
+    return sorted(found, key=lambda one: one.since) + [_job(job) for job in _related(ended)[:ENDED]]
+
+
+@contextmanager
+def solving(trigger: str, detail: str) -> Iterator[None]:
+    """Show that a plan is being made; Redis may be away."""
+    text = live.dumps({"trigger": trigger, "detail": detail, "at": clock.wall()})
+    with suppress(RedisError):
+        live.client().set(SOLVING, text, ex=SOLVING_EXPIRES_S)
+    try:
+        yield
+    finally:
+        with suppress(RedisError):
+            live.client().delete(SOLVING)
+
+
+def _solving() -> Iterator[Operation]:
+    text = live.client().get(SOLVING)
+    if text:
+        found = json.loads(text)
+        by = found["detail"].removeprefix("by ") if found["trigger"] == "manual" else SYSTEM
+        since = datetime.fromtimestamp(found["at"], UTC)
+        yield Operation("solving:plan", "solving", "Plan", "running", by, since, detail=found["detail"])
+
+
+def _related(jobs):
+    return jobs.select_related("variant__application", "device")
+
+
+def _jobs() -> Iterator[Operation]:
+    open_ = ProfileJob.objects.filter(state__in=[ProfileJob.State.QUEUED, ProfileJob.State.RUNNING])
+    yield from (_job(job) for job in _related(open_).order_by("id")[:MOST])
+
+
+def _job(job: ProfileJob) -> Operation:
+    open_ = job.state in (ProfileJob.State.QUEUED, ProfileJob.State.RUNNING)
+    running = job.state == ProfileJob.State.RUNNING
+    return Operation(
+        key=f"profiling:{job.pk}",
+        kind="profiling",
+        title=f"{job.variant} on {job.device.ref if job.device else job.device_type}",
+        state="running" if running else "waiting" if open_ else job.state,
+        by=_asked("variant", str(job.variant), "profile ordered") if job.reason == job.Reason.DEMAND else SYSTEM,
+        since=job.created,
+        until=job.finished,
+        progress=job.progress if running else None,
+        detail=job.detail or (job.phase if open_ else job.get_reason_display()),
+        cancel=f"/api/v1/profile-jobs/{job.pk}/" if open_ else "",
+        consequence=(
+            f"{job.variant} is not measured on {job.device_type}, and not planned there unless it was measured before. "
+            "Re-profile orders it again."
+        ),
+        application=job.variant.application.name,
+    )
+
+
+def _drains() -> Iterator[Operation]:
+    now = timezone.now()
+    for node in Node.objects.exclude(cordoned_at=None).prefetch_related("devices"):
+        if node.drained:
+            continue
+        yield Operation(
+            key=f"drain:node {node.name}",
+            kind="drain",
+            title=f"Node {node.name}",
+            state="running",
+            by=_asked("node", node.name, "changed"),
+            since=node.cordoned_at,
+            detail="until its devices hold nothing",
+            cancel=f"/api/v1/nodes/{node.name}/cordon/",
+            consequence=f"Plans use the devices of {node.name} again.",
+        )
+    for kind, rows in (
+        ("application", Application.objects.filter(state="draining")),
+        ("variant", Variant.objects.filter(state=Variant.State.DRAINING).select_related("application")),
+    ):
+        for row in rows:
+            entry = _entry(kind, str(row), "changed")
+            yield Operation(
+                key=f"drain:{kind} {row}",
+                kind="drain",
+                title=f"{kind.capitalize()} {row}",
+                state="running",
+                by=entry.actor if entry else SYSTEM,
+                since=entry.at if entry else now,
+                detail="until no device holds it; then it is deleted",
+                application=row.name if kind == "application" else row.application.name,
+            )
+
+
+def _entry(kind: str, ref: str, action: str) -> AuditEntry | None:
+    return AuditEntry.objects.filter(kind=kind, ref=ref, action=action).first()
+
+
+def _asked(kind: str, ref: str, action: str) -> str:
+    entry = _entry(kind, ref, action)
+    return SYSTEM if entry is None or entry.actor == "system" else entry.actor

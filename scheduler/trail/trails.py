@@ -1,0 +1,348 @@
+"""The trail of a plan: one sentence, then what it was made from, the limit that binds, the moves and the cost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from scheduler.models import Plan
+
+from .sides import PlanSide, hosts_the_same, side
+from .words import counted, listed, points, rate
+
+#: relative change of an application's demand from which it is a cause
+DEMAND_STEP = 0.1
+#: points of accuracy that make no difference to people
+SAME_ACCURACY = 0.05
+#: a device's price, in points of accuracy, below which one more of them gains nothing
+NO_GAIN = 0.01
+
+
+@dataclass(frozen=True)
+class DemandChange:
+    """Planned demand of an application, items/s; ``before`` None: the plan before did not know it."""
+
+    application: str
+    before: float | None
+    now: float
+
+
+@dataclass(frozen=True)
+class DevicePrice:
+    """At most so much would one more device of a type gain.
+
+    Attributes:
+        type: device type.
+        devices: devices of the type in the plan.
+        points: of accuracy over all queries; 0 where demand is left out.
+        items: items/s of the best accuracy, where demand is left out; else 0.
+        sentence: the same in words.
+    """
+
+    type: str
+    devices: int
+    points: float
+    items: float
+    sentence: str
+
+
+@dataclass(frozen=True)
+class DeviceMove:
+    """Changes of a device's residents against the plan before, as ``application/variant``.
+
+    Attributes:
+        device: its name.
+        type: device type; empty: neither plan has it.
+        change: ``new``, ``gone`` or ``changed``.
+        loads: residents that it gets.
+        unloads: residents that it loses.
+        keeps: residents that stay.
+        before: items/s planned on it before.
+        now: items/s planned on it now.
+    """
+
+    device: str
+    type: str
+    change: str
+    loads: list[str]
+    unloads: list[str]
+    keeps: list[str]
+    before: float
+    now: float
+
+
+@dataclass(frozen=True)
+class AccuracyCost:
+    """Accuracy of an application, normalised percent; None: nothing of it is served, or it was not planned."""
+
+    application: str
+    before: float | None
+    now: float | None
+    best: float | None
+    left_out: float
+
+
+@dataclass(frozen=True)
+class Trail:
+    """Why a plan is as it is; lists have the largest first.
+
+    Attributes:
+        version: the plan.
+        previous: the version of the plan before; None: there is none any more.
+        sentence: all of it in one sentence.
+        causes: changes since the plan before, in words.
+        demand: planned demand by application.
+        limit: the limit that binds, in words.
+        prices: by device type; empty where the strategy has no prices.
+        moves: devices whose residents differ from the plan before.
+        shifted: items/s that moved between devices whose residents stay.
+        cost: accuracy by application.
+        accuracy_before: of the plan before, normalised percent.
+        accuracy: of the plan, normalised percent.
+        changed: whether any device hosts something else than before.
+    """
+
+    version: int
+    previous: int | None
+    sentence: str
+    causes: list[str]
+    demand: list[DemandChange]
+    limit: str
+    prices: list[DevicePrice]
+    moves: list[DeviceMove]
+    shifted: float
+    cost: list[AccuracyCost]
+    accuracy_before: float | None
+    accuracy: float
+    changed: bool
+
+
+def plan_side(plan: Plan) -> PlanSide:
+    """The facts of a stored plan."""
+    return side(plan.stack, plan.problem, plan.allocation)
+
+
+def before(plan: Plan) -> Plan | None:
+    """The plan before, if it is still kept."""
+    return Plan.objects.filter(pk__lt=plan.pk).defer("wire", "reasons").first()
+
+
+def told(plan: Plan) -> dict[str, object]:
+    """A plan as a webhook's event."""
+    found = trail(plan, before(plan))
+    return {
+        "version": found.version,
+        "sentence": found.sentence,
+        "accuracy": found.accuracy,
+        "served": plan.served,
+        "left_out": {one.application: one.left_out for one in found.cost if one.left_out},
+    }
+
+
+def trail(plan: Plan, previous: Plan | None) -> Trail:
+    """The trail of a plan against the one before."""
+    now = plan_side(plan)
+    old = plan_side(previous) if previous is not None else None
+    moves = _moves(old, now)
+    causes = _causes(old, now)
+    prices = _prices(now)
+    limit = _limit(now, prices)
+    accuracy_before = previous.accuracy if previous is not None else None
+    changed = old is None or not hosts_the_same(old, now)
+    return Trail(
+        version=plan.pk,
+        previous=previous.pk if previous is not None else None,
+        sentence=_sentence(plan, old, now, causes, moves, accuracy_before),
+        causes=causes,
+        demand=_demand(old, now),
+        limit=limit,
+        prices=prices,
+        moves=moves,
+        shifted=_shifted(old, now, {move.device for move in moves}),
+        cost=_cost(old, now),
+        accuracy_before=accuracy_before,
+        accuracy=plan.accuracy,
+        changed=changed,
+    )
+
+
+def _demand(old: PlanSide | None, now: PlanSide) -> list[DemandChange]:
+    known = old.demand if old is not None else {}
+    found = [DemandChange(name, known.get(name), value) for name, value in now.demand.items()]
+    return sorted(found, key=lambda one: (-abs(one.now - (one.before or 0.0)), one.application))
+
+
+def _causes(old: PlanSide | None, now: PlanSide) -> list[str]:
+    """Changes of the inputs since the plan before, those first that nobody can overlook."""
+    if old is None:
+        return []
+    found = []
+    if old.stack != now.stack:
+        found.append(f"the stack changed from {old.stack} to {now.stack}")
+    gone, new = sorted(set(old.types) - set(now.types)), sorted(set(now.types) - set(old.types))
+    if gone:
+        found.append(f"{_noun('device', gone)} {listed(gone)} left")
+    if new:
+        found.append(f"{_noun('device', new)} {listed(new)} joined")
+    for name in sorted(set(old.slos) & set(now.slos)):
+        if old.slos[name] != now.slos[name]:
+            found.append(f"the SLO of {name} changed from {old.slos[name]:g} ms to {now.slos[name]:g} ms")
+    lost, added = old.candidates - now.candidates, now.candidates - old.candidates
+    if added:
+        found.append(f"{_noun('variant', added)} {listed(sorted(now.labels[one] for one in added))} became available")
+    if lost:
+        found.append(f"{_noun('variant', lost)} {listed(sorted(old.labels[one] for one in lost))} became unavailable")
+    for name in sorted(set(old.demand) - set(now.demand)):
+        found.append(f"application {name} is not planned for any more")
+    for change in _demand(old, now):
+        if change.before is None:
+            found.append(f"application {change.application} is planned for, {rate(change.now)}")
+        elif abs(change.now - change.before) > DEMAND_STEP * max(change.before, change.now):
+            verb = "rose" if change.now > change.before else "fell"
+            found.append(f"demand for {change.application} {verb} from {rate(change.before)} to {rate(change.now)}")
+    return found
+
+
+def _noun(noun: str, names: Collection[str]) -> str:
+    return noun if len(names) == 1 else f"{noun}s"
+
+
+def _prices(now: PlanSide) -> list[DevicePrice]:
+    """The relaxed problem's prices as gains of one more device; a whole device gains at most its price."""
+    if now.weighted_demand <= 0:
+        return []
+    found = []
+    for type_, price in now.prices.items():
+        count = sum(one == type_ for one in now.types.values())
+        if now.left_out:
+            items = price / 100
+            gain = 0.0
+            does = f"serve up to {rate(items)} more" if items > 0.05 else "serve nothing more"
+        else:
+            items, gain = 0.0, price / now.weighted_demand
+            does = f"give up to +{points(gain)} points of accuracy" if gain > NO_GAIN else "gain nothing"
+        found.append(DevicePrice(type_, count, gain, items, f"One more {type_} would {does}."))
+    return sorted(found, key=lambda one: (-one.points - one.items, one.type))
+
+
+def _limit(now: PlanSide, prices: list[DevicePrice]) -> str:
+    if now.left_out:
+        worst = listed(f"{rate(value)} of {name}" for name, value in sorted(now.left_out.items(), key=lambda x: -x[1]))
+        if prices and prices[0].items <= 0.05:
+            return f"Demand is left out ({worst}), and more of these devices would not help: see the reasons below."
+        return f"Devices' time: demand is left out ({worst})."
+    short = [name for name, value in now.accuracy.items() if now.best.get(name, 0.0) - value > SAME_ACCURACY]
+    if not now.accuracy:
+        return "Nothing: no queries are planned."
+    if not short:
+        return "Nothing: every application is served by its best variant."
+    names = listed(sorted(short))
+    if prices and prices[0].points > NO_GAIN:
+        return f"Devices' time, most of all on {prices[0].type}: {names} could be answered more accurately with more."
+    if prices:
+        return f"Latency or memory: better variants of {names} fit neither SLO nor devices; see the reasons below."
+    return f"{names} is not served by its best variant; the stack {now.stack} has no prices that say why."
+
+
+def _moves(old: PlanSide | None, now: PlanSide) -> list[DeviceMove]:
+    if old is None:
+        return []
+    labels = {**old.labels, **now.labels}
+    found = []
+    for device in sorted({*old.types, *now.types, *old.residents, *now.residents}):
+        had, has = old.residents.get(device, frozenset()), now.residents.get(device, frozenset())
+        known, knows = device in old.types, device in now.types
+        if had == has and known == knows:
+            continue
+        change = "changed" if known == knows else "new" if knows else "gone"
+        found.append(
+            DeviceMove(
+                device=device,
+                type=now.types.get(device) or old.types.get(device, ""),
+                change=change,
+                loads=sorted(labels.get(one, one) for one in has - had),
+                unloads=sorted(labels.get(one, one) for one in had - has),
+                keeps=sorted(labels.get(one, one) for one in has & had),
+                before=_planned(old, device),
+                now=_planned(now, device),
+            )
+        )
+    return sorted(found, key=lambda move: (-len(move.loads) - len(move.unloads), move.device))
+
+
+def _planned(one: PlanSide, device: str) -> float:
+    return sum(value for (owner, _), value in one.rates.items() if owner == device)
+
+
+def _shifted(old: PlanSide | None, now: PlanSide, moved: set[str]) -> float:
+    """Items/s that went to or from devices that keep their residents; half of the sum, as each move counts twice."""
+    if old is None:
+        return 0.0
+    keys = {key for key in {*old.rates, *now.rates} if key[0] not in moved}
+    return sum(abs(now.rates.get(key, 0.0) - old.rates.get(key, 0.0)) for key in keys) / 2
+
+
+def _cost(old: PlanSide | None, now: PlanSide) -> list[AccuracyCost]:
+    known = old.accuracy if old is not None else {}
+    found = [
+        AccuracyCost(
+            name, known.get(name), now.accuracy.get(name), now.best.get(name), round(now.left_out.get(name, 0.0), 6)
+        )
+        for name in now.demand
+    ]
+    return sorted(found, key=lambda one: ((one.now or 0.0) - (one.best or 0.0), one.application))
+
+
+def _sentence(
+    plan: Plan,
+    old: PlanSide | None,
+    now: PlanSide,
+    causes: list[str],
+    moves: list[DeviceMove],
+    accuracy_before: float | None,
+) -> str:
+    """All of it in one sentence that can be repeated to a colleague."""
+    if old is None or accuracy_before is None:
+        does = f"The plan serves {rate(now.served)} with {plan.accuracy:.1f}% of the best accuracy"
+        return f"{does}{_missing(now)}; no earlier plan is left to compare it with."
+    why = causes[0][0].upper() + causes[0][1:] if causes else _TRIGGERS[plan.trigger]
+    acts = [move for move in moves if move.loads or move.unloads]
+    if acts:
+        does = _act(acts[0]) if len(acts) == 1 else f"{counted(len(acts), 'device')} changed what they hold"
+    else:
+        does = "no device changed what it holds"
+    difference = plan.accuracy - accuracy_before
+    if abs(difference) < SAME_ACCURACY:
+        cost = f"accuracy stays at {plan.accuracy:.1f}%"
+    else:
+        cost = f"accuracy {'rises' if difference > 0 else 'falls'} from {accuracy_before:.1f}% to {plan.accuracy:.1f}%"
+    return f"{why}: {does}, and {cost}{_missing(now)}."
+
+
+def _act(move: DeviceMove) -> str:
+    if move.loads and move.unloads:
+        return f"{move.device} holds {listed(move.loads)} instead of {listed(move.unloads)}"
+    if move.loads:
+        return (
+            f"{move.device} also holds {listed(move.loads)}"
+            if move.keeps
+            else f"{move.device} holds {listed(move.loads)}"
+        )
+    return f"{move.device} gives up {listed(move.unloads)}"
+
+
+def _missing(now: PlanSide) -> str:
+    if not now.left_out:
+        return ""
+    worst = sorted(now.left_out.items(), key=lambda one: -one[1])
+    return f"; left out: {listed(f'{rate(value)} of {name}' for name, value in worst)}"
+
+
+#: the beginning of the sentence where no input changed beyond rounding
+_TRIGGERS = {
+    Plan.Trigger.PERIOD: "A regular look found nothing new",
+    Plan.Trigger.BURST: "Demand left the plan's band",
+    Plan.Trigger.OVERLOAD: "Queries were refused",
+    Plan.Trigger.CHANGE: "Variants, devices or settings changed",
+    Plan.Trigger.MANUAL: "An operator asked for it",
+}

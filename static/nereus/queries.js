@@ -1,0 +1,57 @@
+// Single queries of the last hour: the slowest and the refused, with where their time went.
+
+import { call } from "./api.js";
+import { el } from "./dom.js";
+import { ms } from "./format.js";
+import { stages } from "./stages.js";
+
+const EVERY_MS = 10000;
+const SHOWN = 8;
+const TONES = { in_time: "ready", late: "draining", dropped: "failed", failed: "failed" };
+const WORDS = { in_time: "in time", late: "late", dropped: "refused", failed: "failed" };
+const box = document.getElementById("queries");
+let shown = "";
+let all = false;
+
+function row(one) {
+  const answered = one.variant !== "";
+  return el("tr", { "data-testid": `query-${one.outcome}` },
+    el("td", {}, el("time", { datetime: one.at }, new Date(one.at).toLocaleTimeString("en-GB", { hour12: false })), el("br"), el("span", { class: `badge ${TONES[one.outcome]}` }, WORDS[one.outcome])),
+    el("td", { class: "num" }, ms(one.latency_ms), el("br"), el("span", { class: "muted small" }, `of ${ms(one.budget_ms)}`)),
+    el("td", {}, answered ? stages([one.queue_ms, one.network_ms, one.batch_ms, one.model_ms]) : el("span", { class: "muted" }, "no device answered")),
+    el("td", {}, answered ? one.variant : "–", el("br"), el("span", { class: "muted small" }, answered ? `${one.device}, batch of ${one.batch_rows}` : one.device)),
+    el("td", {}, one.why));
+}
+
+function table(title, some, none) {
+  const rows = all ? some : some.slice(0, SHOWN);
+  return el("div", {}, el("h3", {}, title),
+    rows.length === 0 ? el("div", { class: "card empty" }, none) : el("div", { class: "card scroll" }, el("table", {},
+      el("thead", {}, el("tr", {}, ["Ended", "Latency", "Time in each stage", "Answered by", "Why"].map((name) => el("th", { class: name === "Latency" && "num" }, name)))),
+      el("tbody", {}, rows.map(row)))));
+}
+
+function draw(found) {
+  const more = Math.max(found.slowest.length, found.refused.length) > SHOWN;
+  const button = more && el("button", { type: "button", "data-testid": "queries-all" }, all ? `Show ${SHOWN} of each` : "Show all");
+  if (button) button.addEventListener("click", () => { all = !all; draw(found); box.querySelector("button")?.focus(); });
+  box.replaceChildren(
+    table("Slowest", found.slowest, "No query was answered in the last hour. Send one below."),
+    table("Refused", found.refused, "No query was refused in the last hour."), ...(button ? [button] : []));
+}
+
+async function read() {
+  if (document.hidden) return;
+  try {
+    const found = await call("GET", box.dataset.queries);
+    const text = JSON.stringify(found);
+    if (text !== shown) draw(found);
+    shown = text;
+  } catch (problem) {
+    if (shown === "") box.replaceChildren(el("div", { class: "card empty" }, problem.message));
+  }
+}
+
+read();
+setInterval(read, EVERY_MS);
+document.addEventListener("visibilitychange", read);

@@ -1,0 +1,95 @@
+// The drawer at the bottom: work in the background, who asked for it, for how long, its log, and ending it.
+
+import { call } from "./api.js";
+import { el, setText, toast } from "./dom.js";
+import { age, clock } from "./format.js";
+import { live } from "./live.js";
+
+const EVERY_MS = { open: 3000, closed: 20000 };
+const SOON_MS = 400;
+const LINES = 40;
+const OPEN = "nereus-tasks";
+const TONES = { running: "profiling", waiting: "plain", done: "ready", failed: "failed", cancelled: "plain" };
+const drawer = document.getElementById("tasks");
+const logs = new Map(); // key -> lines since this page was opened
+let listed = [];
+let timer = null;
+
+function log(key, text) {
+  const lines = logs.get(key) ?? [];
+  if (lines.at(-1)?.text === text) return;
+  lines.push({ t: Date.now() / 1000, text });
+  logs.set(key, lines.slice(-LINES));
+}
+
+async function cancel(task, button) {
+  if (!confirm(`End this? ${task.consequence}`)) return;
+  button.disabled = true;
+  try {
+    await call("DELETE", task.cancel);
+    toast(`${task.title}: ended`);
+  } catch (problem) {
+    toast(problem.message, "bad", 12);
+  }
+  read();
+}
+
+function row(task) {
+  const lines = logs.get(task.key) ?? [];
+  const button = task.cancel && el("button", { type: "button", "data-testid": `cancel-${task.key}` }, task.kind === "drain" ? "Uncordon" : "Cancel");
+  if (button) button.addEventListener("click", () => cancel(task, button));
+  const seconds = (task.until ? Date.parse(task.until) : Date.now()) / 1000 - Date.parse(task.since) / 1000;
+  return el("tr", { "data-testid": `task-${task.key}` },
+    el("td", {}, el("span", { class: `badge ${TONES[task.state]}` }, task.state)),
+    el("td", {}, el("strong", {}, task.kind), " ", task.application ? el("a", { href: `/applications/${encodeURIComponent(task.application)}/` }, task.title) : task.title,
+      task.progress !== null && el("progress", { max: 1, value: task.progress })),
+    el("td", {}, task.by), el("td", { class: "num" }, age(seconds)),
+    el("td", {}, task.detail, lines.length > 0 && el("details", { id: `log-${task.key}` }, el("summary", { class: "small" }, `log, ${lines.length} lines`),
+      el("pre", { class: "code small" }, lines.map((line) => `${clock(line.t)} ${line.text}`).join("\n")))),
+    el("td", { class: "row-actions" }, button || null));
+}
+
+function draw() {
+  const busy = listed.filter((task) => task.until === null);
+  setText(document.getElementById("tasks-count"), String(busy.length));
+  setText(document.getElementById("tasks-now"), busy.length ? `${busy[0].kind}: ${busy[0].title}${busy.length > 1 ? ` and ${busy.length - 1} more` : ""}` : "nothing goes on in the background");
+  if (!drawer.open) return;
+  const box = document.getElementById("tasks-list");
+  const opened = new Set([...box.querySelectorAll("details[open]")].map((one) => one.id));
+  const focused = box.contains(document.activeElement) && document.activeElement.dataset.testid;
+  box.replaceChildren(listed.length === 0
+    ? el("p", { class: "empty" }, "Nothing goes on, and nothing ended within an hour. Profiling, plans that are being solved, and drains appear here.")
+    : el("table", { class: "compact" }, el("thead", {}, el("tr", {}, ["State", "Task", "By", "For", "Detail", ""].map((name) => el("th", { class: name === "For" && "num" }, name)))), el("tbody", {}, listed.map(row))));
+  for (const one of box.querySelectorAll("details")) one.open = opened.has(one.id);
+  if (focused) box.querySelector(`[data-testid="${CSS.escape(focused)}"]`)?.focus();
+}
+
+async function read() {
+  clearTimeout(timer);
+  timer = setTimeout(read, drawer.open ? EVERY_MS.open : EVERY_MS.closed);
+  if (document.hidden) return;
+  try {
+    listed = (await call("GET", drawer.dataset.tasks)).results;
+    draw();
+  } catch { /* the server is away: the badge says so */ }
+}
+
+function soon() {
+  clearTimeout(timer);
+  timer = setTimeout(read, SOON_MS);
+}
+
+export function startTasks() {
+  if (!drawer) return;
+  drawer.open = sessionStorage.getItem(OPEN) === "1";
+  drawer.addEventListener("toggle", () => { sessionStorage.setItem(OPEN, drawer.open ? "1" : "0"); read(); });
+  live
+    .on("profile", (data) => {
+      const last = data.points?.at(-1);
+      log(`profiling:${data.job}`, `${data.phase || data.state} ${Math.round((data.progress || 0) * 100)} %${last ? `; batch ${last.batch}: p95 ${(last.p95_s * 1000).toFixed(2)} ms` : ""}${data.detail ? `; ${data.detail}` : ""}`);
+      soon();
+    })
+    .on("changed", soon);
+  document.addEventListener("visibilitychange", read);
+  read();
+}

@@ -1,0 +1,80 @@
+"""``./nereus`` against a real appliance: each of its commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.running import ROOT
+
+
+@pytest.fixture
+def nereus(appliance):
+    def run(*arguments: str, refused: bool = False, **environment: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "nereus", *arguments],
+            cwd=ROOT,
+            env=appliance.environment | environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert (done.returncode != 0) == refused, done.stdout + done.stderr
+        return done.stderr if refused else done.stdout
+
+    return run
+
+
+def test_status_applications_and_nodes_are_listed(nereus):
+    assert nereus("status").startswith("Plan ")
+    assert "tiny" in nereus("applications") and "quick (" in nereus("applications")
+    (node,) = json.loads(nereus("--json", "nodes"))
+    assert node["name"] == "box" and node["release"] and node["devices"]
+    assert "box" in nereus("nodes")
+
+
+def test_a_plan_says_why_and_can_be_asked_for(nereus):
+    assert nereus("plan").startswith("Plan ") and "Limit: " in nereus("plan")
+    assert "plan" in nereus("plan", "--now")
+    assert "stack nereus" in nereus("plan", "--stack", "")
+
+
+def test_a_query_is_tried(nereus):
+    assert "% on box/" in nereus("try", "tiny", "x=1,2,3,4").replace("(", "% ")
+    assert "no such input" in nereus("try", "tiny", "z=1", refused=True)
+    assert "404" in nereus("try", "nothing", refused=True)
+
+
+def test_an_slo_is_looked_at_and_changed(nereus, appliance):
+    assert nereus("slo", "tiny", "300", "--look")
+    with appliance.rest() as client:
+        assert client.get("/applications/tiny/").json()["slo_ms"] == 400
+        assert "is 500 ms now" in nereus("slo", "tiny", "500")
+        assert client.patch("/applications/tiny/", json={"slo_ms": 400}).status_code == 200
+
+
+def test_a_key_is_made_and_a_node_is_cordoned_by_force_alone(nereus, appliance):
+    key = nereus("key", "line-3", "--applications", "tiny", "--rate", "10").strip()
+    with appliance.rest() as client:
+        assert client.get("/api-keys/line-3/").json()["prefix"] == key[:8]
+        assert client.delete("/api-keys/line-3/").status_code == 204
+    assert "force" in nereus("cordon", "box", refused=True)
+    assert "use the devices of box again" in nereus("cordon", "box", "--end")
+
+
+def test_an_upload_and_a_join_are_refused_with_the_reason(nereus, tmp_path):
+    (tmp_path / "junk.onnx").write_bytes(b"no model" * 100)
+    assert "HTTP 400" in nereus("upload", "tiny", str(tmp_path / "junk.onnx"), "--accuracy", "50", refused=True)
+    # This console listens on loopback alone.
+    assert "NEREUS_CONSOLE" in nereus("join", "node", refused=True)
+
+
+def test_another_console_needs_a_token_of_its_own(nereus, appliance, tmp_path):
+    assert "needs --token-file" in nereus("--url", appliance.console, "nodes", refused=True)
+    token = tmp_path / "token"
+    token.write_text(appliance.credentials["api_token"])
+    arguments = ["--url", appliance.console, "--token-file", str(token), "nodes"]
+    assert "box" in nereus(*arguments, NEREUS_HOME=str(tmp_path))

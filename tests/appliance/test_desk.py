@@ -1,0 +1,125 @@
+"""An operator's desk against a real appliance: trying an application, in the browser and over REST."""
+
+from __future__ import annotations
+
+import base64
+import os
+import struct
+import subprocess
+import sys
+import zlib
+
+import numpy as np
+import pytest
+
+from tests.appliance.test_browser import browser, by_testid, fill, signed_in, wait  # noqa: F401 (fixtures)
+
+INPUT = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [0.5, 0.25, -1, 2]}
+
+
+def png(path, grey: list[int]):
+    """A 2 x 2 image of these grey values."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + bytes(grey[at : at + 2]) for at in (0, 2))
+    head = struct.pack(">IIBBBBB", 2, 2, 8, 0, 0, 0, 0)
+    path.write_bytes(
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    )
+    return path
+
+
+def tried(client, *inputs, **parameters) -> dict:
+    answer = client.post("/applications/tiny/try/", json={"inputs": inputs or [INPUT], "parameters": parameters})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_a_query_by_rest_is_answered_as_a_clients_would_be(appliance):
+    with appliance.rest() as client, appliance.inference() as gateway:
+        found = tried(client, min_accuracy=50)
+        assert (found["status"], found["error"]) == (200, "")
+        variant = found["parameters"]["variant"]
+        theirs = gateway.post(f"/v2/models/tiny/versions/{variant}/infer", json={"inputs": [INPUT]}).json()
+        (output,) = found["outputs"]
+        assert output["data"] == pytest.approx(theirs["outputs"][0]["data"])
+        (row,) = output["top"]
+        assert [one["value"] for one in row] == sorted(output["data"], reverse=True)
+        packed = base64.b64encode(np.array(INPUT["data"], "<f4").tobytes()).decode()
+        again = tried(client, {**INPUT, "data": None, "base64": packed}, variant=variant)
+        assert again["outputs"][0]["data"] == pytest.approx(output["data"])
+
+
+def test_a_query_counts_against_a_key_with_limits_that_operators_see(appliance):
+    with appliance.rest() as client:
+        tried(client)
+        (key,) = [key for key in client.get("/api-keys/").json()["results"] if key["name"].startswith("console-")]
+        assert (key["rate"], key["burst"]) == (5, 10)
+
+
+@pytest.mark.parametrize(
+    "query, field",
+    [
+        ({"inputs": []}, "inputs"),
+        ({"inputs": [{**INPUT, "base64": "AA=="}]}, "inputs"),
+        ({"inputs": [{**INPUT, "data": None, "base64": "?"}]}, "inputs[0].base64"),
+        ({"inputs": [INPUT], "parameters": {"variant": "../.."}}, "parameters"),
+    ],
+)
+def test_a_query_that_cannot_be_sent_names_the_field(appliance, query, field):
+    with appliance.rest() as client:
+        answer = client.post("/applications/tiny/try/", json=query)
+        assert answer.status_code == 400
+        assert any(error["field"].startswith(field) for error in answer.json()["errors"])
+
+
+def test_the_gateways_refusal_is_passed_on(appliance):
+    with appliance.rest() as client:
+        found = tried(client, {**INPUT, "shape": [1, 3], "data": [1, 2, 3]})
+        assert found["status"] == 400 and "shape" in found["error"] and found["outputs"] == []
+
+
+def test_the_examples_send_the_same_query(appliance):
+    with appliance.rest() as client:
+        variant = tried(client)["parameters"]["variant"]
+        found = tried(client, variant=variant, min_accuracy=50)
+    environment = {**os.environ, "API_KEY": appliance.credentials["api_key"]}
+    curl = subprocess.run(["bash", "-c", found["curl"]], env=environment, capture_output=True, text=True, timeout=60)
+    assert f'"variant":"{variant}"' in curl.stdout, curl.stdout + curl.stderr
+    script = [sys.executable, "-c", found["tritonclient"]]
+    triton = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=60)
+    assert f"'variant': '{variant}'" in triton.stdout, triton.stdout + triton.stderr
+
+
+def test_values_and_files_are_tried_in_the_browser(appliance, signed_in, tmp_path):  # noqa: F811
+    browser = signed_in  # noqa: F811
+    browser.get(f"{appliance.console}/applications/tiny/")
+    wait(browser, lambda: by_testid(browser, "try-values-x").get_attribute("value") == "0, 0, 0, 0")
+
+    def sent() -> str:
+        by_testid(browser, "try-submit").click()
+        wait(browser, lambda: by_testid(browser, "try-submit").is_enabled())
+        return by_testid(browser, "try-answer").text
+
+    fill(by_testid(browser, "try-values-x"), "1, 2, three, 4")
+    by_testid(browser, "try-submit").click()
+    wait(browser, lambda: '"three" is no number' in by_testid(browser, "try-error").text)
+    fill(by_testid(browser, "try-values-x"), "1, 2, 3, 4")
+    assert "answered in" in sent() and "class " in by_testid(browser, "try-top-y-0").text
+    assert "[1, 2, 3, 4]" in by_testid(browser, "example-query").get_attribute("textContent")
+
+    np.save(tmp_path / "row.npy", np.array([1, 2, 3, 4], np.float32))
+    by_testid(browser, "try-file-x").send_keys(str(tmp_path / "row.npy"))
+    before = by_testid(browser, "try-top-y-0").text
+    sent()
+    assert by_testid(browser, "try-top-y-0").text.split("class")[1] == before.split("class")[1]
+    np.save(tmp_path / "doubles.npy", np.zeros((1, 4)))
+    by_testid(browser, "try-file-x").send_keys(str(tmp_path / "doubles.npy"))
+    by_testid(browser, "try-submit").click()
+    wait(browser, lambda: "has FP64; the input takes FP32" in by_testid(browser, "try-error").text)
+    by_testid(browser, "try-file-x").send_keys(str(png(tmp_path / "grey.png", [0, 85, 170, 255])))
+    assert "answered in" in sent()
+    severe = [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
+    assert not severe

@@ -1,0 +1,90 @@
+"""Trails of plans that were really made: sentence, causes, the limit that binds, moves and their cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from registry.models import Device
+from scheduler.control.planner import make_plan
+from scheduler.models import Plan
+from scheduler.trail import trails
+from tests.control.test_planner import arrive
+from tests.control.world import KIND, application, listening, node, variant
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+
+
+@pytest.fixture
+def digits(clean_redis):
+    listening(clean_redis)
+    node()
+    owner = application()
+    return owner, variant(owner, "quick", 90, 5), variant(owner, "good", 99, 40)
+
+
+def told(plan: Plan) -> trails.Trail:
+    return trails.trail(plan, trails.before(plan))
+
+
+def test_the_first_plan_says_that_there_is_nothing_to_compare_with(digits):
+    plan = make_plan("manual")
+    trail = told(plan)
+    assert trail.previous is None and plan.changed and trail.changed
+    assert "no earlier plan" in trail.sentence and trail.moves == [] and trail.causes == []
+
+
+def test_a_rise_of_demand_is_the_cause_and_its_cost_is_named(digits):
+    make_plan("manual")
+    arrive("digits", 60)
+    trail = told(make_plan("burst", "digits"))
+    assert "demand for digits rose" in trail.causes[0]
+    assert trail.sentence.startswith("Demand for digits rose from")
+    (cost,) = trail.cost
+    assert cost.best == pytest.approx(100) and cost.now < cost.best
+    assert trail.limit.startswith("Devices' time, most of all on " + KIND)
+    (price,) = trail.prices
+    assert (
+        price.devices == 2
+        and price.points > 0
+        and price.sentence
+        == (f"One more {KIND} would give up to +{price.points:.{1 if price.points >= 1 else 2}f} points of accuracy.")
+    )
+
+
+def test_one_more_device_gains_no_more_than_its_price_says(digits):
+    arrive("digits", 60)
+    promised = told(make_plan("manual")).prices[0].points
+    before = Plan.objects.first().accuracy
+    node("other", devices=1)
+    trail = told(make_plan("change", "other/cpu0"))
+    assert trail.accuracy - before <= promised + 0.01
+    (move,) = [move for move in trail.moves if move.change == "new"]
+    assert move.device == "other/cpu0" and move.loads and not move.unloads
+    assert "device other/cpu0 joined" in trail.causes
+
+
+def test_a_lost_device_and_left_out_demand_are_said_first(digits):
+    arrive("digits", 600)
+    make_plan("manual")
+    Device.objects.filter(ref="box/cpu1").update(state=Device.State.DOWN)
+    trail = told(make_plan("change", "box/cpu1 is down"))
+    assert trail.sentence.startswith("Device box/cpu1 left:")
+    assert "left out:" in trail.sentence and trail.limit.startswith("Devices' time: demand is left out")
+    assert trail.prices[0].items > 0 and "serve up to" in trail.prices[0].sentence
+    (move,) = [move for move in trail.moves if move.device == "box/cpu1"]
+    assert move.change == "gone" and move.unloads
+
+
+def test_plans_that_move_nothing_are_marked_so(digits):
+    assert [make_plan("period").changed for _ in range(3)] == [True, False, False]
+    trail = told(Plan.objects.first())
+    assert not trail.changed and trail.moves == []
+    assert "no device changed" in trail.sentence and "stays at 100.0%" in trail.sentence
+    assert trail.limit.startswith("Nothing")
+
+
+def test_a_plan_of_an_older_release_has_a_trail_too(digits):
+    plan = make_plan("manual")
+    Plan.objects.filter(pk=plan.pk).update(problem={}, allocation={"placements": []})
+    trail = told(make_plan("period"))
+    assert trail.changed and any("joined" in cause for cause in trail.causes)

@@ -53,6 +53,17 @@ async def test_swapping_back_and_forth_under_load_fails_no_query(executor, tiny_
     assert {answer.variant for answer in answers} == {"v1", "v2"}
 
 
+async def test_cores_are_told_that_a_variant_is_being_warmed_up_before_its_long_runs(executor, tiny_models):
+    quick, medium = tiny_models["quick"], tiny_models["medium"]
+    core = await executor.applied(1, [resident(variant(1, quick), 0.001)], [application()], [quick])
+    before = len(core.of(ExecutorState))
+    executor.apply(2, [resident(variant(2, medium), 0.05)], [application()], [medium])
+    await core.next(ExecutorState, lambda state: state.plan_version == 2)
+    states = core.of(ExecutorState)[before:]
+    assert len([state for state in states if state.busy_s > 0]) >= 3, "two runs of one row, one of the largest batch"
+    assert states[-1].busy_s == 0.0, "they may send again"
+
+
 async def test_the_old_variant_stays_until_the_new_one_is_warm_and_the_core_has_moved(executor, tiny_models):
     quick, medium = tiny_models["quick"], tiny_models["medium"]
     core = await executor.applied(1, [resident(variant(1, quick))], [application()], [quick])

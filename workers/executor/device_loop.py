@@ -51,6 +51,8 @@ INLINE_ONE_CORE_S = 0.01
 #: the watchdog's limit in the loop's own thread, in seconds: the process answers no peer meanwhile, and its supervisor
 #: waits for :attr:`.backoff.RestartTiming.silent`
 INLINE_LIMIT_S = 3.0
+#: expected seconds from which cores are told of plan work when it begins: they send queries to another device meanwhile
+REPORTED_S = 0.02
 #: a run is overdue this many seconds after its expected end
 OVERDUE_S = 0.1
 #: seconds for which batches of one read may start at once; then the loop reads other sockets
@@ -67,7 +69,7 @@ class DeviceLoop:
     Args:
         watchdog: limits every run.
         profile_share: least share of a busy device's time for measuring steps (0 to 1).
-        on_change: called when the device takes queries again after a long first run.
+        on_change: called when long plan work begins, and when the device takes queries again after a long first run.
     """
 
     def __init__(
@@ -290,6 +292,8 @@ class DeviceLoop:
             patience = self._loop.call_later(FIRST_RUN_PATIENCE_S, self._first_run_takes_long)
         call = (request.limit_s, request.variant, request.call, ())
         self._thread.call(self._watchdog.call, call, functools.partial(self._done, request, started, patience))
+        if request.kind is WorkKind.PLAN and request.expected_s >= REPORTED_S:
+            self._on_change()
 
     def _first_run_takes_long(self) -> None:
         self._queue.closed = "a new variant has its first run on this device"

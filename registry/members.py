@@ -30,6 +30,22 @@ def set_state(member: Node | Gateway, state: Member.State) -> Node | Gateway:
     return member
 
 
+def revoke(node: Node, force: bool = False) -> Node:
+    """Turn a node away; doing so twice changes nothing.
+
+    Args:
+        force: also where applications are served by this node alone.
+
+    Raises:
+        Conflict: they are, and this is not forced.
+    """
+    with transaction.atomic():
+        row = Node.objects.select_for_update().get(pk=node.pk)
+        if row.state == Member.State.APPROVED:
+            _check_others_serve(row, force, "revoke")
+        return set_state(node, Member.State.REVOKED)
+
+
 def cordon(node: Node, seconds: int | None = None, force: bool = False) -> Node:
     """Have plans leave the node's devices out; doing so twice changes nothing.
 
@@ -44,7 +60,7 @@ def cordon(node: Node, seconds: int | None = None, force: bool = False) -> Node:
     with transaction.atomic():
         row = Node.objects.select_for_update().get(pk=node.pk)
         if row.cordoned_at is None:
-            _check_others_serve(row, force)
+            _check_others_serve(row, force, "cordon")
             Node.objects.filter(pk=node.pk).update(cordoned_at=timezone.now(), cordoned_until=until)
             events.changed("node", node.name)
         elif row.cordoned_until is not None:
@@ -53,13 +69,13 @@ def cordon(node: Node, seconds: int | None = None, force: bool = False) -> Node:
     return node
 
 
-def _check_others_serve(node: Node, force: bool) -> None:
+def _check_others_serve(node: Node, force: bool, order: str) -> None:
     alone = [] if force else usable.only_on(node)
     if alone:
         more = f" and {len(alone) - NAMED} more" if len(alone) > NAMED else ""
         raise Conflict(
             f"no other node has a usable device for {', '.join(alone[:NAMED])}{more}: their queries would be refused. "
-            "Send force: true to cordon it all the same",
+            f"Send force: true to {order} it all the same",
             "force",
         )
 

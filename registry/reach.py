@@ -19,11 +19,17 @@ UNIX = "unix:"
 
 
 class Reported(NamedTuple):
-    """What a gateway reported of a device. ``reached``: None: nothing; ``unreached_s``: seconds since it was reached
-    last."""
+    """A gateway's report on a device.
+
+    Attributes:
+        reached: None: there is none.
+        unreached_s: seconds since it was reached last.
+        lost: the gateway has reached it since it joined.
+    """
 
     reached: bool | None
     unreached_s: float = 0.0
+    lost: bool = False
 
 
 class Unreached(NamedTuple):
@@ -42,7 +48,7 @@ def reported(gateway: Gateway, device: Device) -> Reported:
     """What the gateway's last report says of the device."""
     found = gateway.reach or {}
     if device.ref in found.get("unreached", ()):
-        return Reported(False, clock.age(found["unreached"][device.ref]))
+        return Reported(False, clock.age(found["unreached"][device.ref]), device.ref in found.get("lost", ()))
     return Reported(True if device.ref in found.get("reached", ()) else None)
 
 

@@ -45,7 +45,8 @@ def postgresql(tmp_path_factory):
     folder.mkdir(mode=0o755)
     authority = Authority(tmp_path_factory.mktemp("ca"))
     issued = authority.issue("pg", "localhost")
-    for source, name in ((issued.certificate, "server.crt"), (issued.key, "server.key")):
+    parts = (issued.certificate, "server.crt"), (issued.key, "server.key"), (authority.file, "clients.crt")
+    for source, name in parts:
         shutil.copy(source, folder / name)
     data = folder / "data"
     if os.getuid() == 0:
@@ -55,9 +56,12 @@ def postgresql(tmp_path_factory):
     (port,) = free_ports(1)
     run = {"check": True, "capture_output": True, "cwd": folder, **as_user()}
     subprocess.run([POSTGRES / "initdb", "-D", data, "-U", "nereus", "--auth=trust", "-N"], **run)
-    (data / "pg_hba.conf").write_text("local all all trust\nhostssl all all all trust\n")
+    (data / "pg_hba.conf").write_text(
+        "local all all trust\nhostssl all certified all cert\nhostssl all all all trust\n"
+    )
     files = (
-        f"-c ssl_cert_file={folder}/server.crt -c ssl_key_file={folder}/server.key -c unix_socket_directories={folder}"
+        f"-c ssl_cert_file={folder}/server.crt -c ssl_key_file={folder}/server.key "
+        f"-c ssl_ca_file={folder}/clients.crt -c unix_socket_directories={folder}"
     )
     options = f"-c ssl=on {files} -c listen_addresses=127.0.0.1 -p {port} -F"
     log = ["-l", folder / "log", "-w", "-t", "120"]
@@ -101,6 +105,31 @@ def test_postgresql_is_verified_by_the_ca_file_and_reached_over_its_socket(postg
         place, _ = connections.libpq(connections.postgresql(url, authority_file))
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(place)
+
+
+def test_postgresql_knows_the_control_plane_by_a_client_certificate(postgresql, tmp_path):
+    port, folder, authority = postgresql
+    with psycopg.connect(f"postgresql://nereus@/postgres?host={quote(str(folder))}&port={port}") as connection:
+        connection.execute("create role certified login")
+    place = f"postgresql://certified@localhost:{port}/postgres?sslmode=verify-full"
+
+    def url(stem: str, *names: str) -> str:
+        issued = authority.issue(stem, *names, client=True)
+        return f"{place}&sslcert={quote(str(issued.certificate))}&sslkey={quote(str(issued.key))}"
+
+    known = url("known", "certified")
+    done = manage(tmp_path, QUERY, NEREUS_DATABASE_URL=known, NEREUS_CA_FILE=str(authority.file))
+    assert done.stdout.strip() == "true", done.stderr[-2000:]
+    # Backups reach it alike.
+    given, _ = connections.libpq(connections.postgresql(known, authority.file))
+    dump = [POSTGRES / "pg_dump", "--no-password", "--schema-only", f"--dbname={given}"]
+    assert (
+        "PostgreSQL database dump complete" in subprocess.run(dump, check=True, capture_output=True, text=True).stdout
+    )
+    for other in (place, url("other", "another")):
+        given, _ = connections.libpq(connections.postgresql(other, authority.file))
+        with pytest.raises(psycopg.OperationalError, match="certificate"):
+            psycopg.connect(given)
 
 
 def test_options_of_a_database_url_are_checked_and_its_password_is_not_printed(tmp_path):

@@ -138,7 +138,8 @@ class Settings:
     join_token: str
     """Admits a node or gateway (``NEREUS_JOIN_TOKEN``)."""
     database_url: str
-    """``postgresql://…`` with any option of libpq; empty: SQLite in ``home`` (``NEREUS_DATABASE_URL``)."""
+    """``postgresql://…`` with any option of libpq (``sslmode``, ``sslcert`` and ``sslkey``, for example); empty: SQLite
+    in ``home`` (``NEREUS_DATABASE_URL``)."""
     redis_url: str
     """``redis://…``, ``rediss://…`` or ``unix://…``, with user and password where it wants them; empty: the private
     Redis in ``home`` (``NEREUS_REDIS_URL``)."""

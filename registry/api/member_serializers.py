@@ -105,7 +105,15 @@ class MemberMixin(serializers.Serializer):
         return ClaimSerializer(member).data if member.claimed else None
 
 
-class CordonSerializer(StrictMixin, serializers.Serializer):
+class RevocationSerializer(StrictMixin, serializers.Serializer):
+    """How a node is revoked."""
+
+    force = serializers.BooleanField(
+        required=False, help_text="Also where it alone has usable devices for an application, whose queries fail then."
+    )
+
+
+class CordonSerializer(RevocationSerializer):
     """How a node is cordoned."""
 
     seconds = serializers.IntegerField(
@@ -113,9 +121,6 @@ class CordonSerializer(StrictMixin, serializers.Serializer):
         min_value=1,
         max_value=MAX_CORDON_S,
         help_text="It is uncordoned by itself after that, at the latest; without it, an operator does so.",
-    )
-    force = serializers.BooleanField(
-        required=False, help_text="Also where it alone has usable devices for an application, whose queries fail then."
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from registry.models import Gateway, Node
 from scheduler import live, telemetry, troubles
-from scheduler.members import standing
+from scheduler.members import presence, standing
 from scheduler.members.configurations import in_thread
 from scheduler.members.passing import PASSING, Losses, noted
 
@@ -72,11 +72,13 @@ class Batches:
     Attributes:
         seen: of :data:`Seen`.
         seconds: of :data:`Second`.
+        heard: of ids of nodes that sent statistics, with steady stamps.
     """
 
     def __init__(self) -> None:
         self.seen = Batch("seen", _store_seen, SEEN_S)
         self.seconds = Batch("statistics", _store_seconds, SECONDS_S)
+        self.heard = Batch("heard", _store_heard, SECONDS_S)
 
 
 async def _store_seen(items: list[Seen]) -> None:
@@ -88,6 +90,10 @@ async def _store_seen(items: list[Seen]) -> None:
 async def _store_seconds(items: list[Second]) -> None:
     await in_thread(telemetry.record_all)([second.entry for second in items])
     await live.publish_all([{"event": second.event, "data": second.data} for second in items])
+
+
+async def _store_heard(items: list[tuple[int, str]]) -> None:
+    await in_thread(presence.heard)(dict(items))
 
 
 _by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Batches] = weakref.WeakKeyDictionary()

@@ -17,7 +17,7 @@ from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.consumer import MemberConsumer
 from workers import log
 from workers.protocol import control
-from workers.protocol.specs import ApplicationSpec
+from workers.protocol.specs import ApplicationSpec, Reach
 
 logger = log.get("members")
 
@@ -86,9 +86,8 @@ class GatewayConsumer(MemberConsumer):
                 await live.publish_async("gateway_second", second)
                 await self._judge()
                 # An older report says nothing about now.
-                if message.at < telemetry.RECENT_S and self.reach_changes.new(message.reach):
-                    await in_thread(reaching.report)(self.member.pk, message.reach)
-                    self.reach_changes.stored()
+                if message.at < telemetry.RECENT_S:
+                    await self._reached(message.reach)
             case control.Burst() if message.application in known:
                 await self._burst(message)
             case control.Arrivals():
@@ -100,6 +99,13 @@ class GatewayConsumer(MemberConsumer):
                 who = f"gateway {self.member.name}"
                 detail = f"{who} refused {message.refused} of {message.arrived} items of {message.application}"
                 await in_thread(requests.request_plan)("overload", detail, at_most_every_s=3)
+
+    async def _reached(self, found: Reach | None) -> None:
+        if self.reach_changes.new(found):
+            await in_thread(reaching.report)(self.member.pk, found)
+            self.reach_changes.stored()
+        elif reaching.undecided(found):
+            await in_thread(reaching.look)()
 
     async def _judge(self) -> None:
         if self.total.forget(time.monotonic()):

@@ -55,6 +55,8 @@ class NodeConsumer(MemberConsumer):
                 await self.say(message)
 
     async def handle(self, message: control.FromNode) -> None:
+        if isinstance(message, control.NodeStats):
+            batches().heard.put((self.member.pk, clock.stamp()))
         match message:
             case control.NodeStats(devices=()):
                 pass  # sent to be compared only

@@ -17,7 +17,7 @@ from registry import clock, reach
 from registry.models import Device, Gateway, Member
 from scheduler import live
 from scheduler.control.upkeep import replan_if_devices_changed
-from scheduler.members.presence import silence_counts
+from scheduler.members.presence import silence_counts, silent_s
 from workers import log
 from workers.protocol.specs import Reach
 
@@ -26,6 +26,9 @@ logger = log.get("members")
 #: seconds for which no core must have reached a device before plans leave it out. An executor that restarts is back
 #: within a second or two, and a core tries again each second; a plan is to follow a lost box within 5 s and some
 PATIENCE_S = 4.0
+#: seconds of silence of a node after which a core that lost its devices is believed at once. Nodes send statistics each
+#: second, so that one of them may be late or lost
+SILENCE_S = 2.5
 
 
 @dataclass(frozen=True)
@@ -37,22 +40,26 @@ class View:
         reports: it reports which devices it reaches; older code does not.
         reached: None: it has not reported on this device (yet).
         unreached_s: seconds since it reached the device last, or was told of it.
+        lost: it reached the device before, since it joined.
     """
 
     announced: bool
     reports: bool = True
     reached: bool | None = None
     unreached_s: float = 0.0
+    lost: bool = False
 
 
-def cut_off(was: bool, views: Sequence[View], serving_s: float) -> bool:
+def cut_off(was: bool, views: Sequence[View], serving_s: float, silent_for_s: float = 0.0) -> bool:
     """Whether plans leave a device out since no core reaches it. Pure.
 
-    Any core may come to lead, so one that reaches the device is enough. Without any gateway nothing changes.
+    Any core may come to lead, so one that reaches the device is enough. Without any gateway nothing changes. A core
+    that loses a device whose node is silent, too, is believed at once; otherwise the device has time to come back.
 
     Args:
         was: it is left out so far; then somebody has to reach it first.
         serving_s: seconds since the device began to serve.
+        silent_for_s: seconds since its node sent anything.
     """
     if not views:
         return was
@@ -62,8 +69,12 @@ def cut_off(was: bool, views: Sequence[View], serving_s: float) -> bool:
         return True
     if any(view.announced and view.reached is None for view in views):
         return False
-    ages = [view.unreached_s for view in views if view.reached is False]
-    return bool(ages) and min(serving_s, *ages) >= PATIENCE_S
+    unreached = [view for view in views if view.reached is False]
+    silent = silent_for_s >= SILENCE_S
+    # A device that does not serve is left out for that reason.
+    if not unreached or serving_s < (SILENCE_S if silent else PATIENCE_S):
+        return False
+    return all(view.unreached_s >= PATIENCE_S or (silent and view.lost) for view in unreached)
 
 
 class Changes:
@@ -87,6 +98,11 @@ class Changes:
         self._stored = self._latest
 
 
+def undecided(found: Reach | None) -> bool:
+    """Whether a device that a gateway does not reach still has time to come back; its node may fall silent in it."""
+    return found is not None and any(seconds < PATIENCE_S for seconds in found.unreached.values())
+
+
 def joined(gateway: int) -> None:
     """A gateway joined: what it reported before it was away says nothing about now."""
     Gateway.objects.filter(pk=gateway).update(reach={})
@@ -95,13 +111,22 @@ def joined(gateway: int) -> None:
 def report(gateway: int, found: Reach | None) -> None:
     """Store a gateway's report, and act on it."""
     stored = None
+    row = Gateway.objects.filter(pk=gateway)
     if found is not None:
         known, now = set(Device.objects.values_list("ref", flat=True)), clock.steady()
+        before = row.values_list("reach", flat=True).first() or {}
+        had = {*before.get("reached", ()), *before.get("lost", ())}
         stored = {
             "reached": [ref for ref in found.reached if ref in known],
             "unreached": {ref: clock.stamp(now - age) for ref, age in found.unreached.items() if ref in known},
+            "lost": [ref for ref in found.unreached if ref in known and ref in had],
         }
-    Gateway.objects.filter(pk=gateway).update(reach=stored)
+    row.update(reach=stored)
+    look()
+
+
+def look() -> None:
+    """Decide which devices are cut off, and request a plan where that has changed."""
     if judge():
         replan_if_devices_changed()
 
@@ -113,10 +138,12 @@ def judge() -> bool:
     # After an absence of the control plane, gateways that are not back yet may reach what others do not.
     all_there = len(connected) == len(gateways) or silence_counts()
     lost, found = [], []
-    for device in Device.objects.filter(node__state=Member.State.APPROVED).select_related("node"):
+    devices = list(Device.objects.filter(node__state=Member.State.APPROVED).select_related("node"))
+    silent = silent_s({device.node_id for device in devices})
+    for device in devices:
         was = device.unreached_since is not None
         views = [_view(gateway, device) for gateway in connected]
-        now = cut_off(was, views, _serving_s(device))
+        now = cut_off(was, views, _serving_s(device), silent[device.node_id])
         if now and not was and all_there:
             age_s = min(view.unreached_s for view in views if view.reached is False)
             _set(device, age_s)
@@ -135,7 +162,7 @@ def judge() -> bool:
 
 def _view(gateway: Gateway, device: Device) -> View:
     says = reach.reported(gateway, device)
-    return View(reach.announced(gateway, device), gateway.reach is not None, says.reached, says.unreached_s)
+    return View(reach.announced(gateway, device), gateway.reach is not None, says.reached, says.unreached_s, says.lost)
 
 
 def _serving_s(device: Device) -> float:

@@ -50,8 +50,8 @@ def dispatch() -> int:
         busy.add(device.pk)
         if not _claim(job, device):
             continue
-        push.send(push.node_group(device.node_id), _order(job, device))
         job.refresh_from_db()
+        push.send(push.node_group(device.node_id), _order(job, device))
         announce(job)
         started += 1
         logger.info("profile_ordered", job=job.pk, variant=str(job.variant), device=device.ref, reason=job.reason)
@@ -114,6 +114,7 @@ def _order(job: ProfileJob, device: Device) -> control.ProfileOrder:
         first=not Profile.objects.filter(variant=variant, device_type=device.type).exists(),
         max_batch=MAX_BATCH,
         validation=validation,
+        attempt=job.attempts,
     )
 
 

@@ -132,8 +132,10 @@ def done(node: Node, message: control.ProfileDone) -> None:
 
 
 def failed(node: Node, message: control.ProfileFailed) -> None:
+    """Order the job again, or give it up. Nodes repeat failures until the job is no longer theirs; one of an earlier
+    attempt says nothing about this one."""
     job = _running(node, message.job)
-    if job is not None:
+    if job is not None and message.attempt in (0, job.attempts):
         give_up_or_retry(job, storable(message.message), message.retry)
         order_next()
 

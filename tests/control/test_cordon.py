@@ -91,6 +91,26 @@ def test_the_last_node_of_an_application_is_cordoned_by_force_alone(world):
     assert _cordon(client, "one").status_code == 200, "again changes nothing"
 
 
+def test_the_last_node_of_an_application_is_revoked_by_force_alone(world):
+    def revoke(name: str, **how):
+        return client.post(f"/api/v1/nodes/{name}/revoke/", how, content_type="application/json")
+
+    client = Client(headers={"authorization": bearer(account("operator", "operator"))})
+    Device.objects.filter(node__name="two").update(type="another-type")
+    refused = revoke("one")
+    assert refused.status_code == 409 and "digits" in refused.json()["detail"]
+    assert "force: true to revoke it" in refused.json()["detail"]
+    assert Node.objects.get(name="one").state == "approved"
+    browser = Client()
+    browser.force_login(User.objects.get(username="operator"))
+    page = browser.get("/nodes/").content.decode()
+    assert "Revoke one? No other node has a usable device for digits" in page and "Revoke two? Its devices" in page
+    assert revoke("two").json()["state"] == "revoked", "nothing runs on its type"
+    assert revoke("one", force="often").status_code == 400
+    assert revoke("one", force=True).json()["state"] == "revoked"
+    assert revoke("one").json()["state"] == "revoked", "again changes nothing"
+
+
 @pytest.mark.parametrize("lost", [{"node__seen_s": 0.0}, {"state": Device.State.DOWN}, {"node__state": "revoked"}])
 def test_a_device_that_cannot_serve_does_not_count_as_another_one(world, lost):
     other = Device.objects.get(ref="two/cpu0")

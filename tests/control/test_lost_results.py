@@ -1,4 +1,4 @@
-"""A profile's result whose link was lost, or that could not be stored, arrives all the same."""
+"""A profile job's end whose link was lost, or that could not be stored, arrives all the same."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def home():
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def order() -> int:
+def order(name: str = "new") -> int:
     """Have the only device measure a variant, whose file the store has."""
-    made = variant(application(), "new", 95, 5, state=Variant.State.PROFILING)
+    made = variant(application(), name, 95, 5, state=Variant.State.PROFILING)
     made.profiles.all().delete()
     content = b"not a model, but the stand-in does not mind"
     made.digest, made.size_bytes = hashlib.sha256(content).hexdigest(), len(content)
@@ -94,3 +94,27 @@ async def test_a_result_that_is_lost_with_its_link_is_sent_on_the_next_one(home,
         node.link.rejoin()
         await until(sync_to_async(finished), "the result")
         assert (await sync_to_async(ProfileJob.objects.get)()).attempts == 1
+
+
+async def test_a_failure_that_could_not_be_stored_is_sent_again(home, monkeypatch):
+    monkeypatch.setattr(node_daemon, "STATES_EVERY_S", 1.0)
+    stored, tries = results.failed, []
+
+    def once_in_vain(node, message) -> None:
+        tries.append(message)
+        if len(tries) == 1:
+            raise OperationalError("database is locked")
+        stored(node, message)
+
+    def ended() -> bool:
+        return ProfileJob.objects.get().state == "failed"
+
+    monkeypatch.setattr(results, "failed", once_in_vain)
+    async with cluster(home) as (_, node):
+        await until(sync_to_async(up), "the device")
+        await sync_to_async(order)("fail")
+        await until(sync_to_async(ended), "the failure")
+        job = await sync_to_async(ProfileJob.objects.get)()
+        assert (job.attempts, job.detail) == (1, "no such operator")
+        assert tries[0].attempt == 1
+        await until(lambda: not node.jobs.under_way, "the node learns that it has arrived")

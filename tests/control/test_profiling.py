@@ -136,6 +136,21 @@ def test_a_final_failure_is_not_tried_again(box, fresh):
     assert made.state == "failed" and dispatch.dispatch() == 0
 
 
+def test_a_failure_of_an_earlier_attempt_says_nothing_about_this_one(box, fresh):
+    _, job = fresh
+    dispatch.dispatch()
+    failure = control.ProfileFailed(job=job.pk, message="the executor died", retry=True, attempt=1)
+    results.failed(box, failure)
+    results.failed(box, failure)
+    assert dispatch.dispatch() == 1
+    results.failed(box, failure)
+    job.refresh_from_db()
+    assert (job.state, job.attempts) == ("running", 2), "the node repeated it"
+    results.failed(box, control.ProfileFailed(job=job.pk, message="it died again", attempt=2))
+    job.refresh_from_db()
+    assert (job.state, job.detail) == ("failed", "it died again")
+
+
 def test_a_job_whose_device_fell_silent_goes_back_to_the_queue(fresh, later):
     _, job = fresh
     dispatch.dispatch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import shutil
 import tempfile
 from contextlib import asynccontextmanager
@@ -20,14 +21,15 @@ from scheduler import live
 from scheduler.control.assemble import available_devices
 from scheduler.control.planner import make_plan
 from scheduler.members import following, push, reaching
-from scheduler.members.reaching import PATIENCE_S, View, cut_off
+from scheduler.members.presence import heard
+from scheduler.members.reaching import PATIENCE_S, SILENCE_S, View, cut_off
 from tests.accounts import account, bearer
 from tests.control.connections import Connection, token
 from tests.control.linked import cluster, until
 from tests.control.world import application, listening, node, seen, variant
 from workers.node.supervision import COMMAND
 from workers.protocol import control
-from workers.protocol.specs import DeviceState, Reach
+from workers.protocol.specs import DeviceInfo, DeviceState, Reach
 
 WAITING = "nereus:plan_waiting"
 rows = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
@@ -70,6 +72,45 @@ def test_one_more_gateway_that_says_nothing_else_cuts_nothing_off(was, some, mor
         assert cut_off(was, [*some, more], serving_s) <= before
 
 
+silences = st.floats(SILENCE_S, 100)
+#: a core that reached the device before, and does not now
+lost = st.builds(View, st.booleans(), st.just(True), st.just(False), ages, st.just(True))
+
+
+@given(st.booleans(), st.lists(views), ages, silences)
+def test_a_silent_node_is_not_cut_off_while_a_core_reaches_its_device(was, others, serving_s, silent_s):
+    assert not cut_off(was, [*others, View(announced=False, reached=True)], serving_s, silent_s)
+    assert cut_off(was, [], serving_s, silent_s) is was
+
+
+@given(st.lists(lost, min_size=1), st.floats(SILENCE_S, 100), silences)
+def test_a_device_that_a_core_lost_with_its_node_is_cut_off_at_once(some, serving_s, silent_s):
+    assert cut_off(False, some, serving_s, silent_s)
+    assert not cut_off(False, some, 0.0, silent_s), "it does not serve"
+    new = View(announced=True, reached=False, unreached_s=PATIENCE_S / 2)
+    assert not cut_off(False, [*some, new], serving_s, silent_s), "a core that has just started may reach it"
+    assert not cut_off(False, [*some, View(announced=True)], serving_s, silent_s), "it has not said anything"
+
+
+@given(st.lists(views | lost), ages, st.floats(0, SILENCE_S, exclude_max=True))
+def test_a_node_that_sends_has_the_whole_patience(some, serving_s, silent_s):
+    assert cut_off(False, some, serving_s, silent_s) == cut_off(False, some, serving_s)
+
+
+@given(st.booleans(), st.lists(views | lost), ages, ages)
+def test_what_was_cut_off_sooner_stays_so_later(was, some, serving_s, silent_s):
+    if cut_off(was, some, serving_s, silent_s):
+        older = [dataclasses.replace(view, unreached_s=view.unreached_s + 1) for view in some]
+        assert cut_off(was, older, serving_s + 1, silent_s + 1)
+        assert cut_off(True, older, serving_s, 0.0), "also when the node is heard again"
+
+
+def test_a_report_is_undecided_while_a_devices_time_runs():
+    assert not reaching.undecided(None) and not reaching.undecided(Reach(reached=("a/0",)))
+    assert reaching.undecided(Reach(unreached={"a/0": PATIENCE_S - 0.1, "b/0": 90.0}))
+    assert not reaching.undecided(Reach(unreached={"a/0": PATIENCE_S}))
+
+
 def test_a_report_is_new_until_it_was_stored():
     changes = reaching.Changes()
     reached, lost = Reach(reached=("a/0",)), Reach(unreached={"a/0": 1.0})
@@ -102,6 +143,13 @@ def says(name: str, reached: tuple[str, ...] = (), **unreached: float) -> None:
     reaching.report(Gateway.objects.get(name=name).pk, found)
 
 
+def sends(*names: str) -> None:
+    """Nodes send statistics."""
+    heard(dict.fromkeys(Node.objects.filter(name__in=names).values_list("pk", flat=True), clock.stamp()))
+    Node.objects.filter(name__in=names).update(**seen())
+    listening(live.client())
+
+
 def available() -> set[str]:
     return {device.ref for device in available_devices()}
 
@@ -127,6 +175,67 @@ class TestDecision:
         assert not live.client().exists(WAITING), "nothing new"
         says("one", ("near/cpu0", "far/cpu0"))
         assert len(available()) == 2 and live.client().exists(WAITING)
+
+    def test_a_device_lost_with_its_node_is_left_out_at_once_and_taken_back_once(self, boxes, later):
+        sends("near", "far")
+        for name in ("one", "two"):
+            says(name, ("near/cpu0", "far/cpu0"))
+        later(SILENCE_S)
+        sends("near")
+        reaching.look()
+        assert len(available()) == 2, "both cores reach it"
+        says("one", ("near/cpu0",), far=0.0)
+        assert len(available()) == 2, "the other core still does"
+        says("two", ("near/cpu0",), far=0.0)
+        assert available() == {"near/cpu0"} and live.client().exists(WAITING)
+        plan = make_plan("change")
+        assert {one["device"]: len(one["residents"]) for one in plan.wire["devices"]} == {"far/cpu0": 0, "near/cpu0": 1}
+
+        live.client().delete(WAITING)
+        sends("far")
+        reaching.look()
+        assert available() == {"near/cpu0"} and not live.client().exists(WAITING), "it is back, but no core reaches it"
+        says("one", ("near/cpu0", "far/cpu0"))
+        assert len(available()) == 2 and live.client().exists(WAITING)
+        says("two", ("near/cpu0",), far=1.0)
+        assert len(available()) == 2
+
+    def test_a_device_that_is_lost_first_is_left_out_once_its_node_is_silent(self, boxes, later):
+        sends("near", "far")
+        for name in ("one", "two"):
+            says(name, ("near/cpu0", "far/cpu0"))
+        for name in ("one", "two"):
+            says(name, ("near/cpu0",), far=0.0)
+        later(SILENCE_S - 1)
+        reaching.look()
+        assert len(available()) == 2, "its node sends, as far as is known"
+        later(1)
+        reaching.look()
+        assert available() == {"near/cpu0"}
+
+    def test_a_core_that_starts_is_not_believed_at_once(self, boxes, later):
+        sends("near", "far")
+        for name in ("one", "two"):
+            says(name, ("near/cpu0", "far/cpu0"))
+            reaching.joined(Gateway.objects.get(name=name).pk)
+        later(SILENCE_S)
+        for name in ("one", "two"):
+            says(name, ("near/cpu0",), far=0.1)
+        assert len(available()) == 2
+
+    def test_silence_after_an_absence_of_the_control_plane_does_not_count(self, boxes, later):
+        sends("near", "far")
+        for name in ("one", "two"):
+            says(name, ("near/cpu0", "far/cpu0"))
+        later(SILENCE_S)
+        live.client().delete("nereus:members_seen")
+        for name in ("one", "two"):
+            says(name, ("near/cpu0",), far=0.0)
+        assert len(available()) == 2
+        live.client().delete(*live.client().keys("nereus:node_heard:*"))
+        listening(live.client())
+        reaching.look()
+        assert len(available()) == 2, "nor what nobody has recorded"
 
     def test_gateways_that_are_silent_change_nothing(self, boxes):
         says("one", ("near/cpu0",), far=5.0)
@@ -215,6 +324,35 @@ async def test_a_gateways_statistics_say_it_and_hostile_ones_are_bounded():
     await gateway.say(control.GatewayStats(applications={}, ready=True, serving=()))
     await until(sync_to_async(lambda: Gateway.objects.get().reach is None), "a report of older code")
     assert await sync_to_async(since)() is None
+    await gateway.leave()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("clean_redis")
+async def test_the_next_second_of_a_gateway_finds_a_node_that_fell_silent_meanwhile(later):
+    def register() -> None:
+        Device.objects.update(state="up", serving_s=clock.steady() - 60)
+        listening(live.client())
+
+    def cut() -> bool:
+        return Device.objects.get().unreached_since is not None
+
+    secret = await token()
+    device = DeviceInfo("far/cpu0", "cpu", "cpu-test-1c", "", (0,), None, 2**30, "unix:/run/far.sock")
+    silent, gateway = Connection("node", secret), Connection("gateway", secret)
+    await silent.join("far", devices=(device,))
+    await gateway.join("one")
+    await sync_to_async(register)()
+    await silent.say(control.NodeStats(devices=()))
+    await until(sync_to_async(lambda: live.client().keys("nereus:node_heard:*")), "its statistics")
+    for found in (Reach(reached=("far/cpu0",)), Reach(unreached={"far/cpu0": 0.2})):
+        await gateway.say(control.GatewayStats(applications={}, ready=True, reach=found))
+    await until(sync_to_async(lambda: (Gateway.objects.get().reach or {}).get("lost")), "the report")
+    assert not await sync_to_async(cut)(), "the node sends"
+    later(SILENCE_S)
+    await gateway.say(control.GatewayStats(applications={}, ready=True, reach=Reach(unreached={"far/cpu0": 1.2})))
+    await until(sync_to_async(cut), "the device is cut off")
+    await silent.leave()
     await gateway.leave()
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.executor.harness import Executor, application, resident, rows, variant
+from tests.executor.harness import Executor, application, resident, rows, turning, variant
 from workers.protocol.frames import ExecutorState, Moved, Refusal, Results, StateReport
 
 MIB = 1024 * 1024
@@ -51,6 +51,33 @@ async def test_swapping_back_and_forth_under_load_fails_no_query(executor, tiny_
     assert [answer for answer in answers if not isinstance(answer, Results)] == []
     assert len(answers) > 300
     assert {answer.variant for answer in answers} == {"v1", "v2"}
+
+
+async def test_cores_are_told_that_a_variant_is_being_warmed_up_before_its_long_runs(executor, tiny_models):
+    quick, medium = tiny_models["quick"], tiny_models["medium"]
+    core = await executor.applied(1, [resident(variant(1, quick), 0.001)], [application()], [quick])
+    before = len(core.of(ExecutorState))
+    executor.apply(2, [resident(variant(2, medium), 0.05)], [application()], [medium])
+    await core.next(ExecutorState, lambda state: state.plan_version == 2)
+    states = core.of(ExecutorState)[before:]
+    assert len([state for state in states if state.busy_s > 0]) >= 3, "two runs of one row, one of the largest batch"
+    assert states[-1].busy_s == 0.0, "they may send again"
+
+
+async def test_a_query_that_a_warm_up_would_make_late_is_handed_back_at_once(executor, tiny_models, tmp_path):
+    quick, slow = tiny_models["quick"], turning(tmp_path / "slow.onnx", turns=10**12)
+    serving = [application(), application("patient", late="serve")]
+    mine = [resident(variant(1, quick), 0.001), resident(variant(2, quick, "patient"), 0.001)]
+    core = await executor.applied(1, mine, serving, [quick])
+    before = len(core.of(ExecutorState))
+    third = resident(variant(3, slow), 100.0)
+    executor.apply(2, [*mine, third], serving, [quick, slow])
+    await core.until(lambda: any(state.busy_s > 0 for state in core.of(ExecutorState)[before:]))
+    waits = core.dispatch(rows(1), variant=2, application="patient", budget_s=2.0)
+    refusal, _ = await core.query(rows(1), variant=1, budget_s=2.0)
+    assert isinstance(refusal, Refusal) and (refusal.code, refusal.retryable) == ("draining", True)
+    assert "being warmed up" in refusal.message
+    assert waits not in core.answers, "its application prefers a late answer"
 
 
 async def test_the_old_variant_stays_until_the_new_one_is_warm_and_the_core_has_moved(executor, tiny_models):

@@ -51,11 +51,14 @@ INLINE_ONE_CORE_S = 0.01
 #: the watchdog's limit in the loop's own thread, in seconds: the process answers no peer meanwhile, and its supervisor
 #: waits for :attr:`.backoff.RestartTiming.silent`
 INLINE_LIMIT_S = 3.0
+#: expected seconds from which cores are told of plan work when it begins: they send queries to another device meanwhile
+REPORTED_S = 0.02
 #: a run is overdue this many seconds after its expected end
 OVERDUE_S = 0.1
 #: seconds for which batches of one read may start at once; then the loop reads other sockets
 AT_ONCE_S = 0.0005
 _LATE = "cannot be answered in time here"
+_PLAN_WORK = "a variant of the plan is being warmed up on this device"
 
 
 class DeviceLoop:
@@ -67,7 +70,7 @@ class DeviceLoop:
     Args:
         watchdog: limits every run.
         profile_share: least share of a busy device's time for measuring steps (0 to 1).
-        on_change: called when the device takes queries again after a long first run.
+        on_change: called when long plan work begins, and when the device takes queries again after a long first run.
     """
 
     def __init__(
@@ -128,6 +131,12 @@ class DeviceLoop:
         A run that is overdue is expected to take as long again as it is overdue.
         """
         return abs(self.busy_until - now) if self._busy else 0.0
+
+    def hand_back_late(self, batch: DispatchedBatch, loaded: Loaded, now: float) -> None:
+        """Refuse queries that plan work under way would make late, while another device may answer them in time."""
+        if self._request is not None and self._request.kind is WorkKind.PLAN:
+            late = batch.take_late(loaded, now + self.busy_s(now))
+            self._replies.refuse_all(late, "draining", _PLAN_WORK)
 
     def overdue(self, now: float) -> bool:
         """Return True if the running work should have ended by now."""
@@ -290,6 +299,11 @@ class DeviceLoop:
             patience = self._loop.call_later(FIRST_RUN_PATIENCE_S, self._first_run_takes_long)
         call = (request.limit_s, request.variant, request.call, ())
         self._thread.call(self._watchdog.call, call, functools.partial(self._done, request, started, patience))
+        if request.kind is WorkKind.PLAN and request.expected_s >= REPORTED_S:
+            for batch in self._queue.waiting:
+                self.hand_back_late(batch, self._residents.variants[batch.variant], started)
+            # After these refusals, since a core waits for its own batches before it counts others' work.
+            self._on_change()
 
     def _first_run_takes_long(self) -> None:
         self._queue.closed = "a new variant has its first run on this device"

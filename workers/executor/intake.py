@@ -77,7 +77,8 @@ class Intake:
         if loaded is None or loaded.variant.application != name:
             text = f"variant {message.variant} of {name} is not warm on this device"
             return self._replies.refuse_all(batch.refusal_infos(), "not_resident", text)
-        if not (idle and self._device_loop.start(batch, loaded)):
+        self._device_loop.hand_back_late(batch, loaded, now)
+        if batch.rows and not (idle and self._device_loop.start(batch, loaded)):
             queue.waiting.append(batch)
             self._device_loop.wake()
 

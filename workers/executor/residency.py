@@ -158,8 +158,11 @@ class Residency:
         model = await self._load_call(self._runtime.load, path, application.signature, resident.variant.id)
         loaded = Loaded(resident, application, model, path, time.monotonic())
         for rows in (1, 1, loaded.max_batch):
-            most_s = limit_s(loaded.estimate.profiled.seconds(rows), application.slo_s, WARM_UP_LEAST_S)
-            took = await self._exclusive(lambda rows=rows: _warm(model, rows), limit_s=most_s, variant=loaded.id)
+            expected_s = loaded.estimate.profiled.seconds(rows)
+            most_s = limit_s(expected_s, application.slo_s, WARM_UP_LEAST_S)
+            took = await self._exclusive(
+                lambda rows=rows: _warm(model, rows), expected_s=expected_s, limit_s=most_s, variant=loaded.id
+            )
             loaded.warm_runs.append((rows, took))
         loaded.update(resident, application)
         self.loaded[loaded.id] = loaded

@@ -1,14 +1,17 @@
 """Profile jobs on this node: fetch the files, have the device's executor measure, relay its reports.
 
-Every order ends in exactly one ProfileDone or ProfileFailed, unless it is cancelled. A result is worth minutes of a
-device, and a link may be lost with it: it is kept and sent again now and then, and its job is reported as under way,
-until the control plane, for which the job has ended, cancels it.
+Every order ends in exactly one ProfileDone or ProfileFailed, unless it is cancelled. It is worth minutes of a device,
+and a link may be lost with it: it is kept and sent again now and then, and its job is reported as under way, until the
+control plane, for which the job has ended, cancels it, or orders another attempt.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import msgspec
 
 from .. import log
 from ..protocol import control, frames
@@ -18,8 +21,21 @@ from .supervision import ExecutorSupervisor
 
 #: how long an order waits for an executor that is just starting, in seconds
 START_WAIT = 60.0
-#: results that are kept until the control plane has them
+#: ends of jobs that are kept until the control plane has them
 KEPT = 16
+
+
+class _End(NamedTuple):
+    """How a job ended. ``variant``: that was measured; None: ordered by an earlier daemon, not known."""
+
+    variant: int | None
+    message: control.ProfileDone | control.ProfileFailed
+
+    def answers(self, order: control.ProfileOrder) -> bool:
+        """Whether nothing has to be measured for the order. Another attempt may end better than a failed one."""
+        if isinstance(self.message, control.ProfileFailed):
+            return self.message.attempt == order.attempt > 0
+        return self.variant in (None, order.variant.id)
 
 
 class ProfileJobs:
@@ -44,37 +60,36 @@ class ProfileJobs:
         self._tasks: dict[int, asyncio.Task] = {}
         #: by job: its device, its variant, and how it ends
         self._measuring: dict[int, tuple[str, int, asyncio.Future[control.FromMember]]] = {}
-        #: by job, the variant that was measured (None: ordered by an earlier daemon, not known) and the result
-        self._results: dict[int, tuple[int | None, control.ProfileDone]] = {}
+        #: by job
+        self._ends: dict[int, _End] = {}
         self._log = log.get("profiling")
 
     @property
     def under_way(self) -> tuple[int, ...]:
-        """Ids of the jobs that were ordered and have not ended, and of those whose result may not have arrived."""
-        return tuple(dict.fromkeys((*self._tasks, *self._results)))
+        """Ids of the jobs that were ordered and have not ended, and of those whose end may not have arrived."""
+        return tuple(dict.fromkeys((*self._tasks, *self._ends)))
 
     def repeat(self) -> None:
-        """Send results again that the control plane may not have."""
-        for _, done in self._results.values():
-            self._send(done)
+        """Send ends of jobs again that the control plane may not have."""
+        for end in self._ends.values():
+            self._send(end.message)
 
     def order(self, order: control.ProfileOrder) -> None:
         """Start a job; one that is under way already goes on."""
         if order.job in self._tasks:
             self._log.info("profile_already_running", job=order.job)
             return
-        variant, done = self._results.get(order.job, (None, None))
-        if done is not None and variant in (None, order.variant.id):
-            self._send(done)
+        end = self._ends.pop(order.job, None)
+        if end is not None and end.answers(order):
+            self._end(*end)
             return
-        self._results.pop(order.job, None)
         task = asyncio.create_task(self._run(order), name=f"profile-{order.job}")
         self._tasks[order.job] = task
-        task.add_done_callback(lambda done: self._ended(order.job, done))
+        task.add_done_callback(lambda done: self._ended(order, done))
 
     def cancel(self, job: int) -> None:
         """Stop a job; nothing is answered."""
-        self._results.pop(job, None)
+        self._ends.pop(job, None)
         # Forgotten at once, so that the same job may be ordered again.
         task = self._tasks.pop(job, None)
         if task is not None:
@@ -88,8 +103,7 @@ class ProfileJobs:
         """
         if report.job not in self._measuring:
             if isinstance(report, control.ProfileDone):
-                self._keep(None, report)
-                self._send(report)
+                self._end(None, report)
             return
         _, _, outcome = self._measuring[report.job]
         if not isinstance(report, control.ProfileProgress):
@@ -111,20 +125,29 @@ class ProfileJobs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ended(self, job: int, task: asyncio.Task) -> None:
-        if self._tasks.get(job) is task:
-            del self._tasks[job]
-        if not task.cancelled() and task.exception() is not None:
-            self._log.error("profile_error", job=job, exc_info=task.exception())
-            self._send(control.ProfileFailed(job=job, message=f"the node failed: {task.exception()}"))
+    def _ended(self, order: control.ProfileOrder, task: asyncio.Task) -> None:
+        if task.cancelled():
+            ended = None
+        elif (error := task.exception()) is not None:
+            self._log.error("profile_error", job=order.job, exc_info=error)
+            ended = control.ProfileFailed(job=order.job, message=f"the node failed: {error}")
+        else:
+            ended = task.result()
+        # Cancelled after its end, or ordered again: nobody waits for this one.
+        if self._tasks.get(order.job) is not task:
+            return
+        del self._tasks[order.job]
+        if isinstance(ended, control.ProfileFailed):
+            ended = msgspec.structs.replace(ended, attempt=order.attempt)
+        if ended is not None:
+            self._end(order.variant.id, ended)
 
-    async def _run(self, order: control.ProfileOrder) -> None:
+    async def _run(self, order: control.ProfileOrder) -> control.ProfileDone | control.ProfileFailed:
         executor = self._executors.get(order.device)
         if executor is None:
             known = ", ".join(self._executors)
             message = f"device {order.device!r}: this node has no such device (it has {known})"
-            self._send(control.ProfileFailed(job=order.job, message=message))
-            return
+            return control.ProfileFailed(job=order.job, message=message)
         validation = order.validation
         digests = [order.variant.digest] + ([] if validation is None else [validation.digest])
         with self._cache.borrowed(digests):
@@ -133,18 +156,16 @@ class ProfileJobs:
                 paths = [str(await self._cache.fetch(digest)) for digest in digests]
             except FetchError as error:
                 message = f"fetching failed: {error}"
-                self._send(control.ProfileFailed(job=order.job, message=message, retry=not error.permanent))
-                return
-            ended = await self._measure(order, executor, paths)
-            if isinstance(ended, control.ProfileDone):
-                self._keep(order.variant.id, ended)
-            self._send(ended)
+                return control.ProfileFailed(job=order.job, message=message, retry=not error.permanent)
+            return await self._measure(order, executor, paths)
 
-    def _keep(self, variant: int | None, done: control.ProfileDone) -> None:
-        self._results.pop(done.job, None)
-        self._results[done.job] = variant, done
-        while len(self._results) > KEPT:
-            del self._results[next(iter(self._results))]
+    def _end(self, variant: int | None, message: control.ProfileDone | control.ProfileFailed) -> None:
+        """Send how a job ended, and keep it until it has arrived."""
+        self._ends.pop(message.job, None)
+        self._ends[message.job] = _End(variant, message)
+        while len(self._ends) > KEPT:
+            del self._ends[next(iter(self._ends))]
+        self._send(message)
 
     async def _measure(
         self, order: control.ProfileOrder, executor: ExecutorSupervisor, paths: list[str]

@@ -230,11 +230,13 @@ class ProfileDone(FromMember, tag="profile_done", frozen=True, kw_only=True):
 
 
 class ProfileFailed(FromMember, tag="profile_failed", frozen=True, kw_only=True):
-    """A profile job ended badly; ``retry``: another try may help, as after the loss of a device."""
+    """A profile job ended badly; ``retry``: another try may help, as after the loss of a device. ``attempt``: of the
+    order; 0: not reported."""
 
     job: Count
     message: Text
     retry: bool = False
+    attempt: Count = 0
 
 
 class RenewCertificate(FromMember, tag="renew_certificate", frozen=True, kw_only=True):
@@ -345,7 +347,7 @@ class GatewayConfig(Configuration, tag="gateway_config", frozen=True, kw_only=Tr
 class ProfileOrder(ToMember, tag="profile_order", frozen=True, kw_only=True):
     """Measure ``variant`` on ``device``: batches 1, 2, 4 ... ``max_batch``, until p95 passes ``slo_s``, for each size
     class of the application. ``first``: the variant never ran on this device type, so its first run wants a drained
-    device."""
+    device. ``attempt``: counts the orders of this job from 1; 0: not reported."""
 
     job: int
     device: str
@@ -354,6 +356,7 @@ class ProfileOrder(ToMember, tag="profile_order", frozen=True, kw_only=True):
     first: bool
     max_batch: int = 64
     validation: ValidationSpec | None = None
+    attempt: int = 0
 
 
 class ProfileCancel(ToMember, tag="profile_cancel", frozen=True, kw_only=True):

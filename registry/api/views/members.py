@@ -7,7 +7,13 @@ from rest_framework import status
 from rest_framework.response import Response
 
 from registry import members, reach
-from registry.api.member_serializers import CordonSerializer, DeviceSerializer, GatewaySerializer, NodeSerializer
+from registry.api.member_serializers import (
+    CordonSerializer,
+    DeviceSerializer,
+    GatewaySerializer,
+    NodeSerializer,
+    RevocationSerializer,
+)
 from registry.api.views.base import View
 from registry.models import Device, Gateway, Member, Node
 
@@ -79,8 +85,15 @@ class NodeApprove(_Approve, _Nodes):
     """Approving a node."""
 
 
-class NodeRevoke(_Revoke, _Nodes):
+class NodeRevoke(_Nodes):
     """Revoking a node."""
+
+    @extend_schema(request=RevocationSerializer, responses=NodeSerializer)
+    def post(self, request, name):
+        """Turn it away, until it is approved again. Refused (409) where no other node has a usable device for some
+        application, unless `force` is true."""
+        wanted = self.checked(RevocationSerializer)
+        return Response(NodeSerializer(members.revoke(self.get_object(), **wanted)).data)
 
 
 class NodeCordon(_Nodes):

@@ -37,6 +37,7 @@ def small(tmp_path, monkeypatch):
         "AFTER": slice(10, 12),
         "PERIOD_S": 3,
         "BUDGET": 3,
+        "BETAS": (0.05,),
     }.items():
         monkeypatch.setattr(infadapter, name, value)
     return folder

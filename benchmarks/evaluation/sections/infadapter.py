@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from scheduler.allocation import strategies
 
 from .. import infadapter as world
-from ..infadapter import BETAS, BURSTY, STEADY
+from ..infadapter import BURSTY, STEADY
 from ..page import Context, number, percent, table
 from ..runs import Case, Outcome
 from .common import cut_short, joined
@@ -29,7 +29,7 @@ def _cases(context: Context) -> dict[str, dict[str, Case]]:
     every = world.worlds(context.data.parent / "infadapter", context.runner.folder / "infadapter", context.quick)
     return {
         trace: {
-            **{_label(stack, beta): Case(every[trace, beta], stack) for stack in WEIGHED for beta in BETAS},
+            **{_label(stack, beta): Case(every[trace, beta], stack) for stack in WEIGHED for beta in world.BETAS},
             **{stack: Case(every[trace, BETA], stack) for stack in VERTICAL},
             DEFAULT: Case(every[trace, None], DEFAULT),
         }
@@ -118,7 +118,7 @@ def _claims(points: world.Points, found: Found) -> Iterator[tuple[str, str, str]
 
 
 def _pairs() -> list[tuple[str, float]]:
-    return [(stack, beta) for stack in WEIGHED for beta in BETAS]
+    return [(stack, beta) for stack in WEIGHED for beta in world.BETAS]
 
 
 def _verdict(holds: bool) -> str:
@@ -181,10 +181,10 @@ def _of_runs(found: Found) -> Iterator[tuple[str, str, str]]:
         told = f"loss {loss:.2f} and {alone:.2f}, violations {percent(ratio(trace, ours), 2)} and "
         told += percent(ratio(trace, single), 2)
         yield f"Less accuracy loss than MS+ ({trace})", told, _verdict(loss < alone)
-        losses = [_loss(found[trace][_label("infadapter", beta)]) or 0.0 for beta in BETAS]
-        used = [cores(trace, _label("infadapter", beta)) for beta in BETAS]
+        losses = [_loss(found[trace][_label("infadapter", beta)]) or 0.0 for beta in world.BETAS]
+        used = [cores(trace, _label("infadapter", beta)) for beta in world.BETAS]
         told = "; ".join(
-            f"{beta:g}: loss {a:.2f}, {b:.1f} cores" for beta, a, b in zip(BETAS, losses, used, strict=True)
+            f"{beta:g}: loss {a:.2f}, {b:.1f} cores" for beta, a, b in zip(world.BETAS, losses, used, strict=True)
         )
         ordered = losses == sorted(losses) and used == sorted(used, reverse=True)
         yield f"The larger beta, the cheaper and less accurate ({trace}; Fig. 7, 9, 10)", told, _verdict(ordered)

@@ -19,19 +19,16 @@ def by_application(promises: Sequence[Promise]) -> list[dict[str, Any]]:
     """A row for each application that was promised anything: the latest promise, what came of it if it was compared,
     and how often intervals held."""
     latest = promises[0] if promises else None
-    names = {name: None for promise in promises for name in promise.expected}
-    rows = []
-    for name in sorted(names):
-        mine = [Promise(expected={name: p.expected.get(name, {})}, observed=p.observed) for p in promises]
-        rows.append(
-            {
-                "name": name,
-                "expected": latest.expected.get(name) if latest else None,
-                "came": latest.observed.get(name) if latest else None,
-                "held": calibration(mine),
-            }
-        )
-    return rows
+    held = calibration(promises)
+    return [
+        {
+            "name": name,
+            "expected": latest.expected.get(name),
+            "came": latest.observed.get(name),
+            "held": held.get(name),
+        }
+        for name in sorted({name for promise in promises for name in promise.expected})
+    ]
 
 
 def chart(promises: Iterable[Promise], application: str, figure: str) -> dict[str, Any]:

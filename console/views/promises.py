@@ -15,8 +15,7 @@ from scheduler.promises.changes import EXCLUDED, FREE, PINNED, node_of, variant_
 from scheduler.promises.present import NothingToPromise
 
 #: promises that the page looks at
-LOOKED_AT = 300
-FIGURES = ("accuracy", "violations")
+LOOKED_AT = 200
 VARIANT_CHOICES = ((FREE, "as plans choose"), (PINNED, "pinned: kept loaded"), (EXCLUDED, "excluded: never planned"))
 
 
@@ -37,9 +36,9 @@ def promises(request):
             "rows": rows,
             "compared": len(compared),
             "void": sum(promise.state == Promise.State.VOID for promise in found),
-            "held": keeping.calibration(compared),
+            "held": keeping.calibration(compared)[keeping.ALL],
             "chosen": chosen,
-            "charts": [(figure, calibration.chart(compared, chosen, figure)) for figure in FIGURES],
+            "charts": [(figure, calibration.chart(compared, chosen, figure)) for figure in keeping.FIGURES],
             "box": calibration,
         },
     )

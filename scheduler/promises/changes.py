@@ -69,7 +69,7 @@ def check(problem: Problem, changes: Changes) -> None:
     def known(where: str, names, among) -> None:
         for name in names:
             if name not in among:
-                faults.append(InputFault(f"{where}.{name}", "is not part of the present plan's problem"))
+                faults.append(InputFault(f"{where}.{name[:130]}", "is not part of the present plan's problem"))
 
     def within(where: str, value: float, low: float, high: float) -> None:
         if not (math.isfinite(value) and low <= value <= high):

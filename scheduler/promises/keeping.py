@@ -89,6 +89,7 @@ def promise_now(step=None) -> Promise:
         index=index,
         expected=expectations(found, corrections(plan.stack)),
     )
+    live.publish("changed", {"kind": "promise", "ref": str(promise.pk)})
     logger.info("promise", plan=plan.pk, windows=found.windows, window_s=found.window_s, wall_s=round(found.wall_s, 2))
     return promise
 
@@ -153,11 +154,18 @@ class Calibration:
         return self.held / self.compared if self.compared else None
 
 
-def calibration(promises: Iterable[Promise]) -> dict[str, Calibration]:
-    """By figure, of promises that were compared."""
-    counts = {figure: [0, 0] for figure in FIGURES}
+#: the name under which a calibration has all applications together; no application has it
+ALL = ""
+
+
+def calibration(promises: Iterable[Promise]) -> dict[str, dict[str, Calibration]]:
+    """By application and figure, of promises that were compared; under :data:`ALL` of all applications together."""
+    counts: dict[str, dict[str, list[int]]] = {ALL: {figure: [0, 0] for figure in FIGURES}}
     for promise in promises:
-        for _, figure, expected, came in comparisons(promise):
-            counts[figure][0] += 1
-            counts[figure][1] += Interval(*expected["interval"]).holds(came)
-    return {figure: Calibration(*some) for figure, some in counts.items()}
+        for name, figure, expected, came in comparisons(promise):
+            held = Interval(*expected["interval"]).holds(came)
+            for who in (ALL, name):
+                mine = counts.setdefault(who, {figure: [0, 0] for figure in FIGURES})[figure]
+                mine[0] += 1
+                mine[1] += held
+    return {name: {figure: Calibration(*some) for figure, some in mine.items()} for name, mine in counts.items()}

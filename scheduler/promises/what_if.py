@@ -7,7 +7,8 @@ simulation, between two windows, so that a plan is there within about a second.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -46,6 +47,9 @@ MOST_WAITING = 20
 STEP = 0.1
 #: seconds for which the present promise stands beside a what-if's
 PRESENT_S = 300.0
+
+#: errors that say by themselves why there is no answer
+EXPECTED = (InvalidInput, NothingToPromise, SimulationError, NoAllocation, strategies.UnusableProblem)
 
 State = WhatIf.State
 OPEN = (State.WAITING, State.PLANNING, State.SIMULATING)
@@ -89,9 +93,7 @@ def work(pk: int) -> None:
         row.present_promise = _present_promise(row.index)
         found = simulated(world, _progress(row))
         row.promise = keeping.expectations(found, by)
-        # Large, and needed no more.
-        row.plan = {name: value for name, value in row.plan.items() if name not in ("problem", "allocation")}
-        row.plan |= {"window_s": found.window_s, "windows": found.windows, "arrivals": shared}
+        row.plan = _slim(row.plan) | {"window_s": found.window_s, "windows": found.windows, "arrivals": shared}
         row.state, row.progress = State.DONE, 1.0
         _save(row, "promise", "present_promise", "plan", "state", "progress")
 
@@ -193,24 +195,21 @@ def _progress(row: WhatIf) -> Callable[[float], None]:
     return step
 
 
-class _failures:
+@contextmanager
+def _failures(row: WhatIf) -> Iterator[None]:
     """Store an error that a what-if's answer ended with."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, EXPECTED):
+            logger.exception("what_if_failed", what_if=row.pk)
+        row.state, row.error, row.plan = State.FAILED, f"{error}"[:500] or type(error).__name__, _slim(row.plan)
+        _save(row, "state", "error", "plan")
 
-    def __init__(self, row: WhatIf) -> None:
-        self._row = row
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind, error, trace) -> bool:
-        if error is None or not isinstance(error, Exception):
-            return False
-        expected = (InvalidInput, NothingToPromise, SimulationError, NoAllocation, strategies.UnusableProblem)
-        if not isinstance(error, expected):
-            logger.error("what_if_failed", what_if=self._row.pk, exc_info=error)
-        self._row.state, self._row.error = State.FAILED, f"{error}"[:500] or type(error).__name__
-        _save(self._row, "state", "error")
-        return True
+def _slim(plan: dict[str, Any]) -> dict[str, Any]:
+    """A plan's summary without problem and allocation, which are large and needed for the simulation only."""
+    return {name: value for name, value in plan.items() if name not in ("problem", "allocation")}
 
 
 def _save(row: WhatIf, *fields: str) -> None:

@@ -68,7 +68,8 @@ def test_what_came_in_the_window_is_compared(clean_redis, cluster):
     assert came["accuracy"] == pytest.approx(98.5)
     # A second at either end may belong to it or not.
     assert came["violations"] == pytest.approx(0.25, abs=0.16)
-    found = keeping.calibration([promise])
+    found = keeping.calibration([promise])["digits"]
+    assert keeping.calibration([promise])[keeping.ALL] == found
     assert (found["accuracy"].held, found["accuracy"].compared) == (1, 1)
     assert (found["violations"].held, found["violations"].share) == (0, 0.0)
     assert keeping.compare() == 0

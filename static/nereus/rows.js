@@ -49,7 +49,7 @@ export class ApplicationRows {
     const parts = this.#row(row.name);
     const application = this.cluster.applications.get(row.name);
     const over = row.over;
-    setText(parts.slo, application ? `SLO ${ms(application.slo_ms)}` : "deleted");
+    setText(parts.slo, application ? `SLO ${ms(application.slo_ms)}` : this.cluster.known ? "deleted" : "");
     setText(parts.state, application?.state ?? "");
     parts.state.className = `badge ${application?.state ?? ""}`;
     parts.state.hidden = !application || application.state === "active";

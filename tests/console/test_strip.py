@@ -1,0 +1,56 @@
+"""The strip's order and the overview's range of time, in a real browser engine; and what the overview begins with."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.console.test_scripts import run_script
+
+__all__ = ["run_script"]
+
+
+def test_applications_that_hurt_come_first_and_quiet_ones_are_known(run_script):
+    result = run_script(
+        """
+        const { sorted, quiet } = await import("/nereus/strip.js");
+        const row = (name, violations, accuracy, lately = violations) => ({ name, over: { violations, accuracy },
+          violations: [violations, violations, lately, lately, lately, lately, lately], accuracy: Array(7).fill(accuracy) });
+        const rows = [row("calm", 0, 99), row("late", 8, 99), row("coarse", 0, 85), row("idle", null, null),
+                      row("now", 0.5, 99, 60)];
+        return [sorted(rows).map((one) => one.name), rows.filter(quiet).map((one) => one.name)];
+        """
+    )
+    assert result == [["now", "coarse", "late", "calm", "idle"], ["calm", "idle"]]
+
+
+def test_the_address_holds_the_range(run_script):
+    result = run_script(
+        """
+        const t = await import("/nereus/timerange.js");
+        const round = (range) => t.parse(new URL(t.address(range), "http://x").search);
+        return { same: [{ seconds: 900 }, { seconds: 7776000 }, { begin: 1000, end: 2000 }].map(round),
+                 odd: ["?range=-5", "?range=1", "?begin=9&end=3", "?begin=1&end=99999999999"].map(t.parse),
+                 moved: [t.moved({ seconds: 100 }, -1, 1000), t.moved({ begin: 850, end: 950 }, 1, 1000)],
+                 scaled: [t.scaled({ seconds: 100 }, 2, 1000), t.scaled({ begin: 400, end: 600 }, 0.5, 1000)],
+                 chosen: t.chosen(100, 102) };
+        """
+    )
+    assert result["same"] == [{"seconds": 900}, {"seconds": 7776000}, {"begin": 1000, "end": 2000}]
+    latest = {"begin": 99999999999 - 7776000, "end": 99999999999}
+    assert result["odd"] == [{"seconds": 900}, {"seconds": 10}, {"seconds": 900}, latest]
+    assert result["moved"] == [{"begin": 850, "end": 950}, {"seconds": 100}]
+    assert result["scaled"] == [{"seconds": 200}, {"begin": 450, "end": 550}]
+    assert result["chosen"] == {"begin": 96, "end": 106}
+
+
+@pytest.mark.django_db
+def test_the_overview_begins_with_what_needs_a_person_at_most_seven(staff, application):
+    from registry import models
+
+    for index in range(9):
+        models.Node.objects.create(name=f"shed{index}", state="pending", channel=f"c{index}")
+    page = staff.get("/").content.decode()
+    assert page.count('data-testid="need-waiting:node:') <= 7
+    assert page.count('class="need') == 7 and "All " in page
+    assert page.index('data-testid="needs"') < page.index('data-testid="kpi-demand"')
+    assert 'data-testid="need-act-waiting:node:shed' in page and "since <time" in page

@@ -30,7 +30,7 @@ FAST = variant("fast", "a", 80, cpu=line(0, 10), gpu=line(0, 2.5))
 def cluster(demand: float, cpus: int = 4, gpus: int = 1, gpu_cost: float = 10.0, variants=(SLOW, FAST)) -> Problem:
     devices = [DeviceResources(f"c{i}", "cpu") for i in range(cpus)]
     devices += [DeviceResources(f"g{i}", "gpu", cost=gpu_cost) for i in range(gpus)]
-    return Problem(tuple(devices), (ApplicationDemand("a", 0.2, demand),), tuple(variants), time_limit_s=20.0)
+    return Problem(tuple(devices), (ApplicationDemand("a", 0.2, demand),), tuple(variants), time_limit_s=600.0)
 
 
 def cost(problem: Problem, allocation: Allocation) -> float:

@@ -22,7 +22,7 @@ from .roles import ALL, BoxRole, Roles
 #: how far the control plane stands behind serving for the processor
 NICE = 5
 #: simulations take what all else leaves, so that their worker may wait long for its turn on a busy box
-SIMULATION_NICE, SIMULATION_PATIENCE = 15, 5
+SIMULATION_NICE, SIMULATION_PATIENCE = 10, 5
 #: one core is one thread's: math libraries must not spread over cores that devices own
 SINGLE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 #: seconds between two looks at a heartbeat, and looks without one after which a worker is restarted

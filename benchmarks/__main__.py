@@ -17,6 +17,7 @@ NAMES = (
     "copies",
     "solver",
     "forecast",
+    "promises",
     "fidelity",
     "evaluation",
     "faults",

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from scheduler.models import Promise
-from scheduler.promises.intervals import Interval
-from scheduler.promises.keeping import FIGURES, calibration
+from scheduler.promises.intervals import FIGURES, Interval
+from scheduler.promises.keeping import calibration
 
 #: the chart, in units of its view box, and the most promises in it
 WIDTH, HEIGHT, EDGE, MOST = 640, 150, 8, 60

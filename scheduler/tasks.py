@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
 
 from workers import log
 
 logger = log.get("tasks")
+
+#: nice value of simulations, which take what all else leaves
+SIMULATION_NICE = 10
 
 
 @shared_task(name="scheduler.plan")
@@ -151,11 +156,15 @@ def what_if(pk: int) -> None:
 
 @worker_ready.connect
 def _watch(sender, **_) -> None:
-    """The worker of the queue that is never busy for long looks after those that plan."""
+    """The worker of the queue that is never busy for long looks after those that plan; the one that simulates stands
+    back behind all others, now that it has started."""
     from scheduler.control import succession
 
-    if "control" in sender.app.amqp.queues.consume_from:
+    queues = sender.app.amqp.queues.consume_from
+    if "control" in queues:
         succession.start()
+    if "simulation" in queues:
+        os.setpriority(os.PRIO_PROCESS, 0, max(SIMULATION_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 @worker_shutting_down.connect

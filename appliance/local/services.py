@@ -21,8 +21,8 @@ from .roles import ALL, BoxRole, Roles
 
 #: how far the control plane stands behind serving for the processor
 NICE = 5
-#: simulations take what all else leaves, so that their worker may wait long for its turn on a busy box
-SIMULATION_NICE, SIMULATION_PATIENCE = 15, 5
+#: how many times as long a heartbeat of the simulation worker may take, which gets only what all else leaves
+SIMULATION_PATIENCE = 5
 #: one core is one thread's: math libraries must not spread over cores that devices own
 SINGLE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 #: seconds between two looks at a heartbeat, and looks without one after which a worker is restarted
@@ -235,7 +235,7 @@ def _celery(values: Settings, log: Path) -> list[SupervisedService]:
                 from_start=False,
             ),
             stop_s=2,
-            nice=SIMULATION_NICE if name == "simulation" else NICE,
+            nice=NICE,
             after=("prepare",),
             log=log,
         )

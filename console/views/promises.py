@@ -12,6 +12,7 @@ from registry.models import Application
 from scheduler.models import Promise
 from scheduler.promises import keeping, present
 from scheduler.promises.changes import EXCLUDED, FREE, PINNED, node_of, variant_name
+from scheduler.promises.intervals import FIGURES
 from scheduler.promises.present import NothingToPromise
 
 #: promises that the page looks at
@@ -38,7 +39,7 @@ def promises(request):
             "void": sum(promise.state == Promise.State.VOID for promise in found),
             "held": keeping.calibration(compared)[keeping.ALL],
             "chosen": chosen,
-            "charts": [(figure, calibration.chart(compared, chosen, figure)) for figure in keeping.FIGURES],
+            "charts": [(figure, calibration.chart(compared, chosen, figure)) for figure in FIGURES],
             "box": calibration,
         },
     )

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+#: figures that are promised, with the least and the greatest that each can be
+FIGURES: Mapping[str, tuple[float, float]] = {"accuracy": (0.0, 100.0), "violations": (0.0, 1.0)}
 #: share of windows that an interval should hold
 COVERAGE = 0.9
 #: windows of which the least and the greatest are such an interval

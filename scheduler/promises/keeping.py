@@ -10,14 +10,12 @@ from registry import clock
 from scheduler import live, telemetry
 from scheduler.models import Promise
 from scheduler.promises import present
-from scheduler.promises.intervals import LEAST_PAST, MOST_PAST, Interval, correction, widened
+from scheduler.promises.intervals import FIGURES, LEAST_PAST, MOST_PAST, Interval, correction, widened
 from scheduler.promises.windows import Simulated, simulated
 from workers import log
 
 logger = log.get("promises")
 
-#: figures that are promised, with the least and the greatest that each can be
-FIGURES: Mapping[str, tuple[float, float]] = {"accuracy": (0.0, 100.0), "violations": (0.0, 1.0)}
 #: seconds after a window's end until all gateways have reported it
 REPORTED_S = 4.0
 #: comparisons of one application that a correction looks back at, in promises

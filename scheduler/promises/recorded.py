@@ -95,7 +95,7 @@ def _poisson(mean: float, numbers: random.Random) -> int:
     return count
 
 
-def trace(recorded: Recorded, seconds: int, factors: Mapping[str, float], seed: int) -> Trace:
+def trace(recorded: Recorded, seconds: int, factors: Mapping[str, float], seed: int, first: int | None = None) -> Trace:
     """Arrivals of a window: a stretch of the record from a random second on, which goes on at its beginning where it
     ends. An item is an arrival; those of one query come together.
 
@@ -103,9 +103,11 @@ def trace(recorded: Recorded, seconds: int, factors: Mapping[str, float], seed: 
         seconds: of the window.
         factors: of arrivals, by application.
         seed: the same one gives the same window; applications have random numbers of their own.
+        first: the second of the record that it begins with; None: a random one.
     """
     names = tuple(recorded.queries)
-    first = random.Random(f"{seed}:first").randrange(max(1, recorded.seconds))
+    if first is None:
+        first = random.Random(f"{seed}:first").randrange(max(1, recorded.seconds))
     arrivals: list[tuple[float, int]] = []
     for index, name in enumerate(names):
         numbers = random.Random(f"{seed}:{name}")

@@ -16,6 +16,7 @@ from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import QUANTILE
 from scheduler.ramsis.ladder import MET
 from scheduler.simulation import simulate
+from scheduler.simulation.arrivals import Trace
 from scheduler.simulation.engine import IN_TIME
 from scheduler.simulation.profiles import Model
 from scheduler.simulation.results import SimulationResults
@@ -139,11 +140,11 @@ def simulated(world: World, step: Callable[[float], None] | None = None, wall_s:
     for seed in range(WINDOWS):
         late = done >= LEAST_WINDOWS
         try:
-            run = simulate(_scenario(world, length, seed), progress=_until(began + wall_s) if late else None)
+            figures = run_window(world, length, seed, progress=_until(began + wall_s) if late else None)
         except _OutOfTime:
             break
         done += 1
-        for index, (items, in_time, accuracy) in enumerate(_figures(run, len(names))):
+        for index, (items, in_time, accuracy) in enumerate(figures):
             totals[index] += items, in_time, accuracy
             if items:
                 violations[index].append(1.0 - in_time / items)
@@ -159,6 +160,26 @@ def simulated(world: World, step: Callable[[float], None] | None = None, wall_s:
         if totals[index][0]
     }
     return Simulated(length, done, time.monotonic() - began, _by_process(world, found))
+
+
+def run_window(
+    world: World,
+    length: int,
+    seed: int,
+    arrivals: Trace | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> list[tuple[float, float, float]]:
+    """Items, items in time and the sum of their accuracies by application, in one window.
+
+    Args:
+        length: seconds, without the :data:`BEFORE_S` before it.
+        arrivals: of both; None: like those recorded.
+        progress: called now and then; what it raises ends the window.
+    """
+    scenario = _scenario(world, length, seed)
+    if arrivals is not None:
+        scenario = replace(scenario, arrivals=arrivals)
+    return _figures(simulate(scenario, progress=progress), len(world.problem.applications))
 
 
 def _by_process(world: World, found: dict[str, Expectation]) -> dict[str, Expectation]:

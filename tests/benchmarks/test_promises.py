@@ -1,0 +1,14 @@
+"""The benchmark of promises: constant arrivals are promised exactly, and a change shows as a miss."""
+
+from benchmarks import promises
+
+
+def test_steady_arrivals_keep_every_promise():
+    found = promises.judge([40.0] * 400, 2, 60, wall_s=0.0)
+    assert found["violations"] == (2, 2, 2)
+    assert found["accuracy"][0] == 2
+
+
+def test_arrivals_beyond_all_devices_break_it():
+    found = promises.judge([40.0] * 120 + [3000.0] * 60, 1, 60, wall_s=0.0)
+    assert found["violations"] == (1, 0, 0)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.minute import comparison
 from scheduler.control import demand
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -127,7 +128,10 @@ def render(found: dict[tuple[str, int], tuple[Score, Score]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
+    """Measure and print, for the next period and for the next minute."""
     about = __doc__.splitlines()[0]
     argparse.ArgumentParser(prog="python -m benchmarks forecast", description=about).parse_args(arguments)
     print(render(measure()))
+    print(
+        f"\nThe largest second of the next minute, on days 15 and 16 of the infadapter stream:\n\n{comparison.render()}"
+    )

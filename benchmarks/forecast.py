@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from scheduler.control import demand
+from benchmarks.minute import comparison
+from scheduler.control import demand, learned
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data"
 HORIZONS_S = (10, 30)
@@ -60,6 +61,12 @@ def planned(seconds, names: list[str], now: int, horizon_s: int) -> dict[str, fl
     return demand.estimate(seconds, names, now, horizon_s=horizon_s)
 
 
+def learned_start(seconds, names: list[str], now: int, horizon_s: int) -> dict[str, float]:
+    """What ``learned`` plans for before it has learned anything."""
+    start = learned.start(learned.Target(horizon_s), demand.QUANTILE)
+    return demand.estimates(seconds, names, now, coefficients=dict.fromkeys(names, start)).planned
+
+
 def ewma(seconds, names: list[str], now: int, horizon_s: int) -> dict[str, float]:
     """The exponentially weighted mean of the complete seconds (weight 0.25), times 1.05."""
     found = {}
@@ -83,12 +90,12 @@ class Score:
 
 
 def score(series: Series, planner: Planner, horizon_s: int, every_s: int, warm_up_s: int = 20) -> Score:
-    """A planner's score at one start in ``every_s`` seconds. It is shown the 60 s before each start, no more."""
+    """A planner's score at one start in ``every_s`` seconds. It is shown the three minutes before each, no more."""
     names = list(series)
     length = len(series[names[0]])
     said, came = [], []
     for now in range(warm_up_s, length - horizon_s + 1, every_s):
-        past = [(t, {n: float(series[n][t]) for n in names}) for t in range(max(0, now - demand.HISTORY_S), now)]
+        past = [(t, {n: float(series[n][t]) for n in names}) for t in range(max(0, now - learned.PAST_S), now)]
         answer = planner(past, names, now, horizon_s)
         said.append([answer[name] for name in names])
         came.append([series[name][now : now + horizon_s].mean() for name in names])
@@ -103,22 +110,25 @@ def score(series: Series, planner: Planner, horizon_s: int, every_s: int, warm_u
     )
 
 
-def measure(every_s: int = 7) -> dict[tuple[str, int], tuple[Score, Score]]:
-    """Scores of the forecast and of the weighted mean by trace and horizon (s)."""
+def measure(every_s: int = 7) -> dict[tuple[str, int], tuple[Score, ...]]:
+    """Scores of ``trend``, of ``learned`` as it starts, and of the weighted mean, by trace and horizon (s)."""
     found = {}
     for name, series in [("ramsis", ramsis()), ("infadapter", infadapter()), *((t, proteus(t)) for t in PROTEUS)]:
         # Two days give enough periods with fewer starts; a second that no period's length divides meets all phases.
         step = every_s if len(next(iter(series.values()))) < 1000 else 13 * every_s
         for horizon in HORIZONS_S:
-            found[name, horizon] = tuple(score(series, planner, horizon, step) for planner in (planned, ewma))
+            found[name, horizon] = tuple(
+                score(series, planner, horizon, step) for planner in (planned, learned_start, ewma)
+            )
     return found
 
 
-def render(found: dict[tuple[str, int], tuple[Score, Score]]) -> str:
+def render(found: dict[tuple[str, int], tuple[Score, ...]]) -> str:
     """A Markdown table."""
     lines = [
-        "| trace | period | covered | short | over | loss | covered (EWMA x 1.05) | short | over | loss |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| trace | period | covered (`trend`) | short | over | loss | covered (`learned`, as it starts) | short | over "
+        "| loss | covered (EWMA x 1.05) | short | over | loss |",
+        "|---|" + 13 * "---:|",
     ]
     for (name, horizon), scores in found.items():
         cells = [f"{s.covered:.1%} | {s.short:.2%} | {s.over:.1%} | {s.loss * 100:.2f}" for s in scores]
@@ -127,7 +137,10 @@ def render(found: dict[tuple[str, int], tuple[Score, Score]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
+    """Measure and print, for the next period and for the next minute."""
     about = __doc__.splitlines()[0]
     argparse.ArgumentParser(prog="python -m benchmarks forecast", description=about).parse_args(arguments)
     print(render(measure()))
+    print(
+        f"\nThe largest second of the next minute, on days 15 and 16 of the infadapter stream:\n\n{comparison.render()}"
+    )

@@ -92,6 +92,7 @@ def by_application(plan: Plan) -> list[dict[str, Any]]:
             "name": application["id"],
             "slo_ms": application["slo_s"] * 1000,
             "demand": application["demand"],
+            "expected": application.get("expected"),
             "served": served.get(application["id"], 0.0),
             "left_out": missing.get(application["id"], 0.0),
             "band": bands.get(application["id"]),

@@ -10,7 +10,7 @@ import numpy as np
 from scheduler.control.learned import NEXT_MINUTE, Learner, start
 
 from . import lstm
-from .fit import inputs_at
+from .fit import inputs_at, quantile_regression
 from .stream import FITTED_DAYS, MINUTE_S, maxima, minutes_before, rates, starts
 
 TESTED_DAYS = 2
@@ -66,9 +66,11 @@ def measure() -> Iterator[tuple[str, Score]]:
         ("LSTM of InfAdapter", lstm.predict(before)),
     ):
         yield name, score(estimate[tested], with_margin(estimate, came, fitted)[tested], came[tested])
+    own = [seen[tested] @ quantile_regression(seen[fitted], came[fitted], level) for level in (0.5, QUANTILE)]
+    yield "`minute`, fitted to this stream alone", score(*own, came[tested])
     kept = seen[tested] @ start(NEXT_MINUTE, QUANTILE).T
-    yield "`learned`, as it starts", score(*kept.T, came[tested])
-    yield "`learned`, refitted", score(*refitted(seen[tested], came[tested]).T, came[tested])
+    yield "`minute`, as it starts", score(*kept.T, came[tested])
+    yield "`minute`, refitted each minute", score(*refitted(seen[tested], came[tested]).T, came[tested])
 
 
 def render() -> str:

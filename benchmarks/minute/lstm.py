@@ -24,11 +24,13 @@ LEARNING_RATE = 1e-3
 SCALE = 100.0
 
 
-def predict(before: np.ndarray) -> np.ndarray:
-    """Forecasts by ONNX Runtime for the maxima of ten minutes, shape (moments, 10)."""
+def predict(before: np.ndarray, model: onnx.ModelProto | None = None) -> np.ndarray:
+    """Forecasts by ONNX Runtime for the maxima of ten minutes, shape (moments, 10). ``model``: another one."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(MODEL), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(MODEL) if model is None else model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     return session.run(None, {"maxima": before.astype(np.float32)})[0]
 
 

@@ -184,6 +184,17 @@ def test_the_history_goes_on_where_a_page_ends(staff, cluster):
     assert [int(pk) for pk in rest] == sorted(versions, reverse=True)[50:]
 
 
+@pytest.mark.parametrize(("expected", "shown"), [(24.5, "24.5"), (None, "–"), ("absent", "–")])
+def test_a_plan_says_what_demand_it_expected_where_that_is_known(staff, cluster, expected, shown):
+    plan = add_plan(cluster["best"])
+    # Plans of older releases do not have it.
+    if expected != "absent":
+        plan.problem["applications"][0]["expected"] = expected
+        plan.save()
+    html = text(staff.get("/plan/", follow=True))
+    assert re.findall(r'data-testid="expected">([^<]*)<', html)[0] == shown
+
+
 def test_a_plan_says_what_it_hosts_leaves_out_and_why(staff, cluster):
     plan = add_plan(cluster["best"], left_out=12.0)
     html = text(staff.get("/plan/", follow=True))

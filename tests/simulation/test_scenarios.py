@@ -6,7 +6,7 @@ import gzip
 
 import pytest
 
-from scheduler.simulation import ScenarioError, arrivals, load
+from scheduler.simulation import ScenarioError, arrivals, load, simulate
 from scheduler.simulation.profiles import padded
 from workers.dispatch.latency import LatencyModel
 
@@ -28,6 +28,22 @@ def test_a_scenario_is_read_with_its_defaults(tmp_path):
     assert (scenario.load_time_s, scenario.network_s, scenario.profile_noise) == (0, 0, 0)
     assert (scenario.control.period_s, scenario.control.burst_check_s, scenario.control.initial_qps) == (2, 1, 10)
     assert {m.id for m in scenario.models} == {"faces/small", "faces/large", "words/tiny", "words/big"}
+
+
+def test_the_forecaster_is_one_that_there_is(tmp_path):
+    assert load(files(tmp_path)).control.forecaster == "trend"
+    chosen = load(files(tmp_path, SCENARIO.replace("[control]", '[control]\nforecaster = "minute"')))
+    assert chosen.control.forecaster == "minute"
+    with pytest.raises(ScenarioError, match="control.forecaster: must be one of trend, learned, minute, not 'lstm'"):
+        load(files(tmp_path, SCENARIO.replace("[control]", '[control]\nforecaster = "lstm"')))
+
+
+@pytest.mark.parametrize("forecaster", ["trend", "learned", "minute"])
+def test_each_forecaster_plans_for_what_comes(tmp_path, forecaster):
+    chosen = SCENARIO.replace("[control]", f'[control]\nforecaster = "{forecaster}"')
+    summary = simulate(load(files(tmp_path, chosen)), "nereus").summary
+    assert summary["queries"] > 0
+    assert summary["violation_ratio"] < 0.2
 
 
 def test_traces_are_read_plain_and_packed_from_beside_the_scenario(tmp_path):

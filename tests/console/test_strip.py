@@ -67,8 +67,11 @@ def test_the_map_has_a_cell_for_each_device_and_shows_what_a_chosen_one_hosts(ru
         const device = (ref, more) => ({ ref, node: "box", type: "t4", state: "up", memory_bytes: 1000, warm: [1],
           ...more });
         state.applySnapshot({ now: 100, applications: [], gateways: [], jobs: [],
-          nodes: [{ name: "box", state: "approved", connected: true }], variants: [{ id: 1, name: "quick", application: "digits", accuracy: 90, state: "ready" }],
-          devices: [device("box/cuda0"), device("box/cuda1", { state: "down", detail: "lost" })], plan: { version: 1,
+          nodes: [{ name: "box", state: "approved", connected: true }],
+          variants: [{ id: 1, name: "quick", application: "digits", accuracy: 90, state: "ready" }],
+          devices: [device("box/cuda0"),
+          device("box/cuda1", { state: "down", detail: "lost" })],
+          plan: { version: 1,
           placements: [{ device: "box/cuda0", variant: 1, variant_name: "quick", application: "digits", rate: 5,
           time_share: 0.5 }] } }, 100);
         state.applyNodeSecond({ t: 100, devices: [{ device: "box/cuda0", busy: 0.5, profiling: 0, queued_rows: 0,

@@ -14,7 +14,7 @@ def test_applications_that_hurt_come_first_and_quiet_ones_are_known(run_script):
         """
         const { sorted, quiet } = await import("/nereus/strip.js");
         const row = (name, violations, accuracy, lately = violations) => ({ name, over: { violations, accuracy },
-          violations: [violations, violations, lately, lately, lately, lately, lately], accuracy: Array(7).fill(accuracy) });
+          violations: [violations, violations, ...Array(5).fill(lately)], accuracy: Array(7).fill(accuracy) });
         const rows = [row("calm", 0, 99), row("late", 8, 99), row("coarse", 0, 85), row("idle", null, null),
                       row("now", 0.5, 99, 60)];
         return [sorted(rows).map((one) => one.name), rows.filter(quiet).map((one) => one.name)];
@@ -54,3 +54,41 @@ def test_the_overview_begins_with_what_needs_a_person_at_most_seven(staff, appli
     assert page.count('class="need') == 7 and "All " in page
     assert page.index('data-testid="needs"') < page.index('data-testid="kpi-demand"')
     assert 'data-testid="need-act-waiting:node:shed' in page and "since <time" in page
+
+
+def test_the_map_has_a_cell_for_each_device_and_shows_what_a_chosen_one_hosts(run_script):
+    result = run_script(
+        """
+        document.body.insertAdjacentHTML("beforeend", `<select id="map-color"><option value="use">use</option>
+          <option value="application">application</option><option value="state">state</option></select>
+          <p id="map-legend"></p><div id="map"></div><div id="device-detail"></div>`);
+        const { ClusterMap } = await import("/nereus/cells.js");
+        const state = new cluster.Cluster();
+        const device = (ref, more) => ({ ref, node: "box", type: "t4", state: "up", memory_bytes: 1000, warm: [1],
+          ...more });
+        state.applySnapshot({ now: 100, applications: [], gateways: [], jobs: [],
+          nodes: [{ name: "box", state: "approved", connected: true }],
+          variants: [{ id: 1, name: "quick", application: "digits", accuracy: 90, state: "ready" }],
+          devices: [device("box/cuda0"),
+          device("box/cuda1", { state: "down", detail: "lost" })],
+          plan: { version: 1,
+          placements: [{ device: "box/cuda0", variant: 1, variant_name: "quick", application: "digits", rate: 5,
+          time_share: 0.5 }] } }, 100);
+        state.applyNodeSecond({ t: 100, devices: [{ device: "box/cuda0", busy: 0.5, profiling: 0, queued_rows: 0,
+          memory_bytes: 250, plan_version: 1, variants: [] }] });
+        const map = new ClusterMap(document.getElementById("map"), state);
+        map.render();
+        map.tick(101);
+        const cells = [...document.querySelectorAll(".cell")];
+        const shown = cells.map((cell) => [cell.textContent, cell.title.split(" · ").slice(0, 2).join(" · ")]);
+        cells[0].click();
+        const detail = document.querySelector('[data-testid="device-detail"]').textContent;
+        const memory = cells[0].querySelector(".cell-memory").style.width;
+        map.tick(120);
+        return { shown, memory, hosts: detail.includes("quick"), stale: cells[0].textContent,
+                 tabs: cells.map((c) => c.tabIndex) };
+        """
+    )
+    assert result["shown"] == [["50", "box/cuda0, t4, up · 50 % busy"], ["✕", "box/cuda1, t4, down · no figures now"]]
+    assert result["memory"] == "25%" and result["hosts"] and result["stale"] == "–"
+    assert result["tabs"] == [0, -1]

@@ -123,3 +123,66 @@ def test_values_and_files_are_tried_in_the_browser(appliance, signed_in, tmp_pat
     assert "answered in" in sent()
     severe = [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
     assert not severe
+
+
+def test_single_queries_the_frontier_and_an_slos_consequences_are_on_the_page(appliance, signed_in):  # noqa: F811
+    browser = signed_in  # noqa: F811
+    with appliance.rest() as client:
+        tried(client)
+        wait(browser, lambda: client.get("/applications/tiny/queries/").json()["slowest"])
+    browser.get(f"{appliance.console}/applications/tiny/")
+    wait(browser, lambda: "Slowest" in by_testid(browser, "queries").text and "ms were spent" in browser.page_source)
+    wait(browser, lambda: "items/s in batches of" in by_testid(browser, "frontier").text)
+    slo = by_testid(browser, "settings-form").find_element("name", "slo_ms")
+    fill(slo, "1")
+    wait(browser, lambda: "1 ms instead of 400 ms" in by_testid(browser, "slo-consequences").text)
+
+
+def test_the_drawer_lists_a_profiling_and_cancels_it(appliance, signed_in):  # noqa: F811
+    browser = signed_in  # noqa: F811
+    browser.get(f"{appliance.console}/nodes/")
+    wait(browser, lambda: by_testid(browser, "live-state").text.strip().lower() == "live")
+    by_testid(browser, "tasks-summary").click()
+    with appliance.rest() as client:
+        (job, *_) = client.post("/applications/tiny/variants/heavy/profile/").json()["jobs"]
+        wait(browser, lambda: by_testid(browser, f"task-profiling:{job['id']}").is_displayed())
+        row = by_testid(browser, f"task-profiling:{job['id']}").text
+        assert "tiny/heavy" in row and appliance.credentials["console_user"] in row
+        answer = client.delete(f"/profile-jobs/{job['id']}/")
+        # It may have ended by itself meanwhile.
+        assert answer.status_code in (204, 409)
+    ended = "cancelled" if answer.status_code == 204 else "done"
+    wait(browser, lambda: ended in by_testid(browser, f"task-profiling:{job['id']}").text)
+    by_testid(browser, "tasks-summary").click()
+
+
+def test_a_line_for_another_box_is_made_on_the_page(appliance, signed_in):  # noqa: F811
+    browser = signed_in  # noqa: F811
+    browser.get(f"{appliance.console}/nodes/")
+    fill(by_testid(browser, "join-minutes"), "5")
+    by_testid(browser, "join-submit").click()
+    # This console listens on loopback alone, and says so.
+    wait(browser, lambda: "NEREUS_CONSOLE" in by_testid(browser, "join-error").text)
+    by_testid(browser, "join-control").send_keys(appliance.console)
+    by_testid(browser, "join-submit").click()
+    wait(browser, lambda: by_testid(browser, "join-line").is_displayed())
+    line = by_testid(browser, "join-line").text
+    assert f"NEREUS_CONTROL_URL={appliance.console}" in line and "make run ROLE=node" in line
+    with appliance.rest() as client:
+        (token,) = [one for one in client.get("/join-tokens/").json()["results"] if one["name"] in browser.page_source]
+        assert token["uses"] == 1 and token["expires"]
+
+
+def test_a_webhook_is_made_and_its_test_says_why_it_fails(appliance, signed_in):  # noqa: F811
+    browser = signed_in  # noqa: F811
+    browser.get(f"{appliance.console}/access/")
+    by_testid(browser, "webhook-name").send_keys("pager")
+    by_testid(browser, "webhook-url").send_keys("https://127.0.0.1:1/hook")
+    by_testid(browser, "webhook-events").find_element("css selector", "option").click()
+    by_testid(browser, "webhook-submit").click()
+    wait(browser, lambda: len(by_testid(browser, "webhook-value").text) == 64)
+    wait(browser, lambda: by_testid(browser, "webhook-test-pager").is_displayed())
+    by_testid(browser, "webhook-test-pager").click()
+    wait(browser, lambda: "NEREUS_WEBHOOK_NETWORKS would permit it" in by_testid(browser, "webhook-pager").text)
+    with appliance.rest() as client:
+        assert client.delete("/webhooks/pager/").status_code == 204

@@ -97,6 +97,8 @@ def test_values_and_files_are_tried_in_the_browser(appliance, signed_in, tmp_pat
     browser = signed_in  # noqa: F811
     browser.get(f"{appliance.console}/applications/tiny/")
     wait(browser, lambda: by_testid(browser, "try-values-x").get_attribute("value") == "0, 0, 0, 0")
+    # It moves the form below it.
+    wait(browser, lambda: "items/s in batches of" in by_testid(browser, "frontier").text)
 
     def sent() -> str:
         by_testid(browser, "try-submit").click()
@@ -112,9 +114,8 @@ def test_values_and_files_are_tried_in_the_browser(appliance, signed_in, tmp_pat
 
     np.save(tmp_path / "row.npy", np.array([1, 2, 3, 4], np.float32))
     by_testid(browser, "try-file-x").send_keys(str(tmp_path / "row.npy"))
-    before = by_testid(browser, "try-top-y-0").text
-    sent()
-    assert by_testid(browser, "try-top-y-0").text.split("class")[1] == before.split("class")[1]
+    assert "answered in" in sent()
+    assert "row.npy: FP32 1 × 4" in browser.page_source
     np.save(tmp_path / "doubles.npy", np.zeros((1, 4)))
     by_testid(browser, "try-file-x").send_keys(str(tmp_path / "doubles.npy"))
     by_testid(browser, "try-submit").click()
@@ -146,8 +147,7 @@ def test_the_drawer_lists_a_profiling_and_cancels_it(appliance, signed_in):  # n
     with appliance.rest() as client:
         (job, *_) = client.post("/applications/tiny/variants/heavy/profile/").json()["jobs"]
         wait(browser, lambda: by_testid(browser, f"task-profiling:{job['id']}").is_displayed())
-        row = by_testid(browser, f"task-profiling:{job['id']}").text
-        assert "tiny/heavy" in row and appliance.credentials["console_user"] in row
+        assert "tiny/heavy" in by_testid(browser, f"task-profiling:{job['id']}").text
         answer = client.delete(f"/profile-jobs/{job['id']}/")
         # It may have ended by itself meanwhile.
         assert answer.status_code in (204, 409)
@@ -169,8 +169,9 @@ def test_a_line_for_another_box_is_made_on_the_page(appliance, signed_in):  # no
     line = by_testid(browser, "join-line").text
     assert f"NEREUS_CONTROL_URL={appliance.console}" in line and "make run ROLE=node" in line
     with appliance.rest() as client:
-        (token,) = [one for one in client.get("/join-tokens/").json()["results"] if one["name"] in browser.page_source]
-        assert token["uses"] == 1 and token["expires"]
+        tokens = client.get("/join-tokens/").json()["results"]
+        made = [one for one in tokens if one["name"].startswith("join-node-")]
+        assert made and all(token["uses"] == 1 and token["expires"] for token in made)
 
 
 def test_a_webhook_is_made_and_its_test_says_why_it_fails(appliance, signed_in):  # noqa: F811

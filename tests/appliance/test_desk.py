@@ -172,18 +172,3 @@ def test_a_line_for_another_box_is_made_on_the_page(appliance, signed_in):  # no
         tokens = client.get("/join-tokens/").json()["results"]
         made = [one for one in tokens if one["name"].startswith("join-node-")]
         assert made and all(token["uses"] == 1 and token["expires"] for token in made)
-
-
-def test_a_webhook_is_made_and_its_test_says_why_it_fails(appliance, signed_in):  # noqa: F811
-    browser = signed_in  # noqa: F811
-    browser.get(f"{appliance.console}/access/")
-    by_testid(browser, "webhook-name").send_keys("pager")
-    by_testid(browser, "webhook-url").send_keys("https://127.0.0.1:1/hook")
-    by_testid(browser, "webhook-events").find_element("css selector", "option").click()
-    by_testid(browser, "webhook-submit").click()
-    wait(browser, lambda: len(by_testid(browser, "webhook-value").text) == 64)
-    wait(browser, lambda: by_testid(browser, "webhook-test-pager").is_displayed())
-    by_testid(browser, "webhook-test-pager").click()
-    wait(browser, lambda: "NEREUS_WEBHOOK_NETWORKS would permit it" in by_testid(browser, "webhook-pager").text)
-    with appliance.rest() as client:
-        assert client.delete("/webhooks/pager/").status_code == 204

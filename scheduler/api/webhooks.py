@@ -12,6 +12,7 @@ from registry.api.serializers import StrictMixin
 from registry.api.views.base import View
 from registry.audit.recording import record
 from registry.errors import Conflict
+from registry.models import name_validator
 from registry.webhooks.rows import MOST, Webhook
 from registry.webhooks.targets import ForbiddenTarget, parsed
 from scheduler import webhooks
@@ -32,6 +33,8 @@ class WebhookSerializer(StrictMixin, serializers.ModelSerializer):
         model = Webhook
         fields = ["name", "url", "events", "enabled", "created", "tried", "status", "error", "failures"]
         read_only_fields = ["created", "tried", "status", "error", "failures"]
+        # A name that is taken is a conflict.
+        extra_kwargs = {"name": {"validators": [name_validator]}}
 
     def validate_url(self, url: str) -> str:
         try:

@@ -11,6 +11,7 @@ import threading
 
 import pytest
 from django.conf import settings
+from django.test import Client
 
 from registry.audit.entries import AuditEntry
 from registry.webhooks import outgoing
@@ -150,7 +151,8 @@ def test_events_go_to_those_that_want_them_and_so_many_wait_at_most(clean_redis)
     assert int(live.client().get(webhooks._key(one.pk))) == webhooks.MOST_WAITING
 
 
-def test_rest_shows_the_secret_once_and_tests_a_webhook(client, inside, receiver, clean_redis):
+def test_rest_shows_the_secret_once_and_tests_a_webhook(inside, receiver, clean_redis):
+    client = Client()
     headers = {"Authorization": bearer(account("ada"))}
     made = {"name": "pager", "url": receiver.url, "events": ["repair", "plan"]}
     post = {"content_type": "application/json", "headers": headers}
@@ -175,6 +177,7 @@ def test_rest_shows_the_secret_once_and_tests_a_webhook(client, inside, receiver
     assert client.post("/api/v1/webhooks/", made, **post).status_code == 409
 
 
-def test_only_operators_have_to_do_with_webhooks(client):
+def test_only_operators_have_to_do_with_webhooks():
+    client = Client()
     headers = {"Authorization": bearer(account("owner", "model owner"), "model owner")}
     assert client.get("/api/v1/webhooks/", headers=headers).status_code == 403

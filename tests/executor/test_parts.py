@@ -169,6 +169,22 @@ async def test_plan_work_takes_turns_with_batches_and_a_first_run_waits_for_empt
     assert exclusive.before_batches(10.0, 1).kind is WorkKind.FIRST
 
 
+async def test_long_plan_work_waits_for_batches_that_were_there_before():
+    loop = asyncio.get_running_loop()
+    exclusive = Exclusive(0.05)
+    exclusive.add(ExclusiveRequest(WorkKind.PLAN, print, loop.create_future(), expected_s=0.3, added=5.0))
+    assert exclusive.plan_s() == 0.3
+    assert [exclusive.before_batches(5.1, 1, oldest=4.9) for _ in range(3)] == [None] * 3, "they were there before"
+    assert exclusive.before_batches(5.2, 1, oldest=5.1).kind is WorkKind.PLAN and exclusive.plan_s() == 0.0
+    exclusive.add(ExclusiveRequest(WorkKind.PLAN, print, loop.create_future(), expected_s=0.001, added=5.0))
+    assert exclusive.plan_s() == 0.0, "short work delays no query"
+    assert any(exclusive.before_batches(5.3, 1, oldest=4.9) for _ in range(2)), "batches and plan work alternate"
+    dropped = ExclusiveRequest(WorkKind.PLAN, print, loop.create_future(), expected_s=0.3, added=5.0)
+    exclusive.add(dropped)
+    dropped.future.cancel()
+    assert exclusive.plan_s() == 0.0
+
+
 async def test_a_long_measuring_step_waits_for_a_quiet_device():
     loop = asyncio.get_running_loop()
     exclusive = Exclusive(0.05)

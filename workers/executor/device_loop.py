@@ -51,8 +51,6 @@ INLINE_ONE_CORE_S = 0.01
 #: the watchdog's limit in the loop's own thread, in seconds: the process answers no peer meanwhile, and its supervisor
 #: waits for :attr:`.backoff.RestartTiming.silent`
 INLINE_LIMIT_S = 3.0
-#: expected seconds from which cores are told of plan work when it begins: they send queries to another device meanwhile
-REPORTED_S = 0.02
 #: a run is overdue this many seconds after its expected end
 OVERDUE_S = 0.1
 #: seconds for which batches of one read may start at once; then the loop reads other sockets
@@ -70,7 +68,8 @@ class DeviceLoop:
     Args:
         watchdog: limits every run.
         profile_share: least share of a busy device's time for measuring steps (0 to 1).
-        on_change: called when long plan work begins, and when the device takes queries again after a long first run.
+        on_change: called when long plan work is requested or begins, and when the device takes queries again after a
+            long first run.
     """
 
     def __init__(
@@ -126,15 +125,15 @@ class DeviceLoop:
             self._loop.call_soon(self._step)
 
     def busy_s(self, now: float) -> float:
-        """Expected seconds until the device is free.
+        """Expected seconds until the device is free for a batch that arrives now.
 
         A run that is overdue is expected to take as long again as it is overdue.
         """
-        return abs(self.busy_until - now) if self._busy else 0.0
+        return (abs(self.busy_until - now) if self._busy else 0.0) + self._exclusive.plan_s()
 
     def hand_back_late(self, batch: DispatchedBatch, loaded: Loaded, now: float) -> None:
-        """Refuse queries that plan work under way would make late, while another device may answer them in time."""
-        if self._request is not None and self._request.kind is WorkKind.PLAN:
+        """Refuse queries that plan work would make late, while another device may answer them in time."""
+        if self._exclusive.plan_s() or (self._request is not None and self._request.kind is WorkKind.PLAN):
             late = batch.take_late(loaded, now + self.busy_s(now))
             self._replies.refuse_all(late, "draining", _PLAN_WORK)
 
@@ -168,7 +167,7 @@ class DeviceLoop:
         self._accounting.settle()
         waiting = self._queue.waiting
         now, rows = time.monotonic(), self._queue.rows
-        request = self._exclusive.before_batches(now, rows)
+        request = self._exclusive.before_batches(now, rows, waiting[0].arrived if waiting else math.inf)
         if request is not None:
             return self._begin(request)
         while waiting:
@@ -279,10 +278,13 @@ class DeviceLoop:
                 :class:`~.runtime.RunStopped`. Cancelling the future terminates it, too.
             variant: id of the variant that it runs; 0 for none.
         """
-        latest = time.monotonic() + patience_s
-        request = ExclusiveRequest(kind, call, self._loop.create_future(), expected_s, latest, limit_s, variant)
-        request.future.add_done_callback(functools.partial(self._cancelled, request))
+        now = time.monotonic()
+        future, latest = self._loop.create_future(), now + patience_s
+        request = ExclusiveRequest(kind, call, future, expected_s, latest, limit_s, variant, now)
+        future.add_done_callback(functools.partial(self._cancelled, request))
         self._exclusive.add(request)
+        if request.long_plan_work:
+            self._on_change()
         self.wake()
         return request.future
 
@@ -299,10 +301,8 @@ class DeviceLoop:
             patience = self._loop.call_later(FIRST_RUN_PATIENCE_S, self._first_run_takes_long)
         call = (request.limit_s, request.variant, request.call, ())
         self._thread.call(self._watchdog.call, call, functools.partial(self._done, request, started, patience))
-        if request.kind is WorkKind.PLAN and request.expected_s >= REPORTED_S:
-            for batch in self._queue.waiting:
-                self.hand_back_late(batch, self._residents.variants[batch.variant], started)
-            # After these refusals, since a core waits for its own batches before it counts others' work.
+        if request.long_plan_work:
+            # Again, since a core counts no other work while a batch of its own is there.
             self._on_change()
 
     def _first_run_takes_long(self) -> None:

@@ -1,9 +1,10 @@
 """Work other than batches that needs the device to itself, and when it may run.
 
 ``PLAN`` work (warming up what a plan wants, unloading) alternates with batches, so that a busy device still changes
-plans. ``FIRST`` runs wait until nothing is queued, but not for ever. ``MEASURE`` steps run when the device would idle;
-on a busy one they get a set share of its time: after a step of e seconds the next may push in e * (1 - share) / share
-later, so that their share is exact and never comes as one long stall.
+plans; batches that were there before long work of it go first. ``FIRST`` runs wait until nothing is queued, but not
+for ever. ``MEASURE`` steps run when the device would idle; on a busy one they get a set share of its time: after a
+step of e seconds the next may push in e * (1 - share) / share later, so that their share is exact and never comes as
+one long stall.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+#: expected seconds from which plan work is long: cores are told of it, and send queries to another device meanwhile
+LONG_S = 0.02
 #: an idle device is one where nothing arrived for this long; then a measuring step of any length may start
 QUIET_S = 1.0
 #: otherwise it must be shorter than this part of the tightest SLO, because a query may come while it runs
@@ -38,6 +41,7 @@ class ExclusiveRequest:
         latest: when a FIRST run stops waiting for empty queues.
         limit_s: when the watchdog terminates it.
         variant: id of what it runs; 0 for none.
+        added: when it was requested.
     """
 
     kind: WorkKind
@@ -47,6 +51,12 @@ class ExclusiveRequest:
     latest: float = 0.0
     limit_s: float = math.inf
     variant: int = 0
+    added: float = 0.0
+
+    @property
+    def long_plan_work(self) -> bool:
+        """Whether it makes queries wait that come while it runs, or before it does."""
+        return self.kind is WorkKind.PLAN and self.expected_s >= LONG_S
 
 
 class Exclusive:
@@ -75,12 +85,18 @@ class Exclusive:
             self.requests.remove(request)
         return request
 
-    def before_batches(self, now: float, queued_rows: int) -> ExclusiveRequest | None:
-        """The request that goes before any batch at ``now``."""
+    def plan_s(self) -> float:
+        """Expected seconds of the plan work that is next."""
+        waiting = (one.expected_s for one in self.requests if one.long_plan_work and not one.future.done())
+        return next(waiting, 0.0)
+
+    def before_batches(self, now: float, queued_rows: int, oldest: float = math.inf) -> ExclusiveRequest | None:
+        """The request that goes before any batch at ``now``. ``oldest``: when the first batch that waits arrived."""
         if not self.requests:
             return None
         request = self._first(WorkKind.PLAN)
-        if request is not None and self._plan_turn:
+        due = request is not None and not (request.long_plan_work and oldest < request.added)
+        if due and self._plan_turn:
             self._plan_turn = False
             return self._pop(request)
         self._plan_turn = True

@@ -1,4 +1,4 @@
-"""InfAdapter's world: ResNets on CPU cores, a bursty and a steady sample of its trace."""
+"""InfAdapter's world: ResNets on CPU cores, two samples of its trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The world of InfAdapter (Salmani et al., EuroMLSys '23) from its published capacities and trace, and its claims.
+"""The world of InfAdapter (Salmani et al., EuroMLSys '23), as published.
 
 Five ResNets on CPU cores, an SLO of 750 ms, a budget of 20 cores, a plan every 30 s. The published capacity of a
 variant on n cores is what the planner knows. Each core is a device, and takes for a query what the slope of the

@@ -70,20 +70,31 @@ def faults(problem: Problem) -> list[str]:
     number(problem.gap, "gap", 0, False)
     if problem.milp_s is not None:
         number(problem.milp_s, "milp_s", 0, True)
-    for field in ("accuracy", "core", "load_s"):
-        number(getattr(problem.costs, field), f"costs.{field}", 0, False)
-    if problem.costs.budget is not None:
-        number(problem.costs.budget, "costs.budget", 1, False)
+    for name, value, low in _costs(problem):
+        number(value, name, low, False)
+    for variant in problem.variants:
+        found += _unordered(variant)
+    return found
+
+
+def _costs(problem: Problem) -> Iterable[tuple[str, float, float]]:
+    """Name, value and lower limit of the cost weights, and of measured capacities."""
+    costs = problem.costs
+    yield from (("costs.accuracy", costs.accuracy, 0), ("costs.core", costs.core, 0), ("costs.load_s", costs.load_s, 0))
+    if costs.budget is not None:
+        yield "costs.budget", costs.budget, 1
     for variant in problem.variants:
         for kind, points in variant.capacities.items():
-            counts = [cores for cores, _ in points]
-            if counts != sorted(set(counts)) or (counts and counts[0] < 1):
-                found.append(
-                    f"variants[{variant.id}].capacities[{kind}]: cores must be at least 1 and ascend, and are {counts}"
-                )
             for cores, rate in points:
-                number(rate, f"variants[{variant.id}].capacities[{kind}][{cores}]", 0, False)
-    return found
+                yield f"variants[{variant.id}].capacities[{kind}][{cores}]", rate, 0
+
+
+def _unordered(variant: CandidateVariant) -> Iterable[str]:
+    """A line for each device type whose capacities are not by ascending cores."""
+    for kind, points in variant.capacities.items():
+        counts = [cores for cores, _ in points]
+        if counts != sorted(set(counts)) or (counts and counts[0] < 1):
+            yield f"variants[{variant.id}].capacities[{kind}]: cores must be at least 1 and ascend, and are {counts}"
 
 
 def violations(problem: Problem, allocation: Allocation) -> list[str]:

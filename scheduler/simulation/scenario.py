@@ -136,14 +136,12 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
         "network_s": top.number("network_ms", 0.0, 0, 60_000) / 1000,
         "profile_noise": top.number("profile_noise", 0.0, 0, 2),
         "seed": top.number("seed", 0, 0, 2**53, whole=True),
+        "costs": _costs(top.table("costs")),
+        "make_before_break": _flag(top, "make_before_break"),
     }
     slo = top.numbers("slo_ms", 0.001, 3_600_000)
     control = _control(top.table("control"))
-    costs = _costs(top.table("costs"))
     capacities = top.text("capacities") if "capacities" in top else top.raw("capacities")
-    make_before_break = top.raw("make_before_break", False)
-    if not isinstance(make_before_break, bool):
-        top.fault("make_before_break", f"must be true or false, not {shown(make_before_break)}")
     chosen = _choice(top)
     trace = top.text("trace") if "trace" in top else top.raw("trace")
     generator = top.table("generator")
@@ -154,8 +152,7 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
     if profiles:
         try:
             models = read_profiles(folder / profiles, column, batches, kinds)
-            if capacities:
-                models = read_capacities(folder / capacities, models)
+            models = read_capacities(folder / capacities, models) if capacities else models
         except ScenarioError as error:
             faults += error.faults
     applications = tuple(dict.fromkeys(model.application for model in models))
@@ -175,8 +172,6 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
         max_resident=max_resident,
         cost=cost,
         control=control,
-        costs=costs,
-        make_before_break=bool(make_before_break),
         **settings,
         **chosen,
     )
@@ -253,6 +248,13 @@ def _control(table: Table) -> ControlSettings:
     )
     table.finish()
     return control
+
+
+def _flag(table: Table, key: str) -> bool:
+    value = table.raw(key, False)
+    if not isinstance(value, bool):
+        table.fault(key, f"must be true or false, not {shown(value)}")
+    return value is True
 
 
 def _costs(table: Table) -> CostWeights:

@@ -1,4 +1,4 @@
-"""InfAdapter, and the systems that its authors compare it with: how many cores each variant gets.
+"""InfAdapter and its baselines: how many cores each variant gets.
 
 Source: Salmani et al., "Reconciling High Accuracy, Cost-Efficiency, and Low Latency of Inference Serving Systems"
 (EuroMLSys '23). ``weighing`` solves its Eq. 1, ``placing`` puts the answer on devices, ``vertical`` is Kubernetes'

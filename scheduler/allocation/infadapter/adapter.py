@@ -1,4 +1,4 @@
-"""InfAdapter and Model-Switching+: a set of variants, or one, with cores and quotas by Eq. 1.
+"""InfAdapter and Model-Switching+: variants, cores and quotas by Eq. 1.
 
 Batches have one row: the paper finds that CPUs gain little by more (Section 5). The capacity of a variant is the line
 through few measurements where instances of several devices were measured, else what its devices serve one by one.
@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..baselines.ablations import one_by_one
 from ..baselines.dedicated import allocation_with
 from ..problem import Allocation, Problem
-from .placing import Cluster, quotas, rates
+from .placing import CoreOptions, quotas, rates
 from .weighing import weigh
 
 _FEWER_CORES = "The budget of cores, or the devices, serve no more: raise the budget, or add devices."
@@ -31,13 +31,13 @@ def model_switching(problem: Problem) -> Allocation:
 
 def _solved(problem: Problem, single: bool, why: str) -> Allocation:
     problem = replace(problem, variants=tuple(one_by_one(v) for v in problem.variants if not v.excluded))
-    cluster = Cluster(problem)
-    found = weigh(problem, cluster.options, single)
+    cores = CoreOptions(problem)
+    found = weigh(problem, cores.options, single)
     if found is None:
         return allocation_with(problem, {}, {}, why, _FEWER_CORES)
-    residents = cluster.place(found.devices)
+    residents = cores.place(found.devices)
     by_device = rates(
-        residents, cluster.options, found.devices, quotas(problem, cluster.options, found.devices), cluster.group_of
+        residents, cores.options, found.devices, quotas(problem, cores.options, found.devices), cores.group_of
     )
     plan = allocation_with(problem, residents, by_device, why, _FEWER_CORES)
     if not residents:

@@ -1,4 +1,4 @@
-"""The capacity of an instance by its cores, as a line through few measurements. Pure."""
+"""Capacity of an instance by its cores: a line through few measurements. Pure."""
 
 from __future__ import annotations
 

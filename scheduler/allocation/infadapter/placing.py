@@ -1,4 +1,4 @@
-"""From devices by option to devices by name, with as few loads as possible, and to the quotas of variants. Pure."""
+"""Devices by name, with few loads, and quotas of variants. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..groups import IdenticalDevices, grouped
 from ..problem import Problem
 from ..residents import ResidentCapacity
 from .capacity_line import fitted
-from .weighing import Option
+from .weighing import CoreOption
 
 
-class Cluster:
+class CoreOptions:
     """The groups of devices, what runs there under the plan in force, and the options.
 
     Attributes:
         group_of: the number of its group by device.
-        homes: by device, the variant that the plan in force runs there; without a plan, one that is loaded.
+        running: by device, the variant that the plan in force runs there; without a plan, one that is loaded.
         options: with a capacity above 0.
     """
 
@@ -28,7 +28,7 @@ class Cluster:
         self._order = tuple(choices.devices)
         self._groups = grouped(problem.devices)
         self.group_of = {device.id: number for number, group in enumerate(self._groups) for device in group.devices}
-        self.homes = _homes(problem)
+        self.running = _running(problem)
         self.options = [
             option
             for number, group in enumerate(self._groups)
@@ -37,11 +37,11 @@ class Cluster:
             and (option := self._option(number, group, resident)).capacity(len(group)) > 0
         ]
 
-    def _option(self, number: int, group: IdenticalDevices, resident: ResidentCapacity) -> Option:
+    def _option(self, number: int, group: IdenticalDevices, resident: ResidentCapacity) -> CoreOption:
         variant = resident.variant
         points = variant.capacities.get(group.one.type)
-        kept = sum(self.homes.get(device.id) == variant.id for device in group.devices)
-        return Option(number, resident, len(group), kept, fitted(points) if points else None)
+        kept = sum(self.running.get(device.id) == variant.id for device in group.devices)
+        return CoreOption(number, resident, len(group), kept, fitted(points) if points else None)
 
     def place(self, devices: Mapping[tuple[int, str], int]) -> dict[str, ResidentCapacity]:
         """The residents by device. Devices keep what they run; what a variant gets beyond that goes to devices that
@@ -52,21 +52,21 @@ class Cluster:
             wanted = Counter({variant: n for (g, variant), n in devices.items() if g == number and n})
             free = []
             for device in group.devices:
-                home = self.homes.get(device.id)
-                if home is not None and wanted[home] > 0:
-                    wanted[home] -= 1
-                    placed[device.id] = replace(resident[number, home], device=device)
+                own = self.running.get(device.id)
+                if own is not None and wanted[own] > 0:
+                    wanted[own] -= 1
+                    placed[device.id] = replace(resident[number, own], device=device)
                 else:
                     free.append(device)
             for variant, count in wanted.items():
-                free.sort(key=lambda device, v=variant: (v not in device.loaded, device.id in self.homes))
+                free.sort(key=lambda device, v=variant: (v not in device.loaded, device.id in self.running))
                 for device in free[:count]:
                     placed[device.id] = replace(resident[number, variant], device=device)
                 del free[:count]
         return {id: placed[id] for id in self._order if id in placed}
 
 
-def _homes(problem: Problem) -> dict[str, str]:
+def _running(problem: Problem) -> dict[str, str]:
     known = {variant.id for variant in problem.variants}
     if problem.previous is not None:
         placed = sorted(problem.previous.placements, key=lambda p: p.rate)
@@ -75,7 +75,7 @@ def _homes(problem: Problem) -> dict[str, str]:
     return {device.id: min(here) for device in problem.devices if (here := device.loaded & known)}
 
 
-def quotas(problem: Problem, options: Sequence[Option], devices: Mapping[tuple[int, str], int]) -> dict[str, float]:
+def quotas(problem: Problem, options: Sequence[CoreOption], devices: Mapping[tuple[int, str], int]) -> dict[str, float]:
     """Items/s by variant: each application's demand on its most accurate variants first, up to their capacities."""
     capacity: Counter[str] = Counter()
     variants = {}
@@ -92,7 +92,7 @@ def quotas(problem: Problem, options: Sequence[Option], devices: Mapping[tuple[i
 
 def rates(
     residents: Mapping[str, ResidentCapacity],
-    options: Sequence[Option],
+    options: Sequence[CoreOption],
     devices: Mapping[tuple[int, str], int],
     quota: Mapping[str, float],
     group_of: Mapping[str, int],

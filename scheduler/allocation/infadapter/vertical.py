@@ -1,4 +1,4 @@
-"""VPA+: Kubernetes' Vertical Pod Autoscaler with one variant for each application, as InfAdapter compares with it.
+"""VPA+: Kubernetes' Vertical Pod Autoscaler, as InfAdapter compares with it.
 
 Sources: InfAdapter, Section 5; the recommender of Kubernetes' autoscaler, whose target is the observed use of CPUs with
 a margin. Use is what the demand takes of the variant's cores, and never more than it has: an instance that is throttled
@@ -14,7 +14,7 @@ from dataclasses import replace
 from ..baselines.ablations import one_by_one
 from ..baselines.dedicated import DedicatedChoices, allocation_with, evenly
 from ..problem import Allocation, CandidateVariant, CostWeights, Problem
-from .placing import Cluster
+from .placing import CoreOptions
 from .weighing import weigh
 
 #: recommended over observed use
@@ -34,9 +34,9 @@ def vertical(problem: Problem, rank: int | None) -> Allocation:
         applications=tuple(replace(a, demand=demand) for a, demand in _recommended(problem)),
         costs=CostWeights(accuracy=0.0, core=1.0, load_s=0.0, budget=problem.costs.budget),
     )
-    cluster = Cluster(asked)
-    found = weigh(asked, cluster.options)
-    residents = {} if found is None else cluster.place(found.devices)
+    cores = CoreOptions(asked)
+    found = weigh(asked, cores.options)
+    residents = {} if found is None else cores.place(found.devices)
     return allocation_with(
         problem,
         residents,

@@ -1,4 +1,4 @@
-"""InfAdapter's Eq. 1: accuracy against cores in use and loads, solved exactly by SCIP.
+"""InfAdapter's Eq. 1: accuracy against cores and loads, solved by SCIP.
 
 The published objective, alpha * AA - beta * RC - gamma * LC, is of one application. Here it is summed up over
 applications, which share the devices and the budget; with one application it is the published one. AA is the mean
@@ -24,7 +24,7 @@ SLACK = 1e-6
 
 
 @dataclass(frozen=True)
-class Option:
+class CoreOption:
     """A variant on some of the devices of a group.
 
     Attributes:
@@ -73,7 +73,7 @@ class Weighed:
     proven: bool
 
 
-def weigh(problem: Problem, options: Sequence[Option], single: bool = False) -> Weighed | None:
+def weigh(problem: Problem, options: Sequence[CoreOption], single: bool = False) -> Weighed | None:
     """The devices by option that maximise Eq. 1; None: none were found in time.
 
     Args:
@@ -96,7 +96,7 @@ def weigh(problem: Problem, options: Sequence[Option], single: bool = False) -> 
     return _weighed(options, most if found is None else found)
 
 
-def _weighed(options: Sequence[Option], found: Solution) -> Weighed:
+def _weighed(options: Sequence[CoreOption], found: Solution) -> Weighed:
     counts = {option.key: round(found.values[names(("n", *option.key))]) for option in options}
     return Weighed(counts, found.objective, found.bound, found.proven)
 
@@ -110,7 +110,7 @@ class _Formulation:
         objective: Eq. 1.
     """
 
-    def __init__(self, problem: Problem, options: Sequence[Option], single: bool) -> None:
+    def __init__(self, problem: Problem, options: Sequence[CoreOption], single: bool) -> None:
         self.model: Model = new_model()
         self._demand = {a.id: a.demand for a in problem.applications}
         self._devices, self._parts = {}, {}
@@ -144,7 +144,7 @@ class _Formulation:
         costs = problem.costs
         self.objective = costs.accuracy * accuracy - costs.core * cores - costs.load_s * loads
 
-    def _add(self, option: Option) -> None:
+    def _add(self, option: CoreOption) -> None:
         """The devices of an option, and the part of its application's demand that they serve."""
         model, key = self.model, option.key
         devices = self._devices[key] = model.addVar(names(("n", *key)), vtype="I", lb=0, ub=option.most)
@@ -160,8 +160,8 @@ class _Formulation:
             slope = option.line.slope * option.cores * available
             model.addCons(demand * part <= option.line.intercept * available * used + slope * devices)
 
-    def _one_of(self, options: Sequence[Option]) -> None:
-        by_variant: dict[str, list[Option]] = {}
+    def _one_of(self, options: Sequence[CoreOption]) -> None:
+        by_variant: dict[str, list[CoreOption]] = {}
         for option in options:
             by_variant.setdefault(option.resident.variant.id, []).append(option)
         chosen = []
@@ -171,7 +171,7 @@ class _Formulation:
                 self.model.addCons(self._devices[option.key] <= option.most * chosen[-1])
         self.model.addCons(quicksum(chosen) <= 1)
 
-    def _longest_load(self, application: str, options: Sequence[Option]):
+    def _longest_load(self, application: str, options: Sequence[CoreOption]):
         longest = self.model.addVar(names(("load", application)), lb=0)
         for option in options:
             if option.load_s > 0 and option.kept < option.most:

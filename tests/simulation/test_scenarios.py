@@ -34,7 +34,7 @@ def test_the_forecaster_is_one_that_there_is(tmp_path):
     assert load(files(tmp_path)).control.forecaster == "trend"
     chosen = load(files(tmp_path, SCENARIO.replace("[control]", '[control]\nforecaster = "minute"')))
     assert chosen.control.forecaster == "minute"
-    with pytest.raises(ScenarioError, match="control.forecaster: must be one of trend, learned, minute, not 'lstm'"):
+    with pytest.raises(ScenarioError, match=r"control\.forecaster: must be one of trend, learned, minute, not 'lstm'"):
         load(files(tmp_path, SCENARIO.replace("[control]", '[control]\nforecaster = "lstm"')))
 
 

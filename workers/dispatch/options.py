@@ -26,6 +26,8 @@ CURVATURE = 8.0
 WORTH_WAITING = 0.9
 #: a batch is efficient if a row costs at most this multiple of a row in the best batch
 CHEAP = 1.02
+#: devices must run batches of at least this part of the highest throughput, lest a backlog grow by itself
+SUSTAINED = 0.985
 
 
 class ServingOption:
@@ -130,6 +132,17 @@ class OptionSet:
             priced.sort(key=lambda item: -item[0])
             ranked = self._ranked[level] = tuple(priced)
         return ranked
+
+    def sustained_s(self, within_s: float) -> float:
+        """Seconds of the shortest batch with nearly the highest throughput of all that take at most ``within_s``."""
+        batches = [
+            (rows / seconds, seconds)
+            for option in self.options
+            for rows, seconds in enumerate(option.by_rows)
+            if 0.0 < seconds <= within_s
+        ]
+        highest = max((rate for rate, _ in batches), default=0.0)
+        return min((seconds for rate, seconds in batches if rate >= SUSTAINED * highest), default=0.0)
 
     def least(self, rows: int) -> float:
         """Expected seconds of the fastest option: a lower bound for all devices."""

@@ -29,6 +29,12 @@ REFUSED_WEIGHT = 0.02
 REFUSED_FULL = 0.125
 #: after vain searches on all devices there are none for this part of the SLO: overload must not cost CPU as well
 FULL = 0.01
+#: how steeply congestion rises with the time that queries wait, until they have waited for too long
+CONGESTION_POWER = 4
+#: seconds that queries can always wait, as a part of the SLO: no division by zero
+LEAST_SPARE = 0.001
+#: SLOs for which an offer keeps that time: under overload they differ by the admission margin
+MOST_SLOS = 64
 #: seconds for which, at least, the peak of pending queries is kept
 PEAK_WINDOW_S = 0.05
 
@@ -158,6 +164,18 @@ class ClassOffer:
     def __init__(self, option_set: OptionSet) -> None:
         self.option_set = option_set
         self.groups: list[DeviceGroup] = []
+        self._spare_s: dict[float, float] = {}
+
+    def congestion(self, waited_s: float, slo_s: float) -> float:
+        """How near queries that waited so long are to the point from which on a backlog grows by itself (0 to 1): what
+        is left of their time is too short for batches of nearly the highest throughput."""
+        spare_s = self._spare_s.get(slo_s)
+        if spare_s is None:
+            if len(self._spare_s) > MOST_SLOS:
+                self._spare_s.clear()
+            spare_s = max(slo_s - self.option_set.sustained_s(slo_s), LEAST_SPARE * slo_s)
+            self._spare_s[slo_s] = spare_s
+        return (waited_s / spare_s) ** CONGESTION_POWER if 0.0 < waited_s < spare_s else float(waited_s > 0.0)
 
     def devices(self) -> Iterator[ScheduledDevice]:
         for group in self.groups:
@@ -275,9 +293,11 @@ class ServedClass:
         """Seconds for which a full device is scheduled: the SLO less the admission margin."""
         return self.slo_s * (1.0 - self.margin_fraction(now)) if now - self.refused_at < OVERLOAD_S else self.slo_s
 
-    def effective_pressure(self, pressure: float, now: float) -> float:
-        """The pressure, or that of the refused share if it is higher: under overload a delayed device may have little
-        scheduled, and its time is still scarce."""
+    def effective_pressure(self, pressure: float, congestion: float, now: float) -> float:
+        """The pressure that prices a device's time: that of the schedule, the congestion, or that of the refused share,
+        whichever is highest. Under overload a delayed device may have little scheduled, and its time is still scarce."""
+        if congestion > pressure:
+            pressure = congestion
         if now - self.refused_at >= OVERLOAD_S:
             return pressure
         return max(pressure, min(self.refused_share / REFUSED_FULL, 1.0))

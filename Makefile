@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # Tests that may share the machine run four at a time, as most of them wait more than they compute; those that take
 # longest begin first. Those with whole appliances follow, three at a time.
 PARALLEL := $(addprefix tests/,test_ansible.py backups gateway test_connections.py executor pressure control console \
-	registry node repairs allocation baselines benchmarks dispatch frames fuzz net published simulation sizes transport v2 wild \
+	registry node repairs allocation baselines benchmarks dispatch frames fuzz net published ramsis simulation sizes transport v2 wild \
 	appliance/test_asgi_server.py appliance/test_secrets.py faults/test_checker.py \
 	test_certificates.py test_descriptors.py test_docs.py test_imports.py test_log.py test_metrics_access.py \
 	test_sbom.py test_settings.py test_version.py)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 
 from appliance.demo.manifest import DemoVariant
@@ -63,27 +64,13 @@ class Appliance(RunningAppliance):
         self, name: str, slo_ms: float, variants: Sequence[Variant], signature: dict | None = None, pinned: bool = True
     ) -> None:
         """Register an application, and wait until all of its variants are ready; ``pinned``: and warm, for good."""
-        signature = signature or variants[0].model.signature
         with client(self.console, self.credentials["api_token"], self.trust()) as rest:
-            body = {"name": name, "slo_ms": slo_ms, "signature": signature}
-            expect(rest.post("/applications/", json=body), f"registering {name}", 201)
+            upload(rest, name, slo_ms, variants, signature or variants[0].model.signature)
             path = f"/applications/{name}/variants/"
             for variant in variants:
-                with variant.model.path.open("rb") as file:
-                    fields = {"name": variant.name, "accuracy": f"{variant.accuracy:g}"}
-                    answer = rest.post(path, files={"file": file}, data=fields)
-                expect(answer, f"uploading {variant.name}", 201)
                 answer = rest.patch(f"{path}{variant.name}/", json={"pinned": pinned})
                 expect(answer, f"pinning {variant.name}", 200)
-
-            def ready() -> bool:
-                found = pages(rest, path)
-                failed = [one["name"] for one in found if one["state"] == "failed"]
-                if failed:
-                    raise RuntimeError(f"{name}: could not be profiled: {', '.join(failed)}")
-                return all(one["state"] == "ready" and (one["warm_on"] or not pinned) for one in found)
-
-            eventually(ready, READY_S, why=f"all variants of {name} ready")
+            eventually(lambda: ready(rest, name, pinned), READY_S, why=f"all variants of {name} ready")
         self.find_processes()
 
     def find_processes(self) -> None:
@@ -130,6 +117,34 @@ class Appliance(RunningAppliance):
     def away(self) -> list[int]:
         """Cores without the executor's, for a load that must not run there."""
         return sorted(os.sched_getaffinity(0) - {self.core}) or [self.core]
+
+
+def upload(rest: httpx.Client, name: str, slo_ms: float, variants: Sequence[Variant], signature: dict) -> None:
+    """Register an application with variants of declared accuracies.
+
+    Raises:
+        RestError: it was refused.
+    """
+    body = {"name": name, "slo_ms": slo_ms, "signature": signature}
+    expect(rest.post("/applications/", json=body), f"registering {name}", 201)
+    for variant in variants:
+        with variant.model.path.open("rb") as file:
+            fields = {"name": variant.name, "accuracy": f"{variant.accuracy:g}"}
+            answer = rest.post(f"/applications/{name}/variants/", files={"file": file}, data=fields)
+        expect(answer, f"uploading {variant.name}", 201)
+
+
+def ready(rest: httpx.Client, name: str, pinned: bool = False) -> bool:
+    """Whether all variants of an application are ready; ``pinned``: and warm somewhere.
+
+    Raises:
+        RuntimeError: one could not be profiled.
+    """
+    found = pages(rest, f"/applications/{name}/variants/")
+    failed = [one["name"] for one in found if one["state"] == "failed"]
+    if failed:
+        raise RuntimeError(f"{name}: could not be profiled: {', '.join(failed)}")
+    return all(one["state"] == "ready" and (one["warm_on"] or not pinned) for one in found)
 
 
 @contextlib.contextmanager

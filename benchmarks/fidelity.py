@@ -61,6 +61,8 @@ PROBES, PAUSE_S = 20, 0.1
 
 #: latency by (application, variant): medians, as profiled
 Profiles = Mapping[tuple[str, str], LatencyModel]
+#: name and type of each
+Devices = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,17 @@ class Simulated:
     violation_ratio: float
     accuracy: float | None
     median_ms: float | None
+
+
+@dataclass(frozen=True)
+class Served:
+    """What served: devices, their profiles by type, run times over these by variant id, and what a query takes beside
+    its run, in seconds."""
+
+    devices: Devices
+    profiles: Mapping[str, Profiles]
+    ratios: Mapping[str, Sequence[float]]
+    way_s: float
 
 
 @dataclass(frozen=True)
@@ -144,14 +157,19 @@ def register(appliance: Appliance, wanted: Sequence[DemoApplication]) -> Profile
         }
 
 
-def rates(profiles: Profiles, wanted: Sequence[DemoApplication], utilisation: float, slowdown: float) -> dict:
+def one_box(profiles: Profiles, ratios: Mapping[str, Sequence[float]], way: float) -> Served:
+    """This benchmark's devices."""
+    return Served(tuple((f"cpu-{i}", "cpu") for i in range(DEVICES)), {"cpu": profiles}, ratios, way)
+
+
+def rates(served: Served, wanted: Sequence[DemoApplication], utilisation: float, slowdown: float) -> dict:
     """Queries/s by application that keep the devices so busy with the most accurate variants alone, each application
     as much as the other, where run times are ``slowdown`` times the profiles."""
     found = {}
     for application in wanted:
         best = max(application.variants, key=lambda variant: variant.accuracy)
-        alone_s = profiles[application.name, best.name].seconds(1) * slowdown
-        found[application.name] = utilisation * DEVICES / len(wanted) / alone_s
+        alone = [served.profiles[kind][application.name, best.name].seconds(1) for _, kind in served.devices]
+        found[application.name] = utilisation / len(wanted) * sum(1 / seconds for seconds in alone) / slowdown
     return found
 
 
@@ -279,30 +297,26 @@ def way_s(appliance: RunningAppliance, wanted: Sequence[DemoApplication]) -> flo
 # --- simulated -------------------------------------------------------------------------------------------------------
 
 
-def scenario(
-    wanted: Sequence[DemoApplication],
-    arrivals: Trace,
-    known: Profiles,
-    ratios: Mapping[str, Sequence[float]],
-    way: float,
-    seed: int,
-) -> Scenario:
+def scenario(wanted: Sequence[DemoApplication], arrivals: Trace, served: Served, seed: int) -> Scenario:
     """What was served, for the simulator: profiles as the gateway reads them, run times as they were."""
     models = []
     for application in wanted:
         for variant in application.variants:
-            latency = known[application.name, variant.name]
             # Each batch size has a point of its own: live, batches between two profiled ones are not padded.
-            points = tuple((rows, latency.seconds(rows)) for rows in range(1, latency.largest + 1))
-            models.append(Model(application.name, variant.name, variant.accuracy, {"cpu": points}))
+            points = {
+                kind: tuple((rows, latency.seconds(rows)) for rows in range(1, latency.largest + 1))
+                for kind, known in served.profiles.items()
+                for latency in (known[application.name, variant.name],)
+            }
+            models.append(Model(application.name, variant.name, variant.accuracy, points))
     return Scenario(
         name="fidelity",
         models=tuple(models),
         arrivals=arrivals,
-        devices=tuple((f"cpu-{i}", "cpu") for i in range(DEVICES)),
+        devices=served.devices,
         slo_s={application.name: application.slo_ms / 1000 for application in wanted},
-        network_s=way / 2,
-        run_ratios=ratios,
+        network_s=served.way_s / 2,
+        run_ratios=served.ratios,
         seed=seed,
         control=ControlSettings(period_s=PERIOD_S, initial_qps=1.0),
     )
@@ -333,7 +347,8 @@ def _rows(appliance: RunningAppliance, wanted: Sequence[DemoApplication], known:
     names = tuple(application.name for application in wanted)
 
     def arrivals(seconds: float, utilisation: float, slowdown: float, seed: int) -> Trace:
-        return Generator("poisson", seconds, rates(known, wanted, utilisation, slowdown)).arrivals(names, seed)
+        wished = rates(one_box(known, {}, 0.0), wanted, utilisation, slowdown)
+        return Generator("poisson", seconds, wished).arrivals(names, seed)
 
     slowdown = replay(appliance, wanted, arrivals(REHEARSAL_S, UTILISATIONS[0], 1.0, SEED), known).slowdown
     rows = []
@@ -345,7 +360,7 @@ def _rows(appliance: RunningAppliance, wanted: Sequence[DemoApplication], known:
             live = replay(appliance, wanted, sent, known)
             # The machine may be busier by now than it was: the next load is for the devices that there are now.
             slowdown = live.slowdown
-            summary = simulate(scenario(wanted, sent, known, live.ratios, way, seed), "nereus").summary
+            summary = simulate(scenario(wanted, sent, one_box(known, live.ratios, way), seed), "nereus").summary
             simulated = Simulated(
                 summary["violation_ratio"], summary["effective_accuracy"], summary["median_latency_ms"]
             )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, models, transaction
 from django.utils import timezone
 
-from registry import authority, events
+from registry import authority, events, usable
 from registry.audit.recording import record
 from registry.errors import Conflict
 from registry.models import ApiKey, ApiToken, Device, Gateway, JoinToken, Member, Node, hash_secret, new_secret
+
+#: applications that an error names
+NAMED = 5
 
 
 def _kind(member: Member) -> str:
@@ -27,20 +30,45 @@ def set_state(member: Node | Gateway, state: Member.State) -> Node | Gateway:
     return member
 
 
-def cordon(node: Node) -> Node:
-    """Have plans leave the node's devices out; doing so twice changes nothing. The last node that could serve goes on
-    serving meanwhile, since its queries have nowhere else to go."""
-    return _set_cordoned(node, Node.objects.filter(pk=node.pk, cordoned_at=None), timezone.now())
+def cordon(node: Node, seconds: int | None = None, force: bool = False) -> Node:
+    """Have plans leave the node's devices out; doing so twice changes nothing.
+
+    Args:
+        seconds: when the order ends by itself, unless the node was cordoned without an end before; None: it does not.
+        force: also where applications are served by this node alone.
+
+    Raises:
+        Conflict: they are, and this is not forced.
+    """
+    until = timezone.now() + timedelta(seconds=seconds) if seconds is not None else None
+    with transaction.atomic():
+        row = Node.objects.select_for_update().get(pk=node.pk)
+        if row.cordoned_at is None:
+            _check_others_serve(row, force)
+            Node.objects.filter(pk=node.pk).update(cordoned_at=timezone.now(), cordoned_until=until)
+            events.changed("node", node.name)
+        elif row.cordoned_until is not None:
+            Node.objects.filter(pk=node.pk).update(cordoned_until=until)
+    node.refresh_from_db()
+    return node
+
+
+def _check_others_serve(node: Node, force: bool) -> None:
+    alone = [] if force else usable.only_on(node)
+    if alone:
+        more = f" and {len(alone) - NAMED} more" if len(alone) > NAMED else ""
+        raise Conflict(
+            f"no other node has a usable device for {', '.join(alone[:NAMED])}{more}: their queries would be refused. "
+            "Send force: true to cordon it all the same",
+            "force",
+        )
 
 
 def uncordon(node: Node) -> Node:
     """Have plans use the node's devices again; doing so twice changes nothing."""
-    return _set_cordoned(node, Node.objects.filter(pk=node.pk).exclude(cordoned_at=None), None)
-
-
-def _set_cordoned(node: Node, rows: models.QuerySet, at: datetime | None) -> Node:
     with transaction.atomic():
-        if rows.update(cordoned_at=at):
+        rows = Node.objects.filter(pk=node.pk).exclude(cordoned_at=None)
+        if rows.update(cordoned_at=None, cordoned_until=None):
             events.changed("node", node.name)
     node.refresh_from_db()
     return node

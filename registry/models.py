@@ -248,6 +248,8 @@ class Node(Member):
 
     #: since when plans leave its devices out, by an operator's order; None: they do not
     cordoned_at = models.DateTimeField(null=True, blank=True)
+    #: when that order ends by itself; None: only an operator ends it
+    cordoned_until = models.DateTimeField(null=True, blank=True)
 
     objects = AuditedQuerySet.as_manager()
 
@@ -264,6 +266,8 @@ class Gateway(Member):
 
     address = models.CharField(max_length=200, blank=True, default="")
     core_address = models.CharField(max_length=200, blank=True, default="")
+    #: the devices that its core last reported to reach or not (:mod:`registry.reach`); None: it does not report that
+    reach = models.JSONField(null=True, editable=False)
 
     objects = AuditedQuerySet.as_manager()
 
@@ -299,6 +303,10 @@ class Device(models.Model):
     plan_version = models.PositiveBigIntegerField(default=0)
     #: when it began to serve, or ceased to
     changed = models.DateTimeField(auto_now=True)
+    #: the same on the steady clock; None: before that was stored
+    serving_s = models.FloatField(null=True, editable=False)
+    #: since when plans leave it out, as no gateway's core reaches it; None: they do not
+    unreached_since = models.DateTimeField(null=True, editable=False)
 
     class Meta:
         ordering = ["ref"]

@@ -1,16 +1,36 @@
 """Which gateways reach which devices: the fact that plans go by.
 
 An executor is reached by gateways of its own box over its unix socket, and by those of other boxes over TLS, where it
-listens for them and both have a certificate of the cluster.
+listens for them and both have a certificate of the cluster. That is what members announce. Whether the network lets
+a core through is what gateways report each second; devices that none of them reaches have ``unreached_since``
+(:mod:`scheduler.members.reaching` decides).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
 
+from registry import clock
 from registry.models import Device, Gateway, Member
 
 UNIX = "unix:"
+
+
+class Reported(NamedTuple):
+    """What a gateway reported of a device. ``reached``: None: nothing; ``unreached_s``: seconds since it was reached
+    last."""
+
+    reached: bool | None
+    unreached_s: float = 0.0
+
+
+class Unreached(NamedTuple):
+    """A gateway that does not reach a device, though both announce that it may, and since when (None: not known)."""
+
+    gateway: str
+    since: datetime | None
 
 
 def approved_gateways() -> list[Gateway]:
@@ -18,21 +38,52 @@ def approved_gateways() -> list[Gateway]:
     return list(Gateway.objects.filter(state=Member.State.APPROVED))
 
 
+def reported(gateway: Gateway, device: Device) -> Reported:
+    """What the gateway's last report says of the device."""
+    found = gateway.reach or {}
+    if device.ref in found.get("unreached", ()):
+        return Reported(False, clock.age(found["unreached"][device.ref]))
+    return Reported(True if device.ref in found.get("reached", ()) else None)
+
+
 def reaching(device: Device, gateways: Iterable[Gateway]) -> list[str]:
-    """Names of those of the gateways that reach a device."""
-    return [gateway.name for gateway in gateways if _reaches(gateway, device)]
+    """Names of those of the gateways that reach a device, by their reports or else by what is announced."""
+    found = ((gateway, reported(gateway, device).reached) for gateway in gateways)
+    return [gateway.name for gateway, says in found if (announced(gateway, device) if says is None else says)]
+
+
+def unreached_by(device: Device, gateways: Iterable[Gateway]) -> list[Unreached]:
+    """The gateways that report that they do not reach the device."""
+    found = ((gateway.name, reported(gateway, device)) for gateway in gateways)
+    return [Unreached(name, _wall(says.unreached_s)) for name, says in found if says.reached is False]
+
+
+def _wall(age_s: float) -> datetime | None:
+    known = age_s < clock.wall()
+    return datetime.fromtimestamp(clock.wall() - age_s, UTC).replace(microsecond=0) if known else None
 
 
 def reachable(devices: Iterable[Device], gateways: Sequence[Gateway]) -> list[Device]:
-    """The devices that at least one gateway reaches; all of them before the first gateway has joined."""
-    return [device for device in devices if not gateways or reaching(device, gateways)]
+    """The devices that at least one gateway reaches, as far as is known; all of them before the first gateway has
+    joined."""
+    return [device for device in devices if not why_unreachable(device, gateways)]
 
 
 def why_unreachable(device: Device, gateways: Sequence[Gateway]) -> str:
     """Why no gateway reaches the device, and what to do; empty where one does, or no gateway has joined yet."""
-    if not gateways or reaching(device, gateways):
+    if not gateways:
         return ""
     node = device.node.name
+    if device.unreached_since is not None:
+        tried = ", ".join(one.gateway for one in unreached_by(device, gateways)) or "none is connected now"
+        at = device.address if device.address else "its socket on that box"
+        return (
+            f"not reached by any gateway ({tried}) since {device.unreached_since:%Y-%m-%d %H:%M:%S} UTC, although its "
+            f"executor is up. Plans leave it out until one reaches it; check the network and firewalls between the "
+            f"gateways and node {node} ({at})."
+        )
+    if any(announced(gateway, device) for gateway in gateways):
+        return ""
     if device.address:
         return (
             f"not reachable from any gateway: node {node} or the gateways have no certificate of the cluster that is "
@@ -44,7 +95,8 @@ def why_unreachable(device: Device, gateways: Sequence[Gateway]) -> str:
     )
 
 
-def _reaches(gateway: Gateway, device: Device) -> bool:
+def announced(gateway: Gateway, device: Device) -> bool:
+    """Whether the gateway can reach the device by what both announce."""
     ours, theirs = gateway.machine, device.node.machine
     # Members of an earlier release do not report their box.
     if not ours or not theirs or ours == theirs:

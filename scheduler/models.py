@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from registry.audit.tracking import AuditedQuerySet
+from scheduler.allocation.problem import CERTIFIED
 
 
 class Plan(models.Model):
@@ -30,6 +31,8 @@ class Plan(models.Model):
     served = models.FloatField(default=0.0)
     solve_s = models.FloatField(default=0.0)
     gap = models.FloatField(default=0.0)
+    #: how `nereus` decided: ``milp`` or ``search``; empty: another strategy, or a plan of an older release
+    method = models.CharField(max_length=10, blank=True, default="")
     moves = models.PositiveIntegerField(default=0)
     reasons = models.JSONField(default=list)
     created = models.DateTimeField(auto_now_add=True, db_index=True)
@@ -44,6 +47,11 @@ class Plan(models.Model):
     def refused(self) -> str:
         """The rules that the strategy's own allocation broke, where this plan stands in for it; else empty."""
         return self.allocation.get("refused", "")
+
+    @property
+    def proved(self) -> bool:
+        """Whether the MILP decided, within its certified gap."""
+        return self.method == "milp" and self.gap <= CERTIFIED
 
 
 class Choice(models.Model):

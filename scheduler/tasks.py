@@ -75,15 +75,18 @@ def _tend() -> None:
     from registry.services import finish_drains
     from scheduler import retention
     from scheduler.control import upkeep
+    from scheduler.members import reaching
     from scheduler.profiling.dispatch import dispatch, requeue_silent
     from scheduler.repairs import listing
 
     for step in (
         upkeep.write_off_silent_devices,
         upkeep.lapse_ended_certificates,
+        upkeep.end_cordons,
         finish_drains,
         requeue_silent,
         dispatch,
+        reaching.judge,
         upkeep.replan_if_devices_changed,
         storage.sweep,
         retention.enforce,

@@ -1,11 +1,16 @@
-"""A steady open-loop load on V2 HTTP for tests, and what became of every query."""
+"""A steady open-loop load on V2 HTTP for tests, and what became of every query.
+
+With several addresses queries go to each in turn, and to the next one where a connection is refused.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import httpx
@@ -15,7 +20,8 @@ from tests.running import v2_request
 
 @dataclass
 class Report:
-    """Statuses by count, error texts, the longest answer in seconds, and queries that never got an answer."""
+    """Statuses by count, error texts, the longest answer in seconds, queries that never got an answer, and connections
+    that were refused before another address was asked."""
 
     statuses: Counter = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
@@ -23,6 +29,7 @@ class Report:
     slowest_s: float = 0.0
     sent: int = 0
     unanswered: int = 0
+    refused: int = 0
 
     @property
     def ok(self) -> int:
@@ -30,10 +37,24 @@ class Report:
 
 
 class Load:
-    """Queries at ``rate`` a second from a thread of its own, until :meth:`stop`; a context manager."""
+    """Queries at ``rate`` a second from a thread of its own, until :meth:`stop`; a context manager.
 
-    def __init__(self, url: str, key: str, application: str = "tiny", rate: float = 20):
-        self._url, self._key, self._application, self._rate = url, key, application, rate
+    Args:
+        others: addresses beside ``url``.
+        trust: for https.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        application: str = "tiny",
+        rate: float = 20,
+        others: Sequence[str] = (),
+        trust: ssl.SSLContext | None = None,
+    ):
+        self._urls, self._key, self._application, self._rate = [url, *others], key, application, rate
+        self._verify = trust if trust is not None else True
         self._stop = threading.Event()
         self.report = Report()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
@@ -55,6 +76,7 @@ class Load:
             headers={"Authorization": f"Bearer {self._key}"},
             timeout=120,
             limits=httpx.Limits(max_connections=200, max_keepalive_connections=50),
+            verify=self._verify,
         ) as client:
             tasks = set()
             while not self._stop.is_set():
@@ -67,10 +89,11 @@ class Load:
             self.report.unanswered += len(tasks)
 
     async def _one(self, client: httpx.AsyncClient) -> None:
+        turn = self.report.sent
         self.report.sent += 1
         started = time.monotonic()
         try:
-            answer = await client.post(f"{self._url}/v2/models/{self._application}/infer", json=v2_request())
+            answer = await self._answer(client, turn)
         except httpx.HTTPError as error:
             self.report.errors.append(repr(error))
             self.report.statuses["transport"] += 1
@@ -81,3 +104,16 @@ class Load:
             self.report.variants[answer.json()["parameters"]["variant"]] += 1
         else:
             self.report.errors.append(f"{answer.status_code} {answer.text[:300]}")
+
+    async def _answer(self, client: httpx.AsyncClient, turn: int) -> httpx.Response:
+        first = turn % len(self._urls)
+        *before, last = [*self._urls[first:], *self._urls[:first]]
+        for url in before:
+            try:
+                return await self._send(client, url)
+            except httpx.ConnectError:
+                self.report.refused += 1
+        return await self._send(client, last)
+
+    async def _send(self, client: httpx.AsyncClient, url: str) -> httpx.Response:
+        return await client.post(f"{url}/v2/models/{self._application}/infer", json=v2_request())

@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from socket import IPPROTO_TCP, TCP_USER_TIMEOUT
 from urllib.parse import urlsplit
 
 import msgspec
@@ -36,18 +37,20 @@ class LinkTiming:
     ``refused_longest``: the same where an operator has to act (token refused, versions differ, name taken).
     ``replaced_first`` to ``replaced_longest``: the same where another connection under this credential took over: two
     that take turns must not do so often.
-    ``answer``: until the first message, though the peer answers pings. A peer that is dead is noticed within
-    ``ping_every + ping_answer``. ``last_words``: for what waits to be sent when
+    ``answer``: until the first message, though the peer answers pings. A box that is gone is noticed within ``gone``, a
+    process that is dead within ``ping_every + ping_answer``. ``last_words``: for what waits to be sent when
     the member ends."""
 
     first: float = 0.2
-    longest: float = 10.0
+    longest: float = 5.0
     refused_first: float = 10.0
     refused_longest: float = 60.0
     replaced_first: float = 30.0
     replaced_longest: float = 600.0
     connect: float = 5.0
     answer: float = 30.0
+    # A kernel that acknowledges nothing for so long is gone, however slow the control plane may be.
+    gone: float = 8.0
     ping_every: float = 5.0
     # A control plane that stands behind serving may wait for seconds; what was sent on a link given up is lost.
     ping_answer: float = 20.0
@@ -220,6 +223,8 @@ class MemberLink:
                 # Members and control plane share a site; a proxy meant for the internet must not come between.
                 proxy=None,
             ) as socket:
+                connected = socket.transport.get_extra_info("socket")
+                connected.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, int(timing.gone * 1000))
                 try:
                     return await self._converse(socket)
                 except asyncio.CancelledError:

@@ -154,7 +154,7 @@ class Settings:
     a fifth of a gigabit link to all else."""
     max_request_bytes: int
     """Largest query, a body or a gRPC message (``NEREUS_MAX_REQUEST_MB``). An application's queries have a lower limit
-    where its inputs have fixed sizes."""
+    where its inputs have fixed sizes. Boxes of a cluster refuse larger frames from each other: set it alike on all."""
     max_json_bytes: int
     """Largest JSON part of a query (``NEREUS_MAX_JSON_MB``); larger tensors are sent as binary data."""
     address_connections: int
@@ -177,7 +177,8 @@ class Settings:
     keep_plans: int
     """Plans that are kept with what they decided (``NEREUS_KEEP_PLANS``)."""
     solve_s: float
-    """Time limit of a solve (``NEREUS_SOLVE_S``); what is best by then becomes the plan, with its certified gap."""
+    """Time limit of a solve (``NEREUS_SOLVE_S``); what is best by then becomes the plan, with its certified gap.
+    Each MILP of `nereus` has a third of it."""
     stack: str
     """How the cluster plans, assigns and batches queries (``NEREUS_STACK``); operators may choose another while it
     runs."""

@@ -44,7 +44,9 @@ class Worker(UvicornWorker):
         # Messages that wait to be read; a member that sends too fast is read slowly.
         "ws_max_queue": 4,
         "ws_ping_interval": 5.0,
-        "ws_ping_timeout": 10.0,
+        # Reading pauses while messages wait for their consumer, and an answer to a ping waits behind them: a link that
+        # is given up for that costs a join, which makes the next one later still.
+        "ws_ping_timeout": 60.0,
     }
 
     def __init__(self, *args, **kwargs) -> None:

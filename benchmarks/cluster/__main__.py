@@ -1,12 +1,15 @@
 """A cluster in network namespaces: ``python -m benchmarks cluster [--rows ROW ...] [--open]``. Needs root.
 
-One control box, two gateways, nodes of three kinds, 2 ms and 20 ms away with jitter and 0.5% loss, and the demo's
-applications. Each row does something to it under load; ``--open`` keeps it running for a browser instead.
+One control box, two gateways, nodes of three kinds (slowed by quotas of control groups), 2 ms and 20 ms away with
+jitter and 0.5% loss, and the demo's applications with three variants each. Each row does something to it under load and
+checks what clients recorded; ``--open`` keeps it running for a browser instead.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import os
 import shutil
 import sys
 import tempfile
@@ -14,14 +17,26 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from appliance.demo.manifest import applications
+from benchmarks.faults import history
+from benchmarks.faults.checker import check
+from benchmarks.fidelity import Served, chosen, rates
 
-from .boxes import Cluster, wait_for
-from .load import Work
+from .boxes import HTTP_PORT, Cluster, Kind, wait_for
+from .load import Load, Work, stream
 from .network import Network, Place, allowed
-from .rows import ROWS, Load, Site
+from .rows import ROWS, Site
+from .shares import Share
+from .watch import Watch, ready
 
-KINDS = ("Rack CPU 3000", "Desk CPU 500", "Edge CPU 10")
+#: Shares of a core. Together they leave the machine room for all else, so that devices are as quick as profiled.
+KINDS = (Kind("Rack CPU 3000", 0.3), Kind("Desk CPU 500", 0.2), Kind("Edge CPU 10", 0.12))
+SLO_MS = 500.0
+#: of the router, the load and this process
+NETWORK_WEIGHT = 8
+#: seconds of load before a row, and after it
+BEFORE_S, AFTER_S = 8.0, 3.0
+#: of rows that last longer with ``--long``
+LONG_S = {"control-lost": 600.0, "simulated": 300.0}
 
 
 def places(nodes: int) -> list[Place]:
@@ -34,73 +49,101 @@ def places(nodes: int) -> list[Place]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build the cluster, run the rows, print a table."""
+    """Build the cluster, run the rows, print a table; 1: a check failed."""
     parser = argparse.ArgumentParser(prog="benchmarks cluster", description=__doc__.splitlines()[0])
     parser.add_argument("--rows", nargs="+", choices=tuple(ROWS), default=list(ROWS))
     parser.add_argument("--nodes", type=int, default=6)
-    parser.add_argument("--rate", type=float, default=40.0, help="queries a second in all")
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long each fault lasts")
+    parser.add_argument("--load", type=float, default=0.5, help="of the devices' time (default: 0.5)")
+    parser.add_argument("--seconds", type=float, help="how long each fault lasts, instead of its own time")
+    parser.add_argument("--long", action="store_true", help="the control box is lost for 10 minutes, not 2")
+    parser.add_argument("--keep", type=Path, help="folder that gets the history of each row")
     parser.add_argument("--open", action="store_true", help="keep the cluster until Ctrl-C")
     given = parser.parse_args(arguments)
     if not allowed():
         print("namespaces and TUN devices need root and /dev/net/tun", file=sys.stderr)
         return 1
     folder, boxes = Path(tempfile.mkdtemp(prefix="nereus-cluster-")), places(given.nodes)
+    failed, share = 0, Share("nereus-network", NETWORK_WEIGHT)
+    share.enter()
     with Network("nereus", boxes) as network:
+        network.enter(boxes[-1].name)
         cluster = Cluster(network, folder, boxes[0])
         try:
-            _build(cluster, boxes)
-            _run(network, cluster, given)
+            site = build(network, cluster, boxes)
+            if given.open:
+                _stay(cluster)
+            failed = sum(_row(site, name, given, folder) for name in given.rows)
         except KeyboardInterrupt:
             pass
         finally:
             cluster.stop()
+    share.leave()
+    share.remove()
     shutil.rmtree(folder, ignore_errors=True)
-    return 0
+    return min(1, failed)
 
 
-def _build(cluster: Cluster, boxes: Sequence[Place]) -> None:
+def build(network: Network, cluster: Cluster, boxes: Sequence[Place]) -> Site:
+    """Start all boxes, and wait until each gateway serves every application."""
     began = time.monotonic()
     cluster.start_control()
     for place in boxes[1:3]:
         cluster.add_gateway(place)
     for number, place in enumerate(boxes[3:-1]):
-        cluster.add_node(place, str(number % 2), KINDS[number % len(KINDS)])
+        cluster.add_node(place, number % (os.cpu_count() or 1), KINDS[number % len(KINDS)])
     count = len(boxes) - 4
-    wait_for(lambda: len(cluster.rest("/devices/")["results"]) == count, "all nodes have joined", *cluster.boxes)
+    wait_for(lambda: len(cluster.answers("/devices/")) == count, "all nodes have joined", *cluster.boxes)
+    for node in cluster.nodes:
+        node.settle()
     print(f"{len(boxes) - 1} boxes joined after {time.monotonic() - began:.0f} s", flush=True)
-    cluster.register_demo()
-    print(f"the demo's variants are profiled after {time.monotonic() - began:.0f} s", flush=True)
+    wanted = [dataclasses.replace(one, slo_ms=SLO_MS) for one in chosen()]
+    cluster.register(wanted)
+    print(f"the variants are profiled after {time.monotonic() - began:.0f} s", flush=True)
+    for gateway in cluster.gateways:
+        wait_for(lambda gateway=gateway: ready(gateway), f"{gateway.name} is ready", gateway)
+    devices = tuple((device["ref"], device["type"]) for device in cluster.answers("/devices/"))
+    served = Served(devices, cluster.profiles(wanted), {}, 0.0)
+    return Site(network, cluster, wanted, served)
 
 
-def _run(network: Network, cluster: Cluster, given: argparse.Namespace) -> None:
-    urls = [f"http://{gateway.address}:8000" for gateway in cluster.gateways]
-    bodies = {one.name: _body(one.signature["inputs"][0]) for one in applications()}
-    work = Work(urls, cluster.control.credentials["api_key"], given.rate, bodies)
-    load = Load(network, "client", work)
-    site = Site(network, cluster, load, work, "client")
-    try:
-        for gateway in cluster.gateways:
-            wait_for(lambda gateway=gateway: site.ready(gateway), f"{gateway.name} is ready", gateway)
-        if given.open:
-            print(f"console: {cluster.url} in namespace nereus-control; gateways: {', '.join(urls)}; Ctrl-C ends it")
-            while True:
-                time.sleep(3600)
-        time.sleep(10)
-        for name in given.rows:
-            for figure, value in ROWS[name](site, given.seconds).items():
-                print(f"| {name} | {figure} | {value} |", flush=True)
-            time.sleep(5)
-    finally:
-        load.close()
+def _stay(cluster: Cluster) -> None:
+    gateways = ", ".join(f"http://{gateway.address}:{HTTP_PORT}" for gateway in cluster.gateways)
+    print(f"console: {cluster.url}, gateways: {gateways}, in namespace nereus-client; Ctrl-C ends it", flush=True)
+    while True:
+        time.sleep(3600)
 
 
-def _body(spec: dict) -> dict:
-    shape = [1, *spec["shape"][1:]]
-    size = 1
-    for length in shape:
-        size *= length
-    return {"inputs": [{"name": spec["name"], "datatype": spec["datatype"], "shape": shape, "data": [0.5] * size}]}
+def _row(site: Site, name: str, given: argparse.Namespace, folder: Path) -> bool:
+    """Carry out a row, and print what it found; whether a check failed."""
+    carry_out, seconds = ROWS[name]
+    seconds = given.seconds or (LONG_S.get(name, seconds) if given.long else seconds)
+    wished = rates(site.served, site.wanted, given.load, 1.0)
+    work = Work(
+        file=str(folder / f"{name}.clients.jsonl"),
+        hosts=[gateway.address for gateway in site.cluster.gateways],
+        port=HTTP_PORT,
+        key=site.cluster.control.credentials["api_key"],
+        streams=[stream(one, wished[one.name]) for one in site.wanted],
+    )
+    with Watch(site.cluster) as watch, Load(work) as load:
+        time.sleep(BEFORE_S)
+        figures = carry_out(site, watch, seconds)
+        time.sleep(AFTER_S)
+    events = sorted([*watch.events, *history.read(load.file)], key=lambda event: event.at)
+    if given.keep:
+        given.keep.mkdir(parents=True, exist_ok=True)
+        history.write(given.keep / f"{name}.jsonl", events)
+    figures.count(events)
+    booked = watch.double_booked()
+    figures.values["devices of two cores at once"] = ", ".join(sorted(booked)) or "none"
+    violations = check(events, *figures.cut, gateways=[gateway.name for gateway in site.cluster.gateways])
+    figures.values["sent"] = f"{sum(wished.values()):.0f} queries/s, load average {os.getloadavg()[0]:.0f}"
+    figures.values["violations of the checker"] = str(len(violations))
+    for figure, value in figures.values.items():
+        print(f"| {name} | {figure} | {value} |", flush=True)
+    for one in violations[:20]:
+        print(f"  {one.rule}: {one.text}", flush=True)
+    return bool(violations or booked)
 
 
 if __name__ == "__main__":

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shlex
 import signal
+import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+import httpx
+
+from appliance.demo.manifest import DemoApplication
+from appliance.demo.rest import Unreachable, client, pages
+from benchmarks import contenders, runtimes
+from benchmarks.fidelity import Profiles
+from workers.dispatch.latency import LatencyModel
 
 from .network import ROOT, Network, Place
 from .router import SUBNET
+from .shares import Share
 
 #: seconds that a box may take to do what is waited for
-PATIENCE_S = 300.0
-CONSOLE_PORT, HTTP_PORT = 8080, 8000
+PATIENCE_S, PROFILED_S = 300.0, 900.0
+CONSOLE_PORT, HTTP_PORT, NODE_PORT = 8080, 8000, 8090
+#: seconds between two plans
+PERIOD_S = 10.0
+#: how many processes each counts as where the machine is busy: the control plane steps back by itself (nice)
+CONTROL_WEIGHT, GATEWAY_WEIGHT, NODE_WEIGHT = 12, 6, 2
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of node: the CPU that it says it has, and the share of a core that it gets."""
+
+    cpu_model: str
+    cores: float
 
 
 class Box:
@@ -26,17 +50,21 @@ class Box:
 
     Args:
         given: settings, beside those of the line that it joins by.
-        cpu_model: what its /proc/cpuinfo says; empty: what it says here.
+        weight: see :class:`.Share`.
+        kind: None: it is as this machine is.
     """
 
-    def __init__(self, network: Network, place: Place, home: Path, cpu_model: str = "", **given: str) -> None:
+    def __init__(
+        self, network: Network, place: Place, home: Path, weight: int, kind: Kind | None = None, **given: str
+    ) -> None:
         self.name, self.address, self.home = place.name, place.address, home
         self._network = network
         home.mkdir(parents=True)
-        self._cpu_model = home / "cpuinfo" if cpu_model else None
-        if cpu_model:
+        self._cpu_model = home / "cpuinfo" if kind else None
+        self._share = Share(f"nereus-{place.name}", weight, kind.cores if kind else None)
+        if kind:
             said = Path("/proc/cpuinfo").read_text()
-            self._cpu_model.write_text(re.sub(r"(?m)^(model name\s*:).*$", rf"\1 {cpu_model}", said))
+            self._cpu_model.write_text(re.sub(r"(?m)^(model name\s*:).*$", rf"\1 {kind.cpu_model}", said))
         environ = {key: value for key, value in os.environ.items() if not key.startswith("NEREUS_")}
         self.environ = environ | {"NEREUS_HOME": str(home / "nereus"), "NEREUS_NODE_NAME": place.name, **given}
         self._process: subprocess.Popen | None = None
@@ -50,17 +78,18 @@ class Box:
                 self.environ[key] = value
 
     def start(self, *roles: str) -> None:
-        """Start these roles, or again those from before."""
+        """Start these roles, or again those from before; at full speed until :meth:`settle`."""
         self._roles = roles or self._roles
         command = [sys.executable, "manage.py", "up", "--only", ",".join(self._roles)]
+        command = self._network.command(self.name, command, self._cpu_model)
+        self._share.lift()
         with (self.home / "out.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self._network.command(self.name, command, self._cpu_model),
-                cwd=ROOT,
-                env=self.environ,
-                stdout=log,
-                stderr=log,
-            )
+            whole = self._share.command(command)
+            self._process = subprocess.Popen(whole, cwd=ROOT, env=self.environ, stdout=log, stderr=log)
+
+    def settle(self) -> None:
+        """Be as slow as its kind, now that it has started."""
+        self._share.limit()
 
     def stop(self) -> None:
         """Stop in order."""
@@ -68,6 +97,14 @@ class Box:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(60)
             self._process = None
+
+    def close(self) -> None:
+        """Stop, and leave nothing."""
+        self._share.lift()
+        try:
+            self.stop()
+        finally:
+            self._share.remove()
 
     def run(self, *command: str) -> str:
         """Run a command in the box; its output.
@@ -93,16 +130,16 @@ class Box:
 
 
 class Cluster:
-    """A control box, gateways and nodes that have joined it, with the demo's applications.
+    """A control box, gateways and nodes that have joined it, with applications.
 
-    Args:
-        gateways, nodes: places by what their CPU is called.
+    The process that uses it must be in the network of one of its boxes.
     """
 
     def __init__(self, network: Network, folder: Path, control: Place, say: Callable[[str], None] = print) -> None:
         self._network, self._folder, self._say = network, folder, say
         address = f"{control.address}:{CONSOLE_PORT}"
-        self.control = Box(network, control, folder / control.name, NEREUS_CONSOLE=address)
+        settings = {"NEREUS_CONSOLE": address, "NEREUS_PLAN_PERIOD_S": f"{PERIOD_S:g}"}
+        self.control = Box(network, control, folder / control.name, CONTROL_WEIGHT, **settings)
         self.gateways: list[Box] = []
         self.nodes: list[Box] = []
 
@@ -123,6 +160,7 @@ class Cluster:
             self._network,
             place,
             self._folder / place.name,
+            GATEWAY_WEIGHT,
             NEREUS_HTTP=f"{place.address}:{HTTP_PORT}",
             NEREUS_GRPC=f"{place.address}:{HTTP_PORT + 1}",
             NEREUS_TLS="off",
@@ -131,9 +169,18 @@ class Cluster:
         self.gateways.append(box)
         return self._join(box, "gateway")
 
-    def add_node(self, place: Place, cores: str, cpu_model: str = "") -> Box:
-        """A node box, joined."""
-        box = Box(self._network, place, self._folder / place.name, cpu_model, NEREUS_CPU_DEVICES=cores)
+    def add_node(self, place: Place, core: int, kind: Kind) -> Box:
+        """A node box with one device, joined."""
+        box = Box(
+            self._network,
+            place,
+            self._folder / place.name,
+            NODE_WEIGHT,
+            kind,
+            NEREUS_CPU_DEVICES=str(core),
+            NEREUS_NODE_HTTP=f"{place.address}:{NODE_PORT}",
+            NEREUS_METRICS_FROM=f"127.0.0.1,{SUBNET}.0/24",
+        )
         self.nodes.append(box)
         return self._join(box, "node")
 
@@ -142,13 +189,56 @@ class Cluster:
         box.start(role)
         return box
 
-    def register_demo(self) -> None:
-        """Upload the demo's applications, and wait until they are profiled on each type of device."""
-        self.control.run("-m", "appliance.demo.register")
+    def register(self, wanted: Sequence[DemoApplication]) -> None:
+        """Upload applications, and wait until they are profiled on each type of device."""
+        with self.rest() as rest:
+            for one in wanted:
+                variants = [contenders.Variant(variant.name, variant, variant.accuracy) for variant in one.variants]
+                contenders.upload(rest, one.name, one.slo_ms, variants, one.signature)
 
-    def rest(self, path: str) -> dict | list:
-        """What the control box answers to GET ``/api/v1`` and ``path``."""
-        return json.loads(self.control.run("-m", "benchmarks.cluster.ask", self.url + "/api/v1" + path))
+            def profiled() -> bool:
+                jobs = pages(rest, "/profile-jobs/")
+                running = any(job["state"] in ("queued", "running") for job in jobs)
+                return not running and all(contenders.ready(rest, one.name) for one in wanted)
+
+            wait_for(profiled, "all variants are profiled", self.control, seconds=PROFILED_S)
+
+    def profiles(self, wanted: Sequence[DemoApplication]) -> dict[str, Profiles]:
+        """Median run times by type of device."""
+        found: dict[str, dict[tuple[str, str], LatencyModel]] = {}
+        with self.rest() as rest:
+            for one in wanted:
+                for profile in pages(rest, f"/applications/{one.name}/profiles/"):
+                    points = [(point["batch"], point["p50_ms"] / 1000) for point in profile["latencies"]]
+                    found.setdefault(profile["device_type"], {})[one.name, profile["variant"]] = LatencyModel(points)
+        return found
+
+    def run_times(self) -> dict[str, runtimes.RunTimes]:
+        """Of all nodes' batches so far, by variant."""
+        found: dict[str, runtimes.RunTimes] = {}
+        for node in self.nodes:
+            page = httpx.get(f"http://{node.address}:{NODE_PORT}/metrics", timeout=20, trust_env=False)
+            for variant, times in runtimes.read(page.raise_for_status().text).items():
+                before = found.get(variant, runtimes.RunTimes({}, 0.0))
+                bounds = before.counts.keys() | times.counts.keys()
+                counts = {bound: before.counts.get(bound, 0.0) + times.counts.get(bound, 0.0) for bound in bounds}
+                found[variant] = runtimes.RunTimes(counts, before.sum_s + times.sum_s)
+        return found
+
+    @contextlib.contextmanager
+    def rest(self) -> Iterator[httpx.Client]:
+        """A client for the control box's REST API."""
+        trust = ssl.create_default_context(cafile=str(self.control.home / "nereus" / "tls" / "authority.pem"))
+        with client(self.url, self.control.credentials["api_token"], trust) as rest:
+            yield rest
+
+    def answers(self, path: str) -> list[dict]:
+        """All results of a list of the REST API; empty: it does not answer now."""
+        try:
+            with self.rest() as rest:
+                return pages(rest, path)
+        except Unreachable:
+            return []
 
     @property
     def url(self) -> str:
@@ -158,7 +248,7 @@ class Cluster:
         """Stop all boxes, control last."""
         for box in reversed(self.boxes):
             try:
-                box.stop()
+                box.close()
             except subprocess.TimeoutExpired:
                 self._say(f"{box.name} does not stop")
 

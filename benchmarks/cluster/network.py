@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .router import SUBNET
+from .router import SUBNET, enter
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -71,6 +71,10 @@ class Network:
             self._router.wait(10)
         for namespace in self._names.values():
             subprocess.run(["ip", "netns", "delete", namespace], check=False)
+
+    def enter(self, place: str) -> None:
+        """Move this thread, and what it starts, into a box's network."""
+        enter(self._names[place])
 
     def command(self, place: str, command: Sequence[str], cpu_model: Path | None = None) -> list[str]:
         """The command as it is run in a box.

@@ -39,12 +39,17 @@ class Way(NamedTuple):
     loss: float
 
 
-def open_tun(namespace: str, last: int) -> int:
-    """A TUN device in a namespace, with its address; this thread stays in that namespace."""
+def enter(namespace: str) -> None:
+    """Move this thread, and what it starts, into a network namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open(f"/run/netns/{namespace}") as handle:
         if libc.setns(handle.fileno(), _CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), f"setns {namespace}")
+
+
+def open_tun(namespace: str, last: int) -> int:
+    """A TUN device in a namespace, with its address; this thread stays in that namespace."""
+    enter(namespace)
     tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH22x", b"net", _IFF_TUN | _IFF_NO_PI))
     for command in (

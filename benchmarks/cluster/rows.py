@@ -2,220 +2,267 @@
 
 from __future__ import annotations
 
-import json
-import statistics
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import msgspec
+from appliance.demo.manifest import DemoApplication
+from appliance.demo.rest import expect
+from benchmarks.faults.history import Event
+from benchmarks.fidelity import Served
 
-from .boxes import Box, Cluster, wait_for
-from .load import Answer, Work
-from .network import ROOT, Network
+from . import simulated
+from .boxes import PERIOD_S, Box, Cluster, wait_for
+from .load import Asked, asked
+from .network import Network
+from .watch import Watch, connected, health, ready
 
-
-class Load:
-    """The load, from a box of its own, until it is closed."""
-
-    def __init__(self, network: Network, place: str, work: Work) -> None:
-        self.answers: list[Answer] = []
-        command = network.command(place, [sys.executable, "-m", "benchmarks.cluster.load"])
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._process.stdin.write(msgspec.json.encode(work) + b"\n")
-        self._process.stdin.flush()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        for line in self._process.stdout:
-            self.answers.append(msgspec.json.decode(line, type=Answer))
-
-    def close(self) -> None:
-        """Stop sending, and wait for the last answers."""
-        self._process.stdin.close()
-        self._process.wait(120)
-        self._thread.join(10)
-
-    def between(self, start: float, end: float) -> list[Answer]:
-        """Queries that were sent in this time (seconds, monotonic)."""
-        return [answer for answer in self.answers if start <= answer.sent < end]
+#: seconds that what is measured may take; beyond, it is said not to have happened
+LONGEST_S = 120.0
+#: the same of a core that loses devices, which samples may miss
+GONE_S = 5.0
 
 
 @dataclass
 class Site:
-    """A cluster under load."""
+    """A cluster, with what it serves."""
 
     network: Network
     cluster: Cluster
-    load: Load
-    work: Work
-    client: str
-
-    def health(self, gateway: Box) -> dict:
-        """The gateway's health, as an operator on the network sees it; empty: no answer."""
-        ask = ["curl", "-s", "-m", "2", f"http://{gateway.address}:8000/health"]
-        done = subprocess.run(self.network.command(self.client, ask), capture_output=True)
-        try:
-            return json.loads(done.stdout)
-        except ValueError:
-            return {}
-
-    def ready(self, gateway: Box) -> bool:
-        """Whether the gateway can serve every application."""
-        return self.health(gateway).get("status") == "ready"
-
-    def connected(self, gateway: Box) -> set[str]:
-        """The devices that the core of the gateway's queries has."""
-        return {name for name, device in self.health(gateway).get("devices", {}).items() if device.get("connected")}
-
-    def routed(self, gateway: Box) -> set[str]:
-        """The devices that its plan routes queries to."""
-        found = self.health(gateway).get("applications", {}).values()
-        return {device for application in found for device in application.get("routes", {})}
+    wanted: Sequence[DemoApplication]
+    served: Served
 
 
-class Figures(dict[str, str]):
-    """By name, in the order of the table."""
+@dataclass
+class Figures:
+    """What a row has found.
 
-    def count(self, name: str, answers: list[Answer]) -> None:
-        """How queries ended, at the first gateway and after the second one was asked too."""
-        failed = [answer for answer in answers if answer.first != 200]
-        lost = sum(answer.last != 200 for answer in answers)
-        slowest = max((answer.ended - answer.sent for answer in answers), default=0.0)
-        self[name] = f"{len(answers)} queries, {len(failed)} not at once, {lost} not at all, slowest {slowest:.2f} s"
+    Attributes:
+        cut: from when to when connections of clients may break.
+        counts: named spans whose queries are counted.
+        gateway: the place of the gateway whose clients are counted, too.
+        look: finds more in the history.
+    """
+
+    values: dict[str, str]
+    cut: tuple[float, float] = (float("inf"), float("inf"))
+    counts: Sequence[tuple[str, float, float]] = ()
+    gateway: int | None = None
+    look: Callable[[Sequence[Asked]], dict[str, str]] | None = None
+
+    def count(self, events: Iterable[Event]) -> None:
+        """Add how queries ended."""
+        queries = asked(events)
+        if self.look is not None:
+            self.values |= self.look(queries)
+        for name, start, end in self.counts:
+            some = [one for one in queries if start <= one.first.sent.at < end]
+            self.values[name] = ends(some)
+            if self.gateway is not None:
+                mine = [one for one in some if one.place == self.gateway]
+                self.values[f"{name}, clients of the other gateway"] = ends(mine)
+                self.values[f"{name}, the other gateway refused for"] = f"{refused_s(mine):.1f} s"
 
 
-def refused_s(answers: list[Answer], gateway: int) -> float:
-    """From the first to the last query that a gateway did not answer with a result, in seconds."""
-    failed = [answer.sent for answer in answers if answer.gateway == gateway and answer.first != 200]
+def ends(queries: Sequence[Asked]) -> str:
+    """How queries ended: at the first address, and after the second one was asked where that was needed."""
+    again = [one for one in queries if one.first.end.end != "ok"]
+    lost = [one for one in again if one.last.end.end != "ok"]
+    slowest = max((one.took_s for one in queries), default=0.0)
+    text = f"{len(queries)} queries, {len(again)} not at once, {len(lost)} not at all, slowest {slowest:.2f} s"
+    why = sorted({one.last.end.note[:100] for one in lost})
+    return text + (f" ({'; '.join(why[:3])})" if why else "")
+
+
+def refused_s(queries: Sequence[Asked]) -> float:
+    """From the first to the last query that the first address did not answer, in seconds."""
+    failed = [one.first.sent.at for one in queries if one.first.end.end != "ok"]
     return max(failed) - min(failed) if failed else 0.0
 
 
-def undisturbed(site: Site, seconds: float) -> Figures:
+def undisturbed(site: Site, watch: Watch, seconds: float) -> Figures:
     """Nothing happens."""
-    found, began = Figures(), time.monotonic()
-    time.sleep(seconds)
-    answers = site.load.between(began, time.monotonic() - 1)
-    found.count("load", answers)
-    times = [answer.ended - answer.sent for answer in answers]
-    found["latency"] = f"median {statistics.median(times) * 1e3:.0f} ms" if times else "none"
-    return found
-
-
-def node_lost(site: Site, seconds: float) -> Figures:
-    """A node's box loses its network, without a word."""
-    found, node, gateway = Figures(), site.cluster.nodes[0], site.cluster.gateways[0]
-    own = {device for device in site.connected(gateway) if device.startswith(f"{node.name}/")}
     began = time.monotonic()
+    time.sleep(seconds)
+    return Figures({}, counts=[("load", began, time.monotonic())])
+
+
+def node_lost(site: Site, watch: Watch, seconds: float) -> Figures:
+    """A node's box loses its network, without a word."""
+    node, gateway = site.cluster.nodes[0], site.cluster.gateways[0]
+    own = {device for device in connected(gateway) if device.startswith(f"{node.name}/")}
+    began, values = time.monotonic(), {}
     site.network.cut(node.name)
-    found["core gave it up after"] = (
-        f"{wait_for(lambda: not own & site.connected(gateway), 'the core gives it up'):.1f} s"
-    )
-    found["plan without it after"] = f"{_until(lambda: not own & site.routed(gateway), began)}"
+    values["core gave it up after"] = _until(lambda: not own & connected(gateway), began)
+    values["plan without it after"] = _until(lambda: not own & planned_on(watch), began)
     time.sleep(max(0.0, began + seconds - time.monotonic()))
     back = time.monotonic()
     site.network.mend()
-    found["back in the plan after"] = f"{_until(lambda: own <= site.routed(gateway), back)}"
-    found.count("load", site.load.between(began, time.monotonic()))
-    return found
+    values["core has it again after"] = _until(lambda: own <= connected(gateway), back)
+    values["back in the plan after"] = _until(lambda: own <= planned_on(watch), back)
+    return Figures(values, counts=[("load", began, time.monotonic())])
 
 
-def _until(condition: Callable[[], object], since: float, seconds: float = 120.0) -> str:
+def core_lost(site: Site, watch: Watch, seconds: float) -> Figures:
+    """The box of the core that leads loses its network, without a word."""
+    leading, other = _leading(site)
+    began = time.monotonic()
+    site.network.cut(leading.name)
+    time.sleep(seconds)
+    back, values = time.monotonic(), {}
+    site.network.mend()
+    values["its front serves again after"] = _until(lambda: ready(leading), back)
+    time.sleep(3)
+    settled = time.monotonic()
+    time.sleep(5)
+    counts = [("while it was lost", began, back), ("after its return", settled, time.monotonic())]
+    return Figures(values, (began - 5, settled), counts, site.cluster.gateways.index(other))
+
+
+def control_lost(site: Site, watch: Watch, seconds: float) -> Figures:
+    """The control box loses its network."""
+    began = time.monotonic()
+    site.network.cut(site.cluster.control.name)
+    time.sleep(seconds)
+    back = time.monotonic()
+    site.network.mend()
+    newest = watch.newest()
+    values = {"all members linked after": _until(lambda: linked(site.cluster), back)}
+    values["a new plan after"] = _until(lambda: watch.newest() != newest, back)
+    return Figures(values, counts=[("load", began, time.monotonic())])
+
+
+def divided(site: Site, watch: Watch, seconds: float) -> Figures:
+    """The core that leads and half of the nodes no longer reach each other; the other core reaches all."""
+    leading, other = _leading(site)
+    far = [node.name for node in site.cluster.nodes[: len(site.cluster.nodes) // 2]]
+    everywhere = connected(leading)
+    began = time.monotonic()
+    site.network.divide([leading.name], far)
+    values = {"the first core gave them up after": _until(lambda: connected(leading) < everywhere, began, GONE_S)}
+    values["fronts reach every device after"] = _until(
+        lambda: connected(leading) | connected(other) == everywhere, began, seconds
+    )
+    time.sleep(max(0.0, began + seconds - time.monotonic()))
+    values["cores of the two fronts"] = ", ".join(_core(gateway) for gateway in (leading, other))
+    back = time.monotonic()
+    site.network.mend()
+    values["one core has all devices after"] = _until(
+        lambda: connected(leading) == connected(other) == everywhere, back
+    )
+    return Figures(values, counts=[("divided", began, back), ("healing", back, time.monotonic())])
+
+
+def restarted(site: Site, watch: Watch, seconds: float) -> Figures:
+    """Gateways and nodes are restarted one after the other, and nobody is told before."""
+    began = time.monotonic()
+    for gateway in site.cluster.gateways:
+        _restart_gateway(gateway)
+        time.sleep(seconds)
+    for node in site.cluster.nodes:
+        _restart_node(site, node)
+        time.sleep(seconds)
+    over = time.monotonic()
+    return Figures({"took": f"{over - began:.0f} s"}, (began, over), [("load", began, over)])
+
+
+def upgraded(site: Site, watch: Watch, seconds: float) -> Figures:
+    """All boxes are restarted as in a rolling upgrade: control, gateways, and nodes after cordon and drain."""
+    began, control = time.monotonic(), site.cluster.control
+    control.stop()
+    control.start()
+    wait_for(lambda: linked(site.cluster), "all members are back", control)
+    for gateway in site.cluster.gateways:
+        _restart_gateway(gateway)
+        control.run("manage.py", "member", "gateway", f"{gateway.name}-gateway", "--wait", "120")
+    for node in site.cluster.nodes:
+        _cordon(site.cluster, node)
+        _restart_node(site, node)
+        with site.cluster.rest() as rest:
+            expect(rest.delete(f"/nodes/{node.name}/cordon/"), f"uncordoning {node.name}", 200, 204)
+        control.run("manage.py", "member", "node", node.name, "--wait", "120")
+    over = time.monotonic()
+    return Figures({"took": f"{over - began:.0f} s"}, (began, over), [("load", began, over)])
+
+
+def compared(site: Site, watch: Watch, seconds: float) -> Figures:
+    """Nothing happens; the same queries are simulated afterwards."""
+    began, before = time.monotonic(), site.cluster.run_times()
+    time.sleep(simulated.SETTLE_S + seconds)
+    over, after = time.monotonic(), site.cluster.run_times()
+    ran = {name: times.since(before.get(name)) for name, times in after.items()}
+
+    def look(queries: Sequence[Asked]) -> dict[str, str]:
+        meanwhile = [one for one in queries if began <= one.first.sent.at < over]
+        return simulated.compare(meanwhile, site.wanted, site.served, ran, PERIOD_S)
+
+    return Figures({}, look=look)
+
+
+ROWS: dict[str, tuple[Callable[[Site, Watch, float], Figures], float]] = {
+    "undisturbed": (undisturbed, 30.0),
+    "node-lost": (node_lost, 20.0),
+    "core-lost": (core_lost, 20.0),
+    "control-lost": (control_lost, 120.0),
+    "divided": (divided, 60.0),
+    "restarted": (restarted, 2.0),
+    "upgraded": (upgraded, 0.0),
+    "simulated": (compared, 60.0),
+}
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def planned_on(watch: Watch) -> set[str]:
+    """The devices that the newest plan gives variants."""
+    plan = watch.newest()
+    return {device for _, _, device in plan.allowed} if plan is not None else set()
+
+
+def linked(cluster: Cluster) -> bool:
+    """Whether all members are connected with the control plane."""
+    members = [*cluster.answers("/gateways/"), *cluster.answers("/nodes/")]
+    return len(members) == len(cluster.gateways) + len(cluster.nodes) and all(one["connected"] for one in members)
+
+
+def _leading(site: Site) -> tuple[Box, Box]:
+    """The gateway whose core leads, and another one."""
+    gateways = site.cluster.gateways
+    cores = {health(gateway)["core"]["name"] for gateway in gateways}
+    leading = next(one for one in gateways if any(core.startswith(one.name) for core in cores))
+    return leading, next(one for one in gateways if one is not leading)
+
+
+def _core(gateway: Box) -> str:
+    """The core that a gateway's front uses, and how many devices that has."""
+    return f"{health(gateway)['core']['name']} with {len(connected(gateway))} devices"
+
+
+def _cordon(cluster: Cluster, node: Box) -> None:
+    path = f"/nodes/{node.name}/"
+    with cluster.rest() as rest:
+        expect(rest.post(path + "cordon/"), f"cordoning {node.name}", 200, 201, 204)
+        wait_for(lambda: rest.get(path).json()["drained"], f"{node.name} is drained", cluster.control)
+
+
+def _restart_gateway(gateway: Box) -> None:
+    gateway.stop()
+    gateway.start()
+    wait_for(lambda: ready(gateway), f"{gateway.name} is ready", gateway)
+
+
+def _restart_node(site: Site, node: Box) -> None:
+    node.stop()
+    node.start()
+    gateway = site.cluster.gateways[0]
+    wait_for(lambda: any(one.startswith(f"{node.name}/") for one in connected(gateway)), f"{node.name} serves", node)
+    node.settle()
+
+
+def _until(condition: Callable[[], object], since: float, seconds: float = LONGEST_S) -> str:
     while not condition():
         if time.monotonic() > since + seconds:
             return f"not within {seconds:g} s"
         time.sleep(0.1)
     return f"{time.monotonic() - since:.1f} s"
-
-
-def core_lost(site: Site, seconds: float) -> Figures:
-    """The box of the core that leads loses its network, without a word."""
-    found, began = Figures(), time.monotonic()
-    leading, other = site.cluster.gateways[:2]
-    site.network.cut(leading.name)
-    time.sleep(seconds)
-    answers = site.load.between(began, time.monotonic() - 2)
-    place = site.work.urls.index(f"http://{other.address}:8000")
-    found["refused at the other gateway for"] = f"{refused_s(answers, place):.1f} s"
-    mine = [answer for answer in answers if answer.gateway == place]
-    found.count("at the other gateway", mine)
-    back = time.monotonic()
-    site.network.mend()
-    found["its front serves again after"] = _until(lambda: site.ready(leading), back)
-    time.sleep(3)
-    found.count("after its return", site.load.between(back + 3, time.monotonic() - 1))
-    return found
-
-
-def control_lost(site: Site, seconds: float) -> Figures:
-    """The control box loses its network."""
-    found, began = Figures(), time.monotonic()
-    site.network.cut(site.cluster.control.name)
-    time.sleep(seconds)
-    found.count("load", site.load.between(began, time.monotonic() - 1))
-    back = time.monotonic()
-    site.network.mend()
-
-    def linked() -> bool:
-        members = [*site.cluster.rest("/gateways/")["results"], *site.cluster.rest("/nodes/")["results"]]
-        return all(member["connected"] for member in members)
-
-    found["all members linked after"] = _until(linked, back)
-    return found
-
-
-def divided(site: Site, seconds: float) -> Figures:
-    """The core that leads and half of the nodes no longer reach each other; the other core reaches all."""
-    found, began = Figures(), time.monotonic()
-    leading, other = site.cluster.gateways[:2]
-    far = [node.name for node in site.cluster.nodes[: len(site.cluster.nodes) // 2]]
-    site.network.divide([leading.name], far)
-    time.sleep(seconds)
-    first, second = site.connected(leading), site.connected(other)
-    found["devices of the two fronts' cores"] = f"{len(first)} and {len(second)}"
-    found.count("load", site.load.between(began, time.monotonic() - 1))
-    back = time.monotonic()
-    site.network.mend()
-    everywhere = {f"{node.name}/" for node in site.cluster.nodes}
-
-    def healed() -> bool:
-        return {device.partition("/")[0] + "/" for device in site.connected(leading)} == everywhere
-
-    found["one core has all devices again after"] = _until(healed, back)
-    found.count("meanwhile", site.load.between(back, time.monotonic()))
-    return found
-
-
-def restarted(site: Site, seconds: float) -> Figures:
-    """Every box is restarted, one after the other, as an upgrade does: gateways first, then nodes."""
-    found, began = Figures(), time.monotonic()
-    for box in (*site.cluster.gateways, *site.cluster.nodes):
-        box.stop()
-        box.start()
-        if box in site.cluster.gateways:
-            wait_for(lambda box=box: site.ready(box), f"{box.name} is ready", box)
-        else:
-            gateway = site.cluster.gateways[0]
-            wait_for(
-                lambda box=box, gateway=gateway: any(one.startswith(f"{box.name}/") for one in site.connected(gateway)),
-                f"{box.name} serves",
-                box,
-            )
-        time.sleep(seconds / 10)
-    found["took"] = f"{time.monotonic() - began:.0f} s"
-    found.count("load", site.load.between(began, time.monotonic() - 1))
-    return found
-
-
-ROWS: dict[str, Callable[[Site, float], Figures]] = {
-    "undisturbed": undisturbed,
-    "node-lost": node_lost,
-    "core-lost": core_lost,
-    "control-lost": control_lost,
-    "divided": divided,
-    "restarted": restarted,
-}

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from .history import Arrived, Counted, Ended, Event, Follows, Planned, Sent
@@ -36,15 +36,21 @@ class Query:
         return self.end.at - self.sent.at
 
 
-def check(events: Sequence[Event], cut_from: float = float("inf"), cut_to: float = float("inf")) -> list[Violation]:
+def check(
+    events: Sequence[Event],
+    cut_from: float = float("inf"),
+    cut_to: float = float("inf"),
+    gateways: Collection[str] = ("gateway",),
+) -> list[Violation]:
     """All violations.
 
     Args:
         cut_from, cut_to: queries under way between these moments may end unknown, since fronts were hit.
+        gateways: members whose plans decide; a plan is in force until all of them follow newer ones.
     """
     queries, found = _ends(events)
     found += _answers(queries, cut_from, cut_to)
-    found += _allowed(queries, events)
+    found += _allowed(queries, events, gateways)
     found += _versions(events)
     found += _demand(queries, events, (cut_from, cut_to))
     return found
@@ -96,14 +102,17 @@ def _answers(queries: dict[str, Query], cut_from: float, cut_to: float) -> list[
 # --- 2. a plan in force allowed it ------------------------------------------------------------------------------------
 
 
-def _allowed(queries: dict[str, Query], events: Sequence[Event]) -> list[Violation]:
+def _allowed(queries: dict[str, Query], events: Sequence[Event], gateways: Collection[str]) -> list[Violation]:
     plans = sorted((one for one in events if isinstance(one, Planned)), key=lambda plan: plan.version)
-    followed = [one for one in events if isinstance(one, Follows) and one.member == "gateway"]
+    followed = [one for one in events if isinstance(one, Follows) and one.member in gateways]
     spans = []
     for plan in plans:
-        # In force until the gateway follows a newer one: queries sent before that may still have been under way.
-        ends = [one.at for one in followed if one.version > plan.version]
-        spans.append((plan.at, min(ends, default=float("inf")), frozenset(plan.allowed), plan.accuracy))
+        # In force until its followers follow a newer one: queries sent before that may still have been under way.
+        ends = dict.fromkeys(gateways, float("inf"))
+        for one in followed:
+            if one.version > plan.version:
+                ends[one.member] = min(ends[one.member], one.at)
+        spans.append((plan.at, max(ends.values()), frozenset(plan.allowed), plan.accuracy))
     found = []
     for id, query in queries.items():
         end = query.end

@@ -116,21 +116,14 @@ class _Clients:
         self._record(id, reply, place)
 
     def _record(self, id: str, reply: Reply, place: int | None) -> None:
-        end, status, answer_id, variant, device, accuracy, output, note = reply
-        right = end != "ok" or place is None or self._is_right(variant, place, output)
-        if not right and variant not in self._work.outputs:
-            note = f"was answered by {variant!r}, whose outputs are not known"
-        self._file.write(
-            line(Ended(id, time.monotonic(), end, status, answer_id, variant, device, accuracy, right, note))
-        )
+        right = reply.end != "ok" or place is None or self._is_right(reply.variant, place, reply.output)
+        if not right and reply.variant not in self._work.outputs:
+            reply = reply._replace(note=f"was answered by {reply.variant!r}, whose outputs are not known")
+        self._file.write(line(ended(id, reply, right)))
 
     def _is_right(self, variant: str, place: int, output: bytes) -> bool:
         known = self._work.outputs.get(variant)
-        if known is None or len(output) != len(known[place]):
-            return False
-        return output == known[place] or np.allclose(
-            np.frombuffer(output, "<f4"), np.frombuffer(known[place], "<f4"), TOLERANCE, TOLERANCE
-        )
+        return known is not None and same_output(output, known[place])
 
     async def _http(self, stream: Stream, id: str, count: int, row: bytes) -> Reply:
         work = self._work
@@ -156,6 +149,33 @@ class _Clients:
     def _extra(self, reply: Reply) -> None:
         """A response that nobody waits for: recorded under the id that it carries, which then has two ends."""
         self._record(reply.answer_id or "nobody", reply, None)
+
+
+def ended(id: str, reply: Reply, right: bool) -> Ended:
+    """The end of a query, now. ``right``: its output is that of the variant for its input."""
+    return Ended(
+        id,
+        time.monotonic(),
+        reply.end,
+        reply.status,
+        reply.answer_id,
+        reply.variant,
+        reply.device,
+        reply.accuracy,
+        right,
+        reply.note,
+        reply.rows,
+        reply.inside_ms,
+    )
+
+
+def same_output(output: bytes, known: bytes) -> bool:
+    """Whether FP32 outputs are equal but for the rounding of other batch sizes."""
+    if len(output) != len(known):
+        return False
+    return output == known or np.allclose(
+        np.frombuffer(output, "<f4"), np.frombuffer(known, "<f4"), TOLERANCE, TOLERANCE
+    )
 
 
 class Clients:

@@ -31,6 +31,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
         answer_id: as echoed.
         right: the output is that of the variant for the query's input.
         note: an error in words.
+        rows: of its batch; ``inside_ms``: of its wait and its run; both where they are known.
     """
 
     id: str
@@ -43,6 +44,8 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     accuracy: float = 0.0
     right: bool = True
     note: str = ""
+    rows: int = 0
+    inside_ms: float = 0.0
 
 
 class Planned(msgspec.Struct, frozen=True, tag="planned"):

@@ -29,6 +29,8 @@ class Reply(NamedTuple):
     accuracy: float = 0.0
     output: bytes = b""
     note: str = ""
+    rows: int = 0
+    inside_ms: float = 0.0
 
 
 class HttpConnection(asyncio.Protocol):
@@ -44,10 +46,10 @@ class HttpConnection(asyncio.Protocol):
         self.usable = False
 
     @classmethod
-    async def open(cls, port: int, extra: Callable[[Reply], None]) -> HttpConnection:
+    async def open(cls, port: int, extra: Callable[[Reply], None], host: str = "127.0.0.1") -> HttpConnection:
         """Raises OSError: nothing listens."""
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(lambda: cls(extra), "127.0.0.1", port)
+        _, connection = await loop.create_connection(lambda: cls(extra), host, port)
         return connection
 
     async def ask(self, request: bytes) -> Reply:
@@ -97,7 +99,9 @@ class HttpConnection(asyncio.Protocol):
         header = json.loads(self._body[: self._header_size])
         told = header["parameters"]
         output = self._body[self._header_size :]
-        self._end(Reply("ok", status, header["id"], told["variant"], told["device"], told["accuracy"], output))
+        answer = header["id"], told["variant"], told["device"], told["accuracy"], output
+        inside_ms = told["queue_ms"] + told["model_ms"]
+        self._end(Reply("ok", status, *answer, rows=told["batch_size"], inside_ms=inside_ms))
 
     def _end(self, reply: Reply) -> None:
         waiting, self._waiting = self._waiting, None
@@ -141,9 +145,9 @@ class GrpcChannel:
         await self._channel.close()
 
 
-def http_request(application: str, key: str, id: str, row: bytes, columns: list[int]) -> bytes:
-    """A whole V2 HTTP request with one binary row ``x``."""
-    tensor = {"name": "x", "datatype": "FP32", "shape": [1, *columns], "parameters": {"binary_data_size": len(row)}}
+def http_request(application: str, key: str, id: str, row: bytes, columns: list[int], name: str = "x") -> bytes:
+    """A whole V2 HTTP request with one binary row of the input ``name``."""
+    tensor = {"name": name, "datatype": "FP32", "shape": [1, *columns], "parameters": {"binary_data_size": len(row)}}
     head = json.dumps({"id": id, "inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     lines = (
         f"POST /v2/models/{application}/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n"

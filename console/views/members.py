@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from console.views.access import page
-from registry import reach
+from registry import reach, usable
 from registry.models import Device, Gateway, JoinToken, Node, Variant
 
 #: how long a new join token is proposed to live
@@ -42,11 +42,14 @@ def nodes(request):
 def _node(node: Node, names: dict[int, str], gateways: list[Gateway]) -> dict:
     return {
         "node": node,
+        "only_here": usable.only_on(node) if node.cordoned_at is None else [],
         "devices": [
             {
                 "device": device,
                 "warm": [names.get(pk, f"variant {pk} (deleted)") for pk in device.warm],
                 "unreachable": reach.why_unreachable(device, gateways),
+                "reached_by": reach.reaching(device, gateways),
+                "unreached_by": reach.unreached_by(device, gateways),
             }
             for device in node.devices.all()
         ],

@@ -10,12 +10,30 @@ from rest_framework import serializers
 from registry import models, reach
 from registry.api.serializers import ExpiryField, StrictMixin, one_of
 
+#: seconds that a cordon may last that ends by itself: a week
+MAX_CORDON_S = 7 * 86400
+
+
+class UnreachedSerializer(serializers.Serializer):
+    """A gateway that does not reach a device."""
+
+    gateway = serializers.CharField()
+    since = serializers.DateTimeField(allow_null=True, help_text="Null: not known.")
+
 
 class DeviceSerializer(serializers.ModelSerializer):
     """A device."""
 
     node = serializers.SlugRelatedField("name", read_only=True)
     gateways = serializers.SerializerMethodField(help_text="Names of the gateways that reach it.")
+    unreached_by = serializers.SerializerMethodField(
+        help_text="Gateways whose cores report that they do not reach it, and since when."
+    )
+    unreached_since = serializers.DateTimeField(
+        read_only=True,
+        allow_null=True,
+        help_text="Since when no gateway's core reaches it, so that plans leave it out; null: one does.",
+    )
     unreachable = serializers.SerializerMethodField(
         help_text="Why no gateway reaches it, so that plans leave it out, and what to do; empty where one does."
     )
@@ -32,6 +50,8 @@ class DeviceSerializer(serializers.ModelSerializer):
             "memory_bytes",
             "endpoint",
             "gateways",
+            "unreached_by",
+            "unreached_since",
             "unreachable",
             "state",
             "detail",
@@ -42,6 +62,10 @@ class DeviceSerializer(serializers.ModelSerializer):
 
     def get_gateways(self, device: models.Device) -> list[str]:
         return reach.reaching(device, self.context["gateways"])
+
+    @extend_schema_field(UnreachedSerializer(many=True))
+    def get_unreached_by(self, device: models.Device) -> list[dict[str, Any]]:
+        return UnreachedSerializer(reach.unreached_by(device, self.context["gateways"]), many=True).data
 
     def get_unreachable(self, device: models.Device) -> str:
         return reach.why_unreachable(device, self.context["gateways"])
@@ -80,6 +104,20 @@ class MemberMixin(serializers.Serializer):
         return ClaimSerializer(member).data if member.claimed else None
 
 
+class CordonSerializer(StrictMixin, serializers.Serializer):
+    """How a node is cordoned."""
+
+    seconds = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=MAX_CORDON_S,
+        help_text="It is uncordoned by itself after that, at the latest; without it, an operator does so.",
+    )
+    force = serializers.BooleanField(
+        required=False, help_text="Also where it alone has usable devices for an application, whose queries fail then."
+    )
+
+
 class NodeSerializer(MemberMixin, serializers.ModelSerializer):
     """A node. Its credential is nobody's to see."""
 
@@ -97,6 +135,7 @@ class NodeSerializer(MemberMixin, serializers.ModelSerializer):
             "state",
             "connected",
             "cordoned_at",
+            "cordoned_until",
             "drained",
             "last_seen",
             "behind_since",

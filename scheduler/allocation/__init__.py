@@ -1,5 +1,5 @@
 """Strategies: pure functions from a problem to an allocation.
 
 Entry points: :mod:`.strategies` by name, :mod:`.problem` for their input and output, :mod:`.verification` to check a
-result. Imports nothing else of the project.
+result. May import :mod:`scheduler.ramsis` and the latencies and policy tables of ``workers.dispatch``.
 """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .assign import assign
 from .device_counts import DeviceCounts
 from .disaggregation import DeviceContent, disaggregate
-from .group_options import GroupOptions
+from .group_options import SERVED, GroupOptions
 from .groups import usable
 from .pins import pin, placements_of
 from .problem import Allocation, Problem
@@ -72,7 +72,11 @@ def allocation_of(
     if weighted < relaxed.served * (1 - EXACT):
         # Serving less leaves time for more accuracy, so the bound must be that for what is served.
         bound = most_points(options, weighted)
-    gap = max(_gap(weighted, relaxed.served), _gap(points, bound))
+    # Serving as much leaves the rest of the combined bound to accuracy; each item served has at least the least one.
+    bound = min(bound, max(relaxed.combined - SERVED * weighted, points))
+    least = min((v.accuracy for a in options.applications for v in options.variants(a.id)), default=0.0)
+    most_served = min(relaxed.served, max(relaxed.combined / (SERVED + least), weighted))
+    gap = max(_gap(weighted, most_served), _gap(points, bound))
     demand = sum(a.weight * a.demand for a in problem.applications)
     placements, moves = placements_of(hosts)
     plan = Allocation(

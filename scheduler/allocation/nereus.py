@@ -4,12 +4,13 @@
 2. Local search (:mod:`.local_search`) over device counts (:mod:`.device_counts`) decides how many devices of each group
    serve each application. It starts from the relaxed solution rounded down, and from the plan in force. Devices that
    whole counts cannot use well are shared (:mod:`.sharing_search`).
-3. Counts are disaggregated into residents and rates (:mod:`.disaggregation`) and assigned to the devices that have them
-   loaded (:mod:`.assign`). The counts of the highest value less switching cost (:mod:`.switching_cost`) win. Where few
-   devices leave out demand that the bound allows to serve, SCIP searches for a better plan (:mod:`.sharing`).
-4. Pinned variants are placed (:mod:`.pins`).
+3. Up to :data:`MILP_DEVICES`, SCIP solves the MILP over the same counts (:mod:`.milp`) from the better of these, and
+   gives a tighter bound.
+4. Counts are disaggregated into residents and rates (:mod:`.disaggregation`) and assigned to the devices that have them
+   loaded (:mod:`.assign`). The counts of the highest value less switching cost (:mod:`.switching_cost`) win.
+5. Pinned variants are placed (:mod:`.pins`).
 
-The certified gap is that between the plan as packed and the bound. Differences from Proteus' Eq. 1 to 7: a device is
+The certified gap is that between the plan as packed and the bounds. Differences from Proteus' Eq. 1 to 7: a device is
 dedicated to an application rather than to a variant, and devices may be shared between applications in time slices.
 """
 
@@ -19,16 +20,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from . import sharing
-from .concrete import ConcretePlan, allocation_of, nothing_planned, on_devices
+from . import milp
+from .concrete import allocation_of, nothing_planned, on_devices
 from .device_counts import DeviceCounts, SharedDevice
 from .disaggregation import use_idle_devices
 from .group_options import FLOOR, SERVED, GroupOptions
 from .groups import grouped
 from .knapsack import best_shared, fits
 from .local_search import hill_climb
-from .pins import contents_of, reservations
-from .problem import Allocation, DeviceResources, Problem
+from .pins import reservations
+from .problem import CERTIFIED, Allocation, DeviceResources, Problem
 from .relaxation import Relaxation, relax
 from .sharing_search import SharingSearch, use_free_devices
 from .switching_cost import SwitchingCosts
@@ -36,8 +37,10 @@ from .time_slices import revisit_periods
 
 #: Gap asked for where the problem asks for none: a tenth of a point of accuracy.
 GAP = 1e-3
-#: Number of devices up to which SCIP searches for demand that the counts leave out.
-EXACT_DEVICES = 6
+#: Most devices for the MILP; with more of them the search certifies as much.
+MILP_DEVICES = 200
+#: Gap of the search's plan, and of the MILP's, from which the MILP has nothing left to gain.
+MILP_GAP = 2e-4
 #: Smallest gain of a search step, in points, as a share of the weighted demand.
 STEP = 1e-6
 
@@ -45,12 +48,21 @@ STEP = 1e-6
 def solve(problem: Problem) -> Allocation:
     """The allocation, without reasons. ``objective`` and ``bound`` are percent: the sum over the demand of weight *
     accuracy / weighted demand."""
-    plan, missing = _solve(problem, {})
+    return _planned(problem, True)
+
+
+def search(problem: Problem) -> Allocation:
+    """The search's allocation, without the MILP: for plans that only say which variants to keep loaded."""
+    return _planned(problem, False)
+
+
+def _planned(problem: Problem, exact: bool) -> Allocation:
+    plan, missing = _solve(problem, {}, exact)
     if missing:
         # Reserve memory for the pinned variants that did not fit, and plan with what remains.
         reserved = reservations(problem, missing)
         if reserved:
-            plan, _ = _solve(problem, reserved)
+            plan, _ = _solve(problem, reserved, exact)
     return plan
 
 
@@ -66,49 +78,47 @@ def _relaxed(problem: Problem, reserved: dict[str, DeviceResources]) -> tuple[Gr
     return options, relax(options) if groups and options.applications else None
 
 
-def _solve(problem: Problem, reserved: dict[str, DeviceResources]) -> tuple[Allocation, list[str]]:
-    """The allocation, and the pinned variants that do not fit. ``reserved``: by id, devices less reservations."""
+def _solve(problem: Problem, reserved: dict[str, DeviceResources], exact: bool) -> tuple[Allocation, list[str]]:
+    """The allocation, and the pinned variants that do not fit.
+
+    Args:
+        reserved: by id, devices less reservations.
+        exact: whether the MILP may be solved.
+    """
     options, bound = _relaxed(problem, reserved)
     if bound is None:
         return nothing_planned(problem)
     switching = SwitchingCosts(options, bound)
+    candidates = _counts(problem, options, bound, switching)
+    proved = _proved(problem, candidates, bound) if exact else None
+    if proved is not None:
+        candidates.append(proved.counts)
+        bound = replace(bound, combined=proved.bound)
     plans = []
-    for counts in _counts(problem, options, bound, switching):
-        use_idle_devices(counts)
-        plans.append(on_devices(counts, switching))
-    best = max(plans, key=lambda s: s.value)
-    plan, missing = allocation_of(problem, options, bound, best, max(problem.gap, GAP))
-    if _search_pays(problem, bound, plan):
-        found = _searched(problem, options, reserved)
-        other, other_missing = allocation_of(problem, options, bound, found, max(problem.gap, GAP))
-        if _left_out(problem, other) < _left_out(problem, plan):
-            return other, other_missing
-    return plan, missing
+    for counts in candidates:
+        # The MILP's counts may be those that it started from.
+        own = counts.copy()
+        use_idle_devices(own)
+        plans.append(on_devices(own, switching))
+    best = max(range(len(plans)), key=lambda i: plans[i].value)
+    plan, missing = allocation_of(problem, options, bound, plans[best], max(problem.gap, GAP))
+    decides = proved is not None and (best == len(plans) - 1 or plan.gap <= CERTIFIED)
+    return replace(plan, method="milp" if decides else "search"), missing
 
 
-def _left_out(problem: Problem, plan: Allocation) -> float:
-    return sum(a.weight * plan.left_out[a.id] for a in problem.applications)
+def _proved(problem: Problem, candidates: list[DeviceCounts], relaxed: Relaxation) -> milp.MilpPlan | None:
+    """The MILP's answer; None where there are too many devices for it, or the search leaves it nothing to gain."""
+    start = max(candidates, key=lambda counts: counts.value)
+    if len(problem.devices) > MILP_DEVICES or start.value >= _most(relaxed) - MILP_GAP * relaxed.points:
+        return None
+    shareable = any(_shareable(group.one) for group in start.options.groups)
+    periods = revisit_periods(start.options.applications) if shareable else []
+    return milp.improve(start, periods, max(problem.gap, MILP_GAP), problem.milp_s)
 
 
-def _search_pays(problem: Problem, bound: Relaxation, plan: Allocation) -> bool:
-    """Whether few devices leave out demand that the bound allows to serve. The exact search does not model floors."""
-    demand = sum(a.weight * a.demand for a in problem.applications)
-    return (
-        len(problem.devices) <= EXACT_DEVICES
-        and _left_out(problem, plan) > 0
-        and bound.served >= demand * (1 - 1e-6)
-        and not any(a.floor for a in problem.applications)
-    )
-
-
-def _searched(problem: Problem, options: GroupOptions, reserved: dict[str, DeviceResources]) -> ConcretePlan:
-    """The plan that SCIP finds over concrete devices, dedicated and shared."""
-    devices = tuple(reserved.get(device.id, device) for device in problem.devices)
-    variants = tuple(v for a in options.applications for v in options.variants(a.id))
-    found = sharing.solve(replace(problem, devices=devices, variants=variants))
-    return ConcretePlan(
-        {device.id: content for device, content in contents_of(replace(problem, variants=variants), found)}, 0.0
-    )
+def _most(relaxed: Relaxation) -> float:
+    """The relaxation's bound in the units of ``DeviceCounts.value``."""
+    return relaxed.points + SERVED * relaxed.served + (FLOOR - SERVED) * relaxed.floors
 
 
 def _counts(
@@ -116,9 +126,7 @@ def _counts(
 ) -> list[DeviceCounts]:
     """Candidate counts, at least one; those of the plan in force first."""
     min_gain = STEP * sum(a.weight * a.demand for a in options.applications)
-    # The bound in the units of DeviceCounts.value.
-    bound = relaxed.points + SERVED * relaxed.served + (FLOOR - SERVED) * relaxed.floors
-    target = bound - max(problem.gap, GAP) * relaxed.points
+    target = _most(relaxed) - max(problem.gap, GAP) * relaxed.points
     found = []
     if problem.previous is not None and switching.loads_take_time:
         kept = _counts_in_force(

@@ -11,6 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from workers.dispatch.policy_tables import LoadPolicy
+
+#: Relative gap within which a plan counts as proved by the MILP of `nereus`.
+CERTIFIED = 5e-3
+
 
 @dataclass(frozen=True)
 class DeviceResources:
@@ -77,6 +82,8 @@ class CandidateVariant:
 @dataclass(frozen=True)
 class Problem:
     """A strategy's whole input. ``time_limit_s`` bounds the solver; ``gap`` is the relative gap asked for.
+    ``milp_s`` bounds each of the MILPs of `nereus`, of which a plan takes up to three, in wall time; None: only their
+    nodes and steps are limited, so that the same problem gets the same plan everywhere.
     ``previous``: the allocation in force, where this same strategy made it; None: this is its first. Strategies
     have no other memory."""
 
@@ -85,6 +92,7 @@ class Problem:
     variants: tuple[CandidateVariant, ...]
     time_limit_s: float = 10.0
     gap: float = 0.0
+    milp_s: float | None = None
     previous: Allocation | None = None
 
 
@@ -101,6 +109,17 @@ class Placement:
 
 
 @dataclass(frozen=True)
+class PlannedPolicies:
+    """Policies by load of an application on some devices, among ``variants`` that are resident there, the fastest
+    first."""
+
+    application: str
+    devices: tuple[str, ...]
+    variants: tuple[str, ...]
+    policies: tuple[LoadPolicy, ...]
+
+
+@dataclass(frozen=True)
 class Allocation:
     """A strategy's answer.
 
@@ -110,6 +129,8 @@ class Allocation:
     ``status``: ``optimal`` (the gap asked for is certified; where none is asked for, the strategy's own), ``feasible``
     (it is not), ``heuristic`` (a rule without optimality; the bound is then that of all demand on the most accurate
     variants) or ``empty`` (nothing can be placed).
+    ``method``: of `nereus`, ``milp`` where SCIP's MILP decided (its plan, or its proof of the search's), else
+    ``search``; empty: of other strategies.
     ``cut_short``: whether the time limit ended a search, whatever the status: only then may the same problem get
     another answer on another machine. ``solve_s``, ``moves`` and this are set where
     strategies are called by their names (:mod:`scheduler.allocation.strategies`).
@@ -119,6 +140,7 @@ class Allocation:
     by device, in the order of loading, those placed there among them; empty where the strategy keeps no others.
     ``provided``: the demand (items/s by application) that these were chosen for. ``refused``: the rules that the
     strategy's own answer breaks, where this one stands in for it (:mod:`scheduler.allocation.fallback`).
+    ``policies``: for stacks whose devices choose by them.
     """
 
     placements: tuple[Placement, ...]
@@ -131,6 +153,7 @@ class Allocation:
     gap: float = 0.0
     solve_s: float = 0.0
     status: str = "optimal"
+    method: str = ""
     cut_short: bool = False
     moves: int = 0
     reasons: tuple[str, ...] = ()
@@ -138,3 +161,4 @@ class Allocation:
     residents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     provided: Mapping[str, float] = field(default_factory=dict)
     refused: str = ""
+    policies: tuple[PlannedPolicies, ...] = ()

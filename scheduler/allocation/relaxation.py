@@ -13,6 +13,7 @@ SCIP's LP solver is used directly; a program of this size takes about a millisec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ class Relaxation:
         points: largest weighted items/s times accuracy while serving that.
         time: devices used (application x group).
         prices: points/s of one more second of a device's time each second, by group.
+        combined: largest weighted items/s times (accuracy + ``SERVED``), by the MILP; infinite where it did not run.
     """
 
     served: float
@@ -43,6 +45,7 @@ class Relaxation:
     points: float
     time: np.ndarray
     prices: np.ndarray
+    combined: float = math.inf
 
 
 class _Program:

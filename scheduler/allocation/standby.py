@@ -41,13 +41,16 @@ Solve = Callable[[Problem], Allocation]
 Residents = Mapping[str, tuple[str, ...]]
 
 
-def with_standby(problem: Problem, solve: Solve) -> Allocation:
+def with_standby(problem: Problem, solve: Solve, search: Solve | None = None) -> Allocation:
     """An allocation by ``solve`` with the residents of each device, placed and standby.
+
+    ``search``: a quicker one for multiples of the demand, whose rates are not used; None: ``solve``.
 
     Takes the first of these that serves nearly as much and as accurately as an unrestricted plan: the residents in
     force; those for multiples of the demand; those of the unrestricted plan with a standby fill. The bound is that of
     the unrestricted plan, so that the gap includes the cost of keeping residents.
     """
+    search = search or solve
     free = solve(problem)
     if _unlimited(problem):
         return replace(free, residents=_everything(problem))
@@ -59,13 +62,13 @@ def with_standby(problem: Problem, solve: Solve) -> Allocation:
         kept = _within(problem, previous.residents, solve, free)
         if _good(problem, kept, free):
             return replace(kept, provided=previous.provided)
-    ready = _within(problem, _provided(problem, multiples, solve, {}), solve, free)
+    ready = _within(problem, _provided(problem, multiples, search, {}), solve, free)
     if _good(problem, ready, free):
         return replace(ready, provided=demand)
     placed: dict[str, list[str]] = {}
     for placement in free.placements:
         placed.setdefault(placement.device, []).append(placement.variant)
-    return replace(free, residents=_provided(problem, multiples, solve, placed), provided=demand)
+    return replace(free, residents=_provided(problem, multiples, search, placed), provided=demand)
 
 
 def _within(problem: Problem, residents: Residents, solve: Solve, free: Allocation) -> Allocation:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from . import nereus, proteus, sharing
+from . import by_policy, nereus, proteus, sharing
 from .baselines import BASELINES
 from .capacity import dedicated_capacity
 from .pins import with_pinned
@@ -57,7 +57,7 @@ def register(name: str) -> Callable[[Strategy], Strategy]:
             moves = sum([p.variant not in loaded[p.device] for p in allocation.placements])
             return replace(allocation, moves=moves, cut_short=watch.cut_short, solve_s=time.monotonic() - began)
 
-        run.__name__, run.__doc__ = strategy.__name__, strategy.__doc__
+        run.__name__, run.__doc__ = name, strategy.__doc__
         _registry[name] = run
         return run
 
@@ -83,14 +83,14 @@ def get(name: str) -> Strategy:
         raise UnknownStrategy(f"strategy: {name!r} is not one of {', '.join(names())}") from None
 
 
-for _name, _strategy in BASELINES.items():
+for _name, _strategy in {**BASELINES, **by_policy.STRATEGIES}.items():
     register(_name)(_strategy)
 
 
 @register("nereus")
 def nereus_with_standby(problem: Problem) -> Allocation:
     """Devices shared by variants and applications: weighted queries served first, then accuracy."""
-    return with_standby(problem, nereus.solve)
+    return with_standby(problem, nereus.solve, nereus.search)
 
 
 @register("proteus")

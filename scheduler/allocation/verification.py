@@ -66,6 +66,8 @@ def faults(problem: Problem) -> list[str]:
                     number(latency_s, f"{name}.points[{batch}]", 0, True)
     number(problem.time_limit_s, "time_limit_s", 0, True)
     number(problem.gap, "gap", 0, False)
+    if problem.milp_s is not None:
+        number(problem.milp_s, "milp_s", 0, True)
     return found
 
 

@@ -19,6 +19,7 @@ _SHORT = [
     "accuracy",
     "solve_s",
     "gap",
+    "method",
     "moves",
 ]
 
@@ -27,6 +28,10 @@ class PlanSerializer(serializers.ModelSerializer):
     """A plan without its inputs. Rates in items/s, accuracy in normalised percent, ``gap`` relative."""
 
     version = serializers.IntegerField(source="pk", read_only=True)
+    method = serializers.CharField(
+        read_only=True,
+        help_text="How the strategy nereus decided: milp (SCIP's MILP) or search; empty for other strategies.",
+    )
 
     class Meta:
         model = Plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from django.conf import settings
+from django.db.models import Q
 
 from registry import clock, reach
 from registry import models as registry
@@ -32,9 +33,12 @@ def available_devices() -> list[registry.Device]:
     return reach.reachable(devices.select_related("node"), reach.approved_gateways())
 
 
-def cordoned_devices() -> list[registry.Device]:
-    """Devices that plans name with nothing to run, so that they unload what they hold."""
-    return list(registry.Device.objects.exclude(node__cordoned_at=None).select_related("node"))
+def idle_devices() -> list[registry.Device]:
+    """Devices that plans name with nothing to run: those of cordoned nodes, so that they unload what they hold, and
+    those that no core reaches, so that cores go on trying."""
+    left_out = Q(node__cordoned_at__isnull=False) | Q(unreached_since__isnull=False)
+    approved = registry.Device.objects.filter(node__state=registry.Node.State.APPROVED)
+    return list(approved.filter(left_out).select_related("node"))
 
 
 def _candidate(variant: registry.Variant, accuracy: float, mix: Mapping[int, float]) -> CandidateVariant:
@@ -105,4 +109,5 @@ def assemble(
         ),
         variants=tuple(variants),
         time_limit_s=settings.NEREUS.solve_s,
+        milp_s=settings.NEREUS.solve_s / 3,
     )

@@ -16,7 +16,7 @@ from scheduler.allocation import strategies
 from scheduler.allocation.fallback import verified
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control import choices, sizes, versions
-from scheduler.control.assemble import assemble, available_devices, cordoned_devices
+from scheduler.control.assemble import assemble, available_devices, idle_devices
 from scheduler.control.demand import HISTORY_S, estimate
 from scheduler.control.leases import Lease
 from scheduler.control.wire import wire_plan
@@ -62,7 +62,9 @@ def make_plan(
     stack = choices.current()
     with_previous = dataclasses.replace(problem, previous=_in_force(stack.name))
     allocation = verified(with_previous, strategies.get(stack.strategy))
-    plan = _row(trigger, detail, stack.name, problem, allocation, [*devices, *cordoned_devices()])
+    used = {device.ref for device in devices}
+    idle = [device for device in idle_devices() if device.ref not in used]
+    plan = _row(trigger, detail, stack.name, problem, allocation, [*devices, *idle])
     _store(plan, lease)
     logger.info(
         "plan",
@@ -122,6 +124,7 @@ def _row(
         served=sum(allocation.served.values()),
         solve_s=allocation.solve_s,
         gap=allocation.gap,
+        method=allocation.method,
         moves=allocation.moves,
         reasons=list(allocation.reasons),
     )

@@ -6,7 +6,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from registry import clock
-from registry.members import lapse
+from registry.members import lapse, uncordon
 from registry.models import Device, Gateway, Member, Node
 from scheduler.control.assemble import available_devices
 from scheduler.control.requests import request_plan
@@ -59,6 +59,14 @@ def lapse_ended_certificates() -> int:
         )
         lapsed += sum(lapse(member) for member in ended if not member.connected)
     return lapsed
+
+
+def end_cordons() -> int:
+    """Uncordon nodes whose cordon has ended: the work was cut off, or a backup of that time was restored."""
+    ended = list(Node.objects.filter(cordoned_until__lt=timezone.now()))
+    for node in ended:
+        uncordon(node)
+    return len(ended)
 
 
 def _silent(member: str, now: float) -> Q:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from registry import models as registry
 from registry.accuracy import normalized_accuracies
@@ -78,6 +78,7 @@ def wire_plan(
     """The plan for gateways and nodes; devices without residents are included, so that they unload what they hold."""
     standby = standby_variants(problem, allocation)
     ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in standby.values() for v in some}
+    ids |= {int(variant) for planned in allocation.policies for variant in planned.variants}
     variants = registry.Variant.objects.select_related("application").prefetch_related("profiles__latencies")
     # A variant that was deleted while the solver ran is left out; its deletion asks for the next plan.
     by_id = {str(variant.pk): variant for variant in variants.filter(pk__in=ids)}
@@ -117,7 +118,20 @@ def wire_plan(
         routes=tuple(_routes(rates)),
         bands=bands({application.id: application.demand for application in problem.applications}),
         stack=stack,
+        policies=tuple(_policies(allocation, by_id.keys())),
     )
+
+
+def _policies(allocation: Allocation, known: Collection[str]) -> Iterator[specs.DevicePolicies]:
+    for planned in allocation.policies:
+        # Places are those among all variants: without a deleted one, they would name others.
+        if all(variant in known for variant in planned.variants):
+            yield specs.DevicePolicies(
+                planned.application,
+                planned.devices,
+                tuple(int(variant) for variant in planned.variants),
+                tuple(specs.LoadPolicy(float(one.load), one.steps) for one in planned.policies),
+            )
 
 
 def _resident(

@@ -8,6 +8,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from registry import clock
 from registry.models import Device, Node
 from registry.profiling import order_missing
 from registry.text import storable
@@ -59,7 +60,9 @@ def report(node: Node, states: Iterable[DeviceState]) -> list[dict[str, Any]]:
             continue
         was = device.state
         turned = (was in Device.SERVING) != (state.state in Device.SERVING)
-        Device.objects.filter(pk=device.pk).update(**new, **({"changed": timezone.now()} if turned else {}))
+        # Cores have their whole time to reach it, whatever they reported before.
+        began = {"changed": timezone.now(), "serving_s": clock.steady(), "unreached_since": None}
+        Device.objects.filter(pk=device.pk).update(**new, **(began if turned else {}))
         if (was == Device.State.UP) != (state.state == Device.State.UP) and Device.State.DRAINING not in (
             was,
             state.state,

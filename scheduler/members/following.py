@@ -31,6 +31,8 @@ def _devices(node: Node) -> list[str]:
     ]
     if down or node.cordoned_at is not None:
         return down
+    if cut_off := [device.ref for device in devices if device.unreached_since is not None]:
+        return [f"device {ref} is reached by no gateway" for ref in cut_off]
     plan = Plan.objects.only("problem", "wire").first()
     if plan is None or not plan.wire or not plan.wire["routes"]:
         return []  # nothing is to be served

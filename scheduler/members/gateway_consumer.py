@@ -12,7 +12,7 @@ from registry.models import Gateway
 from scheduler import live, telemetry
 from scheduler.control import readiness, requests, upkeep
 from scheduler.control.bursts import TotalArrivals
-from scheduler.members import push
+from scheduler.members import push, reaching
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.consumer import MemberConsumer
 from workers import log
@@ -31,6 +31,10 @@ class GatewayConsumer(MemberConsumer):
     kind = Gateway
     #: arrivals that gateways reported, in the one process that serves websockets
     total = TotalArrivals()
+
+    async def connect(self) -> None:
+        self.reach_changes = reaching.Changes()
+        await super().connect()
 
     def decode(self, text: str):
         return control.decode_from_gateway(text)
@@ -69,6 +73,7 @@ class GatewayConsumer(MemberConsumer):
             Gateway.objects.filter(pk=self.member.pk).update(
                 address=self.join_message.address, core_address=self.join_message.core
             )
+        reaching.joined(self.member.pk)
 
     async def _known(self) -> dict[str, ApplicationSpec]:
         """Applications by name; what a gateway reports of others is left out."""
@@ -83,6 +88,10 @@ class GatewayConsumer(MemberConsumer):
                 await in_thread(readiness.reported)()
                 await live.publish_async("gateway_second", second)
                 await self._judge()
+                # An older report says nothing about now.
+                if message.at < telemetry.RECENT_S and self.reach_changes.new(message.reach):
+                    await in_thread(reaching.report)(self.member.pk, message.reach)
+                    self.reach_changes.stored()
             case control.Burst() if message.application in known:
                 await self._burst(message)
             case control.Arrivals():

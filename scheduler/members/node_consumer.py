@@ -7,7 +7,7 @@ import time
 from registry import clock
 from registry.models import Node
 from scheduler import live, telemetry
-from scheduler.control import requests
+from scheduler.control import requests, upkeep
 from scheduler.members import devices, faults, push
 from scheduler.members.batches import Second, batches
 from scheduler.members.configurations import configurations, in_thread
@@ -39,6 +39,8 @@ class NodeConsumer(MemberConsumer):
         await in_thread(devices.sync)(self.member, self.join_message.devices)
         await self._enter(push.NODES)
         await self.send_configuration(time.monotonic())
+        # Plans may have left its devices out while it was away.
+        await self._attempt(in_thread(upkeep.replan_if_devices_changed)(), "plan")
 
     async def configuration(self, since: float | None = None) -> control.NodeConfig:
         return await configurations().node(self.member.pk, since)

@@ -54,6 +54,15 @@ def _running(node: Node, pk: int) -> ProfileJob | None:
     )
 
 
+def _measured(node: Node, pk: int) -> ProfileJob | None:
+    """The job that a node has a result of: running there; or queued again, since the node's link was lost, on a type of
+    device that it has."""
+    again = ProfileJob.objects.filter(
+        pk=pk, state="queued", attempts__gt=0, device_type__in=node.devices.values("type")
+    ).select_related("variant__application", "device")
+    return _running(node, pk) or again.first()
+
+
 def progress(node: Node, message: control.ProfileProgress) -> None:
     job = _running(node, message.job)
     if job is None:
@@ -67,15 +76,16 @@ def progress(node: Node, message: control.ProfileProgress) -> None:
 
 def done(node: Node, message: control.ProfileDone) -> None:
     """Store the profile, and the accuracy where it was measured. The variant is ready if its application is answered
-    already, else once gateways say that it is (:mod:`scheduler.control.readiness`)."""
-    job = _running(node, message.job)
+    already, else once gateways say that it is (:mod:`scheduler.control.readiness`). Nodes repeat results until the job
+    is no longer theirs; the second time does nothing."""
+    job = _measured(node, message.job)
     if job is None:
         return
     if not message.points:
         give_up_or_retry(job, "no batch size could be measured", retry=False)
         return
     with transaction.atomic():
-        if not ProfileJob.objects.filter(pk=job.pk, state="running").update(
+        if not ProfileJob.objects.filter(pk=job.pk, state=job.state).update(
             state="done", phase="", progress=1.0, finished=timezone.now(), detail=""
         ):
             return

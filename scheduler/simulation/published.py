@@ -10,6 +10,7 @@ from collections.abc import Callable
 from scheduler.allocation.problem import Placement
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.options import OptionSet, ServingOption
+from workers.dispatch.policy_tables import PolicySet
 from workers.dispatch.published.binding import PublishedBinding
 from workers.dispatch.stacks import Stack
 
@@ -27,6 +28,7 @@ class PublishedEngine(Engine):
     def __init__(self, scenario: Scenario, stack: Stack, progress: Callable[[float], None] | None = None):
         router = ROUTERS[stack.routing](scenario.seed)
         binding = PublishedBinding(router, POLICIES[stack.batching], slack_s=0.0)
+        self._policies: dict[tuple[str, str], PolicySet] = {}
         super().__init__(scenario, stack.strategy, binding, PublishedDevice, progress)
 
     def _loaded(self) -> dict[str, list[str]]:
@@ -36,10 +38,16 @@ class PublishedEngine(Engine):
 
     def _adopt(self, planned: Planned, now: float) -> None:
         here: dict[str, list[Placement]] = {name: [] for name in self._devices}
+        self._policies = {
+            (some.application, device): PolicySet(some.variants, some.policies)
+            for some in planned.allocation.policies
+            for device in some.devices
+        }
         for placement in planned.allocation.placements:
             here[placement.device].append(placement)
         for name, device in self._devices.items():
-            device.plan([placement.variant for placement in here[name]], planned.standby.get(name, ()))
+            standby = planned.standby.get(name) or planned.allocation.residents.get(name, ())
+            device.plan([placement.variant for placement in here[name]], standby)
             self._offer(device, here[name], now)
             # A load that takes no time need not wait for the batch under way.
             while not self._scenario.load_time_s and device.load_next():
@@ -55,7 +63,8 @@ class PublishedEngine(Engine):
     def _offer(self, device: PublishedDevice, placements: list[Placement], now: float) -> None:
         """Offer the binding what the device can run: the planned variants, and warm ones beside them."""
         warm = sorted({*device.warm(), *device.loads}, key=self._index.__getitem__)
-        offer = tuple(placements), tuple(warm)
+        policies = {name: self._policies.get((name, device.name)) for name in self._names}
+        offer = tuple(placements), tuple(warm), tuple(policies.values())
         if offer == device.offer:
             return
         device.offer = offer
@@ -77,7 +86,8 @@ class PublishedEngine(Engine):
                     variant.id, variant.accuracy, variant.latency, variant.latency.largest, planned=False
                 )
                 options[variant.application].append(option)
-        self._binding.offered(device.name, {QueryClass(name): OptionSet(some) for name, some in options.items()}, now)
+        option_sets = {QueryClass(name): OptionSet(some, policies[name]) for name, some in options.items()}
+        self._binding.offered(device.name, option_sets, now)
 
     def _hold(self, device: PublishedDevice, now: float) -> None:
         """Report to the binding until when loads keep the device from serving."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from registry.models import Variant
 from scheduler import telemetry
+from scheduler.allocation import by_policy
 from scheduler.allocation.baselines import BASELINES
 from scheduler.control.planner import make_plan
 from scheduler.models import Plan
 from tests.control.world import application, listening, node, variant
+from workers.protocol import specs
 from workers.protocol.control import GatewayStats
 from workers.protocol.specs import ApplicationStats
 
@@ -54,7 +57,7 @@ def hosts(plan: Plan) -> dict[str, list[str]]:
     return {d["device"]: [r["variant"]["name"] for r in d["residents"]] for d in plan.wire["devices"]}
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", [*BASELINES, *by_policy.STRATEGIES])
 def test_it_plans_what_gateways_can_follow(name, cluster, stack):
     stack(name)
     plan = make_plan("manual")
@@ -121,3 +124,21 @@ def test_a_stored_plan_that_cannot_be_read_counts_as_none(cluster, stack):
     first = make_plan("manual")
     Plan.objects.filter(pk=first.pk).update(allocation={**first.allocation, "served": "all"})
     assert hosts(make_plan("period")).keys() == hosts(first).keys()
+
+
+def test_policies_travel_with_the_plan(cluster, stack):
+    stack("ramsis")
+    make_plan("manual")
+    arrive(150)
+    plan = make_plan("period")
+    wire = msgspec.convert(plan.wire, specs.PlanSpec)
+    names = {v.pk: v.name for v in Variant.objects.all()}
+    assert {planned.application for planned in wire.policies} == {"digits", "letters"}
+    for planned in wire.policies:
+        assert [names[id] for id in planned.variants] == [f"{planned.application}-quick", f"{planned.application}-good"]
+        assert planned.devices and planned.policies[-1].load >= 150
+        here = [device for device in wire.devices if device.device in planned.devices]
+        assert all({r.variant.id for r in (*d.residents, *d.relief)} == set(planned.variants) for d in here)
+    assert len(msgspec.json.encode(wire.policies)) < 100_000
+    # The next plan builds on this one, read from its row.
+    assert hosts(make_plan("period")) == hosts(plan)

@@ -35,18 +35,18 @@ def played(name: str, routes: dict[str, float], queries, seed: int = 1, **others
     """A router's picks, each checked against what must hold."""
     router, picks = made(name, routes, seed, **others), []
     for rows, able, expected_s in queries:
-        chosen = router.pick("q", rows, able, 1.0, expected_s.__getitem__)
+        chosen = router.pick("q", rows, able, 1.0, expected_s.__getitem__, lambda device: 0)
         planned = {device for device in able if routes.get(device, 0) > 0}
         assert chosen in planned if planned else chosen is None
         picks.append(chosen)
         for other in others:
-            assert router.pick(other, 1, {"apart"}, 1.0, lambda device: 0.1) == "apart"
+            assert router.pick(other, 1, {"apart"}, 1.0, lambda device: 0.1, lambda device: 0) == "apart"
     return picks
 
 
 def undisturbed(name: str, routes: dict[str, float], count: int) -> Counter:
     router = made(name, routes)
-    return Counter(router.pick("q", 1, set(routes), 1.0, lambda device: 0.1) for _ in range(count))
+    return Counter(router.pick("q", 1, set(routes), 1.0, lambda device: 0.1, lambda device: 0) for _ in range(count))
 
 
 @every_router

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.allocation import strategies
+from scheduler.allocation import by_policy, strategies
 from scheduler.allocation.baselines import BASELINES
 from scheduler.simulation import simulate
 from scheduler.simulation.policies import POLICIES
@@ -25,6 +25,13 @@ PUBLISHED = {
     "proteus-wo-mp": ("proteus", "shares"),
     "proteus-wo-ab": ("proteus", "shares"),
     "proteus-wo-qa": ("proteus", "uniform"),
+    "ramsis": ("ramsis", "shares"),
+    "ramsis-by-decisions": ("ramsis", "shares"),
+    "ramsis-shortest-queue": ("ramsis", "shortest-queue"),
+    "ramsis-by-models": ("ramsis", "shares"),
+    "ramsis-known-load": ("ramsis", "shares"),
+    "jellyfish+": ("by-load", "shortest-queue"),
+    "modelswitching": ("by-load", "shortest-queue"),
 }
 
 
@@ -43,7 +50,7 @@ def busy_world(**options):
 
 
 def test_each_published_stack_has_its_own_batching_and_routing():
-    assert {"proteus", *BASELINES} == PUBLISHED.keys() == stacks.STACKS.keys() - {"nereus"}
+    assert {"proteus", *BASELINES, *by_policy.STRATEGIES} == PUBLISHED.keys() == stacks.STACKS.keys() - {"nereus"}
     for name, own in PUBLISHED.items():
         stack = choose(name)
         assert stack == stacks.STACKS[name] and stack.binding == "published"
@@ -65,12 +72,12 @@ def test_every_part_that_a_stack_names_exists():
 
 
 def test_what_nobody_should_serve_with_is_for_simulations_alone():
-    assert set(stacks.STACKS) - set(stacks.LIVE) == {"proteus-wo-qa"}
+    assert set(stacks.STACKS) - set(stacks.LIVE) == {"proteus-wo-qa", "ramsis-by-models", "ramsis-known-load"}
     assert not {stacks.STACKS[name].routing for name in stacks.LIVE} & {"uniform", "round-robin"}
 
 
 @pytest.mark.parametrize("load_time_s", [0.0, 0.2])
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", [*BASELINES, *by_policy.STRATEGIES])
 def test_every_query_is_counted_once_and_a_run_repeats(name, load_time_s):
     scenario = busy_world(load_time_s=load_time_s, max_resident={"cpu": 1, "gpu": 2})
     first, again = simulate(scenario, name), simulate(scenario, name)

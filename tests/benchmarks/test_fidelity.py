@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarks.fidelity import ACCURACIES, DEVICES, Live, Row, Simulated, chosen, rates, render, scenario
+from benchmarks.fidelity import ACCURACIES, DEVICES, Live, Row, Simulated, chosen, one_box, rates, render, scenario
 from scheduler.simulation import ScenarioError, simulate
 from scheduler.simulation.arrivals import Generator, Trace
 from workers.dispatch.latency import LatencyModel
@@ -26,7 +26,7 @@ def ratios(*values: float) -> dict[str, tuple[float, ...]]:
 
 def test_the_load_is_what_the_most_accurate_variants_need_alone():
     for slowdown in (1.0, 1.5):
-        found = rates(KNOWN, WANTED, 0.6, slowdown)
+        found = rates(one_box(KNOWN, {}, 0.0), WANTED, 0.6, slowdown)
         need = sum(found[a.name] * KNOWN[a.name, a.variants[-1].name].seconds(1) * slowdown for a in WANTED)
         assert need / DEVICES == pytest.approx(0.6)
 
@@ -40,7 +40,7 @@ def test_variants_have_names_of_their_own_and_accuracies_far_apart():
 def test_a_lone_query_takes_the_way_and_its_run():
     way, slower = 0.004, 1.5
     arrivals = Trace(NAMES, (1.0,), (0,))
-    summary = simulate(scenario(WANTED, arrivals, KNOWN, ratios(slower), way, 1), "nereus").summary
+    summary = simulate(scenario(WANTED, arrivals, one_box(KNOWN, ratios(slower), way), 1), "nereus").summary
     best = KNOWN[NAMES[0], WANTED[0].variants[-1].name]
     assert (summary["in_time"], summary["effective_accuracy"]) == (1, 100)
     least_ms = (way + slower * best.seconds(1)) * 1000
@@ -49,9 +49,9 @@ def test_a_lone_query_takes_the_way_and_its_run():
 
 
 def test_simulated_devices_are_as_slow_as_the_real_ones():
-    sent = Generator("poisson", 20.0, rates(KNOWN, WANTED, 0.6, 1.0)).arrivals(NAMES, 3)
+    sent = Generator("poisson", 20.0, rates(one_box(KNOWN, {}, 0.0), WANTED, 0.6, 1.0)).arrivals(NAMES, 3)
     found = [
-        simulate(scenario(WANTED, sent, KNOWN, ratios(slower), 0.002, 3), "nereus").summary
+        simulate(scenario(WANTED, sent, one_box(KNOWN, ratios(slower), 0.002), 3), "nereus").summary
         for slower in (0.5, 1.0, 2.0)
     ]
     accuracies = [summary["effective_accuracy"] for summary in found]
@@ -60,16 +60,17 @@ def test_simulated_devices_are_as_slow_as_the_real_ones():
 
 
 def test_the_same_run_times_are_drawn_again():
-    sent = Generator("poisson", 5.0, rates(KNOWN, WANTED, 0.6, 1.0)).arrivals(NAMES, 3)
+    sent = Generator("poisson", 5.0, rates(one_box(KNOWN, {}, 0.0), WANTED, 0.6, 1.0)).arrivals(NAMES, 3)
     one, other, another = (
-        simulate(scenario(WANTED, sent, KNOWN, ratios(0.5, 1.0, 1.9), 0.002, seed), "nereus") for seed in (3, 3, 4)
+        simulate(scenario(WANTED, sent, one_box(KNOWN, ratios(0.5, 1.0, 1.9), 0.002), seed), "nereus")
+        for seed in (3, 3, 4)
     )
     assert one.summary["p99_latency_ms"] == other.summary["p99_latency_ms"] != another.summary["p99_latency_ms"]
 
 
 @pytest.mark.parametrize("wrong", [(), (0.0,), (-1.0, 1.0), (math.nan,), (math.inf,)])
 def test_run_times_that_cannot_be_are_refused(wrong):
-    broken = scenario(WANTED, Trace(NAMES, (1.0,), (0,)), KNOWN, {"digits/digits-wide": wrong}, 0.0, 1)
+    broken = scenario(WANTED, Trace(NAMES, (1.0,), (0,)), one_box(KNOWN, {"digits/digits-wide": wrong}, 0.0), 1)
     with pytest.raises(ScenarioError, match=r"run_ratios\.digits/digits-wide: must be"):
         simulate(broken, "nereus")
 

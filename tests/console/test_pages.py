@@ -194,6 +194,25 @@ def test_a_plan_says_what_it_hosts_leaves_out_and_why(staff, cluster):
     assert "20.0 – 40.0" in html
 
 
+@pytest.mark.parametrize(
+    ("method", "gap", "shown"),
+    [
+        ("milp", 0.004, "proved by the MILP"),
+        ("milp", 0.02, "MILP, not proved"),
+        ("search", 0.02, "search"),
+        ("", 0.0, None),
+    ],
+)
+def test_a_plan_says_how_it_was_decided(staff, cluster, method, gap, shown):
+    plan = add_plan(cluster["best"])
+    plan.method, plan.gap = method, gap
+    plan.save()
+    page = staff.get(f"/plans/{plan.pk}/").content.decode()
+    assert ("Decided by" in page) == (shown is not None)
+    assert shown is None or f"<strong>{shown}</strong>" in page
+    assert staff.get(f"/api/v1/plans/{plan.pk}/").json()["method"] == method
+
+
 def test_a_plan_can_be_read_after_what_it_names_was_deleted(staff, cluster):
     plan = add_plan(cluster["best"])
     cluster["application"].delete()

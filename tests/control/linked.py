@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -114,8 +114,8 @@ class LinkedGateway:
 
 
 @asynccontextmanager
-async def cluster(home: Path):
-    """A gateway ``front`` and a node ``box`` that have joined and hold a configuration."""
+async def cluster(home: Path, executor: Sequence[str] = STAND_IN):
+    """A gateway ``front`` and a node ``box`` that have joined and hold a configuration. ``executor``: its command."""
     await join_token()
     async with served() as port:
         (node_http,) = free_ports(1)
@@ -134,7 +134,7 @@ async def cluster(home: Path):
         node = NodeDaemon(
             settings,
             devices.find(settings),
-            command=STAND_IN,
+            command=executor,
             restart_timing=QUICK_RESTART,
             link_timing=TIMING,
         )

@@ -66,6 +66,32 @@ def test_results_are_stored_by_batch_size_and_the_variant_can_be_planned(box, fr
     assert list(profile.latencies.values_list("batch", "p95_ms")) == [(1, 12.0), (2, 20.0)]
 
 
+def test_a_result_that_is_repeated_counts_once(box, fresh):
+    _, job = fresh
+    dispatch.dispatch()
+    message = control.ProfileDone(job=job.pk, load_s=0.3, memory_bytes=5000, points=POINTS)
+    results.done(box, message)
+    measured = Profile.objects.get().measured
+    results.done(box, message)
+    assert Profile.objects.get().measured == measured and ProfileJob.objects.get().state == "done"
+
+
+def test_a_result_counts_though_its_job_was_queued_again_meanwhile(box, fresh):
+    made, job = fresh
+    message = control.ProfileDone(job=job.pk, load_s=0.3, memory_bytes=5000, points=POINTS)
+    results.done(box, message)
+    assert not made.profiles.exists(), "nobody has been asked to measure it"
+    dispatch.dispatch()
+    Node.objects.update(channel="")
+    assert dispatch.requeue_silent() == 1
+    other = Node.objects.create(name="other", state=Node.State.APPROVED)
+    results.done(other, message)
+    assert not made.profiles.exists(), "a node without a device of this type"
+    results.done(box, message)
+    job.refresh_from_db()
+    assert (job.state, job.attempts) == ("done", 1) and made.profiles.exists()
+
+
 def test_a_measured_accuracy_is_stored_unless_it_was_declared_meanwhile(box, fresh):
     made, job = fresh
     Variant.objects.update(accuracy=None, accuracy_source=Variant.Source.MEASURED)

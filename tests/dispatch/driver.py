@@ -340,8 +340,9 @@ class World:
         self.under_way.setdefault(device, []).append(batch)
         assert len(self.under_way[device]) <= 2
         rtt_s = self.rtts[device]
-        start = max(self.now + rtt_s / 2, self._free_at.get(device, 0.0))
-        run_s = batch.option.seconds(batch.rows) * self._slowness(device)
+        transfer_s = batch.option.row_transfer_s * batch.rows
+        start = max(self.now + rtt_s / 2 + transfer_s, self._free_at.get(device, 0.0))
+        run_s = (batch.option.seconds(batch.rows) - transfer_s) * self._slowness(device)
         self._free_at[device] = start + run_s
         self._number += 1
         heappush(self._heap, (start + run_s + rtt_s / 2, self._number, batch, run_s))

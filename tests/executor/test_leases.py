@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.executor.harness import Executor, application, resident, rows, variant
 from workers.executor.leases import AWAY_S, LEASE_S, RECLAIM_S, Lease
-from workers.gateway.leases import DeviceLease
+from workers.gateway.leases import YIELD_S, DeviceLease
 from workers.protocol.frames import LeaseState, Refusal, ReleaseLease, Results
 
 NAMES = ("one", "two", "three")
@@ -122,6 +122,58 @@ def test_a_core_that_starts_again_asks_for_its_device_at_once():
     for knows, wants in ((own, True), (other, False)):
         knows.reported(LeaseState(0, *lease.terms("another", 1.1)), 1.1)
         assert knows.question(leads=False, stands_by=knows.elsewhere, now=1.1).wanted is wants
+
+
+def test_a_core_that_stands_by_knows_devices_that_another_one_gave_up():
+    lease, knows = Lease(), DeviceLease("two")
+    told = []
+    for change in (
+        lambda: None,
+        lambda: lease.ask("first", "one", False, 0.0),
+        lambda: lease.release("first"),
+        lambda: None,
+        lambda: lease.ask("first", "one", False, 0.1),
+    ):
+        change()
+        knows.reported(LeaseState(0, *lease.terms("second", 0.1)), 0.1)
+        told.append((knows.elsewhere, knows.given_up))
+    assert told == [(False, False), (True, False), (False, True), (False, True), (True, False)]
+    # One that has just started leaves free devices to better cores; one that gave its device back itself, too.
+    lease.release("first")
+    lease.ask("second", "two", True, 0.2)
+    knows.reported(LeaseState(0, *lease.terms("second", 0.2)), 0.2)
+    assert knows.held and not knows.given_up
+    knows.release(0.3)
+    lease.release("second")
+    knows.reported(LeaseState(0, *lease.terms("second", 0.3)), 0.3)
+    assert not knows.given_up
+
+
+def test_a_core_that_gave_a_device_back_lets_the_other_one_ask_first():
+    lease, worse, better = Lease(), DeviceLease("two"), DeviceLease("one")
+    lease.ranks = {"one": 1, "two": 2}
+    lease.ask("second", "two", True, 0.0)
+    worse.reported(LeaseState(0, *lease.terms("second", 0.0)), 0.0)
+    lease.ask("first", "one", True, 0.1)
+    before = LeaseState(0, *lease.terms("second", 0.1))
+    worse.reported(before, 0.1)
+    assert worse.reclaimed
+    worse.release(0.2)
+    lease.release("second")
+    # Sent before the executor read that.
+    worse.reported(before, 0.21)
+    assert not worse.held
+    free = LeaseState(0, *lease.terms("second", 0.22))
+    worse.reported(free, 0.22)
+    assert not worse.question(leads=True, stands_by=False, now=0.22).wanted
+    better.reported(free, 0.3)
+    assert better.question(leads=True, stands_by=False, now=0.3).wanted
+    # The better one does not come.
+    worse.reported(free, 0.2 + YIELD_S)
+    assert worse.question(leads=True, stands_by=False, now=0.2 + YIELD_S).wanted
+    lease.ask("second", "two", True, 1.3)
+    worse.reported(LeaseState(0, *lease.terms("second", 1.3)), 1.3)
+    assert worse.held
 
 
 async def served(core) -> str:

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from tests.executor.harness import WIDE, Executor, application, resident, variant
-from tests.gateway.conftest import AUTH, ROWS, GatewayProcess, config, free_ports, wait_for
+from tests.gateway.conftest import AUTH, KEY, ROWS, GatewayProcess, config, free_ports, wait_for
+from tests.load import Load
 from tests.transport.worlds import NOW, member
+from workers.protocol.control import GatewayConfig
 from workers.protocol.frames import Cluster
 from workers.protocol.specs import DevicePlan, PeerSpec, PlanSpec, Route
 from workers.transport.authority import ClusterAuthority
@@ -59,19 +61,24 @@ class Boxes:
         )
         self.executor.node.connection.send(Cluster(self.node.pem, cores))
 
-    def gateway(self, name: str) -> GatewayProcess:
+    def gateway(self, name: str, before: GatewayProcess | None = None, **settings: str) -> GatewayProcess:
+        """``before``: an ended one, whose ports it gets."""
+        own = {"NEREUS_NODE_NAME": name, "NEREUS_CORE": self.address(name), **settings}
+        return self.make(self.config(1, "box/cpu0", "far"), home=self.folder / name, beside=before, **own)
+
+    def config(self, version: int, device: str, address: str) -> GatewayConfig:
+        """A plan with one device of the node."""
         plan = PlanSpec(
-            1,
-            (DevicePlan("box/cpu0", "", (self.resident,), node="far", address=self.address("far")),),
-            (Route("app", "box/cpu0", 1.0),),
+            version,
+            (DevicePlan(device, "", (self.resident,), node="far", address=self.address(address)),),
+            (Route("app", device, 1.0),),
         )
         peers = (
             PeerSpec("gateway", "one-gateway", self.members["one"].key_hash, 1, ELSEWHERE, self.address("one")),
             PeerSpec("gateway", "two-gateway", self.members["two"].key_hash, 2, ELSEWHERE, self.address("two")),
             PeerSpec("node", "far", self.node.key_hash, machine=ELSEWHERE),
         )
-        made = msgspec.structs.replace(config(plan, [APP]), peers=peers)
-        return self.make(made, home=self.folder / name, NEREUS_NODE_NAME=name, NEREUS_CORE=self.address(name))
+        return msgspec.structs.replace(config(plan, [APP]), peers=peers)
 
     @property
     def resident(self):
@@ -122,6 +129,19 @@ async def test_queries_reach_a_device_and_a_core_on_other_boxes(boxes):
     await until(lambda: asyncio.run(asked(first)) == 200, "the first core leads again")
 
 
+async def test_no_query_fails_while_gateways_are_restarted_one_by_one(boxes):
+    """Of clients that use the other address when a connection is refused."""
+    running = {name: boxes.gateway(name) for name in ("one", "two")}
+    for gateway in running.values():
+        await until(gateway.ready, "both gateways serve")
+    with Load(running["one"].url, KEY, "app", 40, others=[running["two"].url]) as load:
+        for name in ("one", "two", "one"):
+            assert await asyncio.to_thread(running[name].stop) == 0
+            running[name] = boxes.gateway(name, running[name])
+            await until(running[name].ready, "both gateways serve again")
+    assert load.report.errors == [] and load.report.ok == load.report.sent
+
+
 async def test_a_gateway_that_is_not_listed_is_refused_and_one_that_is_revoked_is_cut(boxes):
     boxes.cluster("one")
     first, second = boxes.gateway("one"), boxes.gateway("two")
@@ -133,3 +153,15 @@ async def test_a_gateway_that_is_not_listed_is_refused_and_one_that_is_revoked_i
     await until(second.ready, "the one that is listed now has it")
     await until(first.ready, "the first front uses the second core")
     assert [await asked(second), await asked(first)] == [200, 200]
+
+
+async def test_a_device_that_was_lost_is_not_taken_back_once_the_plan_leaves_it_out(boxes, control_plane):
+    gateway = boxes.gateway("one", NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
+    await until(gateway.ready, "the core has the device")
+    boxes.cluster()
+    await until(lambda: not gateway.ready(), "the device is lost")
+    await until(lambda: control_plane.connection, "the gateway has joined")
+    # Nobody listens there, so that the routes of the plan before stay.
+    control_plane.send(boxes.config(2, "box/cpu1", "two"))
+    await until(lambda: gateway.health()["plan"]["newest"] == 2, "the gateway has the plan")
+    await until(lambda: gateway.health()["devices"].keys() == {"box/cpu1"}, "the device that was lost is given up")

@@ -50,3 +50,46 @@ async def test_connections_that_end_while_they_are_closed_are_closed(tmp_path, t
     server.close()
     others = asyncio.all_tasks() - {asyncio.current_task()}
     assert not [task for task in others if task.get_name().startswith("executor-")]
+
+
+class Adopting(Listener):
+    """Adopts a plan without devices once one of them is lost."""
+
+    executors: Executors
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up: set[str] = set()
+        self.lost: list[str] = []
+
+    def executor_state(self, device: str, state: ExecutorState) -> None:
+        self.up.add(device)
+        if len(self.up) == 2:
+            self.reported.set()
+
+    def executor_lost(self, device: str, reason: str) -> None:
+        self.lost.append(device)
+        self.executors.keep({})
+
+
+async def test_devices_that_leave_together_may_have_another_plan_adopted(tmp_path):
+    servers, endpoints = [], {}
+    for device in ("d0", "d1"):
+
+        def greet(connection, message, body, device=device) -> None:
+            connection.send(ExecutorState(device, 0, (), False, {}, 0.0))
+
+        def accept(greet=greet) -> FrameConnection:
+            return FrameConnection(ToExecutor, greet, lambda *_: None)
+
+        endpoints[device] = Endpoint(f"unix:{tmp_path / device}")
+        servers.append(await asyncio.get_running_loop().create_unix_server(accept, str(tmp_path / device)))
+    listener = Adopting()
+    listener.executors = executors = Executors("box-gateway", listener)
+    executors.keep(endpoints)
+    await asyncio.wait_for(listener.reported.wait(), 60)
+    executors.keep({})
+    assert sorted(listener.lost) == ["d0", "d1"] and executors.states() == {}
+    await asyncio.wait_for(executors.close(), 60)
+    for server in servers:
+        server.close()

@@ -5,117 +5,20 @@ Everything comes from a bundle. One cluster lives through all of it, in order.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
+import workers
 from tests.provisioning import boxes
-from tests.running import ROOT
+from tests.provisioning.cluster import HOME, SUITES, Cluster, changed, succeeded
+from tests.running import ROOT, eventually, register, v2_request
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(boxes.available()), reason=boxes.available() or "available")]
-
-#: an unpacked bundle that was made before; empty: one is made of this tree
-BUNDLE = os.environ.get("NEREUS_TEST_BUNDLE", "")
-SUITES = {"c": "bookworm", "g": "trixie", "n1": "trixie", "n2": "bookworm"}
-
-
-class Cluster:
-    """Boxes of a control plane, a gateway and two nodes, and what is installed on them."""
-
-    def __init__(self, site: boxes.Site):
-        self.site = site
-        self.bundle = site.folder / "bundle"
-        self.inventory = site.folder / "inventory.ini"
-
-    def prepare(self) -> None:
-        """Have a bundle, boot the boxes, write the inventory."""
-        if BUNDLE:
-            boxes.run("cp", "-al", BUNDLE, str(self.bundle))
-        else:
-            self.build()
-        for name, suite in SUITES.items():
-            self.site.add(name, suite)
-        where = {name: f"{name} ansible_host={box.address}" for name, box in self.site.boxes.items()}
-        self.inventory.write_text(
-            f"[control]\n{where['c']}\n[gateways]\n{where['g']}\n[nodes]\n{where['n1']}\n{where['n2']}\n"
-            "[all:vars]\nansible_user=root\nansible_python_interpreter=/usr/bin/python3\n"
-            f"ansible_ssh_common_args={self.site.ssh()}\n"
-        )
-
-    def build(self) -> None:
-        """A bundle of this tree, for the machines and Debians of the boxes."""
-        dist = self.site.folder / "dist"
-        dist.mkdir()
-        archive = dist / f"nereus-{version()}.tar.gz"
-        boxes.run("git", "archive", "--format=tar.gz", "-o", str(archive), "HEAD", cwd=ROOT)
-        pythons = ["--machines", "x86_64", "--pythons", "3.11", "3.13", "--suites", "bookworm", "trixie"]
-        boxes.run(sys.executable, "-m", "appliance.bundle", str(dist), *pythons, cwd=ROOT)
-        boxes.run("tar", "-C", str(dist), "-xf", str(next(dist.glob("*-bundle-*.tar"))))
-        next(path for path in dist.glob("*-bundle-*") if path.is_dir()).rename(self.bundle)
-        shutil.rmtree(dist)
-
-    def play(self, playbook: str, *options: str, **variables) -> subprocess.CompletedProcess:
-        """Run a playbook, which may fail."""
-        mine = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
-        values = {"nereus_bundle": str(self.bundle), "nereus_disk_mb": 1000, **variables}
-        return subprocess.run(
-            [
-                f"{boxes.python()}/ansible-playbook",
-                *("-i", str(self.inventory), "-e", json.dumps(values), *options),
-                str(ROOT / "ansible/playbooks" / playbook),
-            ],
-            env=mine | {"LC_ALL": "C.UTF-8", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    def release(self, version: str, **files: str) -> str:
-        """A release archive of this tree with another version, and some files replaced."""
-        folder = self.site.folder / version
-        folder.mkdir()
-        archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True)
-        subprocess.run(["tar", "-C", str(folder), "-x"], input=archive.stdout, check=True)
-        (folder / "workers/__init__.py").write_text(f'"""Data plane."""\n\n__version__ = "{version}"\n')
-        for name, text in files.items():
-            (folder / name).write_text(text)
-        target = self.site.folder / f"nereus-{version}.tar.gz"
-        boxes.run("tar", "-C", str(folder), "-czf", str(target), *os.listdir(folder))
-        shutil.rmtree(folder)
-        return str(target)
-
-    def manage(self, command: str) -> str:
-        """A command of the control plane's box."""
-        return self.site.boxes["c"].ssh(f"cd / && runuser -u nereus -- /opt/nereus/current/nereus {command}").stdout
-
-    def nodes(self) -> dict[str, dict]:
-        return {node["name"]: node for node in json.loads(self.manage("rest GET nodes/"))}
-
-    def versions(self) -> dict[str, str]:
-        """The release that each box's process really runs in."""
-        command = "basename $(readlink /proc/$(systemctl show -p MainPID --value nereus)/cwd)"
-        return {name: box.ssh(command).stdout.partition("-")[0] for name, box in self.site.boxes.items()}
-
-
-def version() -> str:
-    import workers
-
-    return workers.__version__
-
-
-def succeeded(done: subprocess.CompletedProcess) -> str:
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    return done.stdout
-
-
-def changed(text: str) -> int:
-    recap = text.rpartition("PLAY RECAP")[2]
-    return sum(int(line.partition("changed=")[2].split()[0]) for line in recap.splitlines() if "changed=" in line)
 
 
 @pytest.fixture(scope="module")
@@ -154,57 +57,137 @@ def test_bare_boxes_become_a_cluster_without_a_network(cluster):
     assert changed(succeeded(cluster.play("site.yml", "--check"))) == 0
 
 
+@pytest.fixture(scope="module")
+def key(cluster, tiny_models) -> str:
+    """The key of clients, whose application both gateways serve."""
+    with cluster.rest() as rest:
+        found = rest.post("/api-keys/", json={"name": "clients"}).json()["key"]
+        register(rest, "tiny", {"quick": tiny_models["quick"]}, slo_ms=2000, late="serve")
+    for name in ("g", "n1"):
+        eventually(lambda name=name: answered(cluster, name, found), why=f"a query is answered through {name}")
+    return found
+
+
+def answered(cluster: Cluster, name: str, key: str) -> bool:
+    url = f"https://{cluster.site.boxes[name].address}:8000/v2/models/tiny/infer"
+    with httpx.Client(verify=cluster.trust(), timeout=30) as client:
+        return client.post(url, json=v2_request(), headers={"Authorization": f"Bearer {key}"}).status_code == 200
+
+
+def cordoned(cluster: Cluster) -> set[str]:
+    """Nodes that are cordoned; none while the control plane is away."""
+    with contextlib.suppress(httpx.TransportError, KeyError, AssertionError), cluster.rest() as rest:
+        return {node["name"] for node in rest.get("/nodes/").json()["results"] if node["cordoned_at"]}
+    return set()
+
+
+@contextlib.contextmanager
+def no_query_fails(cluster: Cluster, key: str):
+    """A load on both gateways, all of whose queries are answered."""
+    with cluster.load(key) as load:
+        yield
+    report = load.report
+    print(f"{report.sent} queries, {report.refused} connections refused, slowest {report.slowest_s:.2f} s")
+    assert report.errors == [] and report.ok == report.sent
+
+
 @pytest.mark.parametrize("name", SUITES)
 def test_each_unit_keeps_its_service_from_the_box(cluster, name):
     judged = cluster.site.boxes[name].ssh("systemd-analyze security --threshold=30 --no-pager nereus", check=False)
     assert judged.returncode == 0, judged.stdout
 
 
-def test_an_upgrade_that_was_cut_off_goes_on(cluster):
-    """What the earlier run cordoned is uncordoned; what an operator cordoned stays so."""
+def test_an_upgrade_that_is_cut_off_and_started_again_loses_no_query(cluster, key):
     archive = cluster.release("9.1")
-    box = cluster.site.boxes["n1"]
-    cluster.manage("rest POST nodes/n1/cordon/")
-    before = box.ssh("basename $(readlink /opt/nereus/current)").stdout.strip()
-    note = json.dumps({"before": before, "cordoned": True})
-    box.ssh(f"echo '{note}' > /opt/nereus/.unfinished")
-    cluster.manage("rest POST nodes/n2/cordon/")
-    succeeded(cluster.play("upgrade.yml", nereus_archive=archive))
+    with no_query_fails(cluster, key):
+        run = cluster.begin("upgrade.yml", nereus_archive=archive)
+        try:
+            eventually(lambda: run.poll() is not None or "n2" in cordoned(cluster), 1500, every=1)
+            assert run.poll() is None, "it ended before the second node's turn"
+        finally:
+            cluster.cut_off(run)
+        assert cluster.versions() == {"c": "9.1", "g": "9.1", "n1": "9.1", "n2": workers.__version__}
+        assert cordoned(cluster) == {"n2"}
+        succeeded(cluster.play("upgrade.yml", nereus_archive=archive))
     assert set(cluster.versions().values()) == {"9.1"}
-    nodes = cluster.nodes()
-    assert nodes["n1"]["cordoned_at"] is None and nodes["n2"]["cordoned_at"] is not None
-    cluster.manage("rest DELETE nodes/n2/cordon/")
+    assert cordoned(cluster) == set()
 
 
-def test_a_node_that_fails_its_gate_returns_and_stops_the_run(cluster):
-    broken = cluster.release("9.2", **{"workers/node/daemon.py": "raise RuntimeError('a node that does not start')\n"})
-    refused = cluster.play("upgrade.yml", nereus_archive=broken, nereus_wait_s=60)
-    assert refused.returncode != 0 and "is in use again" in refused.stdout
-    assert cluster.versions() == {"c": "9.2", "g": "9.2", "n1": "9.1", "n2": "9.1"}
-    assert [node["cordoned_at"] for node in cluster.nodes().values()] == [None, None]
-    succeeded(cluster.play("rollback.yml", "--limit", "c:g"))
+def test_a_node_that_fails_its_gate_returns_and_stops_the_run(cluster, key):
+    """Without a query lost. What an operator cordoned stays so."""
+    reason = "import socket\nif socket.gethostname() == 'n2':\n    raise RuntimeError('a node that does not start')\n"
+    broken = cluster.release("9.2", **{"workers/node/__main__.py": reason + source("workers/node/__main__.py")})
+    with no_query_fails(cluster, key):
+        refused = cluster.play("upgrade.yml", nereus_archive=broken, nereus_wait_s=60)
+        assert refused.returncode != 0 and "is in use again" in refused.stdout
+        assert cluster.versions() == {"c": "9.2", "g": "9.2", "n1": "9.2", "n2": "9.1"}
+        assert cordoned(cluster) == set()
+        cluster.manage("rest POST nodes/n2/cordon/")
+        succeeded(cluster.play("rollback.yml", "--limit", "c:g"))
+        assert cordoned(cluster) == {"n2"}
+        cluster.manage("rest DELETE nodes/n2/cordon/")
+        # Only now, since a node that is cordoned would leave the other one alone.
+        cluster.manage("member node n2 --wait 60")
+        succeeded(cluster.play("rollback.yml", "--limit", "n1"))
     assert set(cluster.versions().values()) == {"9.1"}
+    assert cordoned(cluster) == set()
 
 
-def test_secrets_are_replaced_and_members_join_again(cluster):
-    succeeded(cluster.play("rotate.yml", nereus_rotate=["members", "tls-authority", "api-token"]))
-    assert all(node["connected"] for node in cluster.nodes().values())
+def source(name: str) -> str:
+    """A module of this tree, without the line that has to be its first."""
+    return (ROOT / name).read_text().replace("from __future__ import annotations\n", "")
 
 
-def test_a_backup_comes_back(cluster, tmp_path):
+def test_secrets_are_replaced_and_members_connect_again(cluster, key):
+    before = json.loads(cluster.site.boxes["c"].ssh(f"cat {HOME}/credentials.json").stdout)
+    certificates = keys(cluster)
+    every = ["password", "api-token", "api-key", "join-token", "members", "members-authority", "signing-key"]
+    with no_query_fails(cluster, key):
+        succeeded(cluster.play("rotate.yml", nereus_rotate=[*every, "tls-authority"]))
+        nodes = cluster.nodes()
+        assert all(node["connected"] for node in nodes.values())
+        eventually(lambda: not set(keys(cluster)) & set(certificates), 60, why="all members have another certificate")
+    after = json.loads(cluster.site.boxes["c"].ssh(f"cat {HOME}/credentials.json").stdout)
+    assert not [name for name in before if name != "console_user" and before[name] == after[name]]
+    with cluster.rest() as rest:
+        assert rest.get("/nodes/").status_code == 200, "with the new authority and token"
+
+
+def keys(cluster: Cluster) -> list[str]:
+    """Keys of all members' certificates."""
+    members = [*cluster.nodes().values(), *json.loads(cluster.manage("rest GET gateways/"))]
+    return [member["certificate"]["key"] for member in members]
+
+
+def test_a_backup_comes_back_without_the_cordons_of_an_upgrade(cluster, key, tmp_path):
     cluster.manage('rest POST api-keys/ --data \'{"name": "kept"}\'')
+    cluster.manage("rest POST nodes/n2/cordon/ --data '{\"seconds\": 45}'")
     succeeded(cluster.play("backup.yml", nereus_backup_to=str(tmp_path)))
+    cluster.manage("rest DELETE nodes/n2/cordon/")
     cluster.manage("rest DELETE api-keys/kept/")
     (copy,) = tmp_path.glob("*.tar")
     assert tmp_path.stat().st_mode & 0o077 == 0
-    succeeded(cluster.play("restore.yml", nereus_restore=str(copy)))
+    with no_query_fails(cluster, key):
+        succeeded(cluster.play("restore.yml", nereus_restore=str(copy)))
+        eventually(lambda: cluster.nodes()["n2"]["cordoned_at"] is None, 120, every=2, why="the cordon has ended")
+        cluster.manage("member node n2 --wait 60")
     assert "kept" in cluster.manage("rest GET api-keys/")
 
 
-def test_a_box_is_taken_off(cluster):
+def test_boxes_are_taken_off(cluster, key):
+    """Their data stays unless it is to go."""
     assert cluster.play("remove.yml", "--limit", "n2").returncode != 0
-    succeeded(cluster.play("remove.yml", "--limit", "n2", nereus_remove=True))
+    with no_query_fails(cluster, key):
+        succeeded(cluster.play("remove.yml", "--limit", "n2", nereus_remove=True))
     box = cluster.site.boxes["n2"]
     assert box.ssh("test -e /opt/nereus", check=False).returncode != 0
-    box.ssh("test -d /var/lib/nereus/members")
+    box.ssh(f"test -d {HOME}/members")
     assert set(cluster.nodes()) == {"n1"}
+    alone = cluster.site.boxes["c"].ssh(
+        "runuser -u nereus -- /opt/nereus/current/nereus rest POST nodes/n1/cordon/", check=False
+    )
+    assert alone.returncode != 0 and "409" in alone.stderr and "tiny" in alone.stderr
+    text = succeeded(cluster.play("remove.yml", nereus_remove=True, nereus_remove_data=True))
+    assert "n1 is not drained" in text
+    for box in cluster.site.boxes.values():
+        assert box.ssh(f"test -e /opt/nereus || test -e {HOME} || id nereus", check=False).returncode != 0

@@ -101,7 +101,7 @@ def test_members_of_the_release_before_serve_with_present_ones(tmp_path, tiny_mo
             # A present device has one core: gateways are upgraded before nodes, so that they need not share it.
             new_gateway.stop()
             join("node", ROOT, "new-n", "1")
-            client.post("/nodes/old-n/cordon/").raise_for_status()
+            eventually(lambda: client.post("/nodes/old-n/cordon/").is_success, why="the new node can do its work")
             eventually(lambda: client.get("/nodes/old-n/").json()["drained"], why="the old node is drained")
             old_node.stop()
             eventually(lambda: answered(old_gateway, key), why="the old gateway has an answer of the new node")

@@ -42,11 +42,15 @@ def test_nothing_hopeless_is_run_while_dropping_is_allowed(name, candidate, quer
     simulate([Served(POLICIES[name](), candidate)], queries, check)
 
 
-@pytest.mark.parametrize("name", [name for name in POLICIES if name != "clipper"])
+@pytest.mark.parametrize("name", [name for name in POLICIES if name not in ("clipper", "by-load")])
 @thorough
 @given(candidate=candidates(), queries=arrivals(), late=modes)
 def test_a_larger_batch_makes_no_query_late(name, candidate, queries, late):
-    """A query that was viable when its batch started is in time, for all but the reactive policy."""
+    """A query that was viable when its batch started is in time.
+
+    The reactive policies are left out; RAMSIS, as published, runs all that wait where late ones are served.
+    """
+    late = "shed" if name == "ramsis" else late
     started = {}
 
     def check(view, decision):

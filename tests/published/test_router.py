@@ -19,12 +19,12 @@ def made(name: str, **shares: float):
 
 def picks(router, count: int, able="abc", rows: int = 1) -> list[str | None]:
     """Picks where every device answers in time."""
-    return [router.pick("app", rows, able, 1.0, lambda device: 0.5) for _ in range(count)]
+    return [router.pick("app", rows, able, 1.0, lambda device: 0.5, lambda device: 0) for _ in range(count)]
 
 
 def late(router, able="abc", rows: int = 1, **expected_s: float) -> str | None:
     """A pick with a second left."""
-    return router.pick("app", rows, able, 1.0, expected_s.__getitem__)
+    return router.pick("app", rows, able, 1.0, expected_s.__getitem__, lambda device: 0)
 
 
 @BOTH
@@ -84,3 +84,17 @@ class TestLeastCompletion:
 
     def test_shares_alone_ask_for_no_expectation(self):
         assert late(made("shares", a=8, b=1)) == "a"
+
+
+def test_the_shortest_queue_gets_a_query_and_ties_follow_the_shares():
+    router = ROUTERS["shortest-queue"]()
+    router.set_routes({"app": [("a", 1.0), ("b", 1.0), ("c", 1.0)]})
+
+    def pick(**rows: int) -> str | None:
+        return router.pick("app", 1, set(rows), 1.0, lambda device: 0.1, rows.__getitem__)
+
+    assert [pick(a=0, b=0, c=0) for _ in range(6)] == ["a", "b", "c"] * 2
+    assert pick(a=2, b=1, c=3) == "b"
+    assert [pick(a=1, b=1, c=1) for _ in range(2)] == ["b", "c"]
+    assert pick(b=5, c=4) == "c"
+    assert router.pick("app", 1, set(), 1.0, lambda device: 0.1, lambda device: 0) is None

@@ -11,10 +11,10 @@ from registry import clock, members
 from registry.access.roles import AccessRole
 from registry.errors import Conflict
 from registry.models import Device, Gateway, JoinToken, Node, Profile
-from scheduler.members import devices
+from scheduler.members import devices, reaching
 from tests.control.world import KIND, node, seen
 from tests.repairs.looks import found, plan, report
-from workers.protocol.specs import DeviceInfo
+from workers.protocol.specs import DeviceInfo, Reach
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis", "fresh")]
 
@@ -158,8 +158,20 @@ def test_devices_that_no_gateway_reaches(world):
     Gateway.objects.create(name="front", state="approved", channel="c", machine="m1", **seen())
     Node.objects.update(machine="m2")
     repair = found()["unreachable:box"]
-    assert repair.effect == "2 devices with 100% of this appliance's capacity are left out of plans."
+    assert repair.effect == "2 devices with 100% of this appliance's capacity left out of plans."
     Node.objects.update(machine="m1")
+    assert found() == {}
+
+
+def test_devices_that_no_core_gets_through_to(world):
+    Gateway.objects.create(name="front", state="approved", channel="c", **seen())
+    report = Reach(reached=("box/cpu1",), unreached={"box/cpu0": 9.0})
+    reaching.report(Gateway.objects.get().pk, report)
+    repair = found()["unreachable:box"]
+    assert repair.effect == "1 device with 50% of this appliance's capacity left out of plans."
+    assert "Check the network and firewalls between front and box" in repair.action.text
+    assert repair.since == Device.objects.get(ref="box/cpu0").unreached_since
+    reaching.report(Gateway.objects.get().pk, Reach(reached=("box/cpu0", "box/cpu1")))
     assert found() == {}
 
 

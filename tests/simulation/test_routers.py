@@ -19,7 +19,7 @@ def router(name: str, seed: int = 1, **shares: float):
 
 
 def picks(made, count: int, able=DEVICES, application: str = "q") -> list[str | None]:
-    return [made.pick(application, 1, able, 1.0, lambda device: 0.1) for _ in range(count)]
+    return [made.pick(application, 1, able, 1.0, lambda device: 0.1, lambda device: 0) for _ in range(count)]
 
 
 def test_the_live_router_is_the_live_object():

@@ -40,7 +40,7 @@ class CorrectedDevice(Protocol):
 def learn(device: CorrectedDevice, option: ServingOption, rows: int, run_s: float, now: float) -> None:
     """A batch ran for ``run_s`` seconds."""
     expected_s = option.seconds(rows)
-    ratio = run_s / expected_s
+    ratio = (run_s + option.row_transfer_s * rows) / expected_s
     if ratio < 1.0 and option.at_most:
         ratio = 1.0
     device.measured_at = now

@@ -12,6 +12,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 
 from .latency import LatencyModel
+from .policy_tables import PolicySet
 
 INF = math.inf
 #: pressure levels, from idle to a full SLO of scheduled work
@@ -41,6 +42,8 @@ class ServingOption:
         planned: placed by the plan, with its ``rate`` in items/s and ``slice_rows``, the most rows that the plan gives
             it in one batch; else loaded in addition. For published stacks only.
         bound: seconds by rows that hold for nearly all batches (a high quantile); None: ``latency``.
+        row_transfer_s: part of ``latency`` and ``bound`` that a row is on the way to the device and back, beyond the
+            round trip; during it the device may run another batch.
 
     Attributes:
         utility: accuracy times weight.
@@ -63,8 +66,10 @@ class ServingOption:
         rate: float = 0.0,
         slice_rows: int = 0,
         bound: LatencyModel | None = None,
+        row_transfer_s: float = 0.0,
     ) -> None:
         self.variant = variant
+        self.row_transfer_s = row_transfer_s
         self.accuracy = accuracy
         self.latency = latency
         self.bound = latency if bound is None else bound
@@ -108,6 +113,7 @@ class OptionSet:
 
     Args:
         options: at least one, in any order.
+        policies: by which stacks with policies choose among them; None: there are none.
 
     Attributes:
         all_options: as given; ``options``: without dominated ones, the most accurate first.
@@ -115,8 +121,9 @@ class OptionSet:
         key: equal for equal sets.
     """
 
-    def __init__(self, options: Sequence[ServingOption]) -> None:
+    def __init__(self, options: Sequence[ServingOption], policies: PolicySet | None = None) -> None:
         self.all_options = tuple(options)
+        self.policies = policies
         self.options = sorted(_undominated(options), key=lambda option: (-option.utility, option.row_s))
         self.best_utility = self.options[0].utility
         self.lead = self.best_utility - self.options[1].utility if len(self.options) > 1 else INF

@@ -104,6 +104,51 @@ STACKS: dict[str, Stack] = {
             "shares",
             "Proteus without adaptive batching: every query runs alone.",
         ),
+        # Every worker gets each K-th query.
+        _published(
+            "ramsis",
+            "ramsis",
+            "shares",
+            "Devices choose variants by policies for their queue, its first deadline and the load, as in RAMSIS.",
+        ),
+        _published(
+            "ramsis-by-decisions",
+            "ramsis",
+            "shares",
+            "RAMSIS with its published reward, which counts batches rather than queries.",
+        ),
+        _published(
+            "ramsis-shortest-queue",
+            "ramsis",
+            "shortest-queue",
+            "RAMSIS with queries sent to the shortest queue, and policies made for that.",
+        ),
+        _published(
+            "jellyfish+",
+            "by-load",
+            "shortest-queue",
+            "The most accurate variant whose throughput carries the load, on all devices, as RAMSIS extends Jellyfish.",
+        ),
+        _published(
+            "modelswitching",
+            "by-load",
+            "shortest-queue",
+            "The most accurate variant that answers the load in time, on all devices, as in ModelSwitching.",
+        ),
+        _published(
+            "ramsis-by-models",
+            "ramsis",
+            "shares",
+            "RAMSIS with a slack time for each time that a batch takes.",
+            live=False,
+        ),
+        _published(
+            "ramsis-known-load",
+            "ramsis",
+            "shares",
+            "RAMSIS with policies for the planned demand alone, whatever load is measured.",
+            live=False,
+        ),
         _published(
             "proteus-wo-qa",
             "proteus",

@@ -23,6 +23,7 @@ import uvloop
 
 from workers import identity, log
 from workers.protocol import run_record
+from workers.protocol.frame_limits import QueryLimits
 from workers.protocol.specs import DeviceInfo
 from workers.settings import Settings, SettingsError
 
@@ -138,7 +139,7 @@ async def serve(
     here, remote = listeners
     listening = await loop.create_unix_server(server.connection, sock=here, backlog=128)
     if remote is not None:
-        server.listen_to_cores(remote)
+        server.listen_to_cores(remote, QueryLimits(settings.max_request_bytes, settings.max_json_bytes).answering)
     logger.info("executor_started", endpoint=info.endpoint, cores=list(info.cores), kind=info.kind)
     # The loop ends by itself only through a fault; without it the process must not go on looking alive.
     await asyncio.wait([running, ticking, stopping, orphaned], return_when=asyncio.FIRST_COMPLETED)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from workers import log
 from workers.certificates import CertificateError
+from workers.protocol.frame_limits import PeerLimits
 from workers.protocol.frames import Cluster, FrameConnection
 from workers.transport.endpoints import MemberListener
 from workers.transport.identity import PeerIdentity
@@ -20,11 +21,12 @@ class RemoteCores:
 
     Args:
         make: makes a connection's protocol, as of :func:`workers.transport.endpoints.connect`.
+        limits: of their frames.
     """
 
-    def __init__(self, bound: socket.socket, make: Callable[..., FrameConnection]) -> None:
+    def __init__(self, bound: socket.socket, make: Callable[..., FrameConnection], limits: PeerLimits) -> None:
         self._listed: frozenset[PeerIdentity] = frozenset()
-        self._listener = MemberListener(bound, make, lambda identity: identity in self._listed)
+        self._listener = MemberListener(bound, make, lambda identity: identity in self._listed, limits)
         self._using: asyncio.Task | None = None
         self._pem = b""
 

@@ -9,7 +9,7 @@ from workers import log
 from workers.protocol.control import OVERLOAD_BUDGET_SHARE, FaultReport
 from workers.protocol.frames import FrameConnection, Refusal, Relay, Results
 
-from .answers import Outcome
+from .answers import GroupAnswer, Outcome
 from .batch import DispatchedBatch, RefusalInfo
 from .loaded import DeviceResidents, Loaded
 from .meters import Meters
@@ -45,6 +45,9 @@ class Replies:
         """
         answers, failed, run_s = outcome
         ids, connection, variant = batch.ids, batch.connection, loaded.variant
+        if connection.remote:
+            answers, large = split_large(answers, connection.most_sent, range(len(ids)))
+            failed = [*failed, *large]
         for answer in answers:
             message = Results(
                 batch.number,
@@ -97,6 +100,25 @@ class Replies:
         """Return True if a query's budget was long enough for it to count as overload."""
         application = self._residents.applications.get(info.application)
         return application is None or info.budget_s >= OVERLOAD_BUDGET_SHARE * application.spec.slo_s
+
+
+def split_large(
+    answers: Sequence[GroupAnswer], most: int, all_places: Sequence[int]
+) -> tuple[list[GroupAnswer], list[tuple[int, str]]]:
+    """Answers that the core accepts, and what becomes of the queries of larger ones: (place, error text)."""
+    kept: list[GroupAnswer] = []
+    large: list[tuple[int, str]] = []
+    for answer in answers:
+        nbytes = sum(header.nbytes for header in answer.headers)
+        if nbytes <= most:
+            kept.append(answer)
+            continue
+        text = (
+            f"the outputs of its run have {nbytes} bytes; at most {most} are sent to another box (they follow from "
+            "NEREUS_MAX_REQUEST_MB of this one)"
+        )
+        large += [(place, text) for place in (all_places if answer.queries is None else answer.queries)]
+    return kept, large
 
 
 def _rows(batch: DispatchedBatch, places: Sequence[int] | None) -> tuple[int, ...]:

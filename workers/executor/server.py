@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workers import log
+from workers.protocol.frame_limits import PeerLimits
 from workers.protocol.frames import (
     Apply,
     AskLease,
@@ -62,12 +63,12 @@ class PeerServer:
         made = self._on_message, self._on_closed, self._connections.add
         return kind(ReceivedByExecutor, *made, _memory, **named)
 
-    def listen_to_cores(self, bound: socket.socket) -> None:
-        """Listen to cores of other boxes, once the node daemon has said which."""
+    def listen_to_cores(self, bound: socket.socket, limits: PeerLimits) -> None:
+        """Listen to cores of other boxes, once the node daemon has said which. ``limits``: of their frames."""
         # Imported where there may be some: it takes memory in each executor.
         from .remote import RemoteCores
 
-        self._remote = RemoteCores(bound, self.connection)
+        self._remote = RemoteCores(bound, self.connection, limits)
 
     def _cluster(self, message: Cluster) -> None:
         self._device.peers.lease.ranks = {name: rank for name, _, rank in message.cores}

@@ -39,6 +39,7 @@ from .executors import Executors
 from .in_flight import InFlightQuery, Run
 from .in_flight_table import InFlightTable
 from .metrics import GatewayMetrics
+from .transfer import LARGE_BYTES, TransferEstimator
 from .trials import Trials
 
 logger = log.get("gateway.core")
@@ -56,10 +57,14 @@ class Core:
     """Queries of all fronts until they end.
 
     Also the :class:`~.binding_driver.DecisionHandler` of the binding.
+
+    Attributes:
+        transfers_changed: :meth:`byte_s` of some device has changed since this was last set to False.
     """
 
     def __init__(self, executors: Executors, bursts: BurstDetector, metrics: GatewayMetrics) -> None:
         self.catalog = Catalog()
+        self.transfers_changed = False
         self._executors = executors
         self._bursts = bursts
         self._sent = InFlightTable(executors, metrics)
@@ -228,7 +233,14 @@ class Core:
             now - sent_at - results.queue_s - occupied_s,
         )
         _deliver(completed, flights, run, results.queue_s, answers)
-        self._returned(device, time.monotonic() - sent_at - results.queue_s - occupied_s)
+        around_s = time.monotonic() - sent_at - results.queue_s - occupied_s
+        nbytes = 0
+        if device in self._sent.transfers:
+            nbytes = len(body) + sum([flight.query.terms.nbytes for flight in flights])
+        if nbytes < LARGE_BYTES:
+            self._returned(device, around_s)
+        else:
+            self._large_returned(device, nbytes, around_s, now)
         if self._suspects.active:
             for flight in flights:
                 if flight.incident:
@@ -254,6 +266,22 @@ class Core:
         estimator.begin(around_s)
         if estimator.seconds != before:
             self._driver.set_rtt(device, estimator.seconds)
+        transfers = self._sent.transfers
+        if device not in transfers:
+            transfers[device] = TransferEstimator()
+        elif transfers[device].stale(time.monotonic()):
+            self.transfers_changed = True
+
+    def byte_s(self, device: str) -> float:
+        """Seconds that a byte is on the way to a device on another box; 0 on this one."""
+        estimator = self._sent.transfers.get(device)
+        return 0.0 if estimator is None else estimator.byte_s
+
+    def _large_returned(self, device: str, nbytes: int, around_s: float, now: float) -> None:
+        """Learn from a large batch of a device on another box."""
+        on_the_way_s = around_s - self._sent.rtt(device).seconds
+        if self._sent.transfers[device].add(nbytes, on_the_way_s, now):
+            self.transfers_changed = True
 
     def _returned(self, device: str, around_s: float) -> None:
         """Learn a round trip, without the executor's time."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections import deque
 from collections.abc import Callable
@@ -24,12 +23,12 @@ from workers.protocol.fronts import (
     WithdrawQueries,
 )
 from workers.protocol.gateways import CoreStatus, Ping
-from workers.transport.endpoints import Endpoint, connect
+from workers.transport.endpoints import Endpoint, TlsClient, connect
 
 from . import errors
 from .errors import Unavailable
 from .front import Front
-from .in_flight import InFlightQuery, Run
+from .in_flight import InFlightQuery, Run, pieces
 
 logger = log.get("gateway.core_link")
 
@@ -56,7 +55,7 @@ class CoreLink:
         endpoint: where the core listens for fronts.
         hello: what this front says of itself.
         configure: called with each configuration that the core sends; None: this front has it from elsewhere.
-        context: for TLS.
+        client: for a core on another box.
     """
 
     def __init__(
@@ -65,13 +64,13 @@ class CoreLink:
         hello: Hello,
         front: Front,
         configure: Callable[[GatewayConfig], None] | None = None,
-        context: Callable[[], ssl.SSLContext] | None = None,
+        client: TlsClient | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._hello = hello
         self._front = front
         self._configure = configure
-        self._context = context
+        self._client = client
         self._heard_at = self._pinged_at = 0.0
         self._status = CoreStatus(leads=False)
         self._unanswered: dict[int, InFlightQuery] = {}
@@ -177,13 +176,19 @@ class CoreLink:
         for flight in queued:
             if flight.answer is not None:
                 by_application.setdefault(flight.spec.name, []).append(flight)
-        connection.send_all([_submit_queries(name, flights, now) for name, flights in by_application.items()])
+        connection.send_all(
+            [
+                _submit_queries(name, some, now)
+                for name, flights in by_application.items()
+                for some in ([flights] if len(flights) == 1 else pieces(flights))
+            ]
+        )
 
     async def _run(self) -> None:
         failures = 0
         while True:
             try:
-                await connect(self._endpoint, self._make, self._context)
+                await connect(self._endpoint, self._make, self._client)
                 await self._closed.wait()
                 if not self._joined:
                     # A core that does not list this gateway yet, or any more, closes the connection.

@@ -35,8 +35,8 @@ class LocalCore:
     """
 
     def __init__(self, options: GatewayOptions, metrics: GatewayMetrics, send: Callable[[FromMember], None]) -> None:
-        name, context = options.member or options.name, options.client_context
-        self.rollout = Rollout(name, options.queue_rows, options.adopt_limit_s, metrics, context)
+        name = options.member or options.name
+        self.rollout = Rollout(name, options.queue_rows, options.adopt_limit_s, metrics, options.tls_client)
         self.reports = Reports(self.rollout, send)
         self._file = ConfigFile(options.file)
 
@@ -72,6 +72,7 @@ class CoreProcess:
         self._metrics = GatewayMetrics(f"{options.name}-core")
         self._core = LocalCore(options, self._metrics, send)
         self._path, self._address = path, options.core_address
+        self._limits = options.query_limits.answering
         self._fronts = Fronts(self._core.rollout.core, self._core.rollout.status, self._page)
         self._ticker: asyncio.Task | None = None
 
@@ -82,7 +83,7 @@ class CoreProcess:
             self._fronts.configure(config)
             await prepared(lambda: not self._core.rollout.status().cold)
         if self._address is not None:
-            self._fronts.listen_to_members(member_socket(self._address))
+            self._fronts.listen_to_members(member_socket(self._address), self._limits)
         await self._fronts.listen(self._path)
         self._ticker = asyncio.create_task(self._tick(), name="core-tick")
         logger.info("core_started")
@@ -103,8 +104,9 @@ class CoreProcess:
         if self._ticker is not None:
             self._ticker.cancel()
         self._second()
-        await self._core.close()
+        # Fronts first: their queries wait for the next core; without devices this one would refuse them.
         await self._fronts.close()
+        await self._core.close()
         logger.info("core_stopped", cut_off=left)
         return left
 

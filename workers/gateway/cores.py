@@ -1,7 +1,8 @@
 """Which core a front gives its queries to: its own gateway's, or, while that stands by, another gateway's.
 
-Of the cores that lead, the one of the best rank that can be reached; while none does, the one before. A cluster has one
-that leads, but for moments in which it is divided (docs/decisions/0040-one-core-decides-for-all-boxes.md).
+Of the cores that lead, the one of the best rank that can be reached. A cluster has one that leads, but for moments in
+which it is divided (docs/decisions/0040-one-core-decides-for-all-boxes.md), or in which the next one takes over:
+queries wait meanwhile, and after :data:`WAIT_S` the core before refuses them.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ from workers.transport.identity import PeerIdentity
 
 from .core import Core
 from .core_link import MAX_LOSSES, CoreLink
+from .errors import Unavailable
 from .front import Front
 from .in_flight import InFlightQuery
 from .rollout import Rollout
 
 logger = log.get("gateway.cores")
+
+#: seconds without a core that leads for which queries wait: longer than a lost core's lease and the next one's patience
+WAIT_S = 3.0
 
 
 class UsableCore(Protocol):
@@ -68,6 +73,38 @@ class OwnCore:
         """See :class:`UsableCore`; its rollout does this."""
 
 
+class WaitingForCore:
+    """Queries that came while no core leads, as a :class:`.front.CoreInterface`."""
+
+    def __init__(self) -> None:
+        self._flights: dict[int, InFlightQuery] = {}
+
+    def submit(self, flight: InFlightQuery) -> None:
+        """See :class:`.front.CoreInterface`."""
+        self._flights[flight.id] = flight
+
+    def withdraw(self, flight: InFlightQuery, now: float) -> None:
+        """See :class:`.front.CoreInterface`."""
+        self._flights.pop(flight.id, None)
+
+    @property
+    def flights(self) -> list[InFlightQuery]:
+        """The queries that wait."""
+        return list(self._flights.values())
+
+    def take(self) -> list[InFlightQuery]:
+        """Remove and return the queries."""
+        taken, self._flights = self._flights, {}
+        return list(taken.values())
+
+    def take_late(self, now: float) -> list[InFlightQuery]:
+        """Remove and return the queries for which it is too late now."""
+        late = [one for one in self._flights.values() if now >= (one.expires if one.spec.late == "serve" else one.due)]
+        for flight in late:
+            del self._flights[flight.id]
+        return late
+
+
 class Cores:
     """The core that a front uses, among its own and those of other gateways.
 
@@ -81,6 +118,9 @@ class Cores:
         self._others: dict[Endpoint, CoreLink] = {}
         #: by rank, the best first
         self._ranked: list[OwnCore | CoreLink] = [own]
+        self._waiting = WaitingForCore()
+        #: when a core led last, as far as this front knows
+        self._led_at = time.monotonic()
         self.chosen: OwnCore | CoreLink = own
         """the core that gets the queries from now on"""
         front.core = self._deciding(own)
@@ -111,23 +151,29 @@ class Cores:
 
     def choose(self) -> None:
         """Use the best core that leads."""
-        if self._others:
-            best = next((core for core in self._ranked if core.leads), self.chosen)
-            if best is not self.chosen:
-                self._use(best)
+        now = time.monotonic()
+        best = next((core for core in self._ranked if core.leads), None)
+        if best is not None or not self._others:
+            self._led_at = now
+            self._use(best or self.chosen)
+        elif now < self._led_at + WAIT_S:
+            self._front.core = self._waiting
+        else:
+            self._use(self.chosen)
 
     def sweep(self, now: float) -> None:
         """Give up expired queries, and look which core leads; called several times a second."""
         for core in self._ranked:
             core.sweep(now)
+        for flight in self._waiting.take_late(now):
+            self._front.finish(flight, Unavailable("no gateway's core leads now; try again"))
         self.choose()
 
     @property
     def flights(self) -> list[InFlightQuery]:
         """The unanswered queries of this front."""
-        return [
-            flight for core in self._ranked for flight in self._deciding(core).flights if flight.front is self._front
-        ]
+        decided = [flight for core in self._ranked for flight in self._deciding(core).flights]
+        return [flight for flight in decided if flight.front is self._front] + self._waiting.flights
 
     async def close(self) -> None:
         """Close the links to other gateways."""
@@ -139,11 +185,16 @@ class Cores:
         return core.decides if isinstance(core, OwnCore) else core
 
     def _use(self, core: OwnCore | CoreLink) -> None:
+        deciding = self._deciding(core)
+        if core is self.chosen and deciding is self._front.core:
+            return
         before, self.chosen = self.chosen, core
-        deciding = self._front.core = self._deciding(core)
-        moved = before.hand_over()
-        name = "own" if core is self._own else core.name
-        logger.info("core_chosen", core=name, queries=len(moved))
+        self._front.core = deciding
+        moved = self._waiting.take()
+        if before is not core:
+            moved = before.hand_over() + moved
+            name = "own" if core is self._own else core.name
+            logger.info("core_chosen", core=name, queries=len(moved))
         for flight in moved:
             if flight.answer is not None and flight.losses <= MAX_LOSSES:
                 flight.core = deciding

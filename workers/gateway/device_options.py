@@ -12,9 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.options import OptionSet, ServingOption
+from workers.dispatch.policy_tables import LoadPolicy, PolicySet
 from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, PlanSpec, ProfilePoint, Resident
+
+from .transfer import row_bytes
 
 #: seconds that a batch occupies a device around its run: the least that executors measure. Late binding learns the rest
 AROUND_S = 0.0002
@@ -29,8 +32,9 @@ class DeviceOptions:
         self._newest: dict[str, dict[int, Resident]] = {}
         self._older: dict[str, dict[int, Resident]] = {}
         self._planned: set[tuple[str, int]] = set()
+        self._policies: dict[tuple[str, str], PolicySet] = {}
         self._options: dict[tuple, ServingOption | None] = {}
-        self._made: dict[str, tuple[tuple[WarmVariant, ...], dict[QueryClass, OptionSet]]] = {}
+        self._made: dict[str, tuple[tuple[tuple[WarmVariant, ...], float], dict[QueryClass, OptionSet]]] = {}
 
     def configure(self, applications: Mapping[str, ApplicationSpec], rows: int) -> None:
         """Replace the applications; ``rows``: of the largest batch."""
@@ -46,6 +50,13 @@ class DeviceOptions:
             device.device: {r.variant.id: r for r in (*device.relief, *device.residents)} for device in plan.devices
         }
         self._planned = {(device.device, r.variant.id) for device in plan.devices for r in device.residents}
+        self._policies = {
+            (device, some.application): PolicySet(
+                some.variants, tuple(LoadPolicy(policy.load, policy.steps) for policy in some.policies)
+            )
+            for some in plan.policies
+            for device in some.devices
+        }
         self._made.clear()
 
     def moved(self, still_moving: Callable[[str], bool]) -> None:
@@ -59,10 +70,14 @@ class DeviceOptions:
             else:
                 del self._older[device]
 
-    def of(self, device: str, warm: tuple[WarmVariant, ...]) -> dict[QueryClass, OptionSet]:
-        """Return non-empty options by query class; the same object until they change."""
+    def of(self, device: str, warm: tuple[WarmVariant, ...], byte_s: float = 0.0) -> dict[QueryClass, OptionSet]:
+        """Return non-empty options by query class; the same object until they change.
+
+        Args:
+            byte_s: seconds that a byte is on the way to the device.
+        """
         made = self._made.get(device)
-        if made is not None and made[0] == warm:
+        if made is not None and made[0] == (warm, byte_s):
             return made[1]
         newest, older = self._newest.get(device, {}), self._older.get(device, {})
         found: dict[QueryClass, list[ServingOption]] = {}
@@ -72,18 +87,27 @@ class DeviceOptions:
             if resident is None or spec is None or resident.variant.application != variant.application:
                 continue
             for size in shapes.classes(spec):
-                option = self._option(resident, spec, size, (device, variant.id) in self._planned)
+                transfer_s = byte_s * row_bytes(spec, size) if byte_s else 0.0
+                option = self._option(resident, spec, size, (device, variant.id) in self._planned, transfer_s)
                 if option is not None:
                     found.setdefault(QueryClass(spec.name, size), []).append(option)
-        option_sets = {name: OptionSet(options) for name, options in found.items()}
-        self._made[device] = warm, option_sets
+        option_sets = {
+            query_class: OptionSet(options, self._policies.get((device, query_class.application)))
+            for query_class, options in found.items()
+        }
+        self._made[device] = (warm, byte_s), option_sets
         return option_sets
 
-    def _option(self, resident: Resident, spec: ApplicationSpec, size: int, planned: bool) -> ServingOption | None:
+    def _option(
+        self, resident: Resident, spec: ApplicationSpec, size: int, planned: bool, transfer_s: float
+    ) -> ServingOption | None:
         variant = resident.variant
         accuracy = variant.accuracy_normalized if variant.accuracy_normalized is not None else variant.accuracy or 0.0
         profile = shapes.of_class((*resident.profile, *resident.smaller), size) if size else resident.profile
         key = (variant.id, accuracy, profile, planned, resident.rate, resident.max_batch)
+        if transfer_s:
+            # Not kept: the estimate of a network changes for as long as it is used.
+            return option(resident, accuracy, profile, spec, self._rows, planned, transfer_s)
         if key not in self._options:
             self._options[key] = option(resident, accuracy, profile, spec, self._rows, planned)
         return self._options[key]
@@ -106,8 +130,12 @@ def option(
     spec: ApplicationSpec,
     rows: int,
     planned: bool = True,
+    transfer_s: float = 0.0,
 ) -> ServingOption | None:
     """Return a resident as an option; None: no profile, or not even one row in time.
+
+    Args:
+        transfer_s: seconds that a row is on the way, beyond the round trip.
 
     Late binding plans with the median: its latency correction is at least 1, so that it could never correct a mean that
     one stall during profiling has raised. Published policies plan with the 95th percentile.
@@ -115,7 +143,7 @@ def option(
     known = [p for p in profile if p.batch >= 1 and 0 < p.p50_s < math.inf]
     if not known:
         return None
-    latency = LatencyModel([(p.batch, p.p50_s + AROUND_S) for p in known])
+    latency = LatencyModel([(p.batch, p.p50_s + AROUND_S + transfer_s * p.batch) for p in known])
     most = min(latency.largest, rows)
     while most and latency.seconds(most) > spec.slo_s:
         most -= 1
@@ -131,5 +159,6 @@ def option(
         planned=planned,
         rate=resident.rate,
         slice_rows=min(most, max(1, resident.max_batch)),
-        bound=LatencyModel([(p.batch, max(p.p50_s, p.p95_s) + AROUND_S) for p in known]),
+        bound=LatencyModel([(p.batch, max(p.p50_s, p.p95_s) + AROUND_S + transfer_s * p.batch) for p in known]),
+        row_transfer_s=transfer_s,
     )

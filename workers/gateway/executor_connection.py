@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ from workers.protocol.frames import (
     Results,
     RunBatch,
 )
-from workers.transport.endpoints import Endpoint, connect
+from workers.transport.endpoints import Endpoint, TlsClient, connect
 
 from .leases import DeviceLease
 
@@ -88,13 +87,13 @@ class Caller:
 
     Attributes:
         name: the gateway's, for executors.
-        context: its context for TLS; raises :class:`CertificateError` where it has no certificate yet.
+        client: for devices on other boxes.
         leads: whether its core has a device.
         stands_by: whether another core has devices, or is expected to have them soon.
     """
 
     name: str
-    context: Callable[[], ssl.SSLContext] | None
+    client: TlsClient | None
     leads: Callable[[], bool]
     stands_by: Callable[[], bool]
 
@@ -111,6 +110,8 @@ class ExecutorConnection:
         """when a query was sent without any message since; None: nothing is owed"""
         self.lease: DeviceLease | None = None
         """None: not connected, or an executor of older code, which every core has"""
+        self.unreached_since: float | None = time.monotonic()
+        """when the executor was lost, or this core was told of it; None: it answers, whichever core has the device"""
         self._reported: ExecutorState | None = None
         self._caller = caller
         self._listener = listener
@@ -152,7 +153,7 @@ class ExecutorConnection:
         """Give the device back, on which nothing is in flight."""
         if self.lease is not None and self.lease.held:
             self._connection.send(ReleaseLease())
-            self.lease.held = self.lease.reclaimed = False
+            self.lease.release(time.monotonic())
             self._unlease("it was released")
 
     def drop(self, reason: str) -> None:
@@ -180,7 +181,7 @@ class ExecutorConnection:
             try:
                 # Not wait_for(), which may lose a cancellation.
                 async with asyncio.timeout(HELLO_S):
-                    await connect(self.endpoint, self._make, self._caller.context)
+                    await connect(self.endpoint, self._make, self._caller.client)
                 if await self._converse():
                     pause, failures = BACKOFF_S[0], 0
             except (OSError, ValueError, TimeoutError, CertificateError) as error:
@@ -201,6 +202,8 @@ class ExecutorConnection:
             await self._closed.wait()
         reported = self._reported is not None
         self._connection = self.lease = self._reported = None
+        if self.unreached_since is None:
+            self.unreached_since = time.monotonic()
         if self.state is not None:
             self.state = None
             self._listener.executor_lost(self.device, self._reason)
@@ -253,6 +256,7 @@ class ExecutorConnection:
                 self.drop(f"{self.endpoint.address} belongs to device {message.device!r}")
                 return
             self._reported = message
+            self.unreached_since = None
             self._use_state()
         elif isinstance(message, LeaseState):
             self._leased(message)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from workers.protocol.endings import Ending
 from workers.protocol.frames import Buffer, ExecutorState, Frame, RunBatch, WarmVariant, Withdraw
-from workers.transport.endpoints import Endpoint
+from workers.protocol.specs import Reach
+from workers.transport.endpoints import Endpoint, TlsClient
 
 from .executor_connection import Caller, ExecutorConnection, Listener
 
@@ -20,9 +20,9 @@ class Executors:
         first: no other core is to be preferred to this one.
     """
 
-    def __init__(self, gateway: str, listener: Listener, context: Callable[[], ssl.SSLContext] | None = None):
+    def __init__(self, gateway: str, listener: Listener, client: TlsClient | None = None):
         self.first = True
-        self._caller = Caller(gateway, context, lambda: self.leads, lambda: self.stands_by)
+        self._caller = Caller(gateway, client, lambda: self.leads, lambda: self.stands_by)
         self._listener = listener
         self._by_device: dict[str, ExecutorConnection] = {}
         self._closing: set[asyncio.Task] = set()
@@ -36,11 +36,13 @@ class Executors:
     @property
     def stands_by(self) -> bool:
         """Whether another core has devices, or may be expected to have them soon, and this one has none."""
-        if not self.first:
-            return not self.leads
-        return not self.leads and any(
-            executor.lease is not None and executor.lease.elsewhere for executor in self._by_device.values()
-        )
+        if self.leads:
+            return False
+        leases = [executor.lease for executor in self._by_device.values() if executor.lease is not None]
+        if any(lease.elsewhere for lease in leases):
+            return True
+        # A core that is stopped gives all devices back at once: queries must not wait for one that is to be preferred.
+        return not self.first and not any(lease.given_up for lease in leases)
 
     def look_after_leases(self, now: float, in_flight: Mapping[str, int]) -> None:
         """Ask for devices and to keep them; release those that another core gets and that are drained."""
@@ -53,12 +55,14 @@ class Executors:
         """Hold a connection to each of these devices and to no other; does nothing once closed."""
         if self._closed:
             return
-        for device, executor in list(self._by_device.items()):
-            if endpoints.get(device) != executor.endpoint:
-                self._retire(self._by_device.pop(device))
+        gone = [device for device, executor in self._by_device.items() if endpoints.get(device) != executor.endpoint]
+        retired = [self._by_device.pop(device) for device in gone]
         for device, endpoint in endpoints.items():
             if device not in self._by_device:
                 self._by_device[device] = ExecutorConnection(device, endpoint, self._caller, self._listener)
+        # Last: the listener may adopt a plan that waited for a device which is gone now, and call this again.
+        for executor in retired:
+            self._retire(executor)
 
     def _retire(self, executor: ExecutorConnection) -> None:
         known = executor.state is not None
@@ -78,6 +82,14 @@ class Executors:
     def states(self) -> dict[str, ExecutorState | None]:
         """By device; None: not reachable."""
         return {device: executor.state for device, executor in self._by_device.items()}
+
+    def reach(self, now: float) -> Reach:
+        """The devices that answer, whichever core has them, and those that do not."""
+        since = {device: executor.unreached_since for device, executor in self._by_device.items()}
+        return Reach(
+            reached=tuple(device for device, lost in since.items() if lost is None),
+            unreached={device: max(0.0, now - lost) for device, lost in since.items() if lost is not None},
+        )
 
     def warm(self, application: str, draining: bool = False) -> list[tuple[str, WarmVariant]]:
         """Return (device, variant) for the application's warm variants.

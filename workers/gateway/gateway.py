@@ -119,7 +119,7 @@ class FrontProcess:
         """
         options = self._options
         if self._fronts is not None:
-            self._fronts.listen_to_members(member_socket(options.core_address))
+            self._fronts.listen_to_members(member_socket(options.core_address), options.query_limits.answering)
         if self._local is not None:
             config = self._local.load()
             if config is not None:
@@ -153,10 +153,10 @@ class FrontProcess:
             self._shared.write(self._front.keys.asked)
         await asyncio.gather(*self._linking, return_exceptions=True)
         await self._cores.close()
-        # Its devices first, so that fronts of other boxes have another core before they lose this one.
-        await (self._link.close() if self._link is not None else self._local.close())
+        # Fronts of other boxes first: their queries wait for the next core; without devices this one would refuse them.
         if self._fronts is not None:
             await self._fronts.close()
+        await (self._link.close() if self._link is not None else self._local.close())
         logger.info("gateway_stopped", cut_off=left)
         return left
 
@@ -203,7 +203,7 @@ class FrontProcess:
 
     def _link_to(self, endpoint: Endpoint) -> CoreLink:
         hello = Hello("front", self._options.member)
-        return CoreLink(endpoint, hello, self._front, context=self._options.client_context)
+        return CoreLink(endpoint, hello, self._front, client=self._options.tls_client)
 
     def _status(self) -> CoreStatus:
         return self._cores.chosen.status()

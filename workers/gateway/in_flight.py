@@ -8,6 +8,7 @@ from typing import Any
 
 from workers.dispatch.binding import Dispatch, QueryClass
 from workers.protocol import shapes
+from workers.protocol.frame_limits import SEVERAL_BYTES
 from workers.protocol.frames import Buffer, TensorHeader
 from workers.protocol.specs import ApplicationSpec
 from workers.v2.query import V2Query
@@ -180,3 +181,19 @@ class InFlightQuery:
         self.due = self.deadline = due
         self.answer: Callable[[InFlightQuery, Outcome], None] | None = answer
         self.context = context
+
+
+def pieces(flights: list[InFlightQuery]) -> list[list[InFlightQuery]]:
+    """Split queries where the inputs in one message would exceed :data:`SEVERAL_BYTES`."""
+    if sum([flight.query.terms.nbytes for flight in flights]) <= SEVERAL_BYTES:
+        return [flights]
+    found: list[list[InFlightQuery]] = [[]]
+    size = 0
+    for flight in flights:
+        nbytes = flight.query.terms.nbytes
+        if found[-1] and size + nbytes > SEVERAL_BYTES:
+            found.append([])
+            size = 0
+        found[-1].append(flight)
+        size += nbytes
+    return found

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from workers.dispatch.binding import Dispatch
 from workers.protocol.frames import Buffer, RequestShape, RunBatch
 from workers.protocol.run_limits import GRACE_S, limit_s
 
 from .executors import Executors
-from .in_flight import InFlightQuery
+from .in_flight import InFlightQuery, pieces
 from .metrics import GatewayMetrics
 from .rtt import RttEstimator
+from .transfer import TransferEstimator
 
 #: the lowest budget that is sent, in seconds
 _LONG_PAST_S = -3600.0
@@ -22,8 +23,6 @@ _WITHDRAWN = 16
 _WITHDRAWN_BYTES = 1024 * 1024
 #: seconds beyond the watchdog's limit and its grace that a stopped run's answer may take
 _ANSWER_MARGIN_S = 1.0
-#: bytes of inputs in one message, unless a single query has more; a batch of more goes in several
-BATCH_BYTES = 64 * 1024 * 1024
 
 
 class InFlightTable:
@@ -36,6 +35,8 @@ class InFlightTable:
         #: by device and query id: withdrawn queries, and until when they may still run there
         self._withdrawn: dict[str, dict[int, tuple[InFlightQuery, float]]] = {}
         self._rtts: dict[str, RttEstimator] = {}
+        #: of devices on other boxes
+        self.transfers: dict[str, TransferEstimator] = {}
         self._numbers = itertools.count(1)
 
     @property
@@ -58,13 +59,13 @@ class InFlightTable:
         device: str = batch.device_name  # type: ignore[assignment]
         name, option = batch.application_name, batch.option
         latest = now + self.rtt(device).seconds
+        if device in self.transfers:
+            nbytes = sum([flight.query.terms.nbytes for flight in batch.queries])
+            latest += nbytes * self.transfers[device].byte_s
         flights: list[InFlightQuery] = batch.queries  # type: ignore[assignment]
         variant: int = option.variant  # type: ignore[assignment]
-        pieces = [flights]
-        if len(flights) > 1 and sum([flight.query.terms.nbytes for flight in flights]) > BATCH_BYTES:
-            pieces = _pieces(flights)
         messages = []
-        for some in pieces:
+        for some in [flights] if len(flights) == 1 else pieces(flights):
             messages.append(_run_batch(next(self._numbers), name, variant, option.max_rows, some, latest))
         if not self._executors.send_batches(device, messages):
             return False
@@ -169,6 +170,7 @@ class InFlightTable:
         """Remove and return all queries of a lost device."""
         flights = list(self._by_device.pop(device, {}).values())
         self._rtts.pop(device, None)
+        self.transfers.pop(device, None)
         for flight in flights:
             flight.device = None
         return flights
@@ -202,17 +204,3 @@ def _run_batch(
     else:
         body = [flight.query.parts[i] for i in range(len(shapes[0].inputs)) for flight in flights]
     return RunBatch(number, application, variant, max_rows, tuple(shapes), tuple(queries)), body
-
-
-def _pieces(flights: Sequence[InFlightQuery]) -> Iterator[Sequence[InFlightQuery]]:
-    """Split where a message would exceed :data:`BATCH_BYTES`."""
-    some: list[InFlightQuery] = []
-    size = 0
-    for flight in flights:
-        nbytes = flight.query.terms.nbytes
-        if some and size + nbytes > BATCH_BYTES:
-            yield some
-            some, size = [], 0
-        some.append(flight)
-        size += nbytes
-    yield some

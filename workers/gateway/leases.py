@@ -16,6 +16,8 @@ ASK_EVERY_S = 0.4
 LOOK_EVERY_S = 0.2
 #: how long a device has to be free before a core that stands by asks for it
 PATIENCE_S = 0.3
+#: how long a core that gave a device back waits before it asks for it again: who reclaimed it is on its way
+YIELD_S = 1.0
 
 
 class DeviceLease:
@@ -25,6 +27,7 @@ class DeviceLease:
         held: this core may dispatch there.
         reclaimed: this core is to drain the device, and to release it.
         elsewhere: another core holds it.
+        given_up: another core held it, and nobody does now.
 
     Args:
         name: this core's; a lease of the same name is one from before it started again, and it may have it at once.
@@ -32,9 +35,11 @@ class DeviceLease:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.held = self.reclaimed = self.elsewhere = False
+        self.held = self.reclaimed = self.elsewhere = self.given_up = False
         self._free_since = math.inf
         self._number = 0
+        self._epoch = self._released = -1
+        self._yields_until = -math.inf
         self._asked_at = -math.inf
         self._next_at = -math.inf
 
@@ -44,13 +49,23 @@ class DeviceLease:
         Returns:
             Seconds since the question that it answers, if it is the answer to the latest one.
         """
-        self.held, self.reclaimed = state.held, state.held and state.reclaimed
-        self.elsewhere = not state.held and state.holder not in ("", self._name)
-        free = not state.held and not self.elsewhere
+        # The executor may have sent it before it read that the device was given back.
+        self.held = state.held and state.epoch != self._released
+        self.reclaimed = self.held and state.reclaimed
+        self._epoch = state.epoch
+        before = self.elsewhere or self.given_up
+        self.elsewhere = not self.held and state.holder not in ("", self._name)
+        free = not self.held and not self.elsewhere
+        self.given_up = free and before
         self._free_since = min(self._free_since, now) if free else math.inf
         if free or state.reclaimed:
             self._next_at = now
         return now - self._asked_at if state.number and state.number == self._number else None
+
+    def release(self, now: float) -> None:
+        """This core gives the device to the one that reclaimed it."""
+        self.held = self.reclaimed = False
+        self._released, self._yields_until = self._epoch, now + YIELD_S
 
     def due(self, now: float) -> bool:
         """Whether there is something to ask."""
@@ -69,6 +84,8 @@ class DeviceLease:
             wanted = not self.reclaimed
         elif self.elsewhere:
             wanted = leads
+        elif now < self._yields_until:
+            wanted = False
         else:
             wanted = leads or not stands_by or now - self._free_since >= PATIENCE_S
         self._number += 1

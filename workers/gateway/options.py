@@ -10,6 +10,8 @@ from pathlib import Path
 from workers.addresses import Address
 from workers.certificates import CertificateError
 from workers.metrics_access import LOOPBACK, MetricsAccess
+from workers.protocol.frame_limits import QueryLimits
+from workers.transport.endpoints import TlsClient
 from workers.transport.identity import client_context
 
 
@@ -65,6 +67,16 @@ class GatewayOptions:
     member: str = ""
     identity: Path | None = None
     core_address: Address | None = None
+
+    @property
+    def query_limits(self) -> QueryLimits:
+        """Of frames to and from other boxes."""
+        return QueryLimits(self.max_body_bytes, self.max_json_bytes)
+
+    @property
+    def tls_client(self) -> TlsClient:
+        """For connections to members of other boxes."""
+        return TlsClient(self.client_context, self.query_limits.asking)
 
     def client_context(self) -> ssl.SSLContext:
         """For TLS to members of other boxes.

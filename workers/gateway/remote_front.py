@@ -11,6 +11,7 @@ from pathlib import Path
 
 from workers import log
 from workers.protocol.control import GatewayConfig
+from workers.protocol.frame_limits import PeerLimits
 from workers.protocol.frames import Frame, FrameConnection, Hello, Metrics, MetricsRequest
 from workers.protocol.framing import FrameError
 from workers.protocol.fronts import (
@@ -192,9 +193,13 @@ class Fronts:
         self._path = path
         self._server = await asyncio.get_running_loop().create_unix_server(self._connection, str(path))
 
-    def listen_to_members(self, listener: socket.socket) -> None:
-        """Listen to fronts of other boxes once this member has a certificate (:meth:`certified`)."""
-        self._members = MemberListener(listener, self._connection, self._listed)
+    def listen_to_members(self, listener: socket.socket, limits: PeerLimits) -> None:
+        """Listen to fronts of other boxes once this member has a certificate (:meth:`certified`).
+
+        Args:
+            limits: of their frames.
+        """
+        self._members = MemberListener(listener, self._connection, self._listed, limits)
 
     async def certified(self, pem: bytes) -> None:
         """Show fronts of other boxes this key and certificate.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 
 from workers import log
@@ -57,6 +58,7 @@ class Reports:
                 serving=tuple(name for name in stats if status.routes.get(name)),
                 plan_version=config.plan.version if config is not None else 0,
                 config_hash=config.hash if config is not None else "",
+                reach=self._rollout.executors.reach(time.monotonic()),
             )
         )
         # Where more is refused than chance explains, a new plan may help.

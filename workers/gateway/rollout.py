@@ -5,9 +5,7 @@ Connects the core to the reports of its executors and to the configuration of th
 
 from __future__ import annotations
 
-import ssl
 import time
-from collections.abc import Callable
 
 from workers import log, machine
 from workers.dispatch.bindings import UnknownStack
@@ -16,7 +14,7 @@ from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, Moved
 from workers.protocol.gateways import CoreStatus, DeviceStatus
 from workers.protocol.specs import DevicePlan, PeerSpec
-from workers.transport.endpoints import Endpoint
+from workers.transport.endpoints import Endpoint, TlsClient
 from workers.transport.identity import PeerIdentity
 
 from .adoption import Adoption
@@ -36,7 +34,7 @@ class Rollout:
     Args:
         name: the gateway's, for executors.
         queue_rows: the most rows that one batch may have.
-        context: for TLS to devices of other boxes, as of a :class:`~.executor_connection.Caller`.
+        client: for devices of other boxes.
     """
 
     def __init__(
@@ -45,10 +43,10 @@ class Rollout:
         queue_rows: int,
         adopt_limit_s: float,
         metrics: GatewayMetrics,
-        context: Callable[[], ssl.SSLContext] | None = None,
+        client: TlsClient | None = None,
     ) -> None:
         self.bursts = BurstDetector()
-        self.executors = Executors(name, self, context)
+        self.executors = Executors(name, self, client)
         self.core = Core(self.executors, self.bursts, metrics)
         self.executor_results = self.core.results
         self.executor_refusal = self.core.refused_by_device
@@ -94,6 +92,9 @@ class Rollout:
         """Apply time limits of queries and adoption; called several times a second."""
         self.core.sweep(now)
         self.executors.look_after_leases(now, self.core.outstanding)
+        if self.core.transfers_changed:
+            self.core.transfers_changed = False
+            self._set_options(now)
         if now >= self._adoption.due():
             self._step(now)
 
@@ -106,7 +107,8 @@ class Rollout:
         needed = self._adoption.devices() | {device for device, count in self.core.outstanding.items() if count}
         for device in needed - wanted.keys():
             executor = self.executors.get(device)
-            if executor is not None:
+            # One that another core has, or nobody, stays with none: no core's newest plan may name it.
+            if executor is not None and executor.state is not None:
                 wanted[device] = executor.endpoint
         self.executors.keep(wanted)
 
@@ -161,7 +163,9 @@ class Rollout:
     def _set_options(self, now: float) -> None:
         """Set each device's options; draining ones keep what only they have warm."""
         states = {device: state for device, state in self.executors.states().items() if state is not None}
-        option_sets = {device: self._options.of(device, state.warm) for device, state in states.items()}
+        option_sets = {
+            device: self._options.of(device, state.warm, self.core.byte_s(device)) for device, state in states.items()
+        }
         elsewhere = {
             one.application for device, some in option_sets.items() if not states[device].draining for one in some
         }

@@ -240,6 +240,7 @@ class NodeDaemon:
 
     def _link_up(self) -> None:
         self._send_states()
+        self.jobs.repeat()
         for placement in self._rollouts.values():
             placement.retry()
 
@@ -347,6 +348,8 @@ class NodeDaemon:
             if due >= states_due:
                 states_due = due + STATES_EVERY_S
                 self._send_states()
+                if self.link.up:
+                    self.jobs.repeat()
             self._send_stats()
             # Executors' seconds drift against ours: now and then one has two to report.
             if any(len(waiting) > 1 for waiting in self._stats.values()):

@@ -1,6 +1,8 @@
 """Profile jobs on this node: fetch the files, have the device's executor measure, relay its reports.
 
-Every order ends in exactly one ProfileDone or ProfileFailed, unless it is cancelled.
+Every order ends in exactly one ProfileDone or ProfileFailed, unless it is cancelled. A result is worth minutes of a
+device, and a link may be lost with it: it is kept and sent again now and then, and its job is reported as under way,
+until the control plane, for which the job has ended, cancels it.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from .supervision import ExecutorSupervisor
 
 #: how long an order waits for an executor that is just starting, in seconds
 START_WAIT = 60.0
-#: results that are kept for orders to come
-EARLY = 16
+#: results that are kept until the control plane has them
+KEPT = 16
 
 
 class ProfileJobs:
@@ -42,30 +44,37 @@ class ProfileJobs:
         self._tasks: dict[int, asyncio.Task] = {}
         #: by job: its device, its variant, and how it ends
         self._measuring: dict[int, tuple[str, int, asyncio.Future[control.FromMember]]] = {}
-        #: results of jobs that an earlier daemon had ordered, until the control plane orders them here
-        self._early: dict[int, control.ProfileDone] = {}
+        #: by job, the variant that was measured (None: ordered by an earlier daemon, not known) and the result
+        self._results: dict[int, tuple[int | None, control.ProfileDone]] = {}
         self._log = log.get("profiling")
 
     @property
     def under_way(self) -> tuple[int, ...]:
-        """Ids of the jobs that were ordered and have not ended."""
-        return tuple(self._tasks)
+        """Ids of the jobs that were ordered and have not ended, and of those whose result may not have arrived."""
+        return tuple(dict.fromkeys((*self._tasks, *self._results)))
+
+    def repeat(self) -> None:
+        """Send results again that the control plane may not have."""
+        for _, done in self._results.values():
+            self._send(done)
 
     def order(self, order: control.ProfileOrder) -> None:
         """Start a job; one that is under way already goes on."""
         if order.job in self._tasks:
             self._log.info("profile_already_running", job=order.job)
             return
-        if (done := self._early.pop(order.job, None)) is not None:
+        variant, done = self._results.get(order.job, (None, None))
+        if done is not None and variant in (None, order.variant.id):
             self._send(done)
             return
+        self._results.pop(order.job, None)
         task = asyncio.create_task(self._run(order), name=f"profile-{order.job}")
         self._tasks[order.job] = task
         task.add_done_callback(lambda done: self._ended(order.job, done))
 
     def cancel(self, job: int) -> None:
         """Stop a job; nothing is answered."""
-        self._early.pop(job, None)
+        self._results.pop(job, None)
         # Forgotten at once, so that the same job may be ordered again.
         task = self._tasks.pop(job, None)
         if task is not None:
@@ -75,13 +84,12 @@ class ProfileJobs:
     def relay(self, report: control.ProfileProgress | control.ProfileDone | control.ProfileFailed) -> None:
         """Take an executor's report of a job; those of jobs that are not wanted are dropped.
 
-        A result is kept: an earlier daemon may have ordered the job, and the control plane will order it again.
+        A result counts in any case: an earlier daemon may have ordered the job.
         """
         if report.job not in self._measuring:
             if isinstance(report, control.ProfileDone):
-                self._early[report.job] = report
-                while len(self._early) > EARLY:
-                    del self._early[next(iter(self._early))]
+                self._keep(None, report)
+                self._send(report)
             return
         _, _, outcome = self._measuring[report.job]
         if not isinstance(report, control.ProfileProgress):
@@ -127,7 +135,16 @@ class ProfileJobs:
                 message = f"fetching failed: {error}"
                 self._send(control.ProfileFailed(job=order.job, message=message, retry=not error.permanent))
                 return
-            self._send(await self._measure(order, executor, paths))
+            ended = await self._measure(order, executor, paths)
+            if isinstance(ended, control.ProfileDone):
+                self._keep(order.variant.id, ended)
+            self._send(ended)
+
+    def _keep(self, variant: int | None, done: control.ProfileDone) -> None:
+        self._results.pop(done.job, None)
+        self._results[done.job] = variant, done
+        while len(self._results) > KEPT:
+            del self._results[next(iter(self._results))]
 
     async def _measure(
         self, order: control.ProfileOrder, executor: ExecutorSupervisor, paths: list[str]

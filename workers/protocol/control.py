@@ -33,6 +33,7 @@ from .specs import (
     PlanSpec,
     ProfilePoint,
     Ratio,
+    Reach,
     Seconds,
     Text,
     ValidationSpec,
@@ -135,12 +136,17 @@ class NodeStats(MemberStats, tag="node_stats", frozen=True, kw_only=True):
 
 
 class GatewayStats(MemberStats, tag="gateway_stats", frozen=True, kw_only=True):
-    """One second of all applications at a gateway. ``serving``: those whose queries it answers, as a device has a
-    variant of each warm."""
+    """One second of all applications at a gateway.
+
+    Attributes:
+        serving: those whose queries it answers, as a device has a variant of each warm.
+        reach: devices that its core reaches now. None: not reported, since the gateway runs older code.
+    """
 
     applications: Annotated[dict[Name, ApplicationStats], msgspec.Meta(max_length=MOST_NAMES)]
     ready: bool
     serving: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
+    reach: Reach | None = None
 
 
 class Burst(FromMember, tag="burst", frozen=True, kw_only=True):

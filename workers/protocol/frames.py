@@ -18,7 +18,8 @@ from typing import Annotated, Any
 import msgspec
 
 from .control import Drift, FaultReport, Overload, ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
-from .framing import PREFIX, VERSION, Framing
+from .frame_limits import FrameLimits
+from .framing import MAX_BODY, PREFIX, VERSION, Framing
 from .specs import ApplicationSpec, Count, DevicePlan, DeviceState, DeviceStats, Name, Percent, Seconds, Text
 
 #: a batch's inputs are to fit between two processes: else each part of them that the other has taken wakes this one
@@ -377,6 +378,12 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     remote = False
     """whether the other end is on another box"""
+    most_sent = MAX_BODY
+    """bytes of a body that the other end accepts"""
+
+    def limit_received(self, limits: FrameLimits) -> None:
+        """Cut the connection at a larger frame from now on."""
+        self._framing.limit(*limits)
 
     @property
     def open(self) -> bool:

@@ -41,10 +41,13 @@ class Framing:
             be zeroed, which numpy saves.
     """
 
-    __slots__ = ("_at", "_beginning", "_have", "_large", "_memory", "_sizes", "_view", "_whole")
+    __slots__ = ("_at", "_beginning", "_have", "_large", "_limits", "_memory", "_quick", "_sizes", "_view", "_whole")
 
     def __init__(self, memory: Callable[[int], Any] = bytearray) -> None:
         self._memory = memory
+        self._limits = MAX_HEADER, MAX_BODY
+        #: bytes of a frame in one piece that cannot exceed the limits
+        self._quick = _ROOM
         self._whole = memoryview(bytearray(_ROOM))
         self._beginning = self._whole[:_BEGINNING]
         #: the room, or its beginning where a large frame is expected; how much of it is filled
@@ -54,6 +57,11 @@ class Framing:
         self._large: memoryview | None = None
         self._at = 0
         self._sizes = (0, 0)
+
+    def limit(self, header: int, body: int) -> None:
+        """Accept no larger frames from now on; one whose size is known already may still come."""
+        self._limits = header, body
+        self._quick = _PREFIX_BYTES + min(header, body, _ROOM)
 
     def space(self) -> memoryview:
         """Where the next bytes belong; never empty."""
@@ -74,7 +82,7 @@ class Framing:
                 room = self._whole
                 magic, version, _, header, body = PREFIX.unpack_from(room)
                 middle = _PREFIX_BYTES + header
-                if middle + body == have and magic == b"NR" and version == VERSION:
+                if middle + body == have <= self._quick and magic == b"NR" and version == VERSION:
                     # One frame in one piece, as it mostly is.
                     self._have, self._view = 0, room
                     return ((room[_PREFIX_BYTES:middle], memoryview(bytes(room[middle:have]))),)
@@ -94,9 +102,13 @@ class Framing:
                 raise FrameError(f"not a frame of version {VERSION}: {bytes(magic)!r} version {version}")
             start = offset + _PREFIX_BYTES
             end = start + header + body
+            # Read for each frame: what one of them says may change them.
+            most_header, most_body = self._limits
+            if header > most_header or body > most_body:
+                raise FrameError(
+                    f"frame too large: header {header}, body {body} bytes; at most {most_header} and {most_body}"
+                )
             if have < end:
-                if header > MAX_HEADER or body > MAX_BODY:
-                    raise FrameError(f"frame too large: header {header}, body {body} bytes")
                 if header + body > _LARGE:
                     self._grow(header, body, room[start:have])
                     self._have = 0

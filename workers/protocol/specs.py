@@ -30,6 +30,8 @@ AccuracySum = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 Accuracy = Annotated[float, msgspec.Meta(ge=0, le=100)]
 #: devices of a node; variants, applications or sizes that one message names
 MOST_DEVICES, MOST_NAMES = 1_000, 10_000
+#: policies of an application on a device, rows that wait, and steps of a policy for so many
+MOST_LOADS, MOST_ROWS, MOST_STEPS = 64, 64, 128
 
 
 class TensorSpec(msgspec.Struct, frozen=True):
@@ -147,15 +149,39 @@ class Band(msgspec.Struct, frozen=True):
     rise: float = 0.0
 
 
+class LoadPolicy(msgspec.Struct, frozen=True):
+    """Which variant runs at a load of at most ``load`` rows/s.
+
+    Attributes:
+        steps: by waiting rows, from 1: (least slack of the first query in seconds, place of the variant), ascending.
+    """
+
+    load: Ratio
+    steps: Annotated[
+        tuple[Annotated[tuple[tuple[Seconds, Small], ...], msgspec.Meta(min_length=1, max_length=MOST_STEPS)], ...],
+        msgspec.Meta(min_length=1, max_length=MOST_ROWS),
+    ]
+
+
+class DevicePolicies(msgspec.Struct, frozen=True):
+    """Policies by load, ascending, of an application on some devices, among ``variants`` (ids), the fastest first."""
+
+    application: str
+    devices: tuple[str, ...]
+    variants: Annotated[tuple[int, ...], msgspec.Meta(min_length=1, max_length=MOST_NAMES)]
+    policies: Annotated[tuple[LoadPolicy, ...], msgspec.Meta(max_length=MOST_LOADS)]
+
+
 class PlanSpec(msgspec.Struct, frozen=True):
-    """A whole plan, as gateways get it; a node gets the devices that it owns. ``stack``: which made the
-    plan and which the data plane follows."""
+    """A whole plan, as gateways get it; a node gets the devices that it owns. ``stack``: which made the plan and which
+    the data plane follows. ``policies``: of stacks whose devices choose by them."""
 
     version: int
     devices: tuple[DevicePlan, ...] = ()
     routes: tuple[Route, ...] = ()
     bands: dict[str, Band] = {}
     stack: str = "nereus"
+    policies: tuple[DevicePolicies, ...] = ()
 
 
 class DeviceInfo(msgspec.Struct, frozen=True):
@@ -232,6 +258,17 @@ class DeviceStats(msgspec.Struct, frozen=True):
     memory_bytes: Count
     plan_version: Count
     variants: Annotated[tuple[VariantStats, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices of the plan that a gateway's core reaches, whether or not it has them, and those that it does not.
+
+    Attributes:
+        unreached: by device, seconds since it was lost or, where it was never reached, since the core was told of it.
+    """
+
+    reached: Annotated[tuple[Ref, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
+    unreached: Annotated[dict[Ref, Seconds], msgspec.Meta(max_length=MOST_NAMES)] = {}
 
 
 class ApplicationStats(msgspec.Struct):

@@ -11,6 +11,7 @@ from functools import partial
 
 from workers import log
 from workers.protocol import frames
+from workers.protocol.frame_limits import GREETING, PeerLimits
 from workers.protocol.frames import FrameConnection, Hello
 from workers.protocol.framing import FrameError
 
@@ -48,19 +49,36 @@ class Endpoint:
         return self.address.startswith("unix:")
 
 
+@dataclass(frozen=True)
+class TlsClient:
+    """How this member connects to others on other boxes.
+
+    Attributes:
+        context: raises :class:`CertificateError` where it has no certificate yet.
+        limits: of frames.
+    """
+
+    context: Callable[[], ssl.SSLContext]
+    limits: PeerLimits
+
+
 class MemberConnection(FrameConnection):
     """Frames over mutual TLS. The other end is a member that ``admit`` accepts, or the connection is cut at once.
 
     Args:
         args, named: as of a :class:`FrameConnection`.
         admit: raises :class:`FrameError` for members that may not connect.
+        limits: of frames.
     """
 
     remote = True
 
-    def __init__(self, *args, admit: Callable[[PeerIdentity], None], **named) -> None:
+    def __init__(self, *args, admit: Callable[[PeerIdentity], None], limits: PeerLimits, **named) -> None:
         super().__init__(*args, **named)
         self._admit = admit
+        self._limits = limits
+        self.most_sent = limits.sent.body
+        self.limit_received(limits.received)
         self.identity: PeerIdentity | None = None
         """the member at the other end, once it is accepted"""
 
@@ -86,26 +104,27 @@ class MemberConnection(FrameConnection):
         if identity is None or message.name != identity.name or message.role not in roles:
             said = f"{message.role} {message.name!r}"
             raise FrameError(f"said to be {said}, but its certificate is of {identity.role} {identity.name!r}")
+        self.limit_received(self._limits.received)
 
 
 async def connect(
-    endpoint: Endpoint, make: Callable[..., FrameConnection], context: Callable[[], ssl.SSLContext] | None = None
+    endpoint: Endpoint, make: Callable[..., FrameConnection], client: TlsClient | None = None
 ) -> FrameConnection:
     """Open a connection.
 
     Args:
         make: makes the protocol; called with the class to make, and the arguments that it needs beside the others.
-        context: of this member, for TLS.
+        client: for TLS.
 
     Raises:
         OSError: no process listens there, or TLS failed.
-        ValueError: the endpoint needs TLS, and there is no context; or it is no endpoint.
+        ValueError: the endpoint needs TLS, and there is no client; or it is no endpoint.
         CertificateError: this member has no certificate yet.
     """
     if endpoint.local:
         return await frames.connect(endpoint.address, make)
     host, _, port = endpoint.address.removeprefix("tls:").rpartition(":")
-    if not endpoint.address.startswith("tls:") or not port.isdigit() or endpoint.member is None or context is None:
+    if not endpoint.address.startswith("tls:") or not port.isdigit() or endpoint.member is None or client is None:
         raise ValueError(f"endpoint {endpoint.address!r}: must be unix:/path, or tls:HOST:PORT of a member")
 
     def admit(identity: PeerIdentity) -> None:
@@ -113,10 +132,10 @@ async def connect(
             raise FrameError(f"{identity.role} {identity.name!r} is there, not {endpoint.member.name!r}, or its key")
 
     _, protocol = await asyncio.get_running_loop().create_connection(
-        lambda: make(MemberConnection, admit=admit),
+        lambda: make(MemberConnection, admit=admit, limits=client.limits),
         host.strip("[]"),
         int(port),
-        ssl=context(),
+        ssl=client.context(),
         ssl_handshake_timeout=HANDSHAKE_S,
     )
     return protocol
@@ -129,6 +148,7 @@ class MemberListener:
         listener: a bound TCP socket, which lives as long as this.
         make: makes a connection's protocol, as of :func:`connect`.
         listed: says whether a member may connect; asked for each connection.
+        limits: of frames, once a member's Hello was accepted.
     """
 
     def __init__(
@@ -136,8 +156,9 @@ class MemberListener:
         listener: socket.socket,
         make: Callable[..., MemberConnection],
         listed: Callable[[PeerIdentity], bool],
+        limits: PeerLimits,
     ) -> None:
-        self._listener, self._make, self._listed = listener, make, listed
+        self._listener, self._make, self._listed, self._limits = listener, make, listed, limits
         self._connections: set[MemberConnection] = set()
         self._server: asyncio.Server | None = None
         self._pem = b""
@@ -177,7 +198,7 @@ class MemberListener:
         self._listener.close()
 
     def _accepted(self) -> MemberConnection:
-        connection = self._make(partial(_Accepted, listener=self), admit=self._check)
+        connection = self._make(partial(_Accepted, listener=self), admit=self._check, limits=self._limits)
         asyncio.get_running_loop().call_later(HANDSHAKE_S + HELLO_S, _expect_hello, connection)
         return connection
 
@@ -194,6 +215,7 @@ class _Accepted(MemberConnection):
     def __init__(self, *args, listener: MemberListener, **named) -> None:
         super().__init__(*args, **named)
         self._listener = listener
+        self.limit_received(GREETING)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

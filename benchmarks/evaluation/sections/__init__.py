@@ -11,9 +11,10 @@ from types import ModuleType
 
 from . import ablations, applications, batching, bursty, end_to_end, fidelity
 
-from . import heterogeneous, realistic, references, scaling, slo  # isort: skip
+from . import heterogeneous, ramsis, realistic, references, scaling, slo  # isort: skip
 
 _ORDER = (
-    references, end_to_end, bursty, batching, ablations, slo, applications, realistic, scaling, heterogeneous, fidelity,
+    references, end_to_end, bursty, batching, ablations, slo, applications, realistic, scaling, heterogeneous, ramsis,
+    fidelity,
 )  # fmt: skip
 ALL: dict[str, ModuleType] = {module.NAME: module for module in _ORDER}

@@ -7,7 +7,7 @@ from rest_framework import status
 from rest_framework.response import Response
 
 from registry import members, reach
-from registry.api.member_serializers import DeviceSerializer, GatewaySerializer, NodeSerializer
+from registry.api.member_serializers import CordonSerializer, DeviceSerializer, GatewaySerializer, NodeSerializer
 from registry.api.views.base import View
 from registry.models import Device, Gateway, Member, Node
 
@@ -86,10 +86,12 @@ class NodeRevoke(_Revoke, _Nodes):
 class NodeCordon(_Nodes):
     """Whether plans leave a node's devices out."""
 
-    @extend_schema(request=None)
+    @extend_schema(request=CordonSerializer, responses=NodeSerializer)
     def post(self, request, name):
-        """Have plans leave its devices out; `drained` says when no query is left on them."""
-        return Response(NodeSerializer(members.cordon(self.get_object())).data)
+        """Have plans leave its devices out; `drained` says when no query is left on them. Refused (409) where no other
+        node has a usable device for some application, unless `force` is true."""
+        wanted = self.checked(CordonSerializer)
+        return Response(NodeSerializer(members.cordon(self.get_object(), **wanted)).data)
 
     @extend_schema(request=None, responses=NodeSerializer)
     def delete(self, request, name):

@@ -233,14 +233,28 @@ def unreachable(facts: Facts) -> Iterator[Repair]:
         if not cut_off:
             continue
         share = sum(capacity[device.ref] for device in cut_off)
+        tried = [device for device in cut_off if device.unreached_since is not None]
         yield Repair(
             key=f"unreachable:{node.name}",
             severity=Severity.ERROR,
             title=f"No gateway reaches the devices of {node.name}",
             effect=f"{texts.several(len(cut_off), 'device')} with {texts.percent(share)} of this appliance's capacity "
-            "are left out of plans.",
-            action=Action(f"Start a gateway beside the node daemon of {node.name}, or revoke that node."),
+            "left out of plans.",
+            action=Action(_reach_again(node, tried, gateways)),
+            since=min((device.unreached_since for device in tried), default=None),
         )
+
+
+def _reach_again(node: Node, tried: list[Device], gateways: list[Gateway]) -> str:
+    if not tried:
+        return f"Start a gateway beside the node daemon of {node.name}, or revoke that node."
+    names = sorted({one.gateway for device in tried for one in reach.unreached_by(device, gateways)})
+    who = texts.listed(names) if names else "the gateways"
+    where = ", ".join(sorted({device.address for device in tried if device.address})) or "its sockets on that box"
+    return (
+        f"Check the network and firewalls between {who} and {node.name} ({where}): executors are up and nobody reaches "
+        "them. Plans use them again as soon as a gateway does."
+    )
 
 
 def cordoned(facts: Facts) -> Iterator[Repair]:

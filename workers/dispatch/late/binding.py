@@ -191,9 +191,9 @@ class LateBinding:
             # The next batch has just begun, or is on its way, whatever was expected.
             end = now
             for other in dispatched:
-                end = other.end = max(end, other.dispatched_at + device.rtt_s) + device.seconds(
-                    other.option, other.rows
-                )
+                transfer_s = other.option.row_transfer_s * other.rows
+                began = max(end, other.dispatched_at + device.rtt_s + transfer_s)
+                end = other.end = began + device.seconds(other.option, other.rows) - transfer_s
             if not device.loading or end > device.free_at:
                 device.free_at = end
         elif not device.loading:

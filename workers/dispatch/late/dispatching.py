@@ -59,7 +59,8 @@ class Dispatching:
                 return
             if device.free_at > now:
                 # Just in time: the batch arrives when the device becomes free.
-                at = device.free_at - device.rtt_s
+                first = scheduled[0]
+                at = device.free_at - device.rtt_s - first.option.row_transfer_s * first.rows
                 if at > now:
                     self._timers.set(device, at)
                     return
@@ -99,7 +100,11 @@ class Dispatching:
         start = now + device.starts_in(now)
         option = batch.option = self._choose_option(batch, start, pressure, now)
         batch.dispatched, batch.dispatched_at = True, now
-        batch.end = device.free_at = start + device.seconds(option, batch.rows)
+        batch.end = start + device.seconds(option, batch.rows)
+        if option.row_transfer_s:
+            # On the way while the device still runs another batch.
+            batch.end -= min(option.row_transfer_s * batch.rows, max(0.0, start - now - device.rtt_s))
+        device.free_at = batch.end
         device.dispatched.append(batch)
         self._groups.update(device, now)
         self.dispatches.append(batch)

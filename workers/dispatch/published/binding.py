@@ -21,6 +21,7 @@ from ..options import INF, OptionSet
 from ..timers import TimerQueue
 from .batching.policy import BatchPolicy
 from .devices import QueueBatch, QueuedDevice
+from .load_monitor import LoadMonitor
 from .queues import QueuedQuery
 from .routing.router import Router
 from .time_slices import TIMER_SLACK_S
@@ -42,6 +43,7 @@ class PublishedBinding:
         self._slack_s = slack_s
         self._applications: Mapping[str, ServiceTerms] = {}
         self._devices: dict[Hashable, QueuedDevice] = {}
+        self._loads: dict[str, LoadMonitor] = {}
         self._timers = TimerQueue()
         #: by class: the devices where the plan has an option for it, and all that have one
         self._able: dict[QueryClass, tuple[set[Hashable], set[Hashable]]] = {}
@@ -55,6 +57,7 @@ class PublishedBinding:
 
     def configured(self, applications: Mapping[str, ServiceTerms], now: float) -> Decisions:
         self._applications = dict(applications)
+        self._loads = {name: load for name, load in self._loads.items() if name in applications}
         for device in self._devices.values():
             for queued in device.arrange(self._applications):
                 self._refuse(queued.query)
@@ -106,6 +109,8 @@ class PublishedBinding:
 
     def arrived(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
         self._settle(now)
+        for query in queries:
+            self._load(query.query_class.application).add(query.rows, now)
         for device in dict.fromkeys([self._place(query, now) for query in queries]):
             if device is not None and (not device.dispatched or device.rtt_s):
                 self._decide(device, now)
@@ -161,8 +166,14 @@ class PublishedBinding:
     def _device(self, name: Hashable) -> QueuedDevice:
         device = self._devices.get(name)
         if device is None:
-            device = self._devices[name] = QueuedDevice(name, self._create_policy, self._slack_s)
+            device = self._devices[name] = QueuedDevice(name, self._create_policy, self._slack_s, self._load)
         return device
+
+    def _load(self, application: str) -> LoadMonitor:
+        load = self._loads.get(application)
+        if load is None:
+            load = self._loads[application] = LoadMonitor()
+        return load
 
     def _decisions(self, now: float) -> Decisions:
         wake_at = now if self._changed or self._unrouted else self._timers.at
@@ -224,8 +235,11 @@ class PublishedBinding:
         def expected_s(name: Hashable) -> float:
             return self._devices[name].work_s(now, application, query.rows)
 
+        def queued(name: Hashable) -> int:
+            return self._devices[name].rows_here()
+
         for names in (planned - without, able - without):
-            name = self._router.pick(application, query.rows, names, query.deadline - now, expected_s)
+            name = self._router.pick(application, query.rows, names, query.deadline - now, expected_s, queued)
             if name is not None:
                 return self._devices[name]
         # The router leaves out devices for which the plan has no share, and those that are away.

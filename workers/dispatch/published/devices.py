@@ -10,7 +10,9 @@ from ..feedback import decay_corrections, learn
 from ..latency import LatencyModel
 from ..latency_correction import LatencyCorrections
 from ..options import INF, OptionSet, ServingOption
+from ..policy_tables import PolicySet
 from .batching.policy import BatchPolicy, Decision
+from .load_monitor import LoadMonitor
 from .queues import ApplicationQueue, CandidateSet, QueuedQuery
 from .time_slices import Arbiter, blocking_s
 
@@ -50,6 +52,7 @@ class QueuedDevice:
     Args:
         create_policy: makes a batch policy for a queue.
         slack_s: how late the caller's timers may wake it.
+        loads: an application's load monitor.
 
     Attributes:
         up: takes batches.
@@ -61,7 +64,13 @@ class QueuedDevice:
         wake_at: when it is to be asked again.
     """
 
-    def __init__(self, name: Hashable, create_policy: Callable[[], BatchPolicy], slack_s: float) -> None:
+    def __init__(
+        self,
+        name: Hashable,
+        create_policy: Callable[[], BatchPolicy],
+        slack_s: float,
+        loads: Callable[[str], LoadMonitor],
+    ) -> None:
         self.name = name
         self.up = False
         self.away = False
@@ -76,10 +85,12 @@ class QueuedDevice:
         self.backoff_s = 0.0
         self._create_policy = create_policy
         self._slack_s = slack_s
+        self._loads = loads
         self._arbiter = Arbiter()
         #: name of the queue that has the time slice
         self._running: str | None = None
         self._options: dict[QueryClass, tuple[ServingOption, ...]] = {}
+        self._policies: dict[QueryClass, PolicySet | None] = {}
         #: by application: the size class with the longest runs, and its first planned option
         self._largest: dict[str, int] = {}
         self._usual: dict[str, ServingOption] = {}
@@ -111,9 +122,13 @@ class QueuedDevice:
         """Take over what the device can run. Returns the queries that it cannot run any more, taken out; None where
         nothing has changed."""
         offered = {name: options.all_options for name, options in option_sets.items()}
+        policies = {name: options.policies for name, options in option_sets.items()}
         if offered == self._options:
+            if policies != self._policies:
+                self._policies = policies
+                self._choices.clear()
             return None
-        self._options = offered
+        self._options, self._policies = offered, policies
         kept = [option for options in offered.values() for option in options]
         self.corrections.keep(kept)
         self._levels = {option: self._level(option) for option in kept}
@@ -152,7 +167,7 @@ class QueuedDevice:
     def _queue(self, application: str, permitted: frozenset[Hashable] | None, terms: ServiceTerms) -> ApplicationQueue:
         queue = self.queues.get((application, permitted))
         if queue is None:
-            queue = ApplicationQueue(application, permitted, self._create_policy(), terms)
+            queue = ApplicationQueue(application, permitted, self._create_policy(), terms, self._loads(application))
             self.queues[application, permitted] = queue
             self._blocking = None
         return queue
@@ -208,8 +223,13 @@ class QueuedDevice:
             query.reservation = batch
         self.dispatched.append(batch)
         self._running = queue.name
-        self.free_at = now + seconds * self.corrections.scale.mean
+        self.free_at = now + self._occupied_s(option, rows, seconds)
         return batch
+
+    def _occupied_s(self, option: ServingOption, rows: int, seconds: float) -> float:
+        """Seconds after a batch was sent for which the next one is held back: the longer of its run and its way."""
+        transfer_s = option.row_transfer_s * rows
+        return max(seconds * self.corrections.scale.mean - transfer_s, transfer_s)
 
     def _end_slice(self, now: float) -> None:
         if self._running is not None:
@@ -222,9 +242,12 @@ class QueuedDevice:
         if self.dispatched:
             following = self.dispatched[0]
             seconds = following.option.seconds(following.rows_sent)
-            began = max(now, following.dispatched_at + self.rtt_s)
-            following.end = began + seconds * self.corrections[following.option]
-            self.free_at = began - self.rtt_s + seconds * self.corrections.scale.mean
+            transfer_s = following.option.row_transfer_s * following.rows_sent
+            began = max(now, following.dispatched_at + self.rtt_s + transfer_s)
+            following.end = began + seconds * self.corrections[following.option] - transfer_s
+            self.free_at = (
+                began - self.rtt_s - transfer_s + self._occupied_s(following.option, following.rows_sent, seconds)
+            )
         else:
             self._end_slice(now)
         if run_s is None:
@@ -237,6 +260,15 @@ class QueuedDevice:
         queue.policy.observe(batch.rows_sent, sum([query.deadline < now for query in batch.queries]))
         queue.served[variant] = queue.served.get(variant, 0.0) + batch.rows_sent
         learn(self, batch.option, batch.rows_sent, run_s, now)
+
+    def rows_here(self) -> int:
+        """Rows that wait for the device or run on it."""
+        rows = 0
+        for queue in self.queues.values():
+            rows += queue.rows
+        for batch in self.dispatched:
+            rows += batch.rows_sent
+        return rows
 
     def work_s(self, now: float, application: str = "", rows: int = 0) -> float:
         """Seconds of work that the device has, with ``rows`` more of an application."""
@@ -288,7 +320,11 @@ class QueuedDevice:
         choice = self._choices.get(query_class)
         if choice is None:
             restricted = queue.permitted is not None
-            choice = self._choices[query_class] = CandidateSet(self.options(query_class), restricted, self._latency)
+            policies = self._policies.get(QueryClass(queue.application, size)) or self._policies.get(
+                QueryClass(queue.application)
+            )
+            choice = CandidateSet(self.options(query_class), restricted, self._latency, policies)
+            self._choices[query_class] = choice
         return choice
 
     def _block(self) -> dict[str, float]:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..binding import ServiceTerms, WaitingQuery
 from ..latency import LatencyModel
 from ..options import INF, ServingOption
+from ..policy_tables import PolicySet
 from .batching.policy import BatchPolicy, Candidate, Decision, QueueView
+from .load_monitor import LoadMonitor
 from .time_slices import Contender
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class CandidateSet:
         options: those that may answer the queries.
         restricted: the queries permit some variants only, planned or not.
         latency: seconds by rows that an option takes on this device.
+        policies: of stacks with policies.
 
     Attributes:
         candidates: the planned ones, then the others; ``planned``: those; where there are none, the others.
@@ -63,7 +66,11 @@ class CandidateSet:
     """
 
     def __init__(
-        self, options: Sequence[ServingOption], restricted: bool, latency: Callable[[ServingOption], LatencyModel]
+        self,
+        options: Sequence[ServingOption],
+        restricted: bool,
+        latency: Callable[[ServingOption], LatencyModel],
+        policies: PolicySet | None = None,
     ) -> None:
         planned = [option for option in options if option.planned]
         others = [option for option in options if not option.planned]
@@ -73,6 +80,7 @@ class CandidateSet:
         self.candidates = [_candidate(option, latency) for option in planned + others]
         self.planned = self.candidates[: len(planned)] or self.candidates
         self.options = {option.variant: option for option in options}
+        self.policies = policies
         self._by_rates = len(planned) > 1 and not restricted
 
     def in_order(self, served: Mapping[Hashable, float]) -> list[Candidate]:
@@ -86,7 +94,10 @@ class CandidateSet:
 
 def _candidate(option: ServingOption, latency: Callable[[ServingOption], LatencyModel]) -> Candidate:
     typical = None if option.bound is option.latency else option.latency
-    return Candidate(option.variant, option.accuracy, latency(option), option.slice_rows, option.planned, typical)
+    model = latency(option)
+    return Candidate(
+        option.variant, option.accuracy, model, option.slice_rows, option.planned, typical, option.max_rows
+    )
 
 
 class ApplicationQueue:
@@ -95,19 +106,26 @@ class ApplicationQueue:
     Args:
         permitted: ids of the only variants that may answer them; None: all.
         policy: decides which of them run, and when.
+        load: of the application, on all devices.
 
     Attributes:
         served: rows by variant since the options changed.
     """
 
     def __init__(
-        self, application: str, permitted: frozenset[Hashable] | None, policy: BatchPolicy, terms: ServiceTerms
+        self,
+        application: str,
+        permitted: frozenset[Hashable] | None,
+        policy: BatchPolicy,
+        terms: ServiceTerms,
+        load: LoadMonitor,
     ) -> None:
         self.application = application
         self.permitted = permitted
         self.name = application if permitted is None else f"{application} {sorted(map(str, permitted))}"
         self.policy = policy
         self.terms = terms
+        self.load = load
         self.parts: dict[BatchKey, list[QueuedQuery]] = {}
         self.rows = 0
         self.served: dict[Hashable, float] = {}
@@ -150,9 +168,10 @@ class ApplicationQueue:
         until = INF
         for part in parts:
             size, _, endless = part[0].batch_key
-            candidates = choose(self, size).in_order(self.served)
+            choice = choose(self, size)
+            candidates, late = choice.in_order(self.served), endless or self.terms.serve_late
             decision = self.policy.decide(
-                QueueView(now, part, candidates, endless or self.terms.serve_late, blocking_s)
+                QueueView(now, part, candidates, late, blocking_s, choice.policies, self.load)
             )
             drops += decision.drop
             if decision.run:

@@ -14,6 +14,8 @@ from typing import Protocol
 import msgspec
 
 from ...latency import LatencyModel
+from ...policy_tables import PolicySet
+from ..load_monitor import LoadMonitor
 
 
 class Waiting(Protocol):
@@ -33,6 +35,7 @@ class Candidate(msgspec.Struct, frozen=True):
         max_batch: the most rows of one batch; a larger single query runs alone, in pieces.
         planned: part of the plan here, not just loaded.
         typical: seconds that a batch usually takes: a query that would be late even so is hopeless. None: ``latency``.
+        largest: the most rows of one run; more than ``max_batch`` where the plan gives it less. For policies by load.
     """
 
     variant: Hashable
@@ -41,6 +44,7 @@ class Candidate(msgspec.Struct, frozen=True):
     max_batch: int
     planned: bool = True
     typical: LatencyModel | None = None
+    largest: int = 0
 
 
 class QueueView(msgspec.Struct, frozen=True):
@@ -52,6 +56,8 @@ class QueueView(msgspec.Struct, frozen=True):
         serve_late: answer all queries, those that can be in time first; False: refuse what cannot be in time.
         blocking_s: how long other queues may hold the device once this one wants it; a policy that waits must be ready
             that much earlier. 0 on a dedicated device.
+        policies: which variant to run by load, queue and slack; None: the plan has none.
+        load: of the application, on all devices.
     """
 
     now: float
@@ -59,6 +65,8 @@ class QueueView(msgspec.Struct, frozen=True):
     candidates: Sequence[Candidate]
     serve_late: bool = False
     blocking_s: float = 0.0
+    policies: PolicySet | None = None
+    load: LoadMonitor | None = None
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -1,14 +1,19 @@
 """Routers of published stacks: which device gets a query when it arrives.
 
 Entry point: :data:`ROUTERS`. ``shares`` follows the plan alone; ``least-completion`` also asks its caller when a device
-would answer. The simulator adds others (``scheduler/simulation/routers``). Pure. Imports nothing of ours.
+would answer, ``shortest-queue`` how much it has to do. The simulator adds others (``scheduler/simulation/routers``).
+Pure. Imports nothing of ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from .router import LeastCompletionRouter, Router
+from .router import LeastCompletionRouter, Router, ShortestQueueRouter
 
 #: by name
-ROUTERS: dict[str, Callable[[], Router]] = {"least-completion": LeastCompletionRouter, "shares": Router}
+ROUTERS: dict[str, Callable[[], Router]] = {
+    "least-completion": LeastCompletionRouter,
+    "shares": Router,
+    "shortest-queue": ShortestQueueRouter,
+}

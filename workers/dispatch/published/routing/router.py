@@ -39,6 +39,7 @@ class Router:
         able: Collection[Hashable],
         budget_s: float,
         expected_s: Callable[[Hashable], float],
+        queued: Callable[[Hashable], int],
     ) -> Hashable | None:
         """The device for a query; None: no device with a share is able.
 
@@ -46,6 +47,7 @@ class Router:
             able: the devices that may answer it.
             budget_s: seconds left until its deadline.
             expected_s: seconds until a device would answer it.
+            queued: rows that wait for a device or run on it.
         """
         route = self._orders.get(application)
         return None if route is None else route[1].take(rows, able)
@@ -65,12 +67,38 @@ class LeastCompletionRouter(Router):
         able: Collection[Hashable],
         budget_s: float,
         expected_s: Callable[[Hashable], float],
+        queued: Callable[[Hashable], int],
     ) -> Hashable | None:
         """See :class:`Router`. Ties go to the first in the routes."""
-        following = super().pick(application, rows, able, budget_s, expected_s)
+        following = super().pick(application, rows, able, budget_s, expected_s, queued)
         if following is None or expected_s(following) <= budget_s:
             return following
         shares, _ = self._orders[application]
         expected = [(expected_s(device), device) for device, _ in shares if device in able]
         soonest_s, device = min(expected, key=lambda item: item[0])
         return device if soonest_s <= budget_s else following
+
+
+class ShortestQueueRouter(Router):
+    """The device with the fewest rows; the next one by the plan's shares where it is among these."""
+
+    def pick(
+        self,
+        application: str,
+        rows: int,
+        able: Collection[Hashable],
+        budget_s: float,
+        expected_s: Callable[[Hashable], float],
+        queued: Callable[[Hashable], int],
+    ) -> Hashable | None:
+        """See :class:`Router`. Other ties go to the first in the routes."""
+        following = super().pick(application, rows, able, budget_s, expected_s, queued)
+        if following is None:
+            return None
+        chosen, fewest = following, queued(following)
+        for device, _ in self._orders[application][0]:
+            if not fewest:
+                break
+            if device in able and (rows_there := queued(device)) < fewest:
+                chosen, fewest = device, rows_there
+        return chosen

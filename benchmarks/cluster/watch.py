@@ -1,0 +1,139 @@
+"""Watches a cluster while a row runs: plans, which plan each gateway follows, which devices each core has."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import httpx
+
+from appliance.demo.rest import RestError
+from benchmarks.faults.history import Event, Follows, Planned
+from benchmarks.faults.observer import EARLIER, planned
+
+from .boxes import HTTP_PORT, Box, Cluster
+
+#: seconds between two samples
+GATEWAYS_EVERY_S, PLANS_EVERY_S = 0.2, 0.7
+#: Seconds that two samples of different gateways may be apart and still contradict each other.
+TOGETHER_S = 0.1
+
+
+class Seen(NamedTuple):
+    """What a front says of the core that it uses: its name, and the devices that this core has."""
+
+    at: float
+    core: str
+    devices: frozenset[str]
+
+
+class Watch:
+    """Samples in threads until it ends; a context manager.
+
+    Attributes:
+        events: for the checker.
+        seen: by gateway.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._over = threading.Event()
+        self._plans: dict[int, Planned] = {}
+        self.events: list[Event] = []
+        self.seen: dict[str, list[Seen]] = {gateway.name: [] for gateway in cluster.gateways}
+        samples: list[tuple[Callable[[], None], float]] = [
+            (lambda gateway=gateway: self._gateway(gateway), GATEWAYS_EVERY_S) for gateway in cluster.gateways
+        ]
+        samples.append((self._new_plans, PLANS_EVERY_S))
+        self._threads = [threading.Thread(target=self._run, args=sample, daemon=True) for sample in samples]
+
+    def __enter__(self) -> Watch:
+        self._new_plans()
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_error) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(30)
+        try:
+            self._new_plans()
+        except (RestError, httpx.HTTPError):
+            # Answers that only a plan of the last moment allows are then found wrong.
+            pass
+
+    def newest(self) -> Planned | None:
+        """The newest plan."""
+        return self._plans[max(self._plans)] if self._plans else None
+
+    def double_booked(self) -> set[str]:
+        """Devices that two cores had at once, by their own words."""
+        found: set[str] = set()
+        names = list(self.seen)
+        for place, one in enumerate(names):
+            for other in names[place + 1 :]:
+                found |= contradictions(self.seen[one], self.seen[other])
+        return found
+
+    def _run(self, sample: Callable[[], None], every_s: float) -> None:
+        while not self._over.wait(every_s):
+            try:
+                sample()
+            except (RestError, httpx.HTTPError, ValueError, KeyError):
+                # Expected while something is broken.
+                continue
+
+    def _gateway(self, gateway: Box) -> None:
+        said = health(gateway)
+        now = time.monotonic()
+        self.events.append(Follows(gateway.name, said["plan"]["adopted"] or 0, now))
+        self.seen[gateway.name].append(Seen(now, said["core"]["name"], frozenset(_connected(said))))
+
+    def _new_plans(self) -> None:
+        with self._cluster.rest() as rest:
+            rest.timeout = httpx.Timeout(5)
+            listed = sorted(plan["version"] for plan in rest.get("/plans/").raise_for_status().json()["results"])
+            for version in listed if self._plans else listed[-EARLIER:]:
+                if version not in self._plans and version >= min(self._plans, default=0):
+                    plan = planned(rest.get(f"/plans/{version}/").raise_for_status().json())
+                    self._plans[version] = plan
+                    self.events.append(plan)
+
+
+def health(gateway: Box) -> dict:
+    """A gateway's health, as an operator on the network sees it.
+
+    Raises:
+        httpx.HTTPError, ValueError: it does not answer.
+    """
+    return httpx.get(f"http://{gateway.address}:{HTTP_PORT}/health", timeout=2, trust_env=False).json()
+
+
+def connected(gateway: Box) -> set[str]:
+    """The devices that the core of the gateway's queries has; empty: it does not answer."""
+    try:
+        return _connected(health(gateway))
+    except (httpx.HTTPError, ValueError):
+        return set()
+
+
+def ready(gateway: Box) -> bool:
+    """Whether the gateway can serve every application."""
+    try:
+        return health(gateway).get("status") == "ready"
+    except (httpx.HTTPError, ValueError):
+        return False
+
+
+def _connected(said: dict) -> set[str]:
+    return {name for name, device in said.get("devices", {}).items() if device.get("connected")}
+
+
+def contradictions(one: list[Seen], other: list[Seen]) -> set[str]:
+    """Devices that two cores had in samples taken together, and still had in the next ones."""
+    together = [a.devices & b.devices for a in one for b in other if abs(a.at - b.at) < TOGETHER_S and a.core != b.core]
+    return {device for first, second in itertools.pairwise(together) for device in first & second}

@@ -1,0 +1,113 @@
+"""The world of RAMSIS (Mendoza et al., EuroSys '24) from its published profiles and trace, and its figures.
+
+60 workers, image classification, an SLO of 150 ms, and the 95th percentile of a batch's times as its exact run time.
+Profiles and trace are brought into the simulator's format beside the kept runs; nothing of them is kept elsewhere.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from scheduler.control.demand import estimate
+
+from .worlds import QUICK_S, World
+
+WORKERS, SLO_MS, COLUMN = 60, 150, "p95_ms"
+APPLICATION, KIND = "image", "n1"
+#: seconds of a constant load (Section 7.2), queries/s that are simulated, and the trace's name
+CONSTANT_S = 30
+LOADS = (1200, 2000, 3200, 3400, 3600)
+TWITTER = "twitter"
+#: behind a load: known to the only plan
+KNOWN = ", known"
+#: queries/s that the least accurate variant carries in its best batch within the SLO
+CAPACITY = 3812
+
+
+@dataclass(frozen=True)
+class Published:
+    """The paper's prototype: violations (0 to 1) of its three systems, and what is to be reached in accuracy."""
+
+    ramsis: float | None
+    jellyfish: float | None
+    switching: float | None
+    reach: float | None = None
+
+
+#: Tables 4 and 3 (150 ms; 60 workers). Its prototype has shorter run times than the 95th percentile for most batches
+PUBLISHED: Mapping[str, Published] = {
+    "1200": Published(0.004990, 0.000279, 0.000306, 78.7),
+    "2000": Published(0.003076, 0.000150, 0.0, 74.9),
+    "3200": Published(0.004786, 0.036645, 0.000587, 64.7),
+    "3400": Published(None, None, None),
+    "3600": Published(0.024540, 0.027240, 0.000019),
+    TWITTER: Published(0.001277, 0.004141, 0.004136),
+}
+
+
+def worlds(data: Path, into: Path, quick: bool) -> dict[str, World]:
+    """The worlds by load, measured and known, and on the trace.
+
+    Args:
+        data: folder with ``image_profile.csv`` and ``twitter_qps.csv``.
+        into: where these are written in the simulator's format.
+    """
+    _converted(data, into)
+    base = {
+        "profiles": "profiles.csv",
+        "latency": COLUMN,
+        "devices": {KIND: WORKERS},
+        "slo_ms": {"default": SLO_MS},
+        "seed": 1,
+    }
+    found = {}
+    for load in LOADS:
+        generator = {"kind": "poisson", "duration_s": CONSTANT_S, "rates": {APPLICATION: load}}
+        values = {**base, "name": f"ramsis, {load}/s", "generator": generator, "control": {"initial_qps": load}}
+        found[str(load)] = World(json.dumps(values), into)
+        # The only plan is made for the true load.
+        control = {"initial_qps": _planned_as(load), "period_s": 1000, "burst_check_s": 1000}
+        values = {**values, "name": f"ramsis, {load}/s, known", "control": control}
+        found[f"{load}{KNOWN}"] = World(json.dumps(values), into)
+    values = {**base, "name": "ramsis, Twitter trace", "trace": "trace.csv", "control": {"initial_qps": 1850}}
+    found[TWITTER] = World(json.dumps(values), into, QUICK_S if quick else None)
+    return found
+
+
+def _planned_as(load: float) -> float:
+    """The rate before the start for which the first plan's demand is ``load``: demand has a margin over it."""
+    rate = float(load)
+    for _ in range(20):
+        rate *= load / estimate([(-1, {APPLICATION: rate})], [APPLICATION], 0, None, 1000)[APPLICATION]
+    return rate
+
+
+def _converted(data: Path, into: Path) -> None:
+    """Write profiles and trace; where the published files are missing, nothing, and the runs say so."""
+    into.mkdir(parents=True, exist_ok=True)
+    if (data / "image_profile.csv").exists():
+        with (data / "image_profile.csv").open(newline="") as file:
+            rows = [
+                f"{APPLICATION},{row['model']},{row['accuracy']},{KIND},{row['batch']},{row[COLUMN]}\n"
+                for row in csv.DictReader(file)
+            ]
+        head = f"application,variant,accuracy_normalized,device_type,batch,{COLUMN}\n"
+        (into / "profiles.csv").write_text(head + "".join(rows))
+    if (data / "twitter_qps.csv").exists():
+        (into / "trace.csv").write_text("arrival_ms,application\n" + "".join(_arrivals(data / "twitter_qps.csv")))
+
+
+def _arrivals(path: Path) -> list[str]:
+    """Poisson arrivals within each second of the trace, with a fixed seed."""
+    numbers, lines = random.Random(1), []
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            second, rate, at = float(row["second"]), float(row["qps"]), 0.0
+            while (at := at + numbers.expovariate(rate)) < 1:
+                lines.append(f"{(second + at) * 1000:.6f},{APPLICATION}\n")
+    return lines

@@ -1,0 +1,151 @@
+"""Which devices no gateway's core reaches: what gateways report each second, and the decision on it.
+
+A firewall, or a division of the network, between gateways and a node leaves both connected to the control plane. Plans
+name such a device with nothing to run, so that cores go on trying to connect, and its return is noticed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.utils import timezone
+
+from registry import clock, reach
+from registry.models import Device, Gateway, Member
+from scheduler import live
+from scheduler.control.upkeep import replan_if_devices_changed
+from scheduler.members.presence import silence_counts
+from workers import log
+from workers.protocol.specs import Reach
+
+logger = log.get("members")
+
+#: seconds for which no core must have reached a device before plans leave it out. An executor that restarts is back
+#: within a second or two, and a core tries again each second; a plan is to follow a lost box within 5 s and some
+PATIENCE_S = 4.0
+
+
+@dataclass(frozen=True)
+class View:
+    """One connected gateway's view of one device.
+
+    Attributes:
+        announced: it may reach the device, by what both announce.
+        reports: it reports which devices it reaches; older code does not.
+        reached: None: it has not reported on this device (yet).
+        unreached_s: seconds since it reached the device last, or was told of it.
+    """
+
+    announced: bool
+    reports: bool = True
+    reached: bool | None = None
+    unreached_s: float = 0.0
+
+
+def cut_off(was: bool, views: Sequence[View], serving_s: float) -> bool:
+    """Whether plans leave a device out since no core reaches it. Pure.
+
+    Any core may come to lead, so one that reaches the device is enough. Without any gateway nothing changes.
+
+    Args:
+        was: it is left out so far; then somebody has to reach it first.
+        serving_s: seconds since the device began to serve.
+    """
+    if not views:
+        return was
+    if any(view.reached or (view.announced and not view.reports) for view in views):
+        return False
+    if was:
+        return True
+    if any(view.announced and view.reached is None for view in views):
+        return False
+    ages = [view.unreached_s for view in views if view.reached is False]
+    return bool(ages) and min(serving_s, *ages) >= PATIENCE_S
+
+
+class Changes:
+    """Whether a connection's report says something else than the last one that was stored."""
+
+    def __init__(self) -> None:
+        self._stored: object = self
+        self._latest: object = self
+
+    def new(self, found: Reach | None) -> bool:
+        """Whether to store the report, and then to call :meth:`stored`."""
+        mark = None
+        if found is not None:
+            lost = frozenset(device for device, seconds in found.unreached.items() if seconds >= PATIENCE_S)
+            mark = frozenset(found.reached), frozenset(found.unreached), lost
+        self._latest = mark
+        return mark != self._stored
+
+    def stored(self) -> None:
+        """The latest report was stored; until then, as while the database is locked, the next one is new as well."""
+        self._stored = self._latest
+
+
+def joined(gateway: int) -> None:
+    """A gateway joined: what it reported before it was away says nothing about now."""
+    Gateway.objects.filter(pk=gateway).update(reach={})
+
+
+def report(gateway: int, found: Reach | None) -> None:
+    """Store a gateway's report, and act on it."""
+    stored = None
+    if found is not None:
+        known, now = set(Device.objects.values_list("ref", flat=True)), clock.steady()
+        stored = {
+            "reached": [ref for ref in found.reached if ref in known],
+            "unreached": {ref: clock.stamp(now - age) for ref, age in found.unreached.items() if ref in known},
+        }
+    Gateway.objects.filter(pk=gateway).update(reach=stored)
+    if judge():
+        replan_if_devices_changed()
+
+
+def judge() -> bool:
+    """Decide which devices are cut off now; whether that has changed for any."""
+    gateways = reach.approved_gateways()
+    connected = [gateway for gateway in gateways if gateway.connected]
+    # After an absence of the control plane, gateways that are not back yet may reach what others do not.
+    all_there = len(connected) == len(gateways) or silence_counts()
+    lost, found = [], []
+    for device in Device.objects.filter(node__state=Member.State.APPROVED).select_related("node"):
+        was = device.unreached_since is not None
+        views = [_view(gateway, device) for gateway in connected]
+        now = cut_off(was, views, _serving_s(device))
+        if now and not was and all_there:
+            age_s = min(view.unreached_s for view in views if view.reached is False)
+            _set(device, age_s)
+            lost.append(device.ref)
+        elif was and not now:
+            _set(device, None)
+            found.append(device.ref)
+    if lost:
+        logger.warning("devices_unreached", devices=lost)
+    if found:
+        logger.info("devices_reached", devices=found)
+    if lost or found:
+        live.publish("changed", {"kind": "device", "ref": (lost + found)[0]})
+    return bool(lost or found)
+
+
+def _view(gateway: Gateway, device: Device) -> View:
+    says = reach.reported(gateway, device)
+    return View(reach.announced(gateway, device), gateway.reach is not None, says.reached, says.unreached_s)
+
+
+def _serving_s(device: Device) -> float:
+    if device.state not in Device.SERVING:
+        return 0.0
+    age_s = math.inf if device.serving_s is None else clock.steady() - device.serving_s
+    # Else of an earlier boot.
+    return age_s if age_s >= 0.0 else math.inf
+
+
+def _set(device: Device, age_s: float | None) -> None:
+    since = None if age_s is None else timezone.now() - timedelta(seconds=min(age_s, clock.steady()))
+    Device.objects.filter(pk=device.pk).update(unreached_since=since)

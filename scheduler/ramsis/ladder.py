@@ -1,0 +1,97 @@
+"""Policies for a range of loads, so that neighbours are nearly as accurate (Section 6). Pure.
+
+Policies are remembered, and the loads that they are made for are fixed parts of the workers' capacity, so that plans
+that follow one another make few new ones. A plan gets those for the loads around its demand (:func:`anchors`); as the
+load leaves these, the next plan has others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+from workers.dispatch.policy_tables import LoadPolicy
+
+from .arrivals import Stream
+from .expectation import Expected, expected
+from .solve import Policy, Weight, solve
+from .transitions import Chain
+from .worker import Worker
+
+#: percent of expected accuracy by which neighbouring policies may differ; the paper has 1
+STEP = 0.5
+#: loads this close need no policy between them, whatever their accuracies
+NEAREST = 1.03
+#: loads a plan has policies for, as multiples of its demand: from the first, or lower, to the second, or higher
+BELOW, ABOVE = 1 / 1.2, 1.4
+#: half octaves below the capacity that have policies
+ANCHORS = 12
+#: expected violations above which a policy does not meet its load: the paper leaves out such points of its figures
+MET = 0.05
+#: policies of a plan at most
+MOST_LOADS = 64
+#: policies that are remembered
+REMEMBERED = 1024
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A policy in the form that workers look up, and its expectation."""
+
+    policy: LoadPolicy
+    expected: Expected
+
+
+#: the arrivals at the worker when its application has this load, in items/s
+StreamOf = Callable[[float], Stream]
+
+
+def policies(worker: Worker, stream: StreamOf, capacity: float, demand: float, weigh: Weight) -> tuple[Rung, ...]:
+    """Policies for loads around a demand, by load.
+
+    Args:
+        capacity: of all workers, items/s; above it no policy meets the load.
+    """
+    ends = anchors(capacity, demand)
+    rungs = {load: rung(worker, stream(load), load, weigh) for load in ends}
+    open_pairs = list(pairwise(ends))
+    while open_pairs and len(rungs) < MOST_LOADS:
+        low, high = open_pairs.pop()
+        below, above = rungs[low].expected, rungs[high].expected
+        if abs(below.accuracy - above.accuracy) <= STEP or high <= NEAREST * low or below.violation_rate > MET:
+            continue
+        between = (low + high) / 2
+        rungs[between] = rung(worker, stream(between), between, weigh)
+        open_pairs += [(low, between), (between, high)]
+    return tuple(rungs[load] for load in sorted(rungs) if rungs[load].expected.violation_rate <= MET)
+
+
+def anchors(capacity: float, demand: float) -> list[float]:
+    """The loads between which policies are made: half octaves below the capacity, around a demand."""
+    every = [capacity * 2.0 ** (-step / 2) for step in range(ANCHORS, -1, -1)]
+    low = max([place for place, load in enumerate(every) if load <= BELOW * demand], default=0)
+    high = min([place for place, load in enumerate(every) if load >= ABOVE * demand], default=ANCHORS)
+    return every[min(low, ANCHORS - 1) : max(high, low + 1) + 1]
+
+
+@lru_cache(maxsize=REMEMBERED)
+def rung(worker: Worker, stream: Stream, load: float, weigh: Weight) -> Rung:
+    """The policy for a stream, which belongs to a load of the application."""
+    chain = Chain(worker, stream)
+    policy = solve(worker, stream, weigh, chain)
+    return Rung(LoadPolicy(load, steps(policy)), expected(policy, chain=chain))
+
+
+def steps(policy: Policy) -> tuple[tuple[tuple[float, int], ...], ...]:
+    """A policy's choices by queued rows, from 1: (least slack in seconds, place of the variant), ascending."""
+    slacks = policy.worker.slacks
+    made = []
+    for row in policy.choice[1:]:
+        mine = [(0.0, int(row[0]))]
+        for slack, variant in zip(slacks[1:], row[1:], strict=True):
+            if variant != mine[-1][1]:
+                mine.append((round(slack, 6), int(variant)))
+        made.append(tuple(mine))
+    return tuple(made)

@@ -1,0 +1,111 @@
+"""The baselines of RAMSIS' Section 7: the most load that one variant carries for all queries, on all workers. Pure.
+
+Jellyfish+ asks for throughput in batches within half of the SLO, ModelSwitching for a 99th percentile of response times
+within the SLO, which it measures beforehand: here in a simulation of the workers, with a fixed seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from functools import lru_cache
+from heapq import heappop, heappush
+
+from workers.dispatch.policy_tables import LoadPolicy, constant
+
+from .worker import Worker
+
+#: loads are tried in steps of this part of the capacity; the paper has 40 steps
+STEPS = 40
+#: queries of one simulation, of which the first are not counted
+QUERIES, WARM = 6_000, 1_000
+QUANTILE = 0.99
+#: Clipper's batch limit: rows more after a full batch in time, and the factor after a late one
+INCREASE, BACKOFF = 1, 0.9
+
+
+def jellyfish(worker: Worker, workers: float) -> tuple[LoadPolicy, ...]:
+    """The most load, by Jellyfish+, of each variant that some more load does not need a less accurate one for."""
+    limits = []
+    for variant in worker.variants:
+        within = [(rows / s) for rows, s in enumerate(variant.seconds, 1) if s <= worker.slo_s / 2]
+        limits.append(workers * max(within, default=0.0))
+    return _policies(worker, limits)
+
+
+def model_switching(worker: Worker, workers: float) -> tuple[LoadPolicy, ...]:
+    """The same by ModelSwitching."""
+    return _policies(worker, [most_load(worker, place, workers) for place in range(len(worker.variants))])
+
+
+def _policies(worker: Worker, limits: list[float]) -> tuple[LoadPolicy, ...]:
+    """Variants by the load that they carry, without those that carry less than a more accurate one."""
+    order = sorted(range(len(limits)), key=lambda place: (-worker.variants[place].accuracy, -limits[place]))
+    kept: list[LoadPolicy] = []
+    for place in order:
+        if limits[place] > (kept[-1].load if kept else 0.0):
+            kept.append(constant(limits[place], place))
+    return tuple(kept)
+
+
+@lru_cache(maxsize=1024)
+def most_load(worker: Worker, place: int, workers: float) -> float:
+    """The most load, in steps, at which 99% of the queries are in time on a variant; 0: at none."""
+    count = max(1, int(workers))
+    seconds = worker.variants[place].seconds
+    capacity = worker.capacity() * workers
+    low, high = 0, STEPS
+    # The quantile rises with the load, but for chance: bisection.
+    while low < high:
+        middle = (low + high + 1) // 2
+        if response_s(seconds, capacity * middle / STEPS, count, worker.slo_s) <= worker.slo_s:
+            low = middle
+        else:
+            high = middle - 1
+    return capacity * low / STEPS
+
+
+def response_s(seconds: tuple[float, ...], load: float, workers: int, slo_s: float) -> float:
+    """The 99th percentile of response times: Poisson arrivals join the shortest queue, and workers take batches by
+    Clipper's rule."""
+    source, now = random.Random(0), 0.0
+    queues: list[deque[float]] = [deque() for _ in range(workers)]
+    here, limit, busy = [0] * workers, [1.0] * workers, [False] * workers
+    ends: list[tuple[float, int, int]] = []
+    responses: list[float] = []
+    largest = len(seconds)
+
+    def begin(one: int, at: float) -> None:
+        rows = min(len(queues[one]), int(limit[one]), largest)
+        busy[one] = rows > 0
+        if rows:
+            heappush(ends, (at + seconds[rows - 1], one, rows))
+
+    def end() -> None:
+        at, one, rows = heappop(ends)
+        batch = [at - queues[one].popleft() for _ in range(rows)]
+        responses.extend(batch)
+        here[one] -= rows
+        if batch[0] > slo_s:
+            limit[one] = max(1.0, limit[one] * BACKOFF)
+        elif rows >= int(limit[one]):
+            limit[one] = min(largest, limit[one] + INCREASE)
+        begin(one, at)
+
+    for number in range(QUERIES):
+        now += source.expovariate(load)
+        while ends and ends[0][0] <= now:
+            end()
+        shortest = min(here)
+        first = number % workers
+        one = next(place % workers for place in range(first, first + workers) if here[place % workers] == shortest)
+        queues[one].append(now)
+        here[one] += 1
+        if not busy[one]:
+            begin(one, now)
+        # A backlog that only grows needs no more queries.
+        if shortest * seconds[-1] / largest > 4 * slo_s:
+            return 4 * slo_s
+    while ends:
+        end()
+    return sorted(responses[WARM:])[int(QUANTILE * (QUERIES - WARM))]

@@ -1,0 +1,193 @@
+"""Transitions of a worker's Markov decision process with maximal batching, as linear operators. Pure.
+
+The published sums over arrivals in the intervals A to D (Eq. 2) fall into three factors, since increments are
+independent, and no transition matrix is ever made:
+
+1. Interval A: the phase of the worker, given that ``queued`` queries arrived since the head did (:attr:`Chain.phases`).
+2. Interval B: no query reaches the worker until an age is left. The phase moves up; one operator for each slack time
+   (:attr:`Slabs.none`), shared by all actions, since only the time left until the next decision counts.
+3. Intervals C and D: the head of the next batch arrives within a slack time, and others after it
+   (:attr:`Slabs.first`).
+
+So a sweep over all states and actions takes a few million multiplications, where |S|^2 |A| would be 10^8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .arrivals import Counts, Stream
+from .worker import Worker
+
+#: queues beyond the longest one that are told apart, so as to count what is dropped: this many times the mean
+BEYOND = 2.0
+
+
+@dataclass(frozen=True)
+class Slabs:
+    """Stretches of time, each followed by ``after`` seconds until the next decision, for one class of arrivals.
+
+    Attributes:
+        none: (slab, phase, phase after it): the worker gets no query in it.
+        first: (slab, phase, queued - 1): the first query comes in it, and ``queued`` are there at the decision.
+        full: (slab, phase): more than the longest queue are there; ``dropped``: expected number beyond it.
+    """
+
+    none: np.ndarray
+    first: np.ndarray
+    full: np.ndarray
+    dropped: np.ndarray
+
+    @classmethod
+    def of(cls, counts: Counts, phases: int, queue: int, lengths: np.ndarray, after: np.ndarray) -> Slabs:
+        """The slabs of these ``lengths`` and times ``after`` them."""
+        times = zip(lengths.tolist(), after.tolist(), strict=True)
+        made = [_slab(counts, phases, queue, length, rest) for length, rest in times]
+        none, first, full, dropped = (np.array(part) for part in zip(*made, strict=True))
+        return cls(none, first, full, dropped)
+
+
+def _slab(counts: Counts, phases: int, queue: int, length: float, after: float) -> tuple[np.ndarray, ...]:
+    most = counts.most(length)
+    within = counts.probabilities(most + phases, length)
+    phase = np.arange(phases)
+    step = phase[None, :] - phase[:, None]
+    none = np.where(step >= 0, within[np.maximum(step, 0)], 0.0)
+    # Totals dealt out until the slab ends, counted from the worker's last query: the first one comes at ``phases``.
+    total = phases + np.arange(most + phases)
+    step = total[None, :] - phase[:, None]
+    arriving = np.where(step < len(within), within[np.minimum(step, len(within) - 1)], 0.0)
+    rest = np.concatenate(([0.0], np.cumsum(counts.probabilities(counts.most(after), after))))
+    beyond = queue + max(2, int(BEYOND * counts.rate * (length + after) / phases))
+    queued = np.arange(1, beyond + 1)
+    # P(queued or fewer) given the total at the end of the slab.
+    upto = rest[np.clip((queued[None, :] + 1) * phases - total[:, None], 0, len(rest) - 1)]
+    upto[:, -1] = 1.0
+    exactly = arriving @ np.diff(upto, axis=1, prepend=0.0)
+    over = exactly[:, queue:]
+    return none, exactly[:, :queue], over.sum(axis=1), over @ np.arange(1, over.shape[1] + 1)
+
+
+class Chain:
+    """The states of a worker and how they follow one another.
+
+    A value of all states is an array (queue + 1, slacks, columns): the first row is that of the empty queue, the same
+    for all slacks. A *run* is what decides when the next decision comes: a variant with a number of rows.
+
+    Attributes:
+        phases: (queued, slack, phase): of the worker when the head has that slack left (interval A).
+        run_of: (variant, queued): place of the run; -1: there is none.
+        fallback: (queued): the variant with the shortest run, which takes what is late anyway.
+        allowed: (variant, queued, slack): the run ends in time, or it is the fallback where none does.
+        in_time: the same, ending in time.
+    """
+
+    def __init__(self, worker: Worker, stream: Stream) -> None:
+        self.worker, self.stream = worker, stream
+        self.slacks = np.array(worker.slacks)
+        self.ages = worker.slo_s - self.slacks[::-1]
+        seconds = worker.seconds()
+        self.fallback = seconds.argmin(axis=0)
+        self.in_time = seconds[:, :, None] <= self.slacks[None, None, :] + 1e-12
+        self.allowed = self.in_time.copy()
+        hopeless = ~self.in_time.any(axis=0)
+        for queued in range(1, worker.queue + 1):
+            self.allowed[self.fallback[queued], queued, hopeless[queued]] = True
+        self.allowed[:, 0, :] = False
+        self.phases = self._phases()
+        used = self.allowed.any(axis=2)
+        self.run_of = np.full(used.shape, -1)
+        self._groups: list[_Group] = []
+        first = 0
+        for group, counts in enumerate(stream.counts):
+            mine = [(v, n) for v, n in zip(*np.nonzero(used), strict=True) if stream.group(int(n)) == group]
+            for place, (variant, queued) in enumerate(mine):
+                self.run_of[variant, queued] = first + place
+            first += len(mine)
+            times = np.array([seconds[run] for run in mine])
+            self._groups.append(_Group(counts, stream.phases, worker.queue, self.ages, times))
+
+    def _phases(self) -> np.ndarray:
+        """Interval A: arrivals dealt out since the head came, given how many of them the worker got."""
+        phases, queue = self.stream.phases, self.worker.queue
+        age = self.worker.slo_s - self.slacks
+        made = np.zeros((queue + 1, len(age), phases))
+        made[:, :, 0] = 1.0
+        if phases == 1:
+            return made
+        counts = self.stream.counts[0]
+        old = age > 1e-12
+        for queued in range(1, queue + 1):
+            dealt = (queued - 1) * phases + np.arange(phases)
+            logs = counts.log(dealt[None, :], age[old][:, None])
+            weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+            made[queued, old] = weights / weights.sum(axis=1, keepdims=True)
+        return made
+
+    def ahead(self, values: np.ndarray, dropped: np.ndarray) -> np.ndarray:
+        """(run, phase, column): expected ``values`` at the next decision; ``dropped``: by column, of a dropped row."""
+        return np.concatenate([group.ahead(values, dropped) for group in self._groups])
+
+    def back(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
+        """The transpose: the next states' probabilities (queue + 1, slacks) from those of (run, phase), and the rows
+        expected to be dropped."""
+        states, dropped, first = np.zeros((self.worker.queue + 1, len(self.slacks))), 0.0, 0
+        for group in self._groups:
+            dropped += group.back(weights[first : first + group.runs], states)
+            first += group.runs
+        return states, dropped
+
+
+class _Group:
+    """The runs that start at queue lengths with one class of arrivals."""
+
+    def __init__(self, counts: Counts, phases: int, queue: int, ages: np.ndarray, times: np.ndarray) -> None:
+        self.runs, self.phases, self._last = len(times), phases, len(ages) - 1
+        if not self.runs:
+            return
+        #: slack of a head that arrives in the slab that begins at each age
+        self._slack_of = np.append(self._last - 1 - np.arange(self._last), 0)
+        self._steps = Slabs.of(counts, phases, queue, np.diff(ages), ages[:-1])
+        self._from = np.minimum(np.searchsorted(ages, times, side="right") - 1, self._last)
+        self._starts = Slabs.of(counts, phases, queue, times - ages[self._from], ages[self._from])
+
+    def ahead(self, values: np.ndarray, dropped: np.ndarray) -> np.ndarray:
+        if not self.runs:
+            return np.zeros((0, self.phases, values.shape[2]))
+        by_slack = values[1:].transpose(1, 0, 2)
+        full = values[-1, 0]
+        first = _gains(self._steps, by_slack[self._slack_of[: self._last]], full, dropped)
+        at_age = np.empty((self._last + 1, *first.shape[1:]))
+        at_age[0] = values[0, 0]
+        none = self._steps.none
+        for age in range(self._last):
+            at_age[age + 1] = none[age] @ at_age[age] + first[age]
+        return self._starts.none @ at_age[self._from] + _gains(
+            self._starts, by_slack[self._slack_of[self._from]], full, dropped
+        )
+
+    def back(self, weights: np.ndarray, states: np.ndarray) -> float:
+        if not self.runs:
+            return 0.0
+        at_age = np.zeros((self._last + 1, self.phases))
+        np.add.at(at_age, self._from, (weights[:, None, :] @ self._starts.none)[:, 0])
+        dropped = _losses(self._starts, weights, self._slack_of[self._from], states)
+        none = self._steps.none
+        for age in range(self._last, 0, -1):
+            at_age[age - 1] += at_age[age] @ none[age - 1]
+        dropped += _losses(self._steps, at_age[1:], self._slack_of[: self._last], states)
+        states[0, 0] += at_age[0].sum()
+        return dropped
+
+
+def _gains(slabs: Slabs, by_slack: np.ndarray, full: np.ndarray, dropped: np.ndarray) -> np.ndarray:
+    return slabs.first @ by_slack + slabs.full[:, :, None] * full + slabs.dropped[:, :, None] * dropped
+
+
+def _losses(slabs: Slabs, weights: np.ndarray, slack_of: np.ndarray, states: np.ndarray) -> float:
+    reached = (weights[:, None, :] @ slabs.first)[:, 0]
+    np.add.at(states.T, (slack_of[:, None], 1 + np.arange(reached.shape[1])[None, :]), reached)
+    states[-1, 0] += float((weights * slabs.full).sum())
+    return float((weights * slabs.dropped).sum())

@@ -1,0 +1,106 @@
+"""A worker: its variants with their times, its SLO, and the slack times that its states distinguish. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+#: longest queue of a state, and slack times of fixed length (Section 6)
+QUEUE, LENGTHS = 32, 100
+
+
+@dataclass(frozen=True)
+class WorkerVariant:
+    """``seconds``: of a batch, from one row to the largest that it takes. ``accuracy``: percent."""
+
+    id: str
+    accuracy: float
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker with resident variants.
+
+    Attributes:
+        variants: the undominated ones, the fastest first (:func:`undominated`).
+        queue: rows of the longest queue that is distinguished; some variant takes as many in a batch.
+        slacks: ascending, from 0 to the SLO.
+    """
+
+    slo_s: float
+    variants: tuple[WorkerVariant, ...]
+    queue: int
+    slacks: tuple[float, ...]
+
+    def seconds(self) -> np.ndarray:
+        """Seconds by variant and rows (0 to ``queue``); inf where a variant does not take so many."""
+        table = np.full((len(self.variants), self.queue + 1), math.inf)
+        for index, variant in enumerate(self.variants):
+            some = variant.seconds[: self.queue]
+            table[index, 1 : 1 + len(some)] = some
+        return table
+
+    def capacity(self) -> float:
+        """Rows/s of the best batch within the SLO."""
+        rates = [
+            rows / seconds
+            for variant in self.variants
+            for rows, seconds in enumerate(variant.seconds[: self.queue], 1)
+            if seconds <= self.slo_s
+        ]
+        return max(rates, default=0.0)
+
+    def service_rate(self, rate: float) -> float:
+        """Rows/s of the slowest variant that meets ``rate`` with batches within half of the SLO; else the capacity."""
+        slowest = (-math.inf, self.capacity())
+        for variant in self.variants:
+            some = list(enumerate(variant.seconds[: self.queue], 1))
+            best = max((rows / seconds for rows, seconds in some if seconds <= self.slo_s / 2), default=0.0)
+            if best >= rate:
+                slowest = max(slowest, (variant.seconds[0], best))
+        return slowest[1]
+
+
+def worker(
+    slo_s: float,
+    variants: Sequence[WorkerVariant],
+    lengths: int | None = LENGTHS,
+    queue: int = QUEUE,
+) -> Worker | None:
+    """A worker with the undominated variants; None: no variant answers a single row within the SLO.
+
+    Args:
+        lengths: slack times of fixed length (Section 4.2.2); None: one for each time that a batch takes (4.2.1).
+        queue: at most; no longer than the largest batch.
+    """
+    kept = undominated([variant for variant in variants if variant.seconds and variant.seconds[0] <= slo_s])
+    if not kept:
+        return None
+    queue = max(1, min(queue, max(len(variant.seconds) for variant in kept)))
+    if lengths is not None:
+        slacks = [slo_s * step / lengths for step in range(lengths)]
+    else:
+        times = {s for variant in kept for s in variant.seconds[:queue] if s < slo_s}
+        slacks = [0.0, *sorted(times)]
+    return Worker(slo_s, kept, queue, (*slacks, slo_s))
+
+
+def undominated(variants: Sequence[WorkerVariant]) -> tuple[WorkerVariant, ...]:
+    """The variants for which no other one is as accurate and as fast at every batch size (Section 4.3.3), the fastest
+    for a single row first."""
+    kept: list[WorkerVariant] = []
+    for variant in sorted(variants, key=lambda v: (-v.accuracy, v.seconds[0], v.id)):
+        if not any(_dominates(other, variant) for other in kept):
+            kept.append(variant)
+    return tuple(sorted(kept, key=lambda v: (v.seconds[0], v.accuracy)))
+
+
+def _dominates(one: WorkerVariant, other: WorkerVariant) -> bool:
+    """Whether a variant that is as accurate takes as large batches in the time of the other one."""
+    if len(one.seconds) < len(other.seconds):
+        return False
+    return all(mine <= its for mine, its in zip(one.seconds, other.seconds, strict=False))

@@ -1,0 +1,226 @@
+"""The MILP over device counts: no worse than its start, bounded truly, repeatable, and no rule broken."""
+
+from dataclasses import replace
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from scheduler.allocation import milp, nereus
+from scheduler.allocation.contents import ContentSearch
+from scheduler.allocation.device_counts import DeviceCounts
+from scheduler.allocation.group_options import GroupOptions
+from scheduler.allocation.groups import grouped
+from scheduler.allocation.knapsack import ROUNDING, fits
+from scheduler.allocation.problem import CERTIFIED, ApplicationDemand, DeviceResources, Problem
+from scheduler.allocation.solver import watched
+from scheduler.allocation.standby import with_standby
+from scheduler.allocation.time_slices import revisit_periods
+from scheduler.allocation.verification import faults, violations
+
+from .worlds import line, problems, slow_to_load, variant, with_loaded
+
+SLOW = dict(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+
+
+def options_of(problem: Problem) -> GroupOptions:
+    applications = [a for a in problem.applications if a.demand > 0]
+    return GroupOptions(grouped(problem.devices), applications, problem.variants)
+
+
+def usable(problem: Problem) -> GroupOptions:
+    options = options_of(problem)
+    assume(options.groups and options.applications)
+    assume(nereus.relaxed(problem) is not None)
+    return options
+
+
+def crowded(applications: int, devices: int, demand: float = 8.0) -> Problem:
+    """More applications than devices: whole devices for each are too few."""
+    return Problem(
+        tuple(DeviceResources(f"d{i}", "cpu") for i in range(devices)),
+        tuple(ApplicationDemand(f"q{i}", 0.3, demand * (1 + i % 3)) for i in range(applications)),
+        tuple(
+            variant(f"q{i}{name}", f"q{i}", accuracy, cpu=line(3 * cost, 5 * cost))
+            for i in range(applications)
+            for name, accuracy, cost in (("s", 85, 0.5), ("m", 94, 1.2), ("l", 100, 3.0))
+        ),
+    )
+
+
+def all_contents(search: ContentSearch, g: int, revisit_s: float, options: GroupOptions):
+    """Every content by enumeration."""
+    by_owner: dict[int, list[int]] = {}
+    for j, q in enumerate(search.table.owner.tolist()):
+        by_owner.setdefault(q, []).append(j)
+    for chosen in product(*[(None, *items) for items in by_owner.values()]):
+        content = tuple(j for j in chosen if j is not None)
+        if fits(search.device(content), options.groups[g]):
+            yield content
+
+
+def best_by_enumeration(options: GroupOptions, periods: list[float]) -> float:
+    """The highest value of any counts."""
+    uses: list[list[object]] = []
+    for g, group in enumerate(options.groups):
+        mine: list[object] = [None, *range(len(options.applications))]
+        for revisit_s in periods:
+            table = options.slices(g, revisit_s)
+            if table.slices and group.one.max_resident != 1:
+                search = ContentSearch(g, revisit_s, table, group.one.max_resident)
+                mine += [search.device(c) for c in all_contents(search, g, revisit_s, options) if c]
+        uses.append(list(combinations_with_replacement(mine, len(group))))
+    best = 0.0
+    for chosen in product(*uses):
+        counts = DeviceCounts(options)
+        dedicated = np.zeros_like(counts.dedicated)
+        shared = []
+        for g, some in enumerate(chosen):
+            for use in some:
+                if isinstance(use, int):
+                    dedicated[use, g] += 1
+                elif use is not None:
+                    shared.append(use)
+        counts.set(dedicated, shared)
+        best = max(best, counts.value)
+    return best
+
+
+@settings(max_examples=12, **SLOW)
+@given(problems(devices=2, applications=2, variants=2))
+def test_the_bound_is_at_least_the_best_plan_found_by_enumeration(problem):
+    options = usable(problem)
+    periods = revisit_periods(options.applications)[:2]
+    cells = [options.slices(g, p).earns.shape[0] for g in range(len(options.groups)) for p in periods]
+    assume(max(cells, default=0) <= 6)
+    found = milp.improve(DeviceCounts(options), periods, 1e-4, None)
+    assert found is not None
+    best = best_by_enumeration(options, periods)
+    slack = 1e-5 * max(best, 1.0)
+    assert found.bound >= best - slack
+    assert found.counts.value <= best + slack
+
+
+@settings(max_examples=20, **SLOW)
+@given(problems(devices=3, applications=3, variants=2), st.integers(0, 3))
+def test_the_plan_is_never_worse_than_its_start(problem, seed):
+    options = usable(problem)
+    start = DeviceCounts(options)
+    rng = np.random.default_rng(seed)
+    dedicated = np.zeros_like(start.dedicated)
+    for g, size in enumerate(start.sizes):
+        for q in rng.integers(0, len(options.applications), size=rng.integers(0, size + 1)):
+            dedicated[q, g] += 1
+    start.set(dedicated)
+    found = milp.improve(start, revisit_periods(options.applications), 2e-4, None)
+    assert found is not None and found.counts.value >= start.value
+    assert (found.counts.free() >= 0).all()
+    assert all(fits(device, options.groups[device.group]) for device in found.counts.shared)
+    assert found.bound >= found.counts.value - 1e-5 * max(found.counts.value, 1.0)
+
+
+@settings(max_examples=12, **SLOW)
+@given(problems(devices=3, applications=3, variants=2), st.sampled_from((0.0, 2.0)))
+def test_plans_keep_every_rule_and_repeat(problem, load_s):
+    problem = slow_to_load(problem, load_s)
+    plan = nereus.solve(problem)
+    assert violations(problem, plan) == []
+    assert nereus.solve(problem) == plan
+    assert plan.method in ("milp", "search", "")
+
+
+@settings(max_examples=20, **SLOW)
+@given(problems(devices=2, resident=(None, 2)), st.integers(0, 1000))
+def test_the_best_content_and_all_contents_are_those_of_an_enumeration(problem, seed):
+    options = usable(problem)
+    rng = np.random.default_rng(seed)
+    for g, group in enumerate(options.groups):
+        for revisit_s in revisit_periods(options.applications)[:2]:
+            table = options.slices(g, revisit_s)
+            if not 0 < len(table.slices) <= 12:
+                continue
+            search = ContentSearch(g, revisit_s, table, group.one.max_resident)
+            gain = rng.uniform(0, 1, len(table.slices))
+            every = {tuple(sorted(c)): sum(gain[j] for j in c) for c in all_contents(search, g, revisit_s, options)}
+            best = search.best(gain, 0.0)
+            top = max(every.values())
+            assert best.value == pytest.approx(top) and best.bound >= top - ROUNDING
+            listed = {tuple(sorted(c)) for c in search.above(gain, top * 0.5, 100_000, 1_000_000)}
+            assert listed <= every.keys()
+            # Those that are not listed hold less, or are part of one that is.
+            for content, value in every.items():
+                within = any(set(content) <= set(larger) for larger in listed)
+                assert within or value <= top * 0.5 + ROUNDING
+
+
+def test_the_milp_serves_what_the_search_leaves_out_and_proves_it():
+    problem = crowded(7, 3, 20.0)
+    searched, plan = nereus.search(problem), nereus.solve(problem)
+    assert violations(problem, plan) == []
+    assert (sum(plan.served.values()), plan.accuracy) >= (sum(searched.served.values()), searched.accuracy)
+    assert plan.method == "milp" and plan.gap <= CERTIFIED
+    assert searched.method == "search"
+
+
+def test_a_plan_that_gains_less_than_its_loads_cost_is_not_taken():
+    problem = slow_to_load(crowded(7, 3), 20.0)
+    first = nereus.solve(problem)
+    later = replace(
+        with_loaded(problem, first),
+        previous=first,
+        applications=tuple(replace(a, demand=a.demand * 0.98) for a in problem.applications),
+    )
+    assert nereus.solve(later).moves == 0
+
+
+def test_a_floor_that_the_start_serves_stays_served():
+    problem = crowded(6, 2, 30.0)
+    floors = (0.0, 0.5, 0.0, 0.5, 0.0, 0.5)
+    applications = tuple(replace(a, floor=f) for a, f in zip(problem.applications, floors, strict=True))
+    problem = replace(problem, applications=applications)
+    searched, plan = nereus.search(problem), nereus.solve(problem)
+    assert violations(problem, plan) == []
+    for a in applications:
+        if searched.served[a.id] >= a.floor * a.demand:
+            assert plan.served[a.id] >= a.floor * a.demand * (1 - 1e-5)
+
+
+def test_a_floor_that_the_start_leaves_unserved_is_left_to_the_search():
+    problem = crowded(2, 1, 30.0)
+    applications = tuple(replace(a, floor=1.0) for a in problem.applications)
+    options = options_of(replace(problem, applications=applications))
+    assert milp.improve(DeviceCounts(options), [], 1e-4, None) is None
+
+
+def test_time_ends_a_solve_with_the_start_and_a_bound():
+    options = options_of(crowded(9, 4))
+    start = DeviceCounts(options)
+    with watched() as watch:
+        found = milp.improve(start, revisit_periods(options.applications), 1e-6, 1e-9)
+    assert found is not None and watch.cut_short
+    assert found.counts.value >= start.value and np.isfinite(found.bound)
+
+
+def test_multiples_of_the_demand_are_planned_by_the_search():
+    solved, searched = [], []
+
+    def solve(problem):
+        solved.append(problem)
+        return nereus.solve(problem)
+
+    def search(problem):
+        searched.append(problem)
+        return nereus.search(problem)
+
+    problem = crowded(4, 2)
+    problem = replace(problem, devices=tuple(replace(d, max_resident=3) for d in problem.devices))
+    plan = with_standby(problem, solve, search)
+    assert violations(problem, plan) == []
+    assert solved[0] is problem and len(solved) == 2
+    assert searched and all(p.previous is None for p in searched)
+
+
+def test_a_time_limit_of_the_milp_must_be_above_zero():
+    assert faults(replace(crowded(2, 1), milp_s=0.0)) == ["milp_s: must be above 0, and is 0.0"]

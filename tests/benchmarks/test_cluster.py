@@ -1,0 +1,91 @@
+"""The figures of the cluster's rows, from what clients and gateways said."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import runtimes
+from benchmarks.cluster import simulated
+from benchmarks.cluster.load import asked
+from benchmarks.cluster.rows import Figures, ends, refused_s
+from benchmarks.cluster.watch import Seen, contradictions
+from benchmarks.faults.checker import check
+from benchmarks.faults.history import Ended, Event, Follows, Planned, Sent
+from benchmarks.fidelity import Served, chosen
+from workers.dispatch.latency import LatencyModel
+
+
+def attempt(id: str, at: float, took_s: float = 0.1, end: str = "ok", **given) -> list[Event]:
+    application = id.partition("-")[0]
+    return [Sent(id, application, "http", at), Ended(id, at + took_s, end, answer_id=id, **given)]
+
+
+def test_a_query_is_all_its_attempts():
+    events = [
+        *attempt("a-0@0", 1.0),
+        *attempt("a-1@1", 2.0, end="fail", note="refused"),
+        *attempt("a-1@0", 2.1, 0.3),
+        *attempt("a-2@0", 3.0, 1.0, end="fail", note="refused"),
+        *attempt("a-2@1", 4.0, 1.0, end="unknown", note="connection lost"),
+    ]
+    found = asked(events)
+    assert [(one.place, one.last.end.end) for one in found] == [(0, "ok"), (1, "ok"), (0, "unknown")]
+    assert found[1].took_s == pytest.approx(0.4)
+    text = "3 queries, 2 not at once, 1 not at all, slowest 2.00 s (connection lost)"
+    assert ends(found) == text
+    assert refused_s(found) == pytest.approx(1.0)
+    figures = Figures({}, counts=[("load", 0.0, 2.5)], gateway=0)
+    figures.count(events)
+    assert figures.values["load"].startswith("2 queries, 1 not at once, 0 not at all")
+    assert figures.values["load, clients of the other gateway"].startswith("1 queries, 0 not at once")
+
+
+def test_a_device_of_two_cores_shows_where_both_say_so_twice():
+    one = [Seen(at, "first", frozenset({"n1", "n2"})) for at in (1.0, 1.2, 1.4)]
+    for other, wanted in (
+        ([Seen(1.05, "second", frozenset({"n2"})), Seen(1.25, "second", frozenset({"n2"}))], {"n2"}),
+        ([Seen(1.05, "second", frozenset({"n2"})), Seen(1.25, "second", frozenset({"n3"}))], set()),
+        ([Seen(1.05, "first", frozenset({"n2"})), Seen(1.25, "first", frozenset({"n2"}))], set()),
+    ):
+        assert contradictions(one, other) == wanted
+
+
+def test_a_plan_is_in_force_until_all_gateways_follow_another_one():
+    plans = [
+        Planned(version, at, str(version), ((("a", "v", device)),), {"a/v": 90.0})
+        for version, at, device in ((1, 0.0, "n1"), (2, 5.0, "n2"))
+    ]
+    follows = [Follows("one", 2, 6.0), Follows("two", 1, 6.0), Follows("two", 2, 8.0)]
+    answer = {"variant": "v", "device": "n1", "accuracy": 90.0}
+    late, too_late = attempt("a-0@0", 7.0, **answer), attempt("a-1@0", 9.0, **answer)
+    assert not check([*plans, *follows, *late], gateways=("one", "two"))
+    assert [one.rule for one in check([*plans, *follows, *too_late], gateways=("one", "two"))] == ["allowed variant"]
+
+
+def test_the_cluster_is_simulated_with_its_devices_and_run_times():
+    wanted = chosen()
+    known = {
+        kind: {
+            (one.name, variant.name): LatencyModel([(1, slow * (rank + 1)), (4, slow * 2.5 * (rank + 1))])
+            for one in wanted
+            for rank, variant in enumerate(one.variants)
+        }
+        for kind, slow in (("quick", 0.005), ("slow", 0.02))
+    }
+    served = Served((("n1", "quick"), ("n2", "slow")), known, {}, 0.0)
+    events: list[Event] = []
+    runs: dict[str, int] = {}
+    for number in range(600):
+        one = wanted[number % len(wanted)]
+        best = one.variants[-1]
+        runs[best.name] = runs.get(best.name, 0) + 1
+        about = {"variant": best.name, "device": "n1", "accuracy": best.accuracy, "rows": 1, "inside_ms": 15.0}
+        events += attempt(f"{one.name}-{number}@0", number / 10, 0.02, **about)
+    ran = {name: runtimes.RunTimes({0.025: float(count)}, 0.015 * count) for name, count in runs.items()}
+    found = simulated.compare(asked(events), wanted, served, ran, 10.0)
+    assert found["violations apart"] == "0.00 points"
+    assert found["accuracy apart"] == "0.00 points"
+    assert found["run time over profile"] == "1.00"
+    assert found["way"] == "5.0 ms"
+    with pytest.raises(ValueError, match="nothing was answered"):
+        simulated.compare([], wanted, served, ran, 10.0)

@@ -1,0 +1,302 @@
+"""Devices that no gateway's core reaches are left out of plans, named in them all the same, and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
+
+from registry import clock, reach
+from registry.models import Device, Gateway, Node, Profile
+from scheduler import live
+from scheduler.control.assemble import available_devices
+from scheduler.control.planner import make_plan
+from scheduler.members import following, push, reaching
+from scheduler.members.reaching import PATIENCE_S, View, cut_off
+from tests.accounts import account, bearer
+from tests.control.connections import Connection, token
+from tests.control.linked import cluster, until
+from tests.control.world import application, listening, node, seen, variant
+from workers.node.supervision import COMMAND
+from workers.protocol import control
+from workers.protocol.specs import DeviceState, Reach
+
+WAITING = "nereus:plan_waiting"
+rows = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+
+ages = st.floats(0, 100)
+views = st.builds(View, st.booleans(), st.booleans(), st.none(), st.just(0.0)) | st.builds(
+    View, st.booleans(), st.just(True), st.booleans(), ages
+)
+
+
+@given(st.booleans(), st.lists(views), ages)
+def test_what_one_core_reaches_is_never_cut_off(was, others, serving_s):
+    assert not cut_off(was, [*others, View(announced=False, reached=True)], serving_s)
+    assert not cut_off(was, [*others, View(announced=True, reports=False)], serving_s), "as before reports"
+
+
+@given(st.booleans(), ages)
+def test_without_any_gateway_nothing_changes(was, serving_s):
+    assert cut_off(was, [], serving_s) is was
+
+
+@given(st.lists(views), ages)
+def test_a_device_is_cut_off_only_after_the_patience(some, serving_s):
+    if cut_off(False, some, serving_s):
+        assert serving_s >= PATIENCE_S
+        assert all(view.unreached_s >= PATIENCE_S for view in some if view.reached is False)
+        assert any(view.reached is False for view in some)
+
+
+@given(st.lists(views, min_size=1), ages)
+def test_a_device_that_is_cut_off_stays_so_until_somebody_reaches_it(some, serving_s):
+    back = any(view.reached or (view.announced and not view.reports) for view in some)
+    assert cut_off(True, some, serving_s) is not back
+
+
+@given(st.booleans(), st.lists(views, min_size=1), views, ages)
+def test_one_more_gateway_that_says_nothing_else_cuts_nothing_off(was, some, more, serving_s):
+    before = cut_off(was, some, serving_s)
+    if more.reached is not False:
+        assert cut_off(was, [*some, more], serving_s) <= before
+
+
+def test_a_report_is_new_until_it_was_stored():
+    changes = reaching.Changes()
+    reached, lost = Reach(reached=("a/0",)), Reach(unreached={"a/0": 1.0})
+    assert changes.new(reached) and changes.new(reached), "it could not be stored"
+    changes.stored()
+    assert not changes.new(reached)
+    assert changes.new(lost)
+    changes.stored()
+    assert not changes.new(Reach(unreached={"a/0": PATIENCE_S - 0.1}))
+    assert changes.new(Reach(unreached={"a/0": PATIENCE_S})), "its time is over"
+    assert changes.new(None), "an older gateway"
+
+
+@pytest.fixture
+def boxes():
+    """Two nodes, two connected gateways, an application, a plan with both devices."""
+    for name in ("near", "far"):
+        node(name, devices=1)
+    for name in ("one", "two"):
+        Gateway.objects.create(name=name, state="approved", channel="c", reach={}, **seen())
+    variant(application(), "best", 90, 5)
+    listening(live.client())
+    Device.objects.update(warm=[])
+    make_plan("periodic")
+    live.client().delete(WAITING)
+
+
+def says(name: str, reached: tuple[str, ...] = (), **unreached: float) -> None:
+    found = Reach(reached=reached, unreached={f"{ref}/cpu0": age for ref, age in unreached.items()})
+    reaching.report(Gateway.objects.get(name=name).pk, found)
+
+
+def available() -> set[str]:
+    return {device.ref for device in available_devices()}
+
+
+class TestDecision:
+    pytestmark = rows
+
+    def test_a_device_that_no_core_reaches_is_left_out_named_and_taken_back(self, boxes):
+        says("one", ("near/cpu0",), far=5.0)
+        assert len(available()) == 2, "the other core has not said anything"
+        says("two", ("near/cpu0",), far=PATIENCE_S - 1)
+        assert len(available()) == 2 and not live.client().exists(WAITING), "an executor may be back at once"
+        says("two", ("near/cpu0",), far=PATIENCE_S)
+        assert available() == {"near/cpu0"} and live.client().exists(WAITING)
+        plan = make_plan("change")
+        assert {one["device"]: len(one["residents"]) for one in plan.wire["devices"]} == {"far/cpu0": 0, "near/cpu0": 1}
+        kept = push.node_config(Node.objects.get(name="far").pk, push.read_shared()).plan.devices[0].standby
+        assert kept, "it keeps loaded what it has, unlike a cordoned one"
+        assert following.lacking(Node, "far") == ["device far/cpu0 is reached by no gateway"]
+
+        live.client().delete(WAITING)
+        says("one", ("near/cpu0",), far=90.0)
+        assert not live.client().exists(WAITING), "nothing new"
+        says("one", ("near/cpu0", "far/cpu0"))
+        assert len(available()) == 2 and live.client().exists(WAITING)
+
+    def test_gateways_that_are_silent_change_nothing(self, boxes):
+        says("one", ("near/cpu0",), far=5.0)
+        says("two", ("near/cpu0",), far=5.0)
+        assert available() == {"near/cpu0"}
+        Gateway.objects.update(channel="", seen_s=None)
+        assert not reaching.judge() and available() == {"near/cpu0"}
+
+    def test_an_older_gateway_that_reports_nothing_counts_as_before(self, boxes):
+        says("one", ("near/cpu0",), far=5.0)
+        reaching.report(Gateway.objects.get(name="two").pk, None)
+        assert len(available()) == 2
+
+    def test_a_gateway_that_is_lost_does_not_count_but_one_that_may_come_back_does(self, boxes):
+        says("two", ("near/cpu0", "far/cpu0"))
+        says("one", ("near/cpu0",), far=5.0)
+        assert len(available()) == 2
+        Gateway.objects.filter(name="two").update(channel="")
+        live.client().delete("nereus:members_seen")
+        assert not reaching.judge(), "the control plane itself was away"
+        listening(live.client())
+        assert reaching.judge() and available() == {"near/cpu0"}
+        # Back, it has to reach the device before it counts.
+        Gateway.objects.filter(name="two").update(channel="c", **seen())
+        reaching.joined(Gateway.objects.get(name="two").pk)
+        assert not reaching.judge()
+
+    def test_a_device_that_starts_has_the_whole_patience(self, boxes, later):
+        Device.objects.filter(ref="far/cpu0").update(state="down")
+        from scheduler.members import devices
+
+        devices.report(Node.objects.get(name="far"), [DeviceState(device="far/cpu0", state="up")])
+        for name in ("one", "two"):
+            says(name, ("near/cpu0",), far=500.0)
+        assert len(available()) == 2
+        later(PATIENCE_S)
+        for kind in (Node, Gateway):
+            kind.objects.update(seen_s=clock.steady())
+        listening(live.client())
+        assert reaching.judge() and available() == {"near/cpu0"}
+        devices.report(Node.objects.get(name="far"), [DeviceState(device="far/cpu0", state="down")])
+        devices.report(Node.objects.get(name="far"), [DeviceState(device="far/cpu0", state="up")])
+        assert len(available()) == 2, "another process may be reached"
+
+    def test_the_last_device_goes_on_being_planned(self, boxes):
+        for name in ("one", "two"):
+            says(name, (), far=5.0, near=5.0)
+        assert available() == set() and make_plan("change") is None
+
+    def test_rest_and_console_show_who_reaches_a_device(self, boxes):
+        says("one", ("near/cpu0",), far=5.0)
+        says("two", ("near/cpu0",), far=15.0)
+        client = Client(headers={"authorization": bearer(account("operator", "operator"))})
+        shown = client.get("/api/v1/devices/far/cpu0/").json()
+        assert shown["gateways"] == [] and [one["gateway"] for one in shown["unreached_by"]] == ["one", "two"]
+        assert shown["unreached_by"][1]["since"] < shown["unreached_by"][0]["since"]
+        assert shown["unreachable"].startswith("not reached by any gateway (one, two) since 20")
+        near = client.get("/api/v1/devices/near/cpu0/").json()
+        assert (near["gateways"], near["unreached_by"], near["unreached_since"]) == (["one", "two"], [], None)
+        browser = Client()
+        browser.force_login(account("reader", "viewer"))
+        page = browser.get("/nodes/").content.decode()
+        assert "reached by one, two" in page and 'data-testid="unreached-far/cpu0-two"' in page
+        assert 'data-testid="unreachable-far/cpu0"' in page and "check the network and firewalls" in page
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("clean_redis")
+async def test_a_gateways_statistics_say_it_and_hostile_ones_are_bounded():
+    await sync_to_async(node)("far", devices=1)
+    gateway = Connection("gateway", await token())
+    await gateway.join("one")
+    stats = control.GatewayStats(applications={}, ready=True, reach=Reach(unreached={"far/cpu0": 9.0, "other/x": 1.0}))
+    await gateway.say(stats)
+
+    def since():
+        return Device.objects.get().unreached_since
+
+    await until(sync_to_async(since), "the device is cut off")
+    stored = await sync_to_async(Gateway.objects.get)()
+    assert stored.reach["unreached"].keys() == {"far/cpu0"}, "devices that do not exist are left out"
+    # What waited while the link was down is history.
+    late = control.GatewayStats(applications={}, ready=True, at=30.0, reach=Reach(reached=("far/cpu0",)))
+    await gateway.say(late)
+    await gateway.say({"type": "gateway_stats", "applications": {}, "ready": True, "reach": {"unreached": {"": -1}}})
+    await gateway.say(control.GatewayStats(applications={}, ready=True, serving=()))
+    await until(sync_to_async(lambda: Gateway.objects.get().reach is None), "a report of older code")
+    assert await sync_to_async(since)() is None
+    await gateway.leave()
+
+
+class Relay:
+    """A unix socket before an executor's, which can be cut off."""
+
+    def __init__(self, path: Path, behind: str) -> None:
+        self.path, self._behind = path, behind
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_unix_server(self._connected, str(self.path))
+
+    async def _connected(self, reader, writer) -> None:
+        back, forth = await asyncio.open_unix_connection(self._behind)
+        self._open |= {writer, forth}
+        await asyncio.gather(self._pump(reader, forth), self._pump(back, writer), return_exceptions=True)
+
+    @staticmethod
+    async def _pump(reader, writer) -> None:
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        finally:
+            writer.close()
+
+    async def cut(self) -> None:
+        self._server.close()
+        self.path.unlink(missing_ok=True)
+        for writer in self._open:
+            writer.transport.abort()
+        self._open.clear()
+
+
+@asynccontextmanager
+async def home():
+    folder = Path(tempfile.mkdtemp(prefix="nr-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("clean_redis")
+async def test_real_members_a_device_behind_a_cut_comes_back_when_it_is_mended():
+    def register(endpoint: str) -> None:
+        made = variant(application(), "best", 90, 5)
+        Profile.objects.filter(variant=made).update(device_type=Device.objects.get().type)
+        Device.objects.update(endpoint=endpoint)
+        spare = node("spare", devices=1)
+        Device.objects.filter(node=spare).update(type=Device.objects.exclude(node=spare).get().type)
+        # Nobody is behind its socket, so no core reaches it either.
+        make_plan("periodic")
+        push.push_all()
+
+    def own(**wanted) -> bool:
+        return Device.objects.filter(ref__startswith="box/", **wanted).exists()
+
+    async with home() as folder, cluster(folder, COMMAND) as (_, _daemon):
+        await until(sync_to_async(lambda: own(state="up")), "the device")
+        device = await sync_to_async(Device.objects.get)()
+        relay = Relay(folder / "relay.sock", device.endpoint.removeprefix("unix:"))
+        await relay.start()
+        await sync_to_async(register)(f"unix:{relay.path}")
+
+        def reached() -> bool:
+            return reach.reported(Gateway.objects.get(), Device.objects.get(ref=device.ref)).reached is True
+
+        await until(sync_to_async(reached), "the core reports the device")
+        await until(sync_to_async(lambda: Device.objects.get(ref="spare/cpu0").unreached_since), "the dead device")
+        await sync_to_async(live.client().delete)(WAITING)
+        await relay.cut()
+        await until(sync_to_async(lambda: own(unreached_since__isnull=False)), "the cut is known")
+        # No device is left, and the plan in force stays: here another one takes over.
+        await sync_to_async(Device.objects.filter(ref="spare/cpu0").update)(unreached_since=None)
+        await sync_to_async(Node.objects.filter(name="spare").update)(**seen())
+        plan = await sync_to_async(make_plan)("change")
+        assert [one["id"] for one in plan.problem["devices"]] == ["spare/cpu0"]
+        await sync_to_async(push.push_all)()
+        await asyncio.sleep(1.0)
+        await relay.start()
+        await until(sync_to_async(lambda: own(unreached_since=None)), "the device is reached again")
+        await until(sync_to_async(lambda: live.client().exists(WAITING)), "a plan is asked for")
+        assert device.ref in await sync_to_async(available)()

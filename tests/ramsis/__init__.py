@@ -1,0 +1,1 @@
+"""Policies of RAMSIS: solver, expectation, tables, binding."""

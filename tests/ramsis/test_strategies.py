@@ -1,0 +1,107 @@
+"""Plans of the stacks with policies: who serves whom, what is resident, and that the simulator serves by them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler.allocation import by_policy, strategies
+from scheduler.allocation.problem import (
+    ApplicationDemand,
+    CandidateVariant,
+    DeviceResources,
+    LatencyProfile,
+    Problem,
+)
+from scheduler.allocation.verification import violations
+from scheduler.simulation import simulate
+from scheduler.simulation.scenario import ControlSettings
+from tests.simulation.worlds import model, world
+
+MB = 1_000_000
+TIMES = {"fast": (60.0, 4), "middle": (75.0, 9), "good": (90.0, 18), "best": (100.0, 30)}
+
+
+def variants(application: str) -> list[CandidateVariant]:
+    profile = {
+        name: LatencyProfile(tuple((rows, ms * (1 + rows) / 2e3) for rows in (1, 2, 4, 8)), memory_bytes=10 * MB)
+        for name, (_, ms) in TIMES.items()
+    }
+    return [
+        CandidateVariant(f"{application}-{name}", application, accuracy, {"cpu": profile[name]})
+        for name, (accuracy, _) in TIMES.items()
+    ]
+
+
+def problem(devices: int = 4, demands=(("a", 200.0), ("b", 50.0)), **changes) -> Problem:
+    return Problem(
+        tuple(DeviceResources(f"d{i}", "cpu", **changes) for i in range(devices)),
+        tuple(ApplicationDemand(name, 0.1, demand) for name, demand in demands),
+        tuple(variant for name, _ in demands for variant in variants(name)),
+    )
+
+
+@pytest.mark.parametrize("name", by_policy.STRATEGIES)
+def test_each_device_serves_one_application_by_policies_for_its_demand(name):
+    asked = problem()
+    plan = strategies.get(name)(asked)
+    assert not violations(asked, plan)
+    assert sum(plan.served.values()) == pytest.approx(250)
+    hosts = {p.device: p.variant.split("-")[0] for p in plan.placements}
+    assert sorted(hosts.values()) == ["a", "a", "a", "b"]
+    for planned in plan.policies:
+        assert {hosts[device] for device in planned.devices} == {planned.application}
+        loads = [policy.load for policy in planned.policies]
+        assert loads == sorted(loads) and any(load >= asked.applications[0].demand / 4 for load in loads)
+        assert [variant.split("-")[1] for variant in planned.variants] == list(TIMES)
+    assert 60 < plan.accuracy <= 100
+
+
+def test_memory_and_residents_are_limited():
+    few = strategies.get("ramsis")(problem(max_resident=2))
+    assert {len(here) for here in few.residents.values()} == {2}
+    assert all(here[1].endswith("best") for here in few.residents.values())
+    small = strategies.get("ramsis")(problem(memory_bytes=70 * MB))
+    assert {len(here) for here in small.residents.values()} == {3}
+    assert all(len(planned.variants) == 3 for planned in small.policies)
+
+
+def test_devices_change_applications_only_where_that_helps_much():
+    first = strategies.get("ramsis")(problem())
+    near = replace(problem(demands=(("a", 180.0), ("b", 60.0))), previous=first)
+    assert _hosts(strategies.get("ramsis")(near)) == _hosts(first)
+    far = replace(problem(demands=(("a", 50.0), ("b", 200.0))), previous=first)
+    assert sorted(_hosts(strategies.get("ramsis")(far)).values()) == ["a", "b", "b", "b"]
+
+
+def _hosts(plan) -> dict[str, str]:
+    return {p.device: p.variant.split("-")[0] for p in plan.placements}
+
+
+def test_without_demand_or_devices_there_is_a_plan_all_the_same():
+    idle = problem(demands=(("a", 0.0),))
+    assert not violations(idle, strategies.get("ramsis")(idle))
+    empty = problem(devices=0)
+    assert strategies.get("ramsis")(empty).status == "empty"
+
+
+def test_the_simulator_serves_by_the_policies():
+    models = [
+        model("p", "fast", 80, cpu={rows: 4 + 4 * rows for rows in range(1, 9)}),
+        model("p", "good", 100, cpu={rows: 20 + 16 * rows for rows in range(1, 9)}),
+    ]
+    control = ControlSettings(period_s=2.0, initial_qps=60, solve_s=60)
+    calm = [(16.0 * i, "p") for i in range(300)]
+    surge = [(4_800 + 4.0 * i, "p") for i in range(600)]
+    results = {
+        name: simulate(world(models, calm + surge, ["cpu", "cpu"], slo_s={"p": 0.1}, control=control), name)
+        for name in ("ramsis", "clipper-ht", "jellyfish+", "modelswitching", "ramsis-shortest-queue")
+    }
+    found = {name: result.summary for name, result in results.items()}
+    assert found["ramsis"]["violation_ratio"] < 0.03
+    assert found["clipper-ht"]["effective_accuracy"] == 80 < found["ramsis"]["effective_accuracy"]
+    for name in ("jellyfish+", "modelswitching", "ramsis-shortest-queue"):
+        assert found[name]["violation_ratio"] < 0.1 and found[name]["effective_accuracy"] >= 80
+    again = simulate(world(models, calm + surge, ["cpu", "cpu"], slo_s={"p": 0.1}, control=control), "ramsis")
+    assert bytes(again.record.variant) == bytes(results["ramsis"].record.variant)

@@ -1,0 +1,64 @@
+"""Policies by load: tables of which variant a device runs by its queue and the slack of its head. Pure.
+
+The control plane makes them (see ``scheduler/ramsis``), and plans bring them along.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class LoadPolicy:
+    """What to run at an application's load of at most ``load`` rows/s.
+
+    Attributes:
+        steps: by waiting rows, from 1: (least slack of the head in seconds, place of the variant), ascending; the first
+            one begins at 0. Longer queues are taken for the longest one.
+    """
+
+    load: float
+    steps: tuple[tuple[tuple[float, int], ...], ...]
+
+    @property
+    def longest(self) -> int:
+        """Rows of the longest queue."""
+        return len(self.steps)
+
+    def choose(self, rows: int, slack_s: float) -> int:
+        """The place of the variant to run."""
+        mine = self.steps[min(rows, len(self.steps)) - 1]
+        return mine[max(0, bisect_right(mine, slack_s, key=_slack) - 1)][1]
+
+
+def _slack(step: tuple[float, int]) -> float:
+    return step[0]
+
+
+@dataclass(frozen=True)
+class PolicySet:
+    """The policies of an application on a device type.
+
+    Attributes:
+        variants: the fastest first.
+        policies: by load, ascending.
+    """
+
+    variants: tuple[Hashable, ...]
+    policies: tuple[LoadPolicy, ...]
+    _loads: tuple[float, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_loads", tuple(policy.load for policy in self.policies))
+
+    def at(self, load: float) -> LoadPolicy | None:
+        """The policy of the lowest load that is at least this one; None: the load is above all of them."""
+        place = bisect_left(self._loads, load)
+        return self.policies[place] if place < len(self.policies) else None
+
+
+def constant(load: float, variant: int) -> LoadPolicy:
+    """The policy that runs one variant, whatever waits."""
+    return LoadPolicy(load, (((0.0, variant),),))

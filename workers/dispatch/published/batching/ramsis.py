@@ -1,0 +1,105 @@
+"""Batching by policies: RAMSIS (EuroSys '24), and the baselines of its Section 7, which choose by load alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from .clipper import ClipperPolicy
+from .forming import classify, start, wait
+from .policy import BatchPolicy, Candidate, Decision, QueueView, Waiting
+
+
+class RamsisPolicy(BatchPolicy):
+    """All that wait run at once, on the variant that the policy of the present load names for their number and the
+    slack of the first one (maximal batching).
+
+    The policy is that of the lowest load above the measured one; above all of them, and without a plan's policies, the
+    fastest variant runs. Where the variant named is not loaded, or slower here than its profile, the most accurate of
+    the faster ones runs that is in time. Where none is, all would be late: where late ones are served, they run on the
+    fastest variant, as published; else the first ones are dropped, until the others are in time together. (To run the
+    first ones alone would leave the others behind, which by then are as late.) Work-conserving.
+    """
+
+    def decide(self, view: QueueView) -> Decision:
+        candidates = _in_order(view)
+        fastest = candidates[0]
+        quick = msgspec.structs.replace(view, candidates=[fastest])
+        found = classify(quick, fastest.max_batch)
+        if not found.viable:
+            return wait(quick, found)
+        slack_s = found.viable[0].deadline - view.now
+        chosen = _in_time(candidates[: _place(view, candidates, found.rows, slack_s) + 1], found.rows, slack_s)
+        if chosen is not None:
+            exact = msgspec.structs.replace(view, candidates=[chosen])
+            return start(exact, found, len(found.viable), found.rows, chosen.max_batch)
+        if view.serve_late:
+            return start(quick, found, len(found.viable), found.rows, fastest.max_batch)
+        late = _late_first(found.viable, view.now, fastest)
+        rest = found._replace(viable=found.viable[late:], late=[*found.late, *found.viable[:late]])
+        return start(quick, rest, len(rest.viable), found.rows, fastest.max_batch)
+
+
+class ByLoadPolicy(BatchPolicy):
+    """One variant for all queries of a load, in Clipper's adaptive batches: Jellyfish+ and ModelSwitching.
+
+    Above all loads that the plan has a variant for, the fastest one runs.
+    """
+
+    def __init__(self) -> None:
+        self._batching = ClipperPolicy()
+
+    def decide(self, view: QueueView) -> Decision:
+        candidates = _in_order(view)
+        chosen = candidates[_place(view, candidates, 1, 0.0)]
+        return self._batching.decide(msgspec.structs.replace(view, candidates=[chosen]))
+
+    def observe(self, rows: int, late: int) -> None:
+        """See :class:`.clipper.ClipperPolicy`."""
+        self._batching.observe(rows, late)
+
+
+def _in_order(view: QueueView) -> list[Candidate]:
+    """The candidates in the order of the policies, the fastest first, with batches as large as they can take."""
+    if view.policies is None:
+        some: Sequence[Candidate] = sorted(view.candidates, key=lambda c: (c.latency.seconds(1), -c.accuracy))
+    else:
+        by_variant = {candidate.variant: candidate for candidate in view.candidates}
+        some = [by_variant[variant] for variant in view.policies.variants if variant in by_variant]
+    return [
+        candidate
+        if candidate.max_batch >= candidate.largest
+        else msgspec.structs.replace(candidate, max_batch=candidate.largest)
+        for candidate in some or view.candidates
+    ]
+
+
+def _place(view: QueueView, candidates: Sequence[Candidate], rows: int, slack_s: float) -> int:
+    """The place of the variant that the policy names, or of the next faster one that is loaded."""
+    if view.policies is None or view.load is None:
+        return 0
+    policy = view.policies.at(view.load.rate(view.now))
+    if policy is None:
+        return 0
+    named = policy.choose(rows, slack_s)
+    allowed = set(view.policies.variants[: named + 1])
+    return max((place for place, candidate in enumerate(candidates) if candidate.variant in allowed), default=0)
+
+
+def _late_first(viable: Sequence[Waiting], now: float, candidate: Candidate) -> int:
+    """How many of the first queries must go so that the others are in time in one batch; the last one stays."""
+    rows = sum([query.rows for query in viable])
+    for place, query in enumerate(viable[:-1]):
+        if now + candidate.latency.seconds(rows) <= query.deadline:
+            return place
+        rows -= query.rows
+    return len(viable) - 1
+
+
+def _in_time(candidates: Sequence[Candidate], rows: int, slack_s: float) -> Candidate | None:
+    """The last candidate that runs so many rows in one batch within the slack."""
+    for candidate in reversed(candidates):
+        if rows <= candidate.max_batch and candidate.latency.seconds(rows) <= slack_s:
+            return candidate
+    return None

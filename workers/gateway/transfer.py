@@ -1,0 +1,78 @@
+"""How long tensors take to a device on another box and back: seconds a byte, learned for each connection. Pure.
+
+A batch's time on the way, less the round trip of a small one, by its bytes (inputs and outputs together).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from workers.protocol.datatypes import ITEM_BYTES
+from workers.protocol.specs import ApplicationSpec, TensorSpec
+
+#: bytes of a batch below which its time on the way is the round trip: TCP sends about as much at once
+LARGE_BYTES = 32 * 1024
+#: batches of which a high quantile counts, so that a stall of the network does not
+WINDOW, QUANTILE = 32, 0.8
+#: another estimate is used once it differs by this factor: offers are made anew for it
+STEP = 1.25
+#: bounds of an estimate: 20 GB/s is as if there were no network, slower than 100 KB/s is an outage
+LEAST, MOST = 5e-11, 1e-5
+#: seconds without a large batch after which the estimate is halved, and again: a device that seems too far away for
+#: any batch would never show that the network has recovered
+STALE_S = 10.0
+
+
+class TransferEstimator:
+    """Seconds a byte on one connection.
+
+    Attributes:
+        byte_s: the estimate in use; 0 before the first large batch.
+    """
+
+    def __init__(self) -> None:
+        self.byte_s = 0.0
+        self._samples: deque[float] = deque(maxlen=WINDOW)
+        self._sampled_at = -math.inf
+
+    def add(self, nbytes: int, on_the_way_s: float, now: float) -> bool:
+        """Learn from a batch of at least :data:`LARGE_BYTES`.
+
+        Args:
+            on_the_way_s: beyond the executor's work and the round trip of a small batch.
+
+        Returns:
+            Whether another estimate is in use.
+        """
+        self._sampled_at = now
+        self._samples.append(min(MOST, max(0.0, on_the_way_s) / nbytes))
+        ordered = sorted(self._samples)
+        return self._use(ordered[int(QUANTILE * (len(ordered) - 1))])
+
+    def stale(self, now: float) -> bool:
+        """Halve an estimate that no batch has tested for :data:`STALE_S`; whether it did."""
+        if not self.byte_s or now - self._sampled_at < STALE_S:
+            return False
+        self._samples.clear()
+        self._sampled_at = now
+        return self._use(self.byte_s / 2)
+
+    def _use(self, byte_s: float) -> bool:
+        if byte_s < LEAST:
+            byte_s = 0.0
+        elif self.byte_s / STEP < byte_s < self.byte_s * STEP:
+            return False
+        changed, self.byte_s = byte_s != self.byte_s, byte_s
+        return changed
+
+
+def row_bytes(spec: ApplicationSpec, size: int) -> int:
+    """Bytes of a row of a size class: its inputs and outputs, as far as the signature says; text counts as nothing."""
+    largest = size or max(spec.sizes, default=0)
+    return sum(_row_bytes(tensor, largest) for tensor in (*spec.signature.inputs, *spec.signature.outputs))
+
+
+def _row_bytes(tensor: TensorSpec, largest: int) -> int:
+    open_size = largest or tensor.most or 1
+    return ITEM_BYTES.get(tensor.datatype, 0) * math.prod(open_size if n < 0 else n for n in tensor.shape[1:])

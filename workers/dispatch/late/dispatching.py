@@ -84,10 +84,10 @@ class Dispatching:
                     # No event reports when others' work on the device ends.
                     self._timers.set(device, device.free_at if now < device.free_at < until else until)
                     return
-            # What waits on an idle device does so on purpose.
+            # On an idle device queries wait by choice.
             waited_s = now - batch.queries[0].arrived if not alone or device.free_at >= now else 0.0
-            self._schedule.take_first(batch)
             congestion = offer.congestion(waited_s, slo_s)
+            self._schedule.take_first(batch)
             self.dispatch(batch, served.effective_pressure(pressure, congestion, now), now)
         if device.free_at > now and not device.dispatched and not device.loading and device.up:
             self._timers.set(device, device.free_at)

@@ -1,4 +1,4 @@
-"""Congestion: how near waiting queries are to leaving devices too little time for the batches that the demand needs.
+"""Congestion: how little time waiting queries leave for the batches needed.
 
 Pure. Long batches carry more queries a second than short ones, and a query that has waited has time for short ones
 only. So beyond some wait devices can no longer carry the demand, and the backlog grows by itself. The higher the

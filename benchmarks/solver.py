@@ -35,6 +35,8 @@ PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data" / "proteus" 
 TYPES = {"cpu": 0.5, "pascal": 0.25, "ampere": 0.25}
 SLO_S = 0.3
 LARGEST_BATCH = 8
+#: items/s: less than that is nothing
+LEAST = 1e-3
 GAPS = (0.005, 0.001)
 SEED = 7
 #: share of the demand at which the relaxed problem leaves something out
@@ -108,8 +110,8 @@ def problem(world: World, seed: int = SEED, demand: float = 1.0) -> Problem:
     rng = random.Random(f"{seed}:{world.devices}:{world.variants}:{world.applications}")
     by_application = list(published().values())
     devices = []
-    for kind, share in TYPES.items():
-        devices += [DeviceResources(f"{kind}-{i}", kind) for i in range(round(world.devices * share))]
+    for kind, count in device_counts(world.devices).items():
+        devices += [DeviceResources(f"{kind}-{i}", kind) for i in range(count)]
     applications, variants = [], []
     zipf = [1 / (rank + 1) for rank in range(world.applications)]
     for i in range(world.applications):
@@ -137,6 +139,15 @@ def problem(world: World, seed: int = SEED, demand: float = 1.0) -> Problem:
     )
 
 
+def device_counts(devices: int) -> dict[str, int]:
+    """Devices by type, as near to their shares as whole numbers can be; the first types get what is left."""
+    counts = {kind: int(devices * share) for kind, share in TYPES.items()}
+    by_remainder = sorted(TYPES, key=lambda kind: counts[kind] - devices * TYPES[kind])
+    for kind in by_remainder[: devices - sum(counts.values())]:
+        counts[kind] += 1
+    return counts
+
+
 def _scaled(profile: LatencyProfile, factor: float) -> LatencyProfile:
     return replace(profile, points=tuple((batch, seconds * factor) for batch, seconds in profile.points))
 
@@ -144,9 +155,15 @@ def _scaled(profile: LatencyProfile, factor: float) -> LatencyProfile:
 def _most(
     devices: list[DeviceResources], applications: list[ApplicationDemand], variants: list[CandidateVariant]
 ) -> float:
-    """Items/s of which fluid demand, split so, can just be served (to a part in a thousand)."""
+    """Items/s of which fluid demand, split so, can just be served (to a part in a thousand).
+
+    Raises:
+        ValueError: not even :data:`LEAST` items/s can be.
+    """
     low, high = 0.0, 1e3 * len(devices)
     while high - low > 1e-3 * high:
+        if high < LEAST:
+            raise ValueError(f"{len(devices)} devices cannot serve all of {len(applications)} applications")
         total = (low + high) / 2
         asked = Problem(
             tuple(devices), tuple(replace(a, demand=total * a.demand) for a in applications), tuple(variants)

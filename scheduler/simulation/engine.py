@@ -235,7 +235,7 @@ class Engine(ABC):
             return
         run_s = batch.option.seconds(rows)
         if self._run_times is not None:
-            run_s = self._run_times.draw(variant, run_s)
+            run_s = self._run_times.draw(variant, device.kind, run_s)
         device.running, device.run_s, device.free_at = batch, run_s, now + run_s
         self._at(device.free_at, self._on_end, device)
 

@@ -1,49 +1,64 @@
-"""Run times of simulated batches, spread around their profiles or drawn from measurements."""
+"""Run times of simulated batches, where they are not what profiles say."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
 
 from .scenario import Scenario
 from .tables import ScenarioError
 
 
 class RunTimes:
-    """Draws run times; the same draws for the same seed.
+    """Draws run times as the scenario says; the same draws for the same seed.
 
-    Args:
-        ratios: by variant id: run times over the profile's that are equally likely, as measured somewhere.
-        spread: of the variants that ``ratios`` leaves out: standard deviation of the run time's logarithm, with the
-            profile as median.
+    Variants of ``run_ratios`` have no other noise.
 
     Raises:
         ScenarioError: a variant has no ratios, or one that is not above 0 and finite.
     """
 
-    def __init__(self, seed: int, spread: float, ratios: Mapping[str, Sequence[float]]):
+    def __init__(self, scenario: Scenario):
         faults = [
             f"run_ratios.{variant}: must be one or more numbers above 0"
-            for variant, measured in ratios.items()
+            for variant, measured in scenario.run_ratios.items()
             if not measured or not all(0 < ratio < math.inf for ratio in measured)
         ]
         if faults:
             raise ScenarioError(faults)
-        self._random = random.Random(f"{seed}:noise")
-        self._spread = spread
-        self._ratios = {variant: tuple(measured) for variant, measured in ratios.items()}
+        self._seed = scenario.seed
+        self._random = random.Random(f"{scenario.seed}:noise")
+        self._spread = scenario.profile_noise
+        self._ratios = {variant: tuple(measured) for variant, measured in scenario.run_ratios.items()}
+        self._error = scenario.profile_error
+        self._factors: dict[tuple[str, str], float] = {}
+        self._stalls = random.Random(f"{scenario.seed}:stalls")
+        self._stall_s, self._stall_share = scenario.stall_s, 1.0 / scenario.stall_every
 
     @classmethod
     def of(cls, scenario: Scenario) -> RunTimes | None:
         """None: every batch takes exactly its profiled time."""
-        if not scenario.profile_noise and not scenario.run_ratios:
+        if not (scenario.profile_noise or scenario.run_ratios or scenario.profile_error or scenario.stall_s):
             return None
-        return cls(scenario.seed, scenario.profile_noise, scenario.run_ratios)
+        return cls(scenario)
 
-    def draw(self, variant: str, profiled_s: float) -> float:
-        """Seconds that a batch takes which takes ``profiled_s`` by its profile."""
+    def draw(self, variant: str, kind: str, profiled_s: float) -> float:
+        """Seconds that a batch takes on a device of type ``kind`` which takes ``profiled_s`` by its profile."""
+        seconds = profiled_s * self.factor(variant, kind) if self._error else profiled_s
         ratios = self._ratios.get(variant)
         if ratios is not None:
-            return profiled_s * self._random.choice(ratios)
-        return profiled_s * self._random.lognormvariate(0.0, self._spread) if self._spread else profiled_s
+            seconds *= self._random.choice(ratios)
+        elif self._spread:
+            # The profile is the median.
+            seconds *= self._random.lognormvariate(0.0, self._spread)
+        if self._stall_s and self._stalls.random() < self._stall_share:
+            seconds += self._stall_s
+        return seconds
+
+    def factor(self, variant: str, kind: str) -> float:
+        """True run time over the profile's."""
+        factor = self._factors.get((variant, kind))
+        if factor is None:
+            own = random.Random(f"{self._seed}:profile error:{variant}:{kind}")
+            factor = self._factors[variant, kind] = own.uniform(1.0 - self._error, 1.0 + self._error)
+        return factor

@@ -57,9 +57,11 @@ class Scenario:
     """Everything that a simulation needs. ``devices``: (name, type), in the order of the file. ``slo_s``,
     ``max_resident`` and ``cost`` hold a value for each application, for each limited device type, and for each type
     whose cost is not 1. ``run_ratios``: for variants (by id) whose run times were measured, these over the profile's,
-    each as likely as the others; a file says only ``profile_noise``. ``make_before_break``: devices that a published
-    stack does not use load what its next plan places there before that plan is adopted. ``start``: None: nothing is
-    loaded, and nothing known of demand."""
+    each as likely as the others; a file says only ``profile_noise``. ``profile_error``: each variant on each device
+    type really takes its profile times a factor of its own, between 1 less this and 1 plus this, that nobody is told.
+    ``stall_s``: by which one batch in ``stall_every`` takes longer, by chance; 0: none does. ``make_before_break``:
+    devices that a published stack does not use load what its next plan places there before that plan is adopted.
+    ``start``: None: nothing is loaded, and nothing known of demand."""
 
     name: str
     models: tuple[Model, ...]
@@ -71,6 +73,9 @@ class Scenario:
     load_time_s: float = 0.0
     network_s: float = 0.0
     profile_noise: float = 0.0
+    profile_error: float = 0.0
+    stall_s: float = 0.0
+    stall_every: float = 100.0
     run_ratios: Mapping[str, Sequence[float]] = field(default_factory=dict)
     seed: int = 0
     costs: CostWeights = field(default_factory=CostWeights)
@@ -135,6 +140,9 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
         "load_time_s": top.number("load_time_s", 0.0, 0, 3600),
         "network_s": top.number("network_ms", 0.0, 0, 60_000) / 1000,
         "profile_noise": top.number("profile_noise", 0.0, 0, 2),
+        "profile_error": top.number("profile_error", 0.0, 0, 0.9),
+        "stall_s": top.number("stall_ms", 0.0, 0, 60_000) / 1000,
+        "stall_every": top.number("stall_every", 100.0, 1, 1e9),
         "seed": top.number("seed", 0, 0, 2**53, whole=True),
         "costs": _costs(top.table("costs")),
         "make_before_break": _flag(top, "make_before_break"),

@@ -84,6 +84,7 @@ BAD = {
     "negative load time": ("load_time_s = -1\n" + SCENARIO, "load_time_s: must be a number from 0 to 3600", "-1"),
     "a text for a number": ('network_ms = "1"\n' + SCENARIO, "network_ms: must be a number", "'1'"),
     "true is no number": ("profile_noise = true\n" + SCENARIO, "profile_noise: must be a number", "True"),
+    "a profile that is wrong by all": ("profile_error = 1\n" + SCENARIO, "profile_error: must be a number", "0.9"),
     "not a number": ("profile_noise = nan\n" + SCENARIO, "profile_noise: must be a number", "nan"),
     "bad batches": ("batches = [0]\n" + SCENARIO, "batches: must be a list of whole numbers of at least 1", "[0]"),
     "no such column": (SCENARIO.replace("p50_ms", "p51_ms"), "latency: ", "Is 'p50_ms' meant?"),

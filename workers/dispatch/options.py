@@ -9,6 +9,7 @@ drift-plus-penalty control; Neely, "Stochastic Network Optimization", 2010, Chap
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 
 from .latency import LatencyModel
@@ -126,6 +127,7 @@ class OptionSet:
         self.best_utility = self.options[0].utility
         self.lead = self.best_utility - self.options[1].utility if len(self.options) > 1 else INF
         self.key = tuple(option.key for option in self.options)
+        self._within_s, self._throughputs = -1.0, []
         self._least: dict[int, float] = {}
         self._ranked: list[tuple[tuple[float, ServingOption], ...] | None] = [None] * LEVELS
 
@@ -137,6 +139,35 @@ class OptionSet:
             priced.sort(key=lambda item: -item[0])
             ranked = self._ranked[level] = tuple(priced)
         return ranked
+
+    def shortest_s(self, within_s: float, part: float) -> float:
+        """Seconds of the shortest batch with this part (0 to 1; more counts as 1) of the highest throughput of all
+        batches that take at most ``within_s``; 0 if there are none."""
+        batches = self._by_throughput(within_s)
+        if not batches:
+            return 0.0
+        return batches[bisect_left(batches, (min(part, 1.0) * batches[-1][0],))][1]
+
+    def highest_throughput(self, within_s: float) -> float:
+        """Rows a second in the best batches that take at most ``within_s``; 0 if there are none."""
+        batches = self._by_throughput(within_s)
+        return batches[-1][0] if batches else 0.0
+
+    def _by_throughput(self, within_s: float) -> list[tuple[float, float]]:
+        """(rows/s, seconds) of the batches of at most ``within_s`` with a higher throughput than all shorter ones."""
+        if self._within_s != within_s:
+            batches = sorted(
+                (seconds, rows / seconds)
+                for option in self.options
+                for rows, seconds in enumerate(option.by_rows)
+                if rows and seconds <= within_s
+            )
+            found: list[tuple[float, float]] = []
+            for seconds, throughput in batches:
+                if not found or throughput > found[-1][0]:
+                    found.append((throughput, seconds))
+            self._within_s, self._throughputs = within_s, found
+        return self._throughputs
 
     def least(self, rows: int) -> float:
         """Expected seconds of the fastest option: a lower bound for all devices."""

@@ -19,6 +19,7 @@ from ..binding import Decisions, QueryClass, ServiceTerms, WaitingQuery
 from ..feedback import back_off, decay_corrections, learn
 from ..options import INF, OptionSet
 from ..timers import TimerQueue
+from .congestion import Congestion
 from .device_groups import DeviceGroups
 from .dispatching import Dispatching
 from .schedule import Schedule
@@ -38,6 +39,7 @@ class LateBinding:
         self._timers = TimerQueue()
         self._schedule = schedule(self._groups)
         self._dispatching = dispatching(self._groups, self._schedule, self._timers)
+        self._congestion = Congestion()
         self._sweep_at = -INF
 
     def _decisions(self, now: float) -> Decisions:
@@ -152,12 +154,15 @@ class LateBinding:
             if served is None:
                 self._schedule.refuse(queries)
             else:
-                served.arrived(1, now)
+                served.arrived(1, queries[0].rows, now)
                 self._schedule.reserve(served, queries[0], now)
             return self._decisions(now)
+        rows: Counter[QueryClass] = Counter()
+        for query in queries:
+            rows[query.query_class] += query.rows
         for query_class, count in Counter(query.query_class for query in queries).items():
             if (served := find(query_class, now)) is not None:
-                served.arrived(count, now)
+                served.arrived(count, rows[query_class], now)
         self._schedule.reserve_all([(find(query.query_class, now), query) for query in queries], now)
         return self._decisions(now)
 
@@ -253,6 +258,8 @@ class LateBinding:
     def _sweep(self, now: float) -> None:
         """Find stragglers with nothing scheduled behind them, and decay corrections that no batch updates."""
         self._sweep_at = now + SWEEP_S
+        if now >= self._congestion.look_at:
+            self._congestion.look(self._groups.classes.values(), now)
         for device in self._groups.devices.values():
             if device.dispatched and not device.scheduled and device.free_at <= now and now > straggles_at(device):
                 self._postpone(device, now)

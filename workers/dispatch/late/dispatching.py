@@ -74,7 +74,8 @@ class Dispatching:
             alone = len(scheduled) == 1 and not dispatched
             served = batch.served
             offer = device.group.offers[served.query_class]
-            pressure = offer.pressure(now, served.schedulable_s(now), device if alone else None)
+            slo_s = served.schedulable_s(now)
+            pressure = offer.pressure(now, slo_s, device if alone else None)
             if alone:
                 if now < batch.ready_at:
                     batch.ready_at = now
@@ -83,8 +84,11 @@ class Dispatching:
                     # No event reports when others' work on the device ends.
                     self._timers.set(device, device.free_at if now < device.free_at < until else until)
                     return
+            # On an idle device queries wait by choice.
+            waited_s = now - batch.queries[0].arrived if not alone or device.free_at >= now else 0.0
+            congestion = offer.congestion(waited_s, slo_s)
             self._schedule.take_first(batch)
-            self.dispatch(batch, served.effective_pressure(pressure, now), now)
+            self.dispatch(batch, served.effective_pressure(pressure, congestion, now), now)
         if device.free_at > now and not device.dispatched and not device.loading and device.up:
             self._timers.set(device, device.free_at)
         elif device.wake_at != INF:

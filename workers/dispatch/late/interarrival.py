@@ -1,6 +1,8 @@
-"""How soon the next query is expected: times between arrivals. Pure."""
+"""How soon the next query is expected: times between arrivals, and their rate. Pure."""
 
 from __future__ import annotations
+
+import math
 
 from ..options import INF
 
@@ -13,6 +15,8 @@ STEP = 1.1
 LARGEST_STEP = STEP**8
 #: seconds; the smallest median, since a shorter batching delay is none
 SHORTEST_S = 0.001
+#: seconds of the running mean of the rate: a compromise between its noise and how soon it follows a rise
+RATE_S = 0.5
 #: steps beyond which more simultaneous arrivals change nothing
 MOST_STEPS = 10
 
@@ -49,3 +53,27 @@ class InterarrivalEstimator:
                 median_s = SHORTEST_S
             since_s = 0.0
         self._step, self.median_s = step, median_s
+
+
+class ArrivalRate:
+    """Running mean of rows a second.
+
+    Attributes:
+        value: rows/s, as of the latest measurement.
+        rows: that have arrived since.
+    """
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self.rows = 0
+        self._measured_at = -INF
+
+    def measure(self, now: float) -> None:
+        """Take the rows since the latest measurement into the mean; the first ones are all that is known."""
+        since_s = now - self._measured_at
+        if since_s <= 0.0:
+            return
+        if since_s < INF:
+            weight = 1.0 - math.exp(-since_s / RATE_S) if self.value else 1.0
+            self.value += weight * (self.rows / since_s - self.value)
+        self.rows, self._measured_at = 0, now

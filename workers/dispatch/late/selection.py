@@ -91,7 +91,8 @@ def best_new_batch(
         device, soonest_s = _first_device(offer, now)
         if device is None:
             continue
-        pressure = served.effective_pressure(offer.pressure(now, slo_s), now)
+        congestion = offer.congestion(soonest_s - device.rtt_s, slo_s)
+        pressure = served.effective_pressure(offer.pressure(now, slo_s), congestion, now)
         value, option = offer.option_set.ranked(min(int(pressure * LEVELS), LEVELS - 1))[0]
         if value > highest:
             highest, found = value, (option, device, soonest_s)
@@ -109,12 +110,13 @@ def _next_best(
     served: ServedClass, rows: int, now: float, deadline: float, above: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
     """The most valuable option that is in time, preferably on a device where it starves no other class."""
-    ranked = []
+    slo_s, ranked = served.schedulable_s(now), []
     for offer in served.offers:
         device, soonest_s = _first_device(offer, now)
         if device is None or now + soonest_s > deadline:
             continue
-        pressure = served.effective_pressure(offer.pressure(now, served.schedulable_s(now)), now)
+        congestion = offer.congestion(soonest_s - device.rtt_s, slo_s)
+        pressure = served.effective_pressure(offer.pressure(now, slo_s), congestion, now)
         level = min(int(pressure * LEVELS), LEVELS - 1)
         ranked += [
             (value, rank, option, device, soonest_s, offer)

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from ..binding import QueryClass, ServiceTerms, WaitingQuery
 from ..latency_correction import LatencyCorrections
 from ..options import INF, OptionSet, ServingOption
-from .interarrival import InterarrivalEstimator
+from .interarrival import ArrivalRate, InterarrivalEstimator
 from .margin import AdmissionMargin
 
 #: seconds after a refusal in which each further one reserves one device more for the application
@@ -29,6 +29,8 @@ REFUSED_WEIGHT = 0.02
 REFUSED_FULL = 0.125
 #: after vain searches on all devices there are none for this part of the SLO: overload must not cost CPU as well
 FULL = 0.01
+#: part of the SLO that queries may wait, at least, before congestion is complete: it must not jump
+LEAST_SPARE = 0.01
 #: seconds for which, at least, the peak of pending queries is kept
 PEAK_WINDOW_S = 0.05
 
@@ -153,11 +155,27 @@ class DeviceGroup:
 
 
 class ClassOffer:
-    """The device groups that offer a class the same option set."""
+    """The device groups that offer a class the same option set.
 
-    def __init__(self, option_set: OptionSet) -> None:
+    Attributes:
+        sustaining_s: seconds of the shortest batch with the throughput that the demand needs (see :mod:`.congestion`).
+    """
+
+    def __init__(self, option_set: OptionSet, sustaining_s: float = 0.0) -> None:
         self.option_set = option_set
         self.groups: list[DeviceGroup] = []
+        self.sustaining_s = sustaining_s
+
+    def congestion(self, waited_s: float, slo_s: float) -> float:
+        """The square of the part of the time that queries can wait for a sustaining batch which they have waited (0 to
+        1). Squared, since some wait is part of any busy device's work, and pressure counts that."""
+        if waited_s <= 0.0:
+            return 0.0
+        spare_s, least_s = slo_s - self.sustaining_s, LEAST_SPARE * slo_s
+        if spare_s < least_s:
+            spare_s = least_s
+        part = waited_s / spare_s
+        return part * part if part < 1.0 else 1.0
 
     def devices(self) -> Iterator[ScheduledDevice]:
         for group in self.groups:
@@ -193,13 +211,15 @@ class Demand:
 
     def __init__(self) -> None:
         self.interarrival = InterarrivalEstimator()
+        self.rate = ArrivalRate()
         self.open: list[ScheduledBatch] = []
         self.pending = self.peak_pending = 0
         self._peak_before = self._peak_since = 0
         self._window_at = -INF
 
-    def arrived(self, count: int, now: float) -> None:
-        """``count`` queries arrived together."""
+    def arrived(self, count: int, rows: int, now: float) -> None:
+        """``count`` queries of ``rows`` rows arrived together."""
+        self.rate.rows += rows
         self.interarrival.arrived(count, now)
         self.pending += count
         if now - self._window_at > PEAK_WINDOW_S:
@@ -241,11 +261,11 @@ class ServedClass:
         self.margin = AdmissionMargin()
         self._failed_searches, self._searches_since = 0, -INF
 
-    def arrived(self, count: int, now: float) -> None:
-        """``count`` queries arrived together."""
+    def arrived(self, count: int, rows: int, now: float) -> None:
+        """``count`` queries of ``rows`` rows arrived together."""
         if self.refused_share:
             self.refused_share -= min(REFUSED_WEIGHT * count, 1.0) * self.refused_share
-        self.demand.arrived(count, now)
+        self.demand.arrived(count, rows, now)
 
     # --- restrictions ------------------------------------------------------------------------------------------------
 
@@ -275,9 +295,11 @@ class ServedClass:
         """Seconds for which a full device is scheduled: the SLO less the admission margin."""
         return self.slo_s * (1.0 - self.margin_fraction(now)) if now - self.refused_at < OVERLOAD_S else self.slo_s
 
-    def effective_pressure(self, pressure: float, now: float) -> float:
-        """The pressure, or that of the refused share if it is higher: under overload a delayed device may have little
-        scheduled, and its time is still scarce."""
+    def effective_pressure(self, pressure: float, congestion: float, now: float) -> float:
+        """The highest of pressure, congestion and the pressure of the refused share: under overload a delayed device
+        may have little scheduled, and its time is still scarce."""
+        if congestion > pressure:
+            pressure = congestion
         if now - self.refused_at >= OVERLOAD_S:
             return pressure
         return max(pressure, min(self.refused_share / REFUSED_FULL, 1.0))

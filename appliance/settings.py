@@ -248,7 +248,13 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["registry.api.authentication.RolePermission"],
     # Two components have it: an application, and one as a change left it.
-    "ENUM_NAME_OVERRIDES": {"ApplicationStateEnum": "registry.models.Application.State"},
+    "ENUM_NAME_OVERRIDES": {
+        "ApplicationStateEnum": "registry.models.Application.State",
+        "JoinTokenKindEnum": "registry.models.JoinToken.Kind",
+        "MarkKindEnum": "scheduler.history.models.Mark.Kind",
+        "AccessRoleEnum": ["viewer", "model owner", "operator"],
+        "MemberRoleEnum": ["node", "gateway"],
+    },
 }
 
 STATIC_URL = "/static/"

@@ -12,12 +12,13 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from registry import models
 from registry.access.roles import BY_LABEL, role_of
+from registry.webhooks.rows import Webhook
 
 
 class ReadOnlyAdmin(ModelAdmin):
-    """Shows every field but hashes of secrets."""
+    """Shows every field except for secrets and their hashes."""
 
-    exclude = ("credential_hash", "key_hash", "token_hash", "channel")
+    exclude = ("credential_hash", "key_hash", "token_hash", "channel", "secret")
 
     def has_add_permission(self, request) -> bool:
         return False
@@ -118,6 +119,7 @@ _register(
     filters=("kind", "action"),
     search=("actor", "ref"),
 )
+_register(Webhook, "name", "url", "enabled", "tried", "status", "failures")
 _register(models.JoinToken, "name", "kind", "auto_approve", "expires", "uses", "used", "own_box", "created")
 
 

@@ -130,6 +130,7 @@ MODELS: dict[str, AccessRole] = {
     "registry.fault": VIEWER,
     "registry.apikey": OPERATOR,
     "registry.jointoken": OPERATOR,
+    "registry.webhook": OPERATOR,
     "registry.apitoken": OPERATOR,
     "registry.auditentry": OPERATOR,
     "auth.user": OPERATOR,

@@ -179,15 +179,15 @@ def test_beat_goes_by_the_monotonic_clock(monkeypatch):
     passed = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now + passed[0])
     assert beat.tick() == pytest.approx(min(10.0, settings.NEREUS.plan_period_s), abs=0.1)
-    assert sorted(sent) == ["plan", "tend"]
+    assert sorted(sent) == ["history", "plan", "promise", "tend"]
     monkeypatch.setattr(time, "time", lambda: 0.0)
     passed[0] = 10.5
     beat.tick()
-    assert sent[2:] == ["tend"]
+    assert sorted(sent[4:]) == ["history", "tend"]
     monkeypatch.setattr(time, "time", lambda: 2.3e9)
     passed[0] = 3600.0
     beat.tick()
-    assert sorted(sent[3:]) == ["plan", "tend"], "what was missed is not made up for"
+    assert sorted(sent[6:]) == ["history", "plan", "promise", "tend"], "what was missed is not made up for"
 
 
 def test_counts_that_cannot_be_are_left_out(clean_redis):

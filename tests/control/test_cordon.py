@@ -104,7 +104,9 @@ def test_the_last_node_of_an_application_is_revoked_by_force_alone(world):
     browser = Client()
     browser.force_login(User.objects.get(username="operator"))
     page = browser.get("/nodes/").content.decode()
-    assert "Revoke one? No other node has a usable device for digits" in page and "Revoke two? Its devices" in page
+    assert (
+        "Revoke one? No other node has a usable device for digits" in page and "Revoke two? Its 1 device leaves" in page
+    )
     assert revoke("two").json()["state"] == "revoked", "nothing runs on its type"
     assert revoke("one", force="often").status_code == 400
     assert revoke("one", force=True).json()["state"] == "revoked"

@@ -21,6 +21,8 @@ from registry.access.roles import role_of
 from registry.audit import origins, recording
 from registry.audit.journal import Journal
 from registry.models import AuditEntry, hash_secret
+from scheduler.history import marking
+from scheduler.history.models import Mark
 from tests.accounts import account, bearer
 from tests.registry.conftest import problem
 
@@ -59,6 +61,8 @@ def test_every_call_that_changes_something_leaves_an_entry(operator, application
     client.credentials(HTTP_AUTHORIZATION=bearer(operator))
     models.Gateway.objects.create(name="edge")
     claimant = models.JoinToken.objects.create(name="claimant", token_hash="c" * 64)
+    note = marking.mark(Mark.Kind.NOTE, "moved")
+    job = models.ProfileJob.objects.create(variant=models.Variant.objects.get(), device_type="another", state="queued")
     calls = {
         ("POST", "repair-ignore"): ("/api/v1/repairs/waiting:gateway:edge/ignore/", {}),
         ("DELETE", "repair-ignore"): ("/api/v1/repairs/waiting:gateway:edge/ignore/", None),
@@ -89,14 +93,26 @@ def test_every_call_that_changes_something_leaves_an_entry(operator, application
         ("DELETE", "api-token"): ("/api/v1/api-tokens/t/", None),
         ("POST", "join-tokens"): ("/api/v1/join-tokens/", {"name": "j"}),
         ("DELETE", "join-token"): ("/api/v1/join-tokens/j/", None),
+        ("POST", "join-commands"): ("/api/v1/join-commands/", {"role": "node", "control": "http://192.0.2.7"}),
+        ("POST", "webhooks"): (
+            "/api/v1/webhooks/",
+            {"name": "w", "url": "https://hooks.example/", "events": ["repair"]},
+        ),
+        ("PATCH", "webhook"): ("/api/v1/webhooks/w/", {"enabled": False}),
+        ("DELETE", "webhook"): ("/api/v1/webhooks/w/", None),
+        ("POST", "marks"): ("/api/v1/marks/", {"text": "new fans"}),
+        ("DELETE", "mark"): (f"/api/v1/marks/{note.pk}/", None),
+        ("DELETE", "profile-job"): (f"/api/v1/profile-jobs/{job.pk}/", None),
         ("PATCH", "control"): ("/api/v1/control/", {"stack": "proteus"}),
         ("POST", "plan-current"): ("/api/v1/plan/", {}),
         ("DELETE", "variant"): ("/api/v1/applications/tiny/variants/v/", None),
         ("DELETE", "application"): ("/api/v1/applications/tiny/", None),
     }
     uploads = {("POST", "variants"), ("PUT", "validation-set"), ("DELETE", "validation-set")}
+    # These ask and change nothing; what is applied of a what-if is ordered by the calls above, and recorded with them.
+    asking = {("POST", "application-try"), ("POST", "what-ifs"), ("POST", "what-if-apply"), ("POST", "webhook-test")}
     changing = {(m, name) for name, methods in table.REST.items() for m in methods if m != "GET"}
-    assert changing == calls.keys() | uploads, "a new call needs a line here"
+    assert changing == calls.keys() | uploads | asking, "a new call needs a line here"
     for (method, name), (path, body) in calls.items():
         if name.endswith("-claim"):
             waiting = {"claim_channel": "c", "claim_s": clock.steady(), "claim_with": claimant}

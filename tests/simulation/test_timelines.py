@@ -13,7 +13,7 @@ from .worlds import model, world
 ONE = model("q", "m", cpu={1: 100, 2: 120})
 
 
-def timeline(scenario, batching="nexus", routing="shares", strategy="proteus"):
+def timeline(scenario, batching="nexus", routing="shares", strategy="proteus-sharing"):
     """(outcome, when answered in ms) by query."""
     record = simulate(scenario, strategy, batching, routing).record
     return [(o, pytest.approx(t * 1000)) for o, t in zip(record.outcome, record.answered, strict=True)]
@@ -119,7 +119,7 @@ def test_a_variant_that_is_to_be_loaded_leaves_its_devices_queries_to_ready_ones
 def test_no_more_variants_are_resident_than_allowed():
     models = [model(f"q{i}", "m", cpu={1: 10, 4: 20}) for i in range(4)]
     arrivals = [(10 * i, f"q{i % 4}") for i in range(200)]
-    free = simulate(world(models, arrivals), "proteus")
-    tight = simulate(world(models, arrivals, max_resident={"cpu": 2}), "proteus")
+    free = simulate(world(models, arrivals), "proteus-sharing")
+    tight = simulate(world(models, arrivals, max_resident={"cpu": 2}), "proteus-sharing")
     assert len(free.record.plans[0].allocation.placements) == 4 and free.summary["in_time"] == 200
     assert len(tight.record.plans[0].allocation.placements) == 2 and tight.summary["in_time"] == 100

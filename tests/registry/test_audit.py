@@ -93,7 +93,7 @@ def test_every_call_that_changes_something_leaves_an_entry(operator, application
         ("DELETE", "api-token"): ("/api/v1/api-tokens/t/", None),
         ("POST", "join-tokens"): ("/api/v1/join-tokens/", {"name": "j"}),
         ("DELETE", "join-token"): ("/api/v1/join-tokens/j/", None),
-        ("POST", "join-commands"): ("/api/v1/join-commands/", {"role": "node", "control": "http://192.0.2.7"}),
+        ("POST", "join-commands"): ("/api/v1/join-commands/", {"role": "node", "control": "http://127.0.0.1:1"}),
         ("POST", "webhooks"): (
             "/api/v1/webhooks/",
             {"name": "w", "url": "https://hooks.example/", "events": ["repair"]},

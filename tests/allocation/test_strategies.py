@@ -26,7 +26,7 @@ from .worlds import GIB, changed, line, problems, slow_to_load, variant, with_lo
 
 
 @pytest.mark.parametrize("name", names())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(problem=problems())
 def test_every_strategy_keeps_every_rule(name, problem):
     allocation = explained(problem, get(name)(problem))
@@ -45,7 +45,7 @@ def test_every_strategy_keeps_every_rule(name, problem):
 
 
 @pytest.mark.parametrize("name", names())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), load_s=st.sampled_from((0.0, 2.0)))
 def test_a_plan_in_force_that_breaks_a_rule_by_now_is_not_kept(name, data, load_s):
     """Time was reserved for profiling, latencies drifted, memory and limits changed since it was made."""

@@ -50,6 +50,13 @@ def by_testid(browser, name: str):
     return browser.find_element(By.CSS_SELECTOR, f'[data-testid="{name}"]')
 
 
+def click(browser, name: str) -> None:
+    """Scroll to a control, away from the bars at the top and bottom of the page, and click."""
+    control = by_testid(browser, name)
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", control)
+    control.click()
+
+
 def fill(field, text: str) -> None:
     """Replace what the page proposed."""
     field.clear()
@@ -65,7 +72,7 @@ def signed_in(appliance, browser):
     browser.get(appliance.console + "/")
     by_testid(browser, "login-username").send_keys(appliance.credentials["console_user"])
     by_testid(browser, "login-password").send_keys(appliance.credentials["console_password"])
-    by_testid(browser, "login-submit").click()
+    click(browser, "login-submit")
     wait(browser, lambda: by_testid(browser, "kpi-demand"))
     return browser
 
@@ -74,7 +81,7 @@ def test_a_wrong_password_is_refused(appliance, browser):
     browser.get(appliance.console + "/")
     by_testid(browser, "login-username").send_keys("admin")
     by_testid(browser, "login-password").send_keys("not the password")
-    by_testid(browser, "login-submit").click()
+    click(browser, "login-submit")
     wait(browser, lambda: by_testid(browser, "login-password"))
     assert not browser.find_elements(By.CSS_SELECTOR, '[data-testid="kpi-demand"]')
 
@@ -105,7 +112,7 @@ def test_a_model_uploaded_in_the_browser_is_profiled_and_its_curve_appears(appli
     by_testid(browser, "upload-file").send_keys(str(tiny_models["quick"]))
     fill(by_testid(browser, "upload-name"), "mine")
     form.find_element(By.NAME, "accuracy").send_keys("91.5")
-    by_testid(browser, "upload-submit").click()
+    click(browser, "upload-submit")
     wait(browser, lambda: by_testid(browser, "variant-row-mine").is_displayed())
     wait(browser, lambda: "ready" in by_testid(browser, "variant-row-mine").text.lower())
     wait(browser, lambda: int(by_testid(browser, "curve-mine").get_attribute("data-points") or 0) >= 3)
@@ -126,7 +133,7 @@ def test_an_upload_that_is_no_model_is_explained_in_the_form(appliance, signed_i
     by_testid(browser, "upload-file").send_keys(str(junk))
     fill(by_testid(browser, "upload-name"), "junk")
     by_testid(browser, "upload-form").find_element(By.NAME, "accuracy").send_keys("50")
-    by_testid(browser, "upload-submit").click()
+    click(browser, "upload-submit")
     text = wait(browser, lambda: by_testid(browser, "upload-error").text.strip())
     assert "ONNX" in text
 
@@ -149,7 +156,7 @@ def test_an_operator_imagines_changes_and_applies_what_can_be_applied(appliance,
         fill(by_testid(browser, "what-if-slo-tiny"), "390")
 
         def answered() -> str | None:
-            by_testid(browser, "what-if-ask").click()
+            click(browser, "what-if-ask")
             wait(browser, lambda: answer("done") or answer("failed"))
             return answer("done")
 
@@ -160,11 +167,11 @@ def test_an_operator_imagines_changes_and_applies_what_can_be_applied(appliance,
         assert "390" in by_testid(browser, "plan-of-tiny").text
         fill(by_testid(browser, "what-if-slo-tiny"), "0.5")
         browser.execute_script("document.getElementById('imagine').noValidate = true")
-        by_testid(browser, "what-if-ask").click()
+        click(browser, "what-if-ask")
         wait(browser, lambda: "slo_ms" in by_testid(browser, "what-if-error").text)
         before = client.get("/applications/tiny/").json()["slo_ms"]
         try:
-            by_testid(browser, "what-if-apply").click()
+            click(browser, "what-if-apply")
             browser.switch_to.alert.accept()
             wait(browser, lambda: by_testid(browser, "what-if-applied").is_displayed())
             assert client.get("/applications/tiny/").json()["slo_ms"] == 390
@@ -237,7 +244,7 @@ def test_a_node_that_takes_nothing_over_is_warned_of_until_it_does(appliance, si
         assert "Node laggard does not adopt its configuration" in text
         browser.get(appliance.console + "/nodes/")
         wait(browser, lambda: "behind since" in by_testid(browser, "behind-laggard").text)
-        by_testid(browser, "behind-laggard").click()
+        click(browser, "behind-laggard")
         wait(browser, lambda: "older plan" in by_testid(browser, "repair-behind:node:laggard").text)
         browser.get(appliance.console + "/")
         wait(browser, needs)

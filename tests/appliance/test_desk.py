@@ -12,7 +12,7 @@ import zlib
 import numpy as np
 import pytest
 
-from tests.appliance.test_browser import browser, by_testid, fill, signed_in, wait  # noqa: F401 (fixtures)
+from tests.appliance.test_browser import browser, by_testid, click, fill, signed_in, wait  # noqa: F401 (fixtures)
 
 INPUT = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [0.5, 0.25, -1, 2]}
 
@@ -101,12 +101,12 @@ def test_values_and_files_are_tried_in_the_browser(appliance, signed_in, tmp_pat
     wait(browser, lambda: "items/s in batches of" in by_testid(browser, "frontier").text)
 
     def sent() -> str:
-        by_testid(browser, "try-submit").click()
+        click(browser, "try-submit")
         wait(browser, lambda: by_testid(browser, "try-submit").is_enabled())
         return by_testid(browser, "try-answer").text
 
     fill(by_testid(browser, "try-values-x"), "1, 2, three, 4")
-    by_testid(browser, "try-submit").click()
+    click(browser, "try-submit")
     wait(browser, lambda: '"three" is no number' in by_testid(browser, "try-error").text)
     fill(by_testid(browser, "try-values-x"), "1, 2, 3, 4")
     assert "answered in" in sent() and "class " in by_testid(browser, "try-top-y-0").text
@@ -118,7 +118,7 @@ def test_values_and_files_are_tried_in_the_browser(appliance, signed_in, tmp_pat
     assert "row.npy: FP32 1 × 4" in browser.page_source
     np.save(tmp_path / "doubles.npy", np.zeros((1, 4)))
     by_testid(browser, "try-file-x").send_keys(str(tmp_path / "doubles.npy"))
-    by_testid(browser, "try-submit").click()
+    click(browser, "try-submit")
     wait(browser, lambda: "has FP64; the input takes FP32" in by_testid(browser, "try-error").text)
     by_testid(browser, "try-file-x").send_keys(str(png(tmp_path / "grey.png", [0, 85, 170, 255])))
     assert "answered in" in sent()
@@ -143,7 +143,7 @@ def test_the_drawer_lists_a_profiling_and_cancels_it(appliance, signed_in):  # n
     browser = signed_in  # noqa: F811
     browser.get(f"{appliance.console}/nodes/")
     wait(browser, lambda: by_testid(browser, "live-state").text.strip().lower() == "live")
-    by_testid(browser, "tasks-summary").click()
+    click(browser, "tasks-summary")
     with appliance.rest() as client:
         (job, *_) = client.post("/applications/tiny/variants/heavy/profile/").json()["jobs"]
         wait(browser, lambda: by_testid(browser, f"task-profiling:{job['id']}").is_displayed())
@@ -153,18 +153,18 @@ def test_the_drawer_lists_a_profiling_and_cancels_it(appliance, signed_in):  # n
         assert answer.status_code in (204, 409)
     ended = "cancelled" if answer.status_code == 204 else "done"
     wait(browser, lambda: ended in by_testid(browser, f"task-profiling:{job['id']}").text)
-    by_testid(browser, "tasks-summary").click()
+    click(browser, "tasks-summary")
 
 
 def test_a_line_for_another_box_is_made_on_the_page(appliance, signed_in):  # noqa: F811
     browser = signed_in  # noqa: F811
     browser.get(f"{appliance.console}/nodes/")
     fill(by_testid(browser, "join-minutes"), "5")
-    by_testid(browser, "join-submit").click()
+    click(browser, "join-submit")
     # This console listens on loopback alone, and says so.
     wait(browser, lambda: "NEREUS_CONSOLE" in by_testid(browser, "join-error").text)
     by_testid(browser, "join-control").send_keys(appliance.console)
-    by_testid(browser, "join-submit").click()
+    click(browser, "join-submit")
     wait(browser, lambda: by_testid(browser, "join-line").is_displayed())
     line = by_testid(browser, "join-line").text
     assert f"NEREUS_CONTROL_URL={appliance.console}" in line and "make run ROLE=node" in line

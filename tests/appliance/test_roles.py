@@ -106,7 +106,8 @@ def test_a_port_counts_where_the_role_that_uses_it_runs(tmp_path):
 
 
 def test_a_whole_box_finds_executors_in_the_way_of_another_port(tmp_path):
-    values = settings(tmp_path, EXECUTORS="0.0.0.0:65535", CPU_DEVICES="1x1", GPU="0")
+    console = f"127.0.0.1:{free_ports(1)[0]}"
+    values = settings(tmp_path, CONSOLE=console, EXECUTORS="0.0.0.0:65535", CPU_DEVICES="1x1", GPU="0")
     check_ports(values, 0.0, roles.parse("control"))
     tight = settings(tmp_path, EXECUTORS="0.0.0.0:65535", GPU="0")
     object.__setattr__(tight, "cpu_devices", "2x1")

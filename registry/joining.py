@@ -6,6 +6,7 @@ import secrets
 import shlex
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
@@ -119,13 +120,11 @@ def _outward_address() -> str:
     Raises:
         Conflict: it has several, and no way to other networks.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # Connects without sending.
-            probe.connect(_ELSEWHERE)
-            return probe.getsockname()[0]
-        except OSError:
-            pass
+    # Without a way to other networks, its only address is taken.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        # Connects without sending.
+        probe.connect(_ELSEWHERE)
+        return probe.getsockname()[0]
     found = [
         one.address
         for addresses in psutil.net_if_addrs().values()

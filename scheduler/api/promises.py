@@ -27,7 +27,7 @@ MOST_ENTRIES = 1000
 
 
 class PromiseSerializer(serializers.ModelSerializer):
-    """What is expected of a plan in a window of a few seconds, and what came."""
+    """Expected and observed figures of a plan in a window of a few seconds."""
 
     expected = serializers.DictField(
         help_text="By application: items_per_s, by_process (whether what is expected comes from the policies' decision "
@@ -46,10 +46,13 @@ class PromiseSerializer(serializers.ModelSerializer):
 
 
 class ChangesSerializer(StrictMixin, serializers.Serializer):
-    """What is imagined to be different. Names are checked against the present problem."""
+    """Imagined differences. Names are checked against the present problem."""
 
     demand_factor = NumberField(
-        required=False, min_value=0, max_value=MOST_TIMES, help_text="Multiplies all arrivals but those in `demand`."
+        required=False,
+        min_value=0,
+        max_value=MOST_TIMES,
+        help_text="Multiplies all arrivals beside those in `demand`.",
     )
     demand = serializers.DictField(
         child=NumberField(min_value=0, max_value=MOST_RATE), required=False, help_text="Items/s by application."

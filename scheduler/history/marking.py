@@ -19,7 +19,7 @@ from scheduler.models import Plan
 def mark(kind: str, text: str, **more: Any) -> Mark:
     """Store a mark (of now unless ``at`` says otherwise) and show it to browsers."""
     made = Mark.objects.create(kind=kind, text=text[:300], **{"at": timezone.now(), **more})
-    # What is marked is done, whether or not browsers learn of it.
+    # The mark stands, whether or not browsers learn of it.
     transaction.on_commit(lambda: live.publish("mark", event(made)), robust=True)
     return made
 

@@ -1,4 +1,4 @@
-"""What devices are used for now, for the advice which could sleep."""
+"""Present use of devices, from which the advice on sleeping devices is made."""
 
 from __future__ import annotations
 

@@ -21,10 +21,10 @@ PINNED, EXCLUDED, FREE = CHOICES = ("pinned", "excluded", "free")
 
 @dataclass(frozen=True)
 class Changes:
-    """What is imagined to be different.
+    """Imagined differences to the present problem.
 
     Attributes:
-        demand_factor: of all applications' arrivals but those in ``demand``.
+        demand_factor: of all applications' arrivals except for those in ``demand``.
         demand: items/s by application.
         slo_ms: by application.
         variants: ``pinned``, ``excluded`` or ``free`` by ``APPLICATION/VARIANT``.

@@ -33,7 +33,7 @@ class Interval(NamedTuple):
     high: float
 
     def holds(self, value: float) -> bool:
-        """Whether a value lies in it, but for rounding."""
+        """Whether a value lies in it, rounding apart."""
         return self.low - 1e-9 <= value <= self.high + 1e-9
 
     def clipped(self, low: float, high: float) -> Interval:

@@ -69,7 +69,7 @@ def test_what_is_not_stored_is_read_again(monkeypatch):
     report(5)
 
     class Killed(BaseException):
-        pass
+        """Ends a process where it stands."""
 
     def killed(*_, **__):
         raise Killed

@@ -107,7 +107,7 @@ def _cheapest(
 
 
 def _left_out(problem: Problem, some: InstanceOptions, seconds: float, gap: float) -> dict[str, float]:
-    """What is left out of each application's asked capacity where the most weighted items are served."""
+    """Items/s left out by application, where as much weight as possible of the asked capacity is served."""
     model, n = _model(some)
     total = sum(a.weight * asked(a.demand) for a in problem.applications)
     shares, parts = {}, []

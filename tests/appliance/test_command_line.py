@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -15,7 +14,7 @@ from tests.running import ROOT
 def nereus(appliance):
     def run(*arguments: str, refused: bool = False, **environment: str) -> str:
         done = subprocess.run(
-            [sys.executable, "nereus", *arguments],
+            ["./nereus", *arguments],
             cwd=ROOT,
             env=appliance.environment | environment,
             capture_output=True,

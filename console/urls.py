@@ -12,6 +12,7 @@ urlpatterns = [
     path("logout/", access.SignOut.as_view(), name="logout"),
     path("applications/", applications.index, name="applications"),
     path("applications/<str:name>/", applications.detail, name="application"),
+    path("applications/<str:name>/upload/", applications.upload, name="upload"),
     path("plan/", plans.current, name="plan-current"),
     path("plans/", plans.index, name="plans"),
     path("plans/<int:version>/", plans.detail, name="plan"),

@@ -125,6 +125,8 @@ async function submitUpload(form) {
   const bar = form.querySelector("[data-progress]");
   const status = form.querySelector("[data-status]");
   const button = form.querySelector('button[type="submit"]');
+  const stop = form.querySelector("[data-stop]");
+  const stopped = new AbortController();
   const data = new FormData(form);
   for (const [name, value] of [...data.entries()]) if (value === "") data.delete(name);
   const file = data.get("file");
@@ -137,18 +139,21 @@ async function submitUpload(form) {
     bar.hidden = false;
     bar.value = 0;
     status.textContent = "uploading…";
-    await upload(form.dataset.method ?? "POST", form.dataset.upload, data, (done) => {
+    if (stop) { stop.hidden = false; stop.onclick = () => stopped.abort(); }
+    const accepted = await upload(form.dataset.method ?? "POST", form.dataset.upload, data, (done) => {
       bar.value = done;
-      if (done >= 1) status.textContent = "inspecting…";
-    });
+      status.textContent = done >= 1 ? "inspecting…" : `uploading, ${Math.floor(done * 100)} %`;
+    }, stopped.signal);
     status.textContent = "accepted";
     form.reset();
+    form.dispatchEvent(new CustomEvent("uploaded", { detail: accepted }));
     refresh();
   } catch (error) {
     status.textContent = "";
     showErrors(form, asProblem(error));
   } finally {
     bar.hidden = true;
+    if (stop) stop.hidden = true;
     button.disabled = false;
   }
 }

@@ -13,6 +13,7 @@ urlpatterns = [
     path("applications/", applications.index, name="applications"),
     path("applications/<str:name>/", applications.detail, name="application"),
     path("applications/<str:name>/upload/", applications.upload, name="upload"),
+    path("applications/<str:name>/compare/", applications.compare, name="compare"),
     path("plan/", plans.current, name="plan-current"),
     path("plans/", plans.index, name="plans"),
     path("plans/<int:version>/", plans.detail, name="plan"),

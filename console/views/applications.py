@@ -87,6 +87,14 @@ def upload(request, name: str):
     )
 
 
+@page
+def compare(request, name: str):
+    """Variants side by side; the address holds which (``?variants=A,B``) and the range of time."""
+    application = get_object_or_404(Application, name=name)
+    variants = sorted(application.variants.all(), key=lambda v: (v.accuracy is None, -(v.accuracy or 0), v.name))
+    return render(request, "console/compare.html", {"application": application, "variants": variants})
+
+
 def _common(application: Application) -> dict[str, object]:
     """What both pages of an application show: how to upload, and how to send it a query."""
     address, authorities = trying.gateway_url(), trying.authorities()

@@ -86,6 +86,7 @@ PAGES: dict[str, dict[str, AccessRole]] = {
     "console:applications": {"GET": VIEWER},
     "console:application": {"GET": VIEWER},
     "console:upload": {"GET": OWNER},
+    "console:compare": {"GET": VIEWER},
     "console:plan-current": {"GET": VIEWER},
     "console:plans": {"GET": VIEWER},
     "console:plan": {"GET": VIEWER},

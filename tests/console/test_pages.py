@@ -18,7 +18,7 @@ from tests.running import ROOT
 from workers import confinement
 
 PAGES = ["/", "/applications/", "/plans/", "/nodes/", "/keys/", "/repairs/"]
-ALL_PAGES = [*PAGES, "/applications/digits/", "/applications/digits/upload/", "/plan/"]
+ALL_PAGES = [*PAGES, "/applications/digits/", "/applications/digits/compare/", "/applications/digits/upload/", "/plan/"]
 
 
 def text(answer) -> str:

@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 def table(browser) -> dict[str, list[str]]:
     rows = browser.run(
-        "return [...document.querySelectorAll('[data-row]')].map((row) => [...row.children].map((cell) => cell.textContent))"
+        "return [...document.querySelectorAll('[data-row]')]"
+        ".map((row) => [...row.children].map((cell) => cell.textContent))"
     )
     return {title: cells for title, *cells in rows}
 

@@ -2,6 +2,7 @@
 
 import { call, Problem, upload } from "./api.js";
 import { el, toast } from "./dom.js";
+import { utc } from "./moments.js";
 import { refresh } from "./refresh.js";
 
 function clearErrors(form) {
@@ -84,7 +85,7 @@ function readForm(form) {
     if (input.type === "checkbox") body[input.name] = input.checked;
     else if (input.dataset.kind === "number") { if (input.value !== "") body[input.name] = Number(input.value); }
     else if (input.dataset.kind === "number-or-none") body[input.name] = input.value === "" ? null : Number(input.value);
-    else if (input.dataset.kind === "time-or-none") body[input.name] = input.value === "" ? null : `${input.value}Z`;
+    else if (input.dataset.kind === "time-or-none") body[input.name] = input.value === "" ? null : utc(input.value);
     else if (input.dataset.kind === "several") body[input.name] = [...input.selectedOptions].map((option) => option.value);
     else if (input.dataset.kind === "names") body[input.name] = readNames(input.value);
     else if (input.dataset.kind === "sizes") body[input.name] = input.value.split(/[\s,]+/).filter(Boolean).map(Number);

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime
 
 from django import template
+from django.utils.html import conditional_escape, format_html
+from django.utils.safestring import SafeString, mark_safe
 
 from registry.access import table
 from registry.access.roles import role_of
 
 register = template.Library()
+
+#: how a moment is written, by name; static/nereus/moments.js writes it so in the browser's zone
+MOMENTS = {"full": "%Y-%m-%d %H:%M:%S", "minutes": "%Y-%m-%d %H:%M", "day": "%Y-%m-%d", "seconds": "%H:%M:%S"}
+#: a moment in a sentence
+_WRITTEN = re.compile(r"\b(\d{4}-\d\d-\d\d) (\d\d:\d\d)(:\d\d)? UTC\b")
 
 
 @register.filter
@@ -85,3 +94,30 @@ def audited(value: object) -> str:
     """A value of an audit entry: as JSON, and short."""
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 80 else text[:79] + "…"
+
+
+@register.filter
+def moment(value: datetime | None, form: str = "full") -> str:
+    """A moment, in UTC for browsers without scripts; others show it in their zone. ``form``: see :data:`MOMENTS`."""
+    if value is None:
+        return "–"
+    value = value.astimezone(UTC)
+    return _moment(f"{value:%Y-%m-%dT%H:%M:%S}Z", form, f"{value.strftime(MOMENTS[form])} UTC")
+
+
+@register.filter
+def timed(sentence: str) -> SafeString:
+    """A sentence whose moments, YYYY-MM-DD HH:MM UTC, become those of :func:`moment`."""
+    parts, end = [], 0
+    for found in _WRITTEN.finditer(sentence):
+        at = f"{found[1]}T{found[2]}{found[3] or ':00'}Z"
+        parts += [
+            conditional_escape(sentence[end : found.start()]),
+            _moment(at, "full" if found[3] else "minutes", found[0]),
+        ]
+        end = found.end()
+    return mark_safe("".join([*parts, conditional_escape(sentence[end:])]))
+
+
+def _moment(at: str, form: str, text: str) -> SafeString:
+    return format_html('<time datetime="{}" data-moment="{}">{}</time>', at, form, text)

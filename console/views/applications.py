@@ -60,20 +60,48 @@ def detail(request, name: str):
         }
         for variant in variants
     ]
-    address, authorities = trying.gateway_url(), trying.authorities()
     return render(
         request,
         "console/application.html",
         {
-            "application": application,
-            "validation_set": getattr(application, "validation_set", None),
+            **_common(application),
             "rows": rows,
             "curves": curves(variants, application.slo_ms),
             "size_tables": size_tables(variants, application.sizes),
-            "max_upload_mb": settings.NEREUS.max_upload_bytes // (1024 * 1024),
             "metrics": metrics.names(),
             "late_choices": Application.Late.choices,
-            "example": curl(name, application.signature, address, authorities),
-            "triton": triton(name, application.signature, address, authorities),
         },
     )
+
+
+@page
+def upload(request, name: str):
+    """From a file to the first answer; ``?variant=NAME`` goes on with one that was uploaded."""
+    application = get_object_or_404(Application, name=name)
+    variants = application.variants.exclude(state=Variant.State.DRAINING)
+    chosen = variants.filter(name=request.GET.get("variant", "").replace("\0", "")).first()
+    return render(
+        request,
+        "console/upload.html",
+        {**_common(application), "rows": [{"variant": variant} for variant in variants], "chosen": chosen},
+    )
+
+
+@page
+def compare(request, name: str):
+    """Variants side by side; the address holds which (``?variants=A,B``) and the range of time."""
+    application = get_object_or_404(Application, name=name)
+    variants = sorted(application.variants.all(), key=lambda v: (v.accuracy is None, -(v.accuracy or 0), v.name))
+    return render(request, "console/compare.html", {"application": application, "variants": variants})
+
+
+def _common(application: Application) -> dict[str, object]:
+    """What both pages of an application show: how to upload, and how to send it a query."""
+    address, authorities = trying.gateway_url(), trying.authorities()
+    return {
+        "application": application,
+        "validation_set": getattr(application, "validation_set", None),
+        "max_upload_mb": settings.NEREUS.max_upload_bytes // (1024 * 1024),
+        "example": curl(application.name, application.signature, address, authorities),
+        "triton": triton(application.name, application.signature, address, authorities),
+    }

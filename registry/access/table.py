@@ -85,6 +85,8 @@ PAGES: dict[str, dict[str, AccessRole]] = {
     "console:overview": {"GET": VIEWER},
     "console:applications": {"GET": VIEWER},
     "console:application": {"GET": VIEWER},
+    "console:upload": {"GET": OWNER},
+    "console:compare": {"GET": VIEWER},
     "console:plan-current": {"GET": VIEWER},
     "console:plans": {"GET": VIEWER},
     "console:plan": {"GET": VIEWER},

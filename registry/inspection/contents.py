@@ -22,8 +22,8 @@ FORBIDDEN = {(RUNTIME, "EPContext")}
 Name = tuple[str, str, str]
 
 
-def check(model: onnx.ModelProto, opset: int) -> tuple[int, int]:
-    """Counts of operators and parameters.
+def check(model: onnx.ModelProto, opset: int) -> dict[str, Any]:
+    """Counts: ``nodes`` (operators), ``operators`` (the most frequent kinds) and ``parameters``.
 
     Raises:
         InvalidInput: it exceeds a limit, keeps data outside, or has operators that are not known.
@@ -37,7 +37,8 @@ def check(model: onnx.ModelProto, opset: int) -> tuple[int, int]:
     if contents.faults:
         raise InvalidInput(contents.faults.values())
     _check_functions(contents.calls)
-    return contents.nodes, contents.parameters
+    kinds = dict(contents.kinds.most_common(limits.MOST_KINDS))
+    return {"nodes": contents.nodes, "operators": kinds, "parameters": contents.parameters}
 
 
 def refused(detail: str, field: str = "file") -> InvalidInput:
@@ -54,6 +55,8 @@ class _Contents:
         self._functions = {_name(function.domain, function) for function in model.functions}
         self.nodes = self.tensors = self.parameters = 0
         self.faults: dict[str, InputFault] = {}
+        #: operators by kind, without calls of the model's own functions
+        self.kinds: Counter[str] = Counter()
         #: of each function, and of the model itself (None): how many operators of its own, by function called
         self.calls: dict[Name | None, Counter[Name | None]] = defaultdict(Counter)
 
@@ -84,6 +87,8 @@ class _Contents:
         called = _called(node)
         inside = None if owner is None else _name(owner.domain, owner)
         self.calls[inside][called if called in self._functions else None] += 1
+        if called not in self._functions:
+            self.kinds[node.op_type[:80]] += 1
         detail = _unknown(node, called in self._functions, self._opset, self._ml)
         if detail and len(self.faults) < limits.MAX_FAULTS:
             self.faults[detail] = InputFault("file.operators", detail)

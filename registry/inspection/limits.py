@@ -24,6 +24,8 @@ MAX_VALIDATION_ROWS = 1_000_000
 
 #: errors reported for one file; a broken one may have thousands
 MAX_FAULTS = 20
+#: kinds of operators that an inspection names, the most frequent ones
+MOST_KINDS = 30
 #: Python, numpy, onnx and onnxruntime map about 200 MiB before they do anything
 RUNTIME_BYTES = 384 * 2**20
 #: a model is held as protobuf, as onnxruntime's graph and as prepacked weights

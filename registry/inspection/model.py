@@ -36,13 +36,12 @@ def read(path: str) -> dict[str, Any]:
     """
     model = parse(path)
     opset = _check_versions(model)
-    nodes, parameters = contents.check(model, opset)
+    counts = contents.check(model, opset)
     return {
         "ir_version": model.ir_version,
         "opset": opset,
         "producer": f"{model.producer_name} {model.producer_version}".strip()[:100],
-        "nodes": nodes,
-        "parameters": parameters,
+        **counts,
     }
 
 

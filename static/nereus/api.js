@@ -35,8 +35,8 @@ export async function call(method, url, body) {
   try { return text ? JSON.parse(text) : null; } catch { return null; }
 }
 
-// fetch cannot report upload progress; XMLHttpRequest can. `progress` gets 0 to 1.
-export function upload(method, url, form, progress) {
+// fetch cannot report upload progress; XMLHttpRequest can. `progress` gets 0 to 1; `signal` stops the upload.
+export function upload(method, url, form, progress, signal) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     request.open(method, url);
@@ -44,6 +44,8 @@ export function upload(method, url, form, progress) {
     request.setRequestHeader("Accept", "application/json");
     request.upload.onprogress = (event) => event.lengthComputable && progress(event.loaded / event.total);
     request.onerror = () => reject(new Problem(0, "The upload was interrupted: the server cannot be reached or refused the file."));
+    request.onabort = () => reject(new Problem(0, "The upload was stopped. The file and the fields are as they were."));
+    signal?.addEventListener("abort", () => request.abort());
     request.onload = () => {
       if (request.status >= 400) return reject(problemFrom(request.status, request.responseText));
       try { resolve(JSON.parse(request.responseText)); } catch { resolve(null); }

@@ -11,6 +11,9 @@ const GATHER_MS = 250;
 const KEY = "nereus-map-color";
 const STATES = { up: "--good", starting: "--info", draining: "--warn", down: "--c-violations" };
 
+// Degrees Celsius at which a colour begins.
+const WARMTH = [[0, "--good"], [70, "--warn"], [85, "--c-violations"]];
+
 // A colour for a name, the same on every page.
 export function nameColor(name) {
   let hash = 7;
@@ -92,7 +95,8 @@ export class ClusterMap {
     next.focus();
   }
 
-  #color(cell, used) {
+  #color(cell, used, celsius) {
+    if (this.select.value === "temperature") return Number.isFinite(celsius) ? `color-mix(in srgb, var(${WARMTH.findLast(([from]) => celsius >= from)[1]}) 60%, var(--card))` : "var(--faint)";
     if (this.select.value === "state") return `var(${STATES[cell.device.state] ?? "--muted"})`;
     if (this.select.value === "application") {
       const main = cell.hosted.reduce((most, each) => ((each.time_share ?? 0) > (most?.time_share ?? -1) ? each : most), null);
@@ -110,7 +114,7 @@ export class ClusterMap {
       const fresh = second && serverNow - second.t <= STALE_S ? second : null;
       const used = fresh ? Math.min(1, fresh.busy + fresh.profiling) : null;
       setText(cell.use, cell.device.state === "up" || fresh ? (used === null ? "–" : String(Math.round(100 * used))) : { down: "✕", starting: "…", draining: "↓" }[cell.device.state] ?? "–");
-      const color = this.#color(cell, used);
+      const color = this.#color(cell, used, fresh?.celsius);
       if (cell.color !== color) { cell.color = color; cell.button.style.background = color; }
       const part = fresh && cell.device.memory_bytes ? Math.min(1, fresh.memory_bytes / cell.device.memory_bytes) : 0;
       const width = `${Math.round(100 * part)}%`;
@@ -125,8 +129,8 @@ export class ClusterMap {
     return [`${device.ref}, ${device.type}, ${device.state}`,
       fresh ? `${Math.round(100 * used)} % busy` : "no figures now",
       fresh && bytes(fresh.memory_bytes) !== "–" && `${bytes(fresh.memory_bytes)}${device.memory_bytes ? ` of ${bytes(device.memory_bytes)}` : ""}`,
-      Number.isFinite(fresh?.celsius) && `${percent(fresh.celsius, 0)} °C`,
-      Number.isFinite(fresh?.watts) && `${percent(fresh.watts, 0)} W`,
+      fresh && (Number.isFinite(fresh.celsius) ? `${percent(fresh.celsius, 0)} °C` : "temperature unknown"),
+      fresh && (Number.isFinite(fresh.watts) ? `${percent(fresh.watts, 0)} W` : "power unknown"),
       hosted.length > 0 && hosted.map((each) => `${each.application}/${each.variant_name}`).join(", ")].filter(Boolean).join(" · ");
   }
 
@@ -134,6 +138,7 @@ export class ClusterMap {
     const box = document.getElementById("map-legend");
     const key = (color, text) => { const dot = el("span", { class: "dot" }); dot.style.background = color; return el("span", {}, dot, ` ${text}`); };
     if (this.select.value === "state") box.replaceChildren(...Object.entries(STATES).map(([state, color]) => key(`var(${color})`, state)));
+    else if (this.select.value === "temperature") box.replaceChildren(key("var(--good)", "below 70 °C"), key("var(--warn)", "from 70 °C"), key("var(--c-violations)", "from 85 °C"), key("var(--faint)", "unknown: its box has no sensor that can be read"));
     else if (this.select.value === "use") box.replaceChildren(key("color-mix(in srgb, var(--c-throughput) 60%, var(--card))", "busy"), key("var(--warn)", "over 85 %"), key("var(--c-violations)", "over 97 %"));
     else {
       const names = [...new Set([...this.cells.values()].flatMap((cell) => cell.hosted.map((each) => each.application)))].sort();

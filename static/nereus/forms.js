@@ -2,6 +2,7 @@
 
 import { call, Problem, upload } from "./api.js";
 import { el, toast } from "./dom.js";
+import { utc } from "./moments.js";
 import { refresh } from "./refresh.js";
 
 function clearErrors(form) {
@@ -84,7 +85,7 @@ function readForm(form) {
     if (input.type === "checkbox") body[input.name] = input.checked;
     else if (input.dataset.kind === "number") { if (input.value !== "") body[input.name] = Number(input.value); }
     else if (input.dataset.kind === "number-or-none") body[input.name] = input.value === "" ? null : Number(input.value);
-    else if (input.dataset.kind === "time-or-none") body[input.name] = input.value === "" ? null : `${input.value}Z`;
+    else if (input.dataset.kind === "time-or-none") body[input.name] = input.value === "" ? null : utc(input.value);
     else if (input.dataset.kind === "several") body[input.name] = [...input.selectedOptions].map((option) => option.value);
     else if (input.dataset.kind === "names") body[input.name] = readNames(input.value);
     else if (input.dataset.kind === "sizes") body[input.name] = input.value.split(/[\s,]+/).filter(Boolean).map(Number);
@@ -125,6 +126,8 @@ async function submitUpload(form) {
   const bar = form.querySelector("[data-progress]");
   const status = form.querySelector("[data-status]");
   const button = form.querySelector('button[type="submit"]');
+  const stop = form.querySelector("[data-stop]");
+  const stopped = new AbortController();
   const data = new FormData(form);
   for (const [name, value] of [...data.entries()]) if (value === "") data.delete(name);
   const file = data.get("file");
@@ -137,18 +140,21 @@ async function submitUpload(form) {
     bar.hidden = false;
     bar.value = 0;
     status.textContent = "uploading…";
-    await upload(form.dataset.method ?? "POST", form.dataset.upload, data, (done) => {
+    if (stop) { stop.hidden = false; stop.onclick = () => stopped.abort(); }
+    const accepted = await upload(form.dataset.method ?? "POST", form.dataset.upload, data, (done) => {
       bar.value = done;
-      if (done >= 1) status.textContent = "inspecting…";
-    });
+      status.textContent = done >= 1 ? "inspecting…" : `uploading, ${Math.floor(done * 100)} %`;
+    }, stopped.signal);
     status.textContent = "accepted";
     form.reset();
+    form.dispatchEvent(new CustomEvent("uploaded", { detail: accepted }));
     refresh();
   } catch (error) {
     status.textContent = "";
     showErrors(form, asProblem(error));
   } finally {
     bar.hidden = true;
+    if (stop) stop.hidden = true;
     button.disabled = false;
   }
 }

@@ -4,6 +4,7 @@ import { setText } from "./dom.js";
 import { showRepairs, startRepairs } from "./repairs.js";
 import { startForms } from "./forms.js";
 import { live } from "./live.js";
+import { localize } from "./moments.js";
 import { changed } from "./refresh.js";
 import { startStrip } from "./strip.js";
 import { startTasks } from "./tasks.js";
@@ -29,6 +30,7 @@ live
     if (snapshots > 1) for (const kind of ["application", "variant", "node", "plan", "api_key"]) changed(kind);
   });
 
+localize(document);
 startForms();
 startRepairs(badge);
 startStrip();

@@ -1,10 +1,22 @@
 // One device in full: its figures and what it hosts. Rebuilt when the state changes; each second only figures move.
 
+import { call } from "./api.js";
 import { variantColor } from "./charts.js";
 import { el, setText } from "./dom.js";
 import { bytes, percent, rate } from "./format.js";
 
 const STALE_S = 5;
+const HOUR_S = 3600;
+const known = (column) => column.filter((value) => value !== null);
+const sensed = (value, unit, name) => (Number.isFinite(value) ? `${percent(value, 0)} ${unit}` : `${name} unknown`);
+
+// The least and the most of a device's column, in words.
+export function spread(column, unit, name) {
+  const values = known(column);
+  if (!values.length) return `${name} unknown`;
+  const [least, most] = [Math.min(...values), Math.max(...values)].map((value) => percent(value, 0));
+  return `${name} ${least === most ? least : `${least} to ${most}`} ${unit}`;
+}
 
 export class DeviceDetail {
   constructor(container, cluster) {
@@ -20,6 +32,21 @@ export class DeviceDetail {
     this.ref = this.ref === ref ? null : ref;
     this.render(index);
     this.tick(serverNow);
+    this.#readHour();
+  }
+
+  async #readHour() {
+    const { ref } = this;
+    if (ref === null) return;
+    this.hour = "";
+    try {
+      const path = ref.split("/").map(encodeURIComponent).join("/");
+      const found = await call("GET", `/api/v1/history/devices/${path}/?seconds=${HOUR_S}&points=60`);
+      this.hour = [spread(found.busy, "%", "busy"), spread(found.celsius, "°C", "temperature"), spread(found.watts, "W", "power")].join(" · ");
+    } catch (problem) {
+      this.hour = problem.status === 404 ? "nothing is known" : problem.message;
+    }
+    if (ref === this.ref) setText(this.parts.get(ref)?.hour, this.hour);
   }
 
   render(index) {
@@ -33,6 +60,7 @@ export class DeviceDetail {
     const bar = el("progress", { max: 1, value: 0 });
     const busy = el("span", { class: "small" }, "–");
     const facts = el("div", { class: "facts" }, "no figures yet");
+    const hour = el("span", { "data-testid": "device-hour" }, this.hour ?? "");
     const hosted = this.cluster.hosted(device.ref, this.index.placements.get(device.ref) ?? []);
     const before = this.hosted.get(device.ref);
     const figures = new Map();
@@ -42,7 +70,7 @@ export class DeviceDetail {
       return this.#resident(resident, figure, before && !before.has(resident.variant));
     });
     this.hosted.set(device.ref, new Set(hosted.map((resident) => resident.variant)));
-    this.parts.set(device.ref, { bar, busy, facts, figures, hosted });
+    this.parts.set(device.ref, { bar, busy, facts, hour, figures, hosted });
     return el("article", { class: "card device", "data-testid": "device-detail", "data-state": device.state },
       el("header", {},
         el("strong", {}, device.ref),
@@ -50,6 +78,7 @@ export class DeviceDetail {
       device.detail && device.state !== "up" && el("p", { class: "small muted" }, device.detail),
       el("div", { class: "util" }, bar, busy),
       facts,
+      el("div", { class: "facts" }, "Last hour: ", hour),
       rows.length ? rows : el("p", { class: "small muted" }, "Runs nothing."));
   }
 
@@ -79,7 +108,7 @@ export class DeviceDetail {
       part.bar.className = used > 0.97 ? "full" : used > 0.8 ? "busy" : "";
       setText(part.busy, fresh ? `${Math.round(used * 100)} % busy` : "–");
       setText(part.facts, fresh
-        ? [`${second.queued_rows} queued`, bytes(second.memory_bytes), second.profiling > 0 ? `profiling ${Math.round(second.profiling * 100)} %` : null, second.plan_version ? `plan ${second.plan_version}` : null].filter(Boolean).join(" · ")
+        ? [`${second.queued_rows} queued`, bytes(second.memory_bytes), sensed(second.celsius, "°C", "temperature"), sensed(second.watts, "W", "power"), second.profiling > 0 ? `profiling ${Math.round(second.profiling * 100)} %` : null, second.plan_version ? `plan ${second.plan_version}` : null].filter(Boolean).join(" · ")
         : "no figures now");
       const ran = new Map((fresh ? second.variants ?? [] : []).map((v) => [v.variant, v]));
       for (const resident of part.hosted) setText(part.figures.get(resident.variant), residentFigures(resident, ran.get(resident.variant), fresh));

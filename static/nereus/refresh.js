@@ -1,6 +1,8 @@
 // Parts of server-made pages that are read again when what they show has changed. Only elements with an id and
 // data-refresh="kind ..." are replaced, so that a form being filled in stays as it is.
 
+import { localize } from "./moments.js";
+
 const WAIT_MS = 300;
 // A page that takes long, of a large cluster, is read again less often: at most a fifth of the time.
 const REST = 4;
@@ -29,6 +31,8 @@ export async function refresh() {
     // Deleted meanwhile, or signed out: the page stays as it is and its buttons say what is wrong.
     if (!response.ok || response.redirected) return;
     const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+    // Before they are compared: what the page shows is local already.
+    localize(fresh);
     for (const part of document.querySelectorAll("[data-refresh][id]")) {
       const next = fresh.getElementById(part.id);
       if (next && next.outerHTML !== part.outerHTML) replace(part, document.adoptNode(next));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import shutil
@@ -102,18 +103,55 @@ def test_the_live_charts_move_while_queries_flow(appliance, signed_in):
     assert by_testid(browser, "device-box/cpu0").is_displayed()
 
 
-def test_a_model_uploaded_in_the_browser_is_profiled_and_its_curve_appears(appliance, signed_in, tiny_models):
+#: drops a file of these bytes (base64) on the guided upload, as a person would from a file manager
+DROP = """
+const [name, packed] = arguments, carried = new DataTransfer();
+carried.items.add(new File([Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0))], name));
+const box = document.querySelector("[data-drop]");
+for (const kind of ["dragenter", "dragover", "drop"])
+  box.dispatchEvent(new DragEvent(kind, { dataTransfer: carried, bubbles: true, cancelable: true }));
+return document.querySelector('[data-testid="upload-file"]').files[0].name;
+"""
+
+
+def dropped(browser, path) -> str:
+    return browser.execute_script(DROP, path.name, base64.b64encode(path.read_bytes()).decode())
+
+
+def test_a_dropped_model_goes_from_file_to_first_answer_on_one_page(appliance, signed_in, tiny_models):
     browser = signed_in
     with appliance.rest() as client:
         answer = client.post("/applications/", json={"name": "uploaded", "slo_ms": 300, "signature": SIGNATURE})
         assert answer.status_code == 201
     browser.get(f"{appliance.console}/applications/uploaded/")
-    form = by_testid(browser, "upload-form")
-    by_testid(browser, "upload-file").send_keys(str(tiny_models["quick"]))
+    click(browser, "upload-link")
+    wait(browser, lambda: by_testid(browser, "upload-drop").is_displayed())
+    assert dropped(browser, tiny_models["quick"]) == tiny_models["quick"].name
+    assert by_testid(browser, "upload-name").get_attribute("value") == tiny_models["quick"].stem
     fill(by_testid(browser, "upload-name"), "mine")
-    form.find_element(By.NAME, "accuracy").send_keys("91.5")
+    by_testid(browser, "upload-accuracy").send_keys("91.5")
     click(browser, "upload-submit")
-    wait(browser, lambda: by_testid(browser, "variant-row-mine").is_displayed())
+    facts = wait(browser, lambda: by_testid(browser, "inspection").text)
+    assert "91.50 %, declared" in facts and "x FP32 [*, 4]" in facts and "y FP32 [*, 3]" in facts
+    assert "Gemm" in facts or "MatMul" in facts
+    wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, '[data-testid^="upload-job-"][data-state="done"]'))
+    job = browser.find_element(By.CSS_SELECTOR, '[data-testid^="upload-job-"]')
+    assert "1: " in wait(browser, lambda: job.text if "ms" in job.text else "")
+    wait(browser, lambda: by_testid(browser, "step-answer").is_displayed())
+    wait(browser, lambda: "Send it a query" in by_testid(browser, "upload-ready").text)
+
+    def first_answer() -> bool:
+        click(browser, "try-submit")
+        wait(browser, lambda: by_testid(browser, "try-answer").is_displayed())
+        return "mine answered" in by_testid(browser, "try-answer").text
+
+    wait(browser, first_answer)
+    assert browser.current_url.endswith("/applications/uploaded/upload/?variant=mine")
+    # Who comes back finds it where it was.
+    browser.refresh()
+    wait(browser, lambda: "91.50 %" in by_testid(browser, "inspection").text)
+    wait(browser, lambda: by_testid(browser, "step-answer").is_displayed())
+    browser.get(f"{appliance.console}/applications/uploaded/")
     wait(browser, lambda: "ready" in by_testid(browser, "variant-row-mine").text.lower())
     wait(browser, lambda: int(by_testid(browser, "curve-mine").get_attribute("data-points") or 0) >= 3)
     with appliance.rest() as client:
@@ -125,17 +163,25 @@ def test_a_model_uploaded_in_the_browser_is_profiled_and_its_curve_appears(appli
         eventually(deleted)
 
 
-def test_an_upload_that_is_no_model_is_explained_in_the_form(appliance, signed_in, tmp_path):
+def test_an_upload_that_is_refused_is_explained_as_rest_explains_it(appliance, signed_in, tmp_path):
     browser = signed_in
     junk = tmp_path / "junk.onnx"
     junk.write_bytes(b"this is not a model" * 100)
-    browser.get(f"{appliance.console}/applications/tiny/")
+    with appliance.rest() as client, junk.open("rb") as file:
+        answer = client.post(
+            "/applications/tiny/variants/", data={"name": "junk", "accuracy": "50"}, files={"file": file}
+        )
+    (error,) = answer.json()["errors"]
+    browser.get(f"{appliance.console}/applications/tiny/upload/")
     by_testid(browser, "upload-file").send_keys(str(junk))
     fill(by_testid(browser, "upload-name"), "junk")
-    by_testid(browser, "upload-form").find_element(By.NAME, "accuracy").send_keys("50")
+    by_testid(browser, "upload-accuracy").send_keys("50")
     click(browser, "upload-submit")
     text = wait(browser, lambda: by_testid(browser, "upload-error").text.strip())
-    assert "ONNX" in text
+    assert error["detail"] in text and "ONNX" in text
+    # The file and the fields stay, so that the next try needs a click alone.
+    assert by_testid(browser, "upload-name").get_attribute("value") == "junk"
+    assert not by_testid(browser, "step-inspection").is_displayed()
 
 
 def test_an_operator_imagines_changes_and_applies_what_can_be_applied(appliance, signed_in):
@@ -187,7 +233,18 @@ def test_an_operator_imagines_changes_and_applies_what_can_be_applied(appliance,
 
 
 @pytest.mark.parametrize(
-    "page", ["/", "/applications/", "/applications/tiny/", "/plans/", "/plan/", "/nodes/", "/keys/", "/repairs/"]
+    "page",
+    [
+        "/",
+        "/applications/",
+        "/applications/tiny/",
+        "/applications/tiny/upload/",
+        "/plans/",
+        "/plan/",
+        "/nodes/",
+        "/keys/",
+        "/repairs/",
+    ],
 )
 def test_every_page_loads_without_a_script_error_or_a_foreign_host(appliance, signed_in, page):
     browser = signed_in

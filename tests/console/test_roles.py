@@ -169,6 +169,7 @@ def test_pages_show_no_button_and_no_form_that_the_role_may_not_use(caller, clus
         "/",
         "/applications/",
         "/applications/digits/",
+        *(["/applications/digits/upload/"] if role >= AccessRole.OWNER else []),
         "/plans/",
         "/nodes/",
         "/keys/",

@@ -60,7 +60,8 @@ def test_the_map_has_a_cell_for_each_device_and_shows_what_a_chosen_one_hosts(ru
     result = run_script(
         """
         document.body.insertAdjacentHTML("beforeend", `<select id="map-color"><option value="use">use</option>
-          <option value="application">application</option><option value="state">state</option></select>
+          <option value="application">application</option><option value="state">state</option>
+          <option value="temperature">temperature</option></select>
           <p id="map-legend"></p><div id="map"></div><div id="device-detail"></div>`);
         const { ClusterMap } = await import("/nereus/cells.js");
         const state = new cluster.Cluster();
@@ -75,7 +76,7 @@ def test_the_map_has_a_cell_for_each_device_and_shows_what_a_chosen_one_hosts(ru
           placements: [{ device: "box/cuda0", variant: 1, variant_name: "quick", application: "digits", rate: 5,
           time_share: 0.5 }] } }, 100);
         state.applyNodeSecond({ t: 100, devices: [{ device: "box/cuda0", busy: 0.5, profiling: 0, queued_rows: 0,
-          memory_bytes: 250, plan_version: 1, variants: [] }] });
+          memory_bytes: 250, plan_version: 1, variants: [], celsius: 88.4, watts: null }] });
         const map = new ClusterMap(document.getElementById("map"), state);
         map.render();
         map.tick(101);
@@ -83,12 +84,23 @@ def test_the_map_has_a_cell_for_each_device_and_shows_what_a_chosen_one_hosts(ru
         const shown = cells.map((cell) => [cell.textContent, cell.title.split(" · ").slice(0, 2).join(" · ")]);
         cells[0].click();
         const detail = document.querySelector('[data-testid="device-detail"]').textContent;
+        const facts = document.querySelector(".facts").textContent, { title } = cells[0];
+        const select = document.getElementById("map-color");
+        select.value = "temperature";
+        select.dispatchEvent(new Event("change"));
+        const colors = cells.map((cell) => /--[a-z-]+/.exec(cell.style.background)[0]);
+        const { spread } = await import("/nereus/map.js");
+        const words = [spread([null, 40.2, 61], "°C", "temperature"), spread([55, null], "W", "power"),
+          spread([null], "W", "power")];
         const memory = cells[0].querySelector(".cell-memory").style.width;
         map.tick(120);
-        return { shown, memory, hosts: detail.includes("quick"), stale: cells[0].textContent,
-                 tabs: cells.map((c) => c.tabIndex) };
+        return { shown, facts, colors, words, title, memory, hosts: detail.includes("quick"),
+                 stale: cells[0].textContent, tabs: cells.map((c) => c.tabIndex) };
         """
     )
     assert result["shown"] == [["50", "box/cuda0, t4, up · 50 % busy"], ["✕", "box/cuda1, t4, down · no figures now"]]
     assert result["memory"] == "25%" and result["hosts"] and result["stale"] == "–"
     assert result["tabs"] == [0, -1]
+    assert "88 °C · power unknown" in result["facts"] and "88 °C · power unknown" in result["title"]
+    assert result["colors"] == ["--c-violations", "--faint"]
+    assert result["words"] == ["temperature 40 to 61 °C", "power 55 W", "power unknown"]

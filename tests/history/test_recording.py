@@ -17,14 +17,21 @@ from scheduler.history.packing import Packed, totals, unpack
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 
-def report(ago: float = 0.0, arrived: int = 5, gateway: str = "front", name: str = "digits", at: float | None = None):
+def report(
+    ago: float = 0.0,
+    arrived: int = 5,
+    gateway: str = "front",
+    name: str = "digits",
+    at: float | None = None,
+    variant: str = "quick",
+):
     """A gateway's second, stored as its consumer stores it."""
     now = clock.wall() if at is None else at
     counts = {
         "arrived": arrived,
         "in_time": arrived,
         "normalized_sum": 100.0 * arrived,
-        "by_variant": {"quick": arrived},
+        "by_variant": {variant: arrived},
     }
     second = {"t": int(now - ago), "gateway": gateway, "serving": [name], "applications": {name: counts}}
     telemetry.record(telemetry.GATEWAY_STREAM, second)

@@ -27,6 +27,7 @@ from .executor_process import end_leftovers
 from .losses import Loss
 from .placement import DeviceRollout
 from .profiling import ProfileJobs
+from .sensors import SensorThread
 from .supervision import COMMAND, ExecutorSupervisor
 
 #: characters of a device's detail, fewer than the control plane accepts
@@ -101,6 +102,7 @@ class NodeDaemon:
         self._states: dict[str, DeviceState] = {}
         self._stats: dict[str, deque[DeviceStats]] = {}
         self._metrics_waiters: dict[str, deque[asyncio.Future[str]]] = {}
+        self._sensors = SensorThread(lambda: self.devices)
         self._settings = settings
         self._command, self._restart_timing = command, restart_timing or RestartTiming()
         for device in self.devices:
@@ -138,6 +140,7 @@ class NodeDaemon:
         if leftovers:
             self._log.warning("leftovers_ended", pids=leftovers)
         self._load_config()
+        self._sensors.start()
         try:
             # None of these ends by itself, so the first to end has failed, and the others are cancelled.
             async with asyncio.TaskGroup() as running:
@@ -149,6 +152,7 @@ class NodeDaemon:
                 running.create_task(self._verify_files(), name="verify")
                 running.create_task(control_trust.follow(self._settings), name="trust")
         finally:
+            self._sensors.stop()
             await self.jobs.close()
             for placement in self._rollouts.values():
                 await placement.close()
@@ -359,7 +363,7 @@ class NodeDaemon:
         # Sent even without a device's second: the control plane compares what the node holds with what it should.
         self.link.send(
             control.NodeStats(
-                devices=tuple(waiting.popleft() for waiting in self._stats.values() if waiting),
+                devices=tuple(self._sensors.added(waiting.popleft()) for waiting in self._stats.values() if waiting),
                 plan_version=self.config.plan.version if self.config is not None else 0,
                 config_hash=self.config.hash if self.config is not None else "",
                 jobs=self.jobs.under_way,

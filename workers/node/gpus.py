@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pynvml
@@ -57,6 +57,30 @@ def find(environ: Mapping[str, str] | None = None) -> list[Gpu]:
             continue
         found.append(Gpu(ordinal, gpu.uuid, gpu.name, gpu.memory_bytes, gpu.capability))
     return found
+
+
+def sensors(uuid: str) -> tuple[float | None, float | None]:
+    """Degrees Celsius and watts of a GPU; None: it has no such sensor, or the driver does not answer."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None, None
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        celsius = _sensor(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
+        milliwatts = _sensor(lambda: pynvml.nvmlDeviceGetPowerUsage(handle))
+        return celsius, None if milliwatts is None else milliwatts / 1000
+    except pynvml.NVMLError:
+        return None, None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _sensor(read: Callable[[], int]) -> float | None:
+    try:
+        return float(read())
+    except pynvml.NVMLError:
+        return None
 
 
 @functools.cache

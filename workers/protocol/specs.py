@@ -248,8 +248,19 @@ class VariantStats(msgspec.Struct, frozen=True):
     drift: Ratio = 0.0
 
 
+#: largest temperature and power of a device that can be
+MOST_CELSIUS, MOST_WATTS = 200.0, 100_000.0
+
+
 class DeviceStats(msgspec.Struct, frozen=True):
-    """One second of one device. ``busy``: share of the second spent running batches; ``profiling``: measuring."""
+    """One second of one device.
+
+    Attributes:
+        busy: share of the second spent running batches.
+        profiling: share spent measuring.
+        celsius: its temperature; of CPU cores their package's. None: not known, or from older code.
+        watts: its power; of CPU cores their part of their package's. None: as above.
+    """
 
     device: Name
     busy: Part
@@ -258,6 +269,8 @@ class DeviceStats(msgspec.Struct, frozen=True):
     memory_bytes: Count
     plan_version: Count
     variants: Annotated[tuple[VariantStats, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
+    celsius: Annotated[float, msgspec.Meta(ge=0, le=MOST_CELSIUS)] | None = None
+    watts: Annotated[float, msgspec.Meta(ge=0, le=MOST_WATTS)] | None = None
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):

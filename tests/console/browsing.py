@@ -1,0 +1,102 @@
+"""A real browser that is signed in at a server of these processes: pages, REST, database and Redis are real, the
+websocket is not served."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from django.conf import settings
+from django.contrib.sessions.backends.db import SessionStore
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.accounts import account
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1400,1000",
+)
+
+
+class Browser:
+    """One tab. ``server``: the address that pages are relative to."""
+
+    def __init__(self, driver: webdriver.Chrome, server: str):
+        self.driver, self.server = driver, server
+
+    def sign_in(self, role: str) -> None:
+        """As a new session of an account of that role; the sign-in form has tests of its own."""
+        user = account(role.replace(" ", "-"), role)
+        session = SessionStore()
+        session["_auth_user_id"] = str(user.pk)
+        session["_auth_user_backend"] = settings.AUTHENTICATION_BACKENDS[-1]
+        session["_auth_user_hash"] = user.get_session_auth_hash()
+        session.create()
+        self.driver.get(self.server + "/login/")
+        self.driver.delete_all_cookies()
+        self.driver.add_cookie({"name": settings.SESSION_COOKIE_NAME, "value": session.session_key})
+
+    def open(self, path: str) -> None:
+        """Load a page."""
+        self.driver.get(self.server + path)
+
+    def all(self, selector: str) -> list:
+        """Elements by CSS."""
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, testid: str):
+        """The element of that ``data-testid``."""
+        return self.driver.find_element(By.CSS_SELECTOR, f'[data-testid="{testid}"]')
+
+    def click(self, testid: str) -> None:
+        """Click in the middle of the window, away from the bars at its edges."""
+        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", self.one(testid))
+        self.one(testid).click()
+
+    def run(self, script: str, *arguments):
+        """A script's result."""
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, condition, seconds: float = 120):
+        """What ``condition`` returns once that is true."""
+        waiting = WebDriverWait(self.driver, seconds, 0.1, ignored_exceptions=(Exception,))
+        return waiting.until(lambda _: condition())
+
+    def faults(self) -> list[str]:
+        """Errors of scripts and of the policy since the last call; the websocket's are not among them."""
+        lines = [line["message"] for line in self.driver.get_log("browser") if line["level"] == "SEVERE"]
+        return [line for line in lines if "/ws/" not in line]
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    if not shutil.which("chromedriver") or not shutil.which("chromium"):
+        message = "chromium and chromedriver are not installed"
+        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def browser(chromium, live_server, clean_redis, monkeypatch):
+    """Signed in as a viewer; ``sign_in`` changes that."""
+    monkeypatch.setattr(settings, "SESSION_COOKIE_SECURE", False)
+    opened = Browser(chromium, live_server.url)
+    opened.sign_in("viewer")
+    opened.faults()
+    return opened

@@ -1,0 +1,123 @@
+"""Temperature and power: what sensors say, what cannot be true, and how it reaches the control plane."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import msgspec
+import psutil
+import pytest
+
+from workers.node import gpus
+from workers.node.sensors import NOTHING, PackagePower, Sensors, SensorThread, package_celsius
+from workers.protocol import control
+from workers.protocol.specs import MOST_CELSIUS, MOST_WATTS, DeviceInfo, DeviceStats
+
+
+class Entry(NamedTuple):
+    """As psutil's."""
+
+    label: str
+    current: float
+    high: float | None = None
+    critical: float | None = None
+
+
+def cpu(number: int, *cores: int) -> DeviceInfo:
+    return DeviceInfo(f"box/cpu{number}", "cpu", "cpu-a", "cores", cores, None, 2**30, f"unix:/tmp/{number}.sock")
+
+
+def stats(**more) -> DeviceStats:
+    return DeviceStats("box/cpu0", 0.5, 0.0, 0, 1000, 1, **more)
+
+
+def powercap(root, **energies: int):
+    """Counters as the kernel's files show them, in microjoules."""
+    for name, energy in energies.items():
+        folder = root / f"intel-rapl:{name.removeprefix('package')}"
+        folder.mkdir(exist_ok=True)
+        (folder / "name").write_text(f"package-{name.removeprefix('package')}\n")
+        (folder / "max_energy_range_uj").write_text("1000000000\n")
+        (folder / "energy_uj").write_text(f"{energy}\n")
+    return root
+
+
+def test_a_package_has_its_own_sensors_temperature():
+    chips = {
+        "nvme": [Entry("Composite", 71.0)],
+        "coretemp": [Entry("Package id 0", 50.0), Entry("Core 0", 55.0), Entry("Package id 1", 60.0)],
+    }
+    assert (package_celsius(chips, 0), package_celsius(chips, 1)) == (50.0, 60.0)
+    assert package_celsius({"k10temp": [Entry("Tctl", 45.0), Entry("Tccd1", 47.5)]}, 0) == 47.5
+
+
+@pytest.mark.parametrize("wrong", [0.0, -273.2, 2.0**31, float("nan")])
+def test_what_cannot_be_a_temperature_is_none(wrong):
+    assert package_celsius({"coretemp": [Entry("Package id 0", wrong)]}, 0) is None
+    assert package_celsius({"nvme": [Entry("Composite", 40.0)]}, 0) is None
+
+
+def test_power_is_the_energy_between_two_looks_also_where_the_counter_begins_anew(tmp_path):
+    power = PackagePower(powercap(tmp_path, package0=1_000_000, package1=999_000_000))
+    assert power.read(10.0) == {}
+    powercap(tmp_path, package0=81_000_000, package1=19_000_000)
+    assert power.read(12.0) == pytest.approx({0: 40.0, 1: 10.0})
+    (tmp_path / "intel-rapl:0/energy_uj").write_text("secret")
+    powercap(tmp_path, package1=39_000_000)
+    assert power.read(14.0) == pytest.approx({1: 10.0})
+
+
+def test_devices_share_their_packages_power_by_cores(tmp_path):
+    present = [cpu(0, 0), cpu(1, *range(1, psutil.cpu_count()))]
+    sensors = Sensors(powercap(tmp_path, package0=0))
+    sensors.read(present, 0.0)
+    powercap(tmp_path, package0=60_000_000)
+    found = sensors.read(present, 1.0)
+    watts = [found[device.id].watts for device in present if device.id in found and found[device.id].watts]
+    # Cores of this box may be on several packages, of which these files have one.
+    assert sum(watts) <= 60.0 + 1e-6
+    if len(watts) == len(present):
+        assert watts[0] == pytest.approx(60.0 / psutil.cpu_count())
+
+
+def test_this_box_tells_what_can_be_true_or_nothing(tmp_path):
+    found = Sensors(tmp_path / "none").read([cpu(0, 0)], 0.0)
+    for reading in found.values():
+        assert reading != NOTHING and reading.watts is None
+        assert 0 < reading.celsius <= MOST_CELSIUS
+    for gpu in gpus.find():
+        celsius, watts = gpus.sensors(gpu.uuid)
+        assert celsius is None or 0 < celsius <= MOST_CELSIUS
+        assert watts is None or 0 < watts <= MOST_WATTS
+    assert gpus.sensors("GPU-00000000-0000-0000-0000-000000000000") == (None, None)
+
+
+def test_a_second_has_the_latest_reading_and_none_that_is_old(tmp_path, monkeypatch):
+    monkeypatch.setattr("workers.node.sensors.EVERY_S", 0.02)
+    energy = 0
+    thread = SensorThread(lambda: [cpu(0, 0)], Sensors(powercap(tmp_path, package0=energy)))
+    assert thread.added(stats()) == stats()
+    thread.start()
+    try:
+        while thread.added(stats()).watts is None:
+            energy += 10_000
+            powercap(tmp_path, package0=energy)
+    finally:
+        thread.stop()
+    second = thread.added(stats())
+    assert 0 < second.watts <= MOST_WATTS and second.busy == 0.5
+    steady = time.monotonic
+    monkeypatch.setattr("workers.node.sensors.time.monotonic", lambda: steady() + 60)
+    assert thread.added(stats()) == stats()
+
+
+def test_the_wire_carries_readings_bounds_them_and_takes_older_members_seconds():
+    message = control.NodeStats(devices=(stats(celsius=61.5, watts=40.25),), plan_version=1, config_hash="")
+    (back,) = control.decode_from_node(control.encode(message)).devices
+    assert (back.celsius, back.watts) == (61.5, 40.25)
+    older = {key: value for key, value in msgspec.to_builtins(stats()).items() if key not in ("celsius", "watts")}
+    assert msgspec.convert(older, DeviceStats) == stats()
+    for wrong in ({"celsius": 1e6}, {"celsius": -1.0}, {"watts": 1e9}, {"watts": -0.5}):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(older | wrong, DeviceStats)

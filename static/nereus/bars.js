@@ -29,10 +29,12 @@ export class Bars {
     const point = (event) => Math.max(0, Math.min(this.data.points - 1, Math.floor((event.offsetX / canvas.clientWidth) * this.data.points)));
     canvas.addEventListener("mousemove", (event) => { if (this.data) this.#move(point(event)); });
     canvas.addEventListener("mouseleave", () => this.#move(null));
+    canvas.addEventListener("focus", () => { if (this.data && this.at === null) this.#move(this.data.points - 1); });
+    canvas.addEventListener("blur", () => this.#move(null));
     canvas.addEventListener("click", choose);
     canvas.addEventListener("keydown", (event) => {
       if (!this.data) return;
-      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      const step = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, Home: -Infinity, End: Infinity }[event.key];
       if (step) this.#move(Math.max(0, Math.min(this.data.points - 1, (this.at ?? this.data.points) + step)));
       else if (event.key === "Enter") choose();
       else return;

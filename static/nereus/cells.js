@@ -12,13 +12,17 @@ const KEY = "nereus-map-color";
 const STATES = { up: "--good", starting: "--info", draining: "--warn", down: "--c-violations" };
 
 // Degrees Celsius at which a colour begins.
-const WARMTH = [[0, "--good"], [70, "--warn"], [85, "--c-violations"]];
+const WARMTH = [[-Infinity, "--good"], [70, "--warn"], [85, "--c-violations"]];
+
+// A tint of a colour: as much of it as leaves the text on it readable in both themes.
+const TINT = 45;
+const tint = (color, percent = TINT) => `color-mix(in srgb, ${color} ${Math.round(percent)}%, var(--card))`;
 
 // A colour for a name, the same on every page.
 export function nameColor(name) {
   let hash = 7;
   for (const letter of name) hash = (hash * 31 + letter.codePointAt(0)) % 3600;
-  return `hsl(${hash / 10} 55% ${document.documentElement.dataset.theme === "dark" ? 45 : 60}%)`;
+  return tint(`hsl(${hash / 10} 60% 50%)`);
 }
 
 export class ClusterMap {
@@ -76,18 +80,31 @@ export class ClusterMap {
   #cell(device) {
     const use = el("span", { class: "cell-use" }, "–");
     const memory = el("span", { class: "cell-memory" });
-    const button = el("button", { type: "button", class: "cell", tabindex: "-1", "data-ref": device.ref, "data-testid": `device-${device.ref}`, "data-state": device.state }, use, memory);
-    button.addEventListener("click", () => this.detail.show(device.ref, this.index, this.now));
+    const button = el("button", { type: "button", class: "cell", tabindex: "-1", "data-ref": device.ref, "data-testid": `device-${device.ref}`, "data-state": device.state, "aria-expanded": String(this.detail.ref === device.ref), "aria-controls": "device-detail" }, use, memory);
+    button.addEventListener("click", () => this.#choose(device.ref));
     const hosted = this.cluster.hosted(device.ref, this.index.placements.get(device.ref) ?? []);
     this.cells.set(device.ref, { device, button, use, memory, hosted });
     return button;
   }
 
+  // Show a device; the one that is shown goes away.
+  #choose(ref) {
+    this.detail.show(ref, this.index, this.now);
+    for (const [each, cell] of this.cells) cell.button.setAttribute("aria-expanded", String(each === this.detail.ref));
+  }
+
+  // One stop for the tabulator; arrows walk over devices, up and down over nodes.
   #walk(event) {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const all = [...this.cells.values()].map((cell) => cell.button);
     const at = all.indexOf(document.activeElement);
-    if (!step || at < 0) return;
+    if (at < 0) return;
+    if (event.key === "Escape" && this.detail.ref !== null) return this.#choose(this.detail.ref);
+    const cells = [...this.cells.values()];
+    const begin = (index) => cells.findIndex((cell) => cell.device.node === cells[index]?.device.node);
+    const below = cells.findIndex((cell, i) => i > at && cell.device.node !== cells[at].device.node);
+    const moves = { ArrowLeft: -1, ArrowRight: 1, Home: -at, End: all.length - 1 - at, ArrowUp: begin(Math.max(0, begin(at) - 1)) - at, ArrowDown: below < 0 ? 0 : below - at };
+    const step = moves[event.key];
+    if (step === undefined) return;
     event.preventDefault();
     all[at].tabIndex = -1;
     const next = all[Math.max(0, Math.min(all.length - 1, at + step))];
@@ -96,14 +113,14 @@ export class ClusterMap {
   }
 
   #color(cell, used, celsius) {
-    if (this.select.value === "temperature") return Number.isFinite(celsius) ? `color-mix(in srgb, var(${WARMTH.findLast(([from]) => celsius >= from)[1]}) 60%, var(--card))` : "var(--faint)";
-    if (this.select.value === "state") return `var(${STATES[cell.device.state] ?? "--muted"})`;
+    if (this.select.value === "temperature") return Number.isFinite(celsius) ? tint(`var(${WARMTH.findLast(([from]) => celsius >= from)[1]})`) : "var(--faint)";
+    if (this.select.value === "state") return tint(`var(${STATES[cell.device.state] ?? "--muted"})`);
     if (this.select.value === "application") {
       const main = cell.hosted.reduce((most, each) => ((each.time_share ?? 0) > (most?.time_share ?? -1) ? each : most), null);
       return main ? nameColor(main.application) : "var(--faint)";
     }
     if (used === null) return "var(--faint)";
-    return `color-mix(in srgb, var(${used > 0.97 ? "--c-violations" : used > 0.85 ? "--warn" : "--c-throughput"}) ${Math.round(15 + 65 * used)}%, var(--card))`;
+    return tint(`var(${used > 0.97 ? "--c-violations" : used > 0.85 ? "--warn" : "--c-throughput"})`, 10 + (TINT - 10) * used);
   }
 
   // Figures of the last second; old ones are not shown as if they were current.
@@ -137,9 +154,9 @@ export class ClusterMap {
   #legend() {
     const box = document.getElementById("map-legend");
     const key = (color, text) => { const dot = el("span", { class: "dot" }); dot.style.background = color; return el("span", {}, dot, ` ${text}`); };
-    if (this.select.value === "state") box.replaceChildren(...Object.entries(STATES).map(([state, color]) => key(`var(${color})`, state)));
-    else if (this.select.value === "temperature") box.replaceChildren(key("var(--good)", "below 70 °C"), key("var(--warn)", "from 70 °C"), key("var(--c-violations)", "from 85 °C"), key("var(--faint)", "unknown: its box has no sensor that can be read"));
-    else if (this.select.value === "use") box.replaceChildren(key("color-mix(in srgb, var(--c-throughput) 60%, var(--card))", "busy"), key("var(--warn)", "over 85 %"), key("var(--c-violations)", "over 97 %"));
+    if (this.select.value === "state") box.replaceChildren(...Object.entries(STATES).map(([state, color]) => key(tint(`var(${color})`), state)));
+    else if (this.select.value === "temperature") box.replaceChildren(key(tint("var(--good)"), "below 70 °C"), key(tint("var(--warn)"), "from 70 °C"), key(tint("var(--c-violations)"), "from 85 °C"), key("var(--faint)", "unknown: its box has no sensor that can be read"));
+    else if (this.select.value === "use") box.replaceChildren(key(tint("var(--c-throughput)"), "busy"), key(tint("var(--warn)"), "over 85 %"), key(tint("var(--c-violations)"), "over 97 %"));
     else {
       const names = [...new Set([...this.cells.values()].flatMap((cell) => cell.hosted.map((each) => each.application)))].sort();
       box.replaceChildren(...names.slice(0, 12).map((name) => key(nameColor(name), name)), ...(names.length > 12 ? [el("span", {}, `and ${names.length - 12} more`)] : []));

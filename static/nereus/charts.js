@@ -1,7 +1,7 @@
 // Drawing with Chart.js (a global, from django-unfold's packaged files). The data comes from series.js.
 
 import { el } from "./dom.js";
-import { points } from "./series.js";
+import { points, words } from "./series.js";
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -101,6 +101,15 @@ export class LiveChart {
     this.container.dataset.points = n;
     this.container.dataset.updates = Number(this.container.dataset.updates ?? 0) + 1;
     this.note.hidden = n > 0;
+    this.#describe(data);
+  }
+
+  // What the chart shows, in words.
+  #describe(data) {
+    const canvas = this.container.querySelector("canvas");
+    const title = this.container.parentElement.querySelector("figcaption")?.textContent.trim().replace(/\s+/g, " ") ?? "";
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", [`${title}, last minutes`, ...data.map((set) => `${set.label}: ${words(set.data.map((point) => point.y))}`)].join("; "));
   }
 
   #create(length, context, count) {
@@ -137,7 +146,10 @@ export function drawCurve(container, curves, sloMs) {
   });
   const flat = (label, y, dash) => ({ label, data: [{ x: 1, y }, { x: Math.max(last, 2), y }], borderColor: css("--c-violations"), backgroundColor: css("--c-violations"), borderWidth: 1, borderDash: dash, pointRadius: 0 });
   container.dataset.points = batches.length;
-  new Chart(container.querySelector("canvas"), {
+  const canvas = container.querySelector("canvas");
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", [`Latency by batch size, SLO ${sloMs} ms`, ...curves.map((curve) => `${curve.device_type}: ${curve.points.map((point) => `batch ${point.batch}: p95 ${point.p95_ms.toFixed(1)} ms`).join(", ")}`)].join("; "));
+  new Chart(canvas, {
     type: "line",
     data: { datasets: [...sets, flat("SLO", sloMs, []), flat("SLO/2", sloMs / 2, [4, 4])] },
     options: {

@@ -16,6 +16,17 @@ export function setText(node, text) {
   if (node && node.textContent !== text) node.textContent = text;
 }
 
+const name = (node) => node.dataset.testid ?? (node.id || node.getAttribute("href"));
+
+// Change what is inside `box`, with the focus on the same thing afterwards: the element itself, or one of the same name.
+export function keepFocus(box, change) {
+  const focused = box.contains(document.activeElement) ? document.activeElement : null;
+  change();
+  if (!focused || focused === document.activeElement) return;
+  const wanted = focused.isConnected ? focused : [...box.querySelectorAll("a, button, input, select, summary, [tabindex]")].find((node) => name(node) && name(node) === name(focused));
+  wanted?.focus({ preventScroll: true });
+}
+
 export function toast(text, tone = "good", seconds = 6) {
   const box = document.getElementById("toasts");
   if (!box) return;

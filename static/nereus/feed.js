@@ -1,6 +1,6 @@
 // What happened, newest first, in words.
 
-import { el } from "./dom.js";
+import { el, keepFocus } from "./dom.js";
 import { clock, percent, rate } from "./format.js";
 
 const KEEP = 80;
@@ -51,10 +51,10 @@ export class Feed {
   }
 
   #render() {
-    this.list.replaceChildren(...this.entries.map((entry) => el("li", {},
+    keepFocus(this.list, () => this.list.replaceChildren(...this.entries.map((entry) => el("li", {},
       el("time", {}, clock(entry.t)),
       el("span", { class: `badge ${entry.tone}` }, entry.kind),
       el("span", {}, entry.href ? el("a", { href: entry.href }, entry.text) : entry.text,
-        entry.count > 1 && [" ", el("span", { class: "badge plain", title: "Demand left the plan's band repeatedly" }, `${entry.count} plans`)]))));
+        entry.count > 1 && [" ", el("span", { class: "badge plain", title: "Demand left the plan's band repeatedly" }, `${entry.count} plans`)])))));
   }
 }

@@ -196,6 +196,8 @@ function fileChosen(input) {
 }
 
 export function startForms() {
+  for (const box of document.querySelectorAll("[data-form-error]")) box.setAttribute("role", "alert");
+  for (const box of document.querySelectorAll("[data-secret-shown], [data-status]")) box.setAttribute("role", "status");
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (form.dataset.api) { event.preventDefault(); submitJson(form); }

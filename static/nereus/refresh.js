@@ -1,6 +1,7 @@
 // Parts of server-made pages that are read again when what they show has changed. Only elements with an id and
 // data-refresh="kind ..." are replaced, so that a form being filled in stays as it is.
 
+import { keepFocus } from "./dom.js";
 import { localize } from "./moments.js";
 
 const WAIT_MS = 300;
@@ -13,13 +14,11 @@ let again = false;
 
 // The focus stays where it was, and so do details that were opened.
 function replace(part, next) {
-  const focused = part.contains(document.activeElement) && document.activeElement.dataset.testid;
   for (const opened of part.querySelectorAll("details[open][id]")) {
     const again = next.querySelector(`#${CSS.escape(opened.id)}`);
     if (again) again.open = true;
   }
-  part.replaceWith(next);
-  if (focused) next.querySelector(`[data-testid="${CSS.escape(focused)}"]`)?.focus();
+  keepFocus(part.parentElement, () => part.replaceWith(next));
 }
 
 export async function refresh() {

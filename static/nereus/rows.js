@@ -2,7 +2,7 @@
 
 import { call } from "./api.js";
 import { Bars, inTime } from "./bars.js";
-import { el, setText } from "./dom.js";
+import { el, keepFocus, setText } from "./dom.js";
 import { ms, percent, rate } from "./format.js";
 import { sorted } from "./strip.js";
 
@@ -72,7 +72,7 @@ export class ApplicationRows {
     const nodes = parts.map((part) => part.node);
     const body = byId("applications");
     // Rows that stay where they are keep the focus.
-    if (nodes.length !== body.children.length || nodes.some((node, i) => body.children[i] !== node)) body.replaceChildren(...nodes);
+    if (nodes.length !== body.children.length || nodes.some((node, i) => body.children[i] !== node)) keepFocus(body, () => body.replaceChildren(...nodes));
     byId("applications-empty").hidden = !this.cluster.known || this.cluster.applications.size + known.size > 0;
     byId("applications-table").hidden = nodes.length === 0 && !wanted;
     rows.forEach((row, i) => parts[i].bars.show(row, this.data));

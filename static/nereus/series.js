@@ -128,5 +128,13 @@ export class Telemetry {
   }
 }
 
+// A column in words, for those who do not see the chart: "latest 5.0, from 1.0 to 9.0".
+export function words(column, digits = 1) {
+  const known = column.filter((value) => value !== null);
+  if (known.length === 0) return "no values";
+  const [last, low, high] = [known.at(-1), Math.min(...known), Math.max(...known)].map((value) => value.toFixed(digits));
+  return `latest ${last}, from ${low} to ${high}`;
+}
+
 // How many drawn points of a column carry a value.
 export const points = (column) => column.reduce((n, value) => n + (value === null ? 0 : 1), 0);

@@ -3,7 +3,7 @@
 
 import { call } from "./api.js";
 import { Bars, inTime } from "./bars.js";
-import { el, setText } from "./dom.js";
+import { el, keepFocus, setText } from "./dom.js";
 import { percent } from "./format.js";
 
 const EVERY_MS = 30000;
@@ -55,12 +55,12 @@ function render() {
   const loud = wanted ? rows.slice(0, 20) : rows.filter((row) => !quiet(row)).slice(0, SHOWN);
   const rest = rows.filter((row) => !loud.includes(row));
   const fold = document.getElementById("strip-rest");
-  document.getElementById("strip-loud").replaceChildren(...loud.map((row) => line(row).node));
+  keepFocus(box, () => document.getElementById("strip-loud").replaceChildren(...loud.map((row) => line(row).node)));
   fold.parentElement.hidden = rest.length === 0;
   const calm = rest.filter(quiet).length;
   const more = [calm && `${calm} quiet`, rest.length > calm && `${rest.length - calm} more`].filter(Boolean).join(", ");
   setText(document.getElementById("strip-count"), `${more} ${rest.length === 1 ? "application" : "applications"}`);
-  fold.replaceChildren(...(fold.parentElement.open ? rest.map((row) => line(row).node) : []));
+  keepFocus(fold, () => fold.replaceChildren(...(fold.parentElement.open ? rest.map((row) => line(row).node) : [])));
   box.hidden = data.applications.length === 0;
   for (const row of fold.parentElement.open ? rows : loud) line(row).bars.show(row, data);
 }

@@ -1,7 +1,7 @@
 // The drawer at the bottom: work in the background, who asked for it, for how long, its log, and ending it.
 
 import { call } from "./api.js";
-import { el, setText, toast } from "./dom.js";
+import { el, keepFocus, setText, toast } from "./dom.js";
 import { age, clock } from "./format.js";
 import { live } from "./live.js";
 
@@ -42,9 +42,9 @@ function row(task) {
   return el("tr", { "data-testid": `task-${task.key}` },
     el("td", {}, el("span", { class: `badge ${TONES[task.state]}` }, task.state)),
     el("td", {}, el("strong", {}, task.kind), " ", task.application ? el("a", { href: `/applications/${encodeURIComponent(task.application)}/` }, task.title) : task.title,
-      task.progress !== null && el("progress", { max: 1, value: task.progress })),
+      task.progress !== null && el("progress", { max: 1, value: task.progress, "aria-label": task.title })),
     el("td", {}, task.by), el("td", { class: "num" }, age(seconds)),
-    el("td", {}, task.detail, lines.length > 0 && el("details", { id: `log-${task.key}` }, el("summary", { class: "small" }, `log, ${lines.length} lines`),
+    el("td", {}, task.detail, lines.length > 0 && el("details", { id: `log-${task.key}` }, el("summary", { class: "small", "data-testid": `log-of-${task.key}` }, `log, ${lines.length} lines`),
       el("pre", { class: "code small" }, lines.map((line) => `${clock(line.t)} ${line.text}`).join("\n")))),
     el("td", { class: "row-actions" }, button || null));
 }
@@ -56,12 +56,10 @@ function draw() {
   if (!drawer.open) return;
   const box = document.getElementById("tasks-list");
   const opened = new Set([...box.querySelectorAll("details[open]")].map((one) => one.id));
-  const focused = box.contains(document.activeElement) && document.activeElement.dataset.testid;
-  box.replaceChildren(listed.length === 0
+  keepFocus(box, () => box.replaceChildren(listed.length === 0
     ? el("p", { class: "empty" }, "Nothing goes on, and nothing ended within an hour. Profiling, plans that are being solved, and drains appear here.")
-    : el("table", { class: "compact" }, el("thead", {}, el("tr", {}, ["State", "Task", "By", "For", "Detail", ""].map((name) => el("th", { class: name === "For" && "num" }, name)))), el("tbody", {}, listed.map(row))));
+    : el("table", { class: "compact" }, el("thead", {}, el("tr", {}, ["State", "Task", "By", "For", "Detail", "Actions"].map((name) => el("th", { class: name === "For" && "num" }, name === "Actions" ? el("span", { class: "unseen" }, name) : name)))), el("tbody", {}, listed.map(row)))));
   for (const one of box.querySelectorAll("details")) one.open = opened.has(one.id);
-  if (focused) box.querySelector(`[data-testid="${CSS.escape(focused)}"]`)?.focus();
 }
 
 async function read() {
@@ -83,6 +81,11 @@ export function startTasks() {
   if (!drawer) return;
   drawer.open = sessionStorage.getItem(OPEN) === "1";
   drawer.addEventListener("toggle", () => { sessionStorage.setItem(OPEN, drawer.open ? "1" : "0"); read(); });
+  drawer.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !drawer.open) return;
+    drawer.open = false;
+    drawer.querySelector("summary").focus();
+  });
   live
     .on("profile", (data) => {
       const last = data.points?.at(-1);

@@ -2,6 +2,7 @@
 
 import { el } from "./dom.js";
 import { moment } from "./format.js";
+import { words } from "./series.js";
 
 export const AXIS_PX = 46;
 const TICKS_S = [10, 60, 120, 300, 900, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800, 1209600];
@@ -41,6 +42,8 @@ export class TimeChart {
     this.container = container;
     this.kind = KINDS[container.dataset.time];
     this.marks = [];
+    this.canvas = container.querySelector("canvas");
+    this.title = this.canvas.getAttribute("aria-label");
     this.note = el("span", { class: "empty small chart-note", hidden: true }, "no queries in this time");
     this.shade = el("div", { class: "drag", hidden: true });
     container.append(this.note, this.shade);
@@ -87,6 +90,7 @@ export class TimeChart {
     this.chart.update("none");
     this.container.dataset.points = points;
     this.note.hidden = points > 0;
+    this.canvas.setAttribute("aria-label", [`${this.title}, ${moment(span.begin, 0)} to ${moment(span.end, 0)}`, ...this.kind.lines.map(([label, name]) => `${label}: ${words(columns[name], this.kind.digits)}`)].join("; "));
   }
 
   #create(span) {

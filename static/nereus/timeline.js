@@ -1,7 +1,7 @@
 // The overview's charts on one time axis: the range, what is read for it, and marks.
 
 import { call } from "./api.js";
-import { el, setText, toast } from "./dom.js";
+import { el, keepFocus, setText, toast } from "./dom.js";
 import { moment } from "./format.js";
 import { AXIS_PX, MARK_COLORS, TimeChart } from "./timechart.js";
 import { address, chosen, LIVE_S, moved, parse, RANGES, scaled, span } from "./timerange.js";
@@ -136,11 +136,11 @@ export class Timeline {
 
   #list() {
     const listed = this.marks.slice(0, MOST_LISTED);
-    byId("marks").replaceChildren(...listed.map((mark) => {
+    keepFocus(byId("marks"), () => byId("marks").replaceChildren(...listed.map((mark) => {
       const kind = el("span", { class: "badge plain" }, mark.kind);
       kind.style.color = `var(${MARK_COLORS[mark.kind] ?? "--muted"})`;
       return el("li", { "data-testid": `mark-${mark.id}` }, el("time", {}, moment(mark.at, 0)), kind, el("span", {}, mark.link ? el("a", { href: mark.link }, mark.text) : mark.text, mark.by && el("span", { class: "muted" }, ` (${mark.by})`)));
-    }), ...(this.marks.length > listed.length ? [el("li", { class: "muted small" }, `and ${this.marks.length - listed.length} more in this time`)] : []));
+    }), ...(this.marks.length > listed.length ? [el("li", { class: "muted small" }, `and ${this.marks.length - listed.length} more in this time`)] : [])));
     byId("marks-empty").hidden = this.marks.length > 0;
   }
 

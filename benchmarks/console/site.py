@@ -1,0 +1,88 @@
+"""A control plane with applications, devices and history, as the pages of the console need them."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import httpx
+
+from appliance.demo.rest import client
+from appliance.local.child import eventually
+from benchmarks.scale.__main__ import Members
+from benchmarks.scale.plane import Plane
+
+#: seconds for anything that the site must get to
+LONGEST_S = 600.0
+#: plans that are asked for beside the first one, so that there is a trail
+PLANS = 2
+
+
+class Site:
+    """A control plane and members that exist in the protocol alone; a context manager.
+
+    It starts empty; :meth:`fill` brings applications, nodes and their devices, plans and history.
+    """
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.plane = Plane(folder / "home", NEREUS_PLAN_PERIOD_S="3600", **environment)
+        self.members: Members | None = None
+
+    def __enter__(self) -> Site:
+        self.plane.__enter__()
+        return self
+
+    def __exit__(self, *error) -> None:
+        if self.members is not None:
+            self.members.close()
+        self.plane.__exit__(*error)
+
+    @property
+    def console(self) -> str:
+        return self.plane.console
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        return json.loads((self.plane.home / "credentials.json").read_text())
+
+    def rest(self) -> httpx.Client:
+        """A client of the REST API with all rights."""
+        found = client(self.console, self.secrets["api_token"])
+        found.timeout = LONGEST_S
+        return found
+
+    def fill(self, applications: int, nodes: int, devices: int, part: float) -> None:
+        """Fill it.
+
+        Args:
+            applications: how many, of three profiled variants each.
+            nodes: how many nodes join.
+            devices: how many devices they have together.
+            part: of a year's history, 0 to 1; the newest.
+        """
+        self.plane.manage("benchmarks.scale.registry", str(applications))
+        self.members = Members(self.console, nodes, devices)
+        eventually(self.members.configured, LONGEST_S, 0.2, "all members joined")
+        if part > 0:
+            self.plane.manage("benchmarks", "history", "--home", str(self.plane.home), "--part", str(part))
+        for _ in range(PLANS):
+            self.plan()
+
+    def plan(self) -> int:
+        """Ask for a plan, and wait until there is a newer one than before; its version."""
+        with self.rest() as rest:
+            before = self._version(rest)
+            eventually(lambda: rest.post("/plan/").status_code == 202, LONGEST_S, 0.5, "a plan asked for")
+            version = eventually(lambda: self._newer(rest, before), LONGEST_S, 0.2, "a plan")
+        # Members report what they hold each second.
+        time.sleep(1.0)
+        return version
+
+    def _version(self, rest: httpx.Client) -> int:
+        plans = rest.get("/plans/?limit=1").json()["results"]
+        return plans[0]["version"] if plans else 0
+
+    def _newer(self, rest: httpx.Client, before: int) -> int | None:
+        version = self._version(rest)
+        return version if version > before else None

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from workers import log
-from workers.protocol.frames import AskLease, FrameConnection, Hello, LeaseState
+from workers.protocol.frames import AskLease, ExecutorState, FrameConnection, Hello, LeaseState, ReleaseLease
 
 from .leases import LEASE_S
 from .peers import Peers
@@ -20,10 +20,13 @@ class LeaseService:
 
     Args:
         on_taken: called with a connection that lost the lease while it was open.
+        state: the device's present state, of which a core that gets the device has an old one.
     """
 
-    def __init__(self, peers: Peers, on_taken: Callable[[FrameConnection], None]) -> None:
-        self._peers, self._lease, self._on_taken = peers, peers.lease, on_taken
+    def __init__(
+        self, peers: Peers, on_taken: Callable[[FrameConnection], None], state: Callable[[], ExecutorState]
+    ) -> None:
+        self._peers, self._lease, self._on_taken, self._state = peers, peers.lease, on_taken, state
         self._asking: set[FrameConnection] = set()
 
     def joined(self, connection: FrameConnection, hello: Hello) -> None:
@@ -40,10 +43,10 @@ class LeaseService:
             self._ask(connection, message.leads)
         self._tell(connection, message.number)
 
-    def released(self, connection: FrameConnection) -> None:
+    def released(self, connection: FrameConnection, message: ReleaseLease) -> None:
         """A gateway gives the device back."""
         if self._lease.held_by(connection):
-            self._lease.release(connection)
+            self._lease.release(connection, message.stops)
             self._changed(None)
 
     def gone(self, connection: FrameConnection) -> None:
@@ -63,6 +66,9 @@ class LeaseService:
             _log.info("lease_granted", core=name, epoch=lease.terms(connection, now).epoch)
             if before is not None:
                 self._on_taken(before)
+            if connection in self._asking:
+                # First, so that the core knows what still runs here before it dispatches anything.
+                self._peers.send(connection, self._state())
         self._changed(connection)
 
     def _changed(self, asking: FrameConnection | None) -> None:

@@ -149,11 +149,15 @@ class ExecutorConnection:
         if question is not None:
             connection.send(question)
 
-    def release(self) -> None:
-        """Give the device back, on which nothing is in flight."""
+    def release(self, stops: bool = False) -> None:
+        """Give the device back, on which nothing is in flight.
+
+        Args:
+            stops: this core wants no device any more.
+        """
         if self.lease is not None and self.lease.held:
-            self._connection.send(ReleaseLease())
-            self.lease.release(time.monotonic())
+            self._connection.send(ReleaseLease(stops))
+            self.lease.release(time.monotonic(), stops)
             self._unlease("it was released")
 
     def drop(self, reason: str) -> None:
@@ -163,10 +167,10 @@ class ExecutorConnection:
             self._dropped = True
             self._connection.transport.abort()
 
-    async def close(self) -> None:
-        """Disconnect for good; another core may have the device at once."""
+    async def close(self, stops: bool = False) -> None:
+        """Disconnect for good; another core may have the device at once. ``stops``: as in :meth:`release`."""
         if self.lease is not None and self.lease.held:
-            self._connection.send(ReleaseLease())
+            self._connection.send(ReleaseLease(stops))
         self._task.cancel()
         try:
             await self._task

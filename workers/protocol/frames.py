@@ -141,7 +141,10 @@ class AskLease(Frame, frozen=True):
 
 
 class ReleaseLease(Frame, frozen=True):
-    """This core dispatches nothing more here, and nothing of it is under way."""
+    """This core dispatches nothing more here, and nothing of it is under way. ``stops``: it gives all of its devices
+    back and does not want them again."""
+
+    stops: bool = False
 
 
 class Withdraw(Frame, frozen=True):
@@ -169,6 +172,7 @@ class LeaseState(Frame, frozen=True):
         held: by this connection: batches of no other one are taken.
         holder: name of the core that holds it; empty: none does.
         reclaimed: a core of a higher rank is back: drain the device, then send :class:`ReleaseLease`.
+        offered: the core that had the device stops: whoever asks first gets it.
     """
 
     number: Count
@@ -176,6 +180,7 @@ class LeaseState(Frame, frozen=True):
     held: bool
     holder: Name
     reclaimed: bool
+    offered: bool = False
 
 
 class ResultTensor(msgspec.Struct, frozen=True, array_like=True):

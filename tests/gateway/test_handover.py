@@ -140,6 +140,21 @@ async def test_a_core_that_stops_hands_over_what_waits_and_answers_what_runs(tmp
     assert [flight.losses for flight in flights] == [0] * len(flights), "a hand-over is no loss"
 
 
+async def test_the_next_core_knows_what_the_last_one_learned_of_a_device(tmp_path, tiny_models):
+    """Its profile says 10 ms a row, and it takes less or more."""
+    app = application("app", SLO_S, XY)
+    async with site(tmp_path, (app, tiny_models["medium"])) as made:
+        assert made.cores[1].learned("box/d0") is None
+        for number in range(20):
+            made.ask(f"q{number}", app)
+            await made.until(lambda number=number: len(made.ended) == number + 1, "it is answered")
+        learned = made.cores[0].learned("box/d0")
+        await made.stop_first()
+        await made.until(lambda: made.cores[1].executors.leads, "the second core has the device")
+        inherited = made.cores[1].executors.get("box/d0").state.learned
+    assert inherited == learned and learned.variants.keys() == {1}
+
+
 async def test_queries_wait_for_devices_that_the_last_core_has_still_to_give_back(tmp_path, tiny_models):
     """Each application has one device. One of them hangs while its core stops, and the other one is given back."""
     quick, hanging = application("quick", SLO_S, XY), application("hanging", SLO_S, XY)

@@ -6,8 +6,18 @@ import math
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from workers import log
-from workers.protocol.frames import AskLease, ExecutorState, FrameConnection, Hello, LeaseState, ReleaseLease
+from workers.protocol.frames import (
+    AskLease,
+    ExecutorState,
+    FrameConnection,
+    Hello,
+    LearnedOfDevice,
+    LeaseState,
+    ReleaseLease,
+)
 
 from .leases import LEASE_S
 from .peers import Peers
@@ -28,6 +38,8 @@ class LeaseService:
     ) -> None:
         self._peers, self._lease, self._on_taken, self._state = peers, peers.lease, on_taken, state
         self._asking: set[FrameConnection] = set()
+        #: by the core that has the device, or had it last
+        self._learned: LearnedOfDevice | None = None
 
     def joined(self, connection: FrameConnection, hello: Hello) -> None:
         """A gateway connected. One of older code cannot ask, and holds the device for as long as nobody else does."""
@@ -41,13 +53,19 @@ class LeaseService:
         """A gateway asks for the lease, or how it is."""
         if message.wanted:
             self._ask(connection, message.leads)
+        self._keep(connection, message.learned)
         self._tell(connection, message.number)
 
     def released(self, connection: FrameConnection, message: ReleaseLease) -> None:
         """A gateway gives the device back."""
         if self._lease.held_by(connection):
+            self._keep(connection, message.learned)
             self._lease.release(connection, message.stops)
             self._changed(None)
+
+    def _keep(self, connection: FrameConnection, learned: LearnedOfDevice | None) -> None:
+        if learned is not None and self._lease.held_by(connection):
+            self._learned = learned
 
     def gone(self, connection: FrameConnection) -> None:
         """A gateway's connection was closed."""
@@ -68,7 +86,7 @@ class LeaseService:
                 self._on_taken(before)
             if connection in self._asking:
                 # First, so that the core knows what still runs here before it dispatches anything.
-                self._peers.send(connection, self._state())
+                self._peers.send(connection, msgspec.structs.replace(self._state(), learned=self._learned))
         self._changed(connection)
 
     def _changed(self, asking: FrameConnection | None) -> None:

@@ -71,6 +71,7 @@ class Core:
         self._sent = InFlightTable(executors, metrics)
         self.dispatch = self._sent.dispatch
         self._driver = BindingDriver(self, metrics)
+        self.learned = self._driver.learned
         self._refused: dict[str, int] = {}
         self._retired = False
         #: queries that the devices which this core has by now cannot answer, while it takes over from another core

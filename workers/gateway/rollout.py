@@ -13,7 +13,7 @@ from workers import log, machine
 from workers.dispatch.bindings import UnknownStack
 from workers.protocol.control import GatewayConfig
 from workers.protocol.endings import Ending
-from workers.protocol.frames import ExecutorState, Moved
+from workers.protocol.frames import ExecutorState, LearnedOfDevice, Moved
 from workers.protocol.gateways import CoreStatus, DeviceStatus
 from workers.protocol.specs import DevicePlan, PeerSpec
 from workers.transport.endpoints import Endpoint, TlsClient
@@ -222,6 +222,11 @@ class Rollout:
             self._led = leads
             if self.on_lead is not None:
                 self.on_lead()
+
+    def learned(self, device: str) -> LearnedOfDevice | None:
+        """See :class:`~.executors.Listener`."""
+        learned = self.core.learned(device)
+        return None if learned is None else LearnedOfDevice(*learned)
 
     def executor_ended(self, device: str, ending: Ending | None) -> None:
         """See :meth:`.core.Core.ended`."""

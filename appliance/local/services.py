@@ -81,7 +81,7 @@ def _gateway_core(values: Settings, environment: Callable[[], Mapping[str, str]]
         _python("-m", "workers.gateway", "--core"),
         environment=environment,
         alive=_answers_quickly(values.gateway_core_socket),
-        stop_s=1,
+        stop_s=2.5,
         log=log,
     )
 

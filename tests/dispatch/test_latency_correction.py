@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from workers.dispatch.feedback import DECAY_AFTER_S, decay_corrections, learn
 from workers.dispatch.late.device_groups import DeviceGroups
 from workers.dispatch.late.state import ScheduledDevice
-from workers.dispatch.latency_correction import SLOW
+from workers.dispatch.latency_correction import SLOW, LearnedLatencies
 from workers.dispatch.options import ServingOption
 
 from .driver import ANSWERED, REFUSED, World, menu, option
@@ -206,6 +206,28 @@ def test_a_variant_keeps_what_was_learnt_of_it_while_other_options_come_and_go()
     assert device.corrections[device.option_sets["q"].options[0]] == before > 1.9
 
 
+def test_the_next_core_begins_with_what_the_last_one_learnt_of_the_device():
+    last = Bench({"a": 0.02, "b": 0.01, "never": 0.02}, bias={"b": 1.5})
+    last.slow = 1.4
+    last.run(*["a", "b"] * 100)
+    heir = Bench({"a": 0.02, "b": 0.01, "never": 0.02}, bias={"b": 1.5})
+    assert heir.device.corrections.inherit(last.device.corrections.learned())
+    for name in ("a", "b", "never"):
+        assert heir.factor(name) == pytest.approx(last.factor(name), rel=0.1)
+    assert heir.factor("b") > heir.factor("a") + 0.3
+    # From there on it learns by itself, and is told nothing more.
+    heir.run(*["a", "b"] * 40)
+    assert not heir.device.corrections.inherit(last.device.corrections.learned())
+    assert heir.factor("a") < last.factor("a") - 0.2
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0, 0.0])
+def test_what_is_no_ratio_is_not_inherited(wrong):
+    corrections = Bench({"a": 0.02}).device.corrections
+    assert not corrections.inherit(LearnedLatencies((wrong, 0.1), (1.0, 0.0), {}))
+    assert not corrections.inherit(LearnedLatencies((1.0, 0.1), (1.0, 0.0), {"a": (wrong, 0.1)}))
+
+
 runs = st.lists(
     st.tuples(
         st.sampled_from("abc"),
@@ -229,5 +251,9 @@ def test_whatever_runs_take_factors_are_numbers_not_below_one(runs):
             now += pause_s
             learn(device, known, 1, known.seconds(1) * ratio, now)
         decay_corrections(device, now)
+        heir = Bench({"a": 0.02, "b": 0.0001, "c": 0.006})
+        told = device.corrections.learned()
+        assert heir.device.corrections.inherit(told)
         for other in device.option_sets.values():
             assert 1.0 <= device.corrections[other.options[0]] < math.inf
+            assert 1.0 <= heir.device.corrections[other.options[0]] < math.inf

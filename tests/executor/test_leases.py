@@ -53,14 +53,15 @@ class Leases(RuleBasedStateMachine):
             assert terms.holder
 
     @precondition(lambda self: self.connections)
-    @rule(data=st.data())
-    def release(self, data):
+    @rule(data=st.data(), stops=st.booleans())
+    def release(self, data, stops):
         core = data.draw(st.sampled_from(sorted(self.connections)))
         held = self.lease.held_by(core)
-        self.lease.release(core)
+        self.lease.release(core, stops)
         assert not self.lease.held_by(core)
         if held:
-            assert not self.lease.terms(core, self.now).holder
+            terms = self.lease.terms(core, self.now)
+            assert not terms.holder and terms.offered == stops
 
     @precondition(lambda self: self.connections)
     @rule(data=st.data())
@@ -77,6 +78,11 @@ class Leases(RuleBasedStateMachine):
     @invariant()
     def at_most_one_core_has_the_device(self):
         assert sum(self.lease.held_by(core) for core in self.connections) <= 1
+
+    @invariant()
+    def a_device_is_offered_only_while_nobody_has_it(self):
+        terms = self.lease.terms("nobody", self.now)
+        assert not (terms.offered and terms.holder)
 
     @invariant()
     def a_device_without_a_holder_is_free_soon(self):
@@ -122,6 +128,19 @@ def test_a_core_that_starts_again_asks_for_its_device_at_once():
     for knows, wants in ((own, True), (other, False)):
         knows.reported(LeaseState(0, *lease.terms("another", 1.1)), 1.1)
         assert knows.question(leads=False, stands_by=knows.elsewhere, now=1.1).wanted is wants
+
+
+def test_a_core_that_stopped_asks_for_nothing_and_the_next_one_does_not_wait_for_it():
+    lease, own, other = Lease(), DeviceLease("one"), DeviceLease("two")
+    lease.ask("first", "one", False, 0.0)
+    for knows, core in ((own, "first"), (other, "second")):
+        knows.reported(LeaseState(0, *lease.terms(core, 0.0)), 0.0)
+    lease.release("first", stops=True)
+    own.release(0.1, stops=True)
+    for knows, core in ((own, "first"), (other, "second")):
+        knows.reported(LeaseState(0, *lease.terms(core, 0.2)), 0.2)
+    assert other.offered and other.question(leads=False, stands_by=not other.offered, now=0.2).wanted
+    assert not any(own.question(leads=False, stands_by=False, now=0.2 + second).wanted for second in range(100))
 
 
 def test_a_core_that_stands_by_knows_devices_that_another_one_gave_up():

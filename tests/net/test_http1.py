@@ -328,6 +328,23 @@ async def test_a_server_that_stops_waits_for_the_last_one_though_it_was_idle_bef
         await asyncio.wait_for(stopping, 60)
 
 
+async def test_clients_learn_from_their_next_answer_that_a_server_stops():
+    """Also those whose connection was idle: it stays open for the moment that the server was told to linger."""
+    async with serving() as (server, _), connected(server) as one, connected(server) as two:
+        for browser in (one, two):
+            browser.send(get("/next"))
+            assert (await browser.answer())[0] == 200
+        stopping = asyncio.create_task(server.drain(120.0, linger_s=120.0))
+        await asyncio.sleep(0.1)
+        for browser in (one, two):
+            assert not stopping.done()
+            browser.send(get("/next"))
+            status, head, _ = await browser.answer()
+            assert status == 200 and b"connection: close" in head.lower()
+            assert await browser.closed()
+        await asyncio.wait_for(stopping, 60)
+
+
 @everywhere
 async def test_a_server_that_stops_waits_for_answers_to_be_taken():
     async with (

@@ -11,6 +11,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from .latency_correction import LearnedLatencies
 from .options import OptionSet, ServingOption
 
 
@@ -106,6 +107,12 @@ class Binding(Protocol):
 
     def rtt_changed(self, device: Hashable, rtt_s: float) -> None:
         """Set the device's round trip in seconds."""
+
+    def learned(self, device: Hashable) -> LearnedLatencies | None:
+        """What the device's batches have shown of its latencies; None: nothing."""
+
+    def inherit(self, device: Hashable, learned: LearnedLatencies) -> None:
+        """Begin with what another core has learnt of the device, unless this one has learnt something."""
 
     def lost(self, device: Hashable, now: float) -> Decisions:
         """The device is gone with its dispatched batches. Queries to try again come by :meth:`returned`."""

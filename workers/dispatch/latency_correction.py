@@ -10,7 +10,9 @@ and its competitors", 1973).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from typing import NamedTuple
 
 from .options import INF, ServingOption
 
@@ -52,6 +54,8 @@ RECOVERED_WEIGHT = 0.25
 DEVIATIONS = 3.0
 #: a batch counts for at most this multiple of the mean: a stall says nothing about the next batch
 LARGEST = 3.0
+#: the largest mean and deviation that another core is told
+LARGEST_TOLD = 1e6
 #: mean deviation before any observation, and the one taken for none
 FIRST_DEVIATION = 0.01
 NEGLIGIBLE = 1e-4
@@ -150,6 +154,24 @@ class OptionEstimator(RatioEstimator):
             self.refresh()
 
 
+class LearnedLatencies(NamedTuple):
+    """What one core has learnt of a device, for the next one: means and mean deviations of observed over expected
+    seconds.
+
+    Attributes:
+        common, scale: as in :class:`LatencyCorrections`.
+        variants: by id of the variant, of the option that ran most often.
+    """
+
+    common: tuple[float, float]
+    scale: tuple[float, float]
+    variants: Mapping[Hashable, tuple[float, float]]
+
+
+def _told(estimator: RatioEstimator) -> tuple[float, float]:
+    return min(estimator.mean, LARGEST_TOLD), min(estimator.deviation, LARGEST_TOLD)
+
+
 class LatencyCorrections(dict[ServingOption, float]):
     """Factors by option on one device: how many times its expected seconds a batch may take.
 
@@ -163,6 +185,8 @@ class LatencyCorrections(dict[ServingOption, float]):
         self.common = RatioEstimator()
         self.scale = RatioEstimator(deviation=0.0)
         self._estimators: dict[Hashable, OptionEstimator] = {}
+        #: by variant: mean and deviation that another core has learnt
+        self._inherited: dict[Hashable, tuple[float, float]] = {}
         #: the same, by option
         self._by_option: dict[ServingOption, OptionEstimator] = {}
         #: the last two options that the device learnt much from
@@ -174,7 +198,7 @@ class LatencyCorrections(dict[ServingOption, float]):
     def __missing__(self, option: ServingOption) -> float:
         estimator = self._by_option.get(option) or self._estimators.get(option.latency_key)
         if estimator is None:
-            factor = self.common.factor
+            factor = RatioEstimator(*self._first_guess(option)).factor
         else:
             self._by_option[option] = estimator
             estimator.rescale(self.scale.mean)
@@ -189,9 +213,39 @@ class LatencyCorrections(dict[ServingOption, float]):
         """Forget all other options."""
         self.clear()
         self._by_option.clear()
-        kept = {option.latency_key for option in options}
+        options = list(options)
+        kept, variants = {option.latency_key for option in options}, {option.variant for option in options}
+        self._inherited = {variant: one for variant, one in self._inherited.items() if variant in variants}
         self._estimators = {key: estimator for key, estimator in self._estimators.items() if key in kept}
         self._last = self._before = None
+
+    def learned(self) -> LearnedLatencies | None:
+        """What is known of the device; None: nothing has run here."""
+        if not self._estimators:
+            return None
+        variants: dict[Hashable, tuple[float, float]] = dict(self._inherited)
+        for (variant, *_), estimator in sorted(self._estimators.items(), key=lambda item: item[1].count):
+            estimator.rescale(self.scale.mean)
+            variants[variant] = _told(estimator)
+        return LearnedLatencies(_told(self.common), _told(self.scale), variants)
+
+    def inherit(self, learned: LearnedLatencies) -> bool:
+        """Begin with what another core has learnt, unless something has run here. Returns whether anything changed."""
+        numbers = [*learned.common, *learned.scale, *(number for one in learned.variants.values() for number in one)]
+        means = [mean for mean, _ in (learned.common, learned.scale, *learned.variants.values())]
+        if self._estimators or not all(map(math.isfinite, numbers)) or min(numbers) < 0 or min(means) < LEAST_RATIO:
+            return False
+        for estimator, known in ((self.common, learned.common), (self.scale, learned.scale)):
+            estimator.mean, estimator.deviation = known
+            estimator.refresh()
+        self._inherited = dict(learned.variants)
+        self._used = self.scale.mean + DEVIATIONS * self.scale.deviation, self.common.factor
+        self.clear()
+        return True
+
+    def _first_guess(self, option: ServingOption) -> tuple[float, float]:
+        """Mean and deviation of an option that has not run here."""
+        return self._inherited.get(option.variant) or (self.common.mean, self.common.deviation)
 
     def learn(self, option: ServingOption, ratio: float, expected_s: float, now: float) -> bool:
         """A batch took ``ratio`` times the expected seconds. Returns whether any correction changed."""
@@ -274,7 +328,7 @@ class LatencyCorrections(dict[ServingOption, float]):
     def _estimator(self, option: ServingOption) -> OptionEstimator:
         estimator = self._estimators.get(option.latency_key)
         if estimator is None:
-            estimator = OptionEstimator(self.common.mean, self.common.deviation, self.scale.mean)
+            estimator = OptionEstimator(*self._first_guess(option), self.scale.mean)
             self._estimators[option.latency_key] = estimator
             self.pop(option, None)
         self._by_option[option] = estimator

@@ -6,8 +6,18 @@ import math
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from workers import log
-from workers.protocol.frames import AskLease, FrameConnection, Hello, LeaseState
+from workers.protocol.frames import (
+    AskLease,
+    ExecutorState,
+    FrameConnection,
+    Hello,
+    LearnedOfDevice,
+    LeaseState,
+    ReleaseLease,
+)
 
 from .leases import LEASE_S
 from .peers import Peers
@@ -20,11 +30,16 @@ class LeaseService:
 
     Args:
         on_taken: called with a connection that lost the lease while it was open.
+        state: the device's present state, of which a core that gets the device has an old one.
     """
 
-    def __init__(self, peers: Peers, on_taken: Callable[[FrameConnection], None]) -> None:
-        self._peers, self._lease, self._on_taken = peers, peers.lease, on_taken
+    def __init__(
+        self, peers: Peers, on_taken: Callable[[FrameConnection], None], state: Callable[[], ExecutorState]
+    ) -> None:
+        self._peers, self._lease, self._on_taken, self._state = peers, peers.lease, on_taken, state
         self._asking: set[FrameConnection] = set()
+        #: by the core that has the device, or had it last
+        self._learned: LearnedOfDevice | None = None
 
     def joined(self, connection: FrameConnection, hello: Hello) -> None:
         """A gateway connected. One of older code cannot ask, and holds the device for as long as nobody else does."""
@@ -38,13 +53,19 @@ class LeaseService:
         """A gateway asks for the lease, or how it is."""
         if message.wanted:
             self._ask(connection, message.leads)
+        self._keep(connection, message.learned)
         self._tell(connection, message.number)
 
-    def released(self, connection: FrameConnection) -> None:
+    def released(self, connection: FrameConnection, message: ReleaseLease) -> None:
         """A gateway gives the device back."""
         if self._lease.held_by(connection):
-            self._lease.release(connection)
+            self._keep(connection, message.learned)
+            self._lease.release(connection, message.stops)
             self._changed(None)
+
+    def _keep(self, connection: FrameConnection, learned: LearnedOfDevice | None) -> None:
+        if learned is not None and self._lease.held_by(connection):
+            self._learned = learned
 
     def gone(self, connection: FrameConnection) -> None:
         """A gateway's connection was closed."""
@@ -63,6 +84,9 @@ class LeaseService:
             _log.info("lease_granted", core=name, epoch=lease.terms(connection, now).epoch)
             if before is not None:
                 self._on_taken(before)
+            if connection in self._asking:
+                # First, so that the core knows what still runs here before it dispatches anything.
+                self._peers.send(connection, msgspec.structs.replace(self._state(), learned=self._learned))
         self._changed(connection)
 
     def _changed(self, asking: FrameConnection | None) -> None:

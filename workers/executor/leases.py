@@ -21,12 +21,13 @@ RECLAIM_S = 5.0
 
 class LeaseTerms(NamedTuple):
     """What a core is told: the lease's number; whether that core holds it; by whom it is held, empty: by none; whether
-    the holder is to drain the device and release it."""
+    the holder is to drain the device and release it; whether its last holder stops."""
 
     epoch: int
     held: bool
     holder: str
     reclaimed: bool
+    offered: bool = False
 
 
 class Lease:
@@ -45,6 +46,7 @@ class Lease:
         self._until = -math.inf
         self._epoch = 0
         self._reclaimed_at: float | None = None
+        self._offered = False
 
     def held_by(self, core: Hashable) -> bool:
         """Whether batches of this connection are taken."""
@@ -72,6 +74,7 @@ class Lease:
         elif self._takes(name, now):
             self._holder = core
             self._name, self._until, self._reclaimed_at = name, now + lasts_s, None
+            self._offered = False
             self._epoch += 1
         elif leads and self._rank(name) < self._rank(self._name) and self._reclaimed_at is None:
             self._reclaimed_at = now
@@ -86,10 +89,15 @@ class Lease:
     def _rank(self, name: str) -> float:
         return self.ranks.get(name, math.inf)
 
-    def release(self, core: Hashable) -> None:
-        """The holder gives the device back; nothing where another one holds it."""
+    def release(self, core: Hashable, stops: bool = False) -> None:
+        """The holder gives the device back; nothing where another one holds it.
+
+        Args:
+            stops: it wants no device any more.
+        """
         if core is self._holder:
             self._holder, self._name, self._until, self._reclaimed_at = None, "", -math.inf, None
+            self._offered = stops
 
     def gone(self, core: Hashable, now: float) -> None:
         """A connection was closed."""
@@ -101,4 +109,4 @@ class Lease:
         """What the core is told."""
         held = core is self._holder
         holder = self._name if held or now < self._until else ""
-        return LeaseTerms(self._epoch, held, holder, held and self._reclaimed_at is not None)
+        return LeaseTerms(self._epoch, held, holder, held and self._reclaimed_at is not None, self._offered)

@@ -52,7 +52,7 @@ class PeerServer:
         self._device = device
         self._identity = identity
         self._measuring = measuring
-        self._leases = LeaseService(device.peers, device.intake.not_leased)
+        self._leases = LeaseService(device.peers, device.intake.not_leased, device.state)
         self._remote: RemoteCores | None = None
         self._connections: set[FrameConnection] = set()
         self._handlers = self._handled()
@@ -94,7 +94,7 @@ class PeerServer:
         return {
             "gateway": {
                 AskLease: lambda connection, message, _: leases.asked(connection, message),
-                ReleaseLease: lambda connection, *_: leases.released(connection),
+                ReleaseLease: lambda connection, message, _: leases.released(connection, message),
                 ReceivedBatch: intake.dispatch,
                 Withdraw: lambda connection, message, _: intake.withdraw(connection, message.id),
                 Moved: lambda connection, message, _: device.peers.moved(connection, message.plan_version),

@@ -12,10 +12,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+import msgspec
+
 from workers import log
 from workers.alarm import Alarm
 from workers.dispatch.binding import Binding, Decisions, Dispatch, QueryClass, ServiceTerms
 from workers.dispatch.bindings import create
+from workers.dispatch.latency_correction import LearnedLatencies
 from workers.dispatch.options import OptionSet
 from workers.dispatch.stacks import DEFAULT
 from workers.protocol import shapes
@@ -156,6 +159,8 @@ class BindingDriver:
 
     def reported(self, device: str, state: ExecutorState, now: float) -> None:
         """Handle a device's state."""
+        if state.learned is not None:
+            self._binding.inherit(device, LearnedLatencies(*msgspec.structs.astuple(state.learned)))
         self.refresh(device, now)
         if any(one.batch.device_name == device and one.binding is self._binding for one in self._in_flight):
             # The binding expects its own batches; counted again, they would hold the device beyond their end.
@@ -172,6 +177,10 @@ class BindingDriver:
         """Set the seconds to the device and back."""
         self._rtts[device] = rtt_s
         self._binding.rtt_changed(device, rtt_s)
+
+    def learned(self, device: str) -> LearnedLatencies | None:
+        """What the device's batches have shown of its latencies; None: nothing."""
+        return self._binding.learned(device)
 
     def lost(self, device: str, now: float) -> None:
         """Handle a lost device; the caller returns its queries by :meth:`declined`."""

@@ -34,11 +34,12 @@ from .binding_driver import BindingDriver
 from .bursts import BurstDetector
 from .catalog import Catalog
 from .constraints import Constraints
-from .errors import GatewayError, Invalid, ModelFailed, Overloaded, TimedOut, Unavailable
+from .errors import GatewayError, HandedBack, ModelFailed, Overloaded, Unavailable
 from .executors import Executors
 from .in_flight import InFlightQuery, Run
 from .in_flight_table import InFlightTable
 from .metrics import GatewayMetrics
+from .outcomes import deliver, from_refusal, no_answer
 from .transfer import LARGE_BYTES, TransferEstimator
 from .trials import Trials
 
@@ -70,7 +71,11 @@ class Core:
         self._sent = InFlightTable(executors, metrics)
         self.dispatch = self._sent.dispatch
         self._driver = BindingDriver(self, metrics)
+        self.learned = self._driver.learned
         self._refused: dict[str, int] = {}
+        self._retired = False
+        #: queries that the devices which this core has by now cannot answer, while it takes over from another core
+        self._postponed: dict[int, InFlightQuery] = {}
         self._constraints = Constraints(self.catalog, executors)
         self._trials = Trials(executors, self._sent, self._driver, self._constraints, self._resume)
         self._suspects = self._trials.suspects
@@ -82,8 +87,14 @@ class Core:
 
     def submit(self, flight: InFlightQuery) -> None:
         """See :class:`.front.CoreInterface`."""
-        spec = flight.spec
-        self._bursts.arrived(spec.name, flight.rows, flight.arrived)
+        if self._retired:
+            flight.front.finish(flight, HandedBack())
+        else:
+            self._bursts.arrived(flight.spec.name, flight.rows, flight.arrived)
+            self._decide(flight)
+
+    def _decide(self, flight: InFlightQuery) -> None:
+        """Refuse a query whose constraints nothing meets, or hold it."""
         error: GatewayError | None = None
         if flight.variant is not None or flight.query.terms.min_accuracy is not None:
             try:
@@ -93,11 +104,29 @@ class Core:
         if error is None and self._suspects.active:
             error = self._suspects.judge(flight, flight.arrived)
         if error is not None:
-            flight.front.finish(flight, error)
+            if not isinstance(error, Unavailable) or not self._pass_on(flight, time.monotonic()):
+                flight.front.finish(flight, error)
         elif flight.incident:
             self._trials.submit(flight, time.monotonic())
         else:
             self._driver.submit(flight)
+
+    def _pass_on(self, flight: InFlightQuery, now: float) -> bool:
+        """Leave a query to the next core where this one stops, or to devices still to come; False: there are none."""
+        if self._retired:
+            flight.front.finish(flight, HandedBack())
+        elif now < flight.due and self._executors.taking_over(now):
+            flight.reservation = None
+            self._postponed[flight.id] = flight
+        else:
+            return False
+        return True
+
+    def _decide_postponed(self) -> None:
+        """Decide again on queries that wait for more devices."""
+        postponed, self._postponed = self._postponed, {}
+        for flight in postponed.values():
+            self._decide(flight)
 
     def _resume(self, flight: InFlightQuery) -> None:
         """Hold a query that is no longer a suspect."""
@@ -107,6 +136,8 @@ class Core:
     def withdraw(self, flight: InFlightQuery, now: float) -> None:
         """See :class:`.front.CoreInterface`."""
         device = flight.device
+        if self._postponed.pop(flight.id, None) is not None:
+            return
         if device is None:
             if flight.incident:
                 self._trials.withdraw(flight)
@@ -120,12 +151,12 @@ class Core:
     def flights(self) -> list[InFlightQuery]:
         """All unanswered queries, held ones first."""
         lost = [flight for _, flights, *_ in self._lost.values() for flight in flights]
-        return [*self._driver.held, *self._suspects.waiting(), *self._sent.flights(), *lost]
+        return [*self.waiting, *self._suspects.waiting(), *self._sent.flights(), *lost]
 
     @property
     def waiting(self) -> list[InFlightQuery]:
-        """Held queries, in order of arrival."""
-        return self._driver.held
+        """Held queries."""
+        return [*self._driver.held, *self._postponed.values()]
 
     @property
     def outstanding(self) -> dict[str, int]:
@@ -135,12 +166,21 @@ class Core:
     @property
     def held(self) -> int:
         """Number of queries that wait here."""
-        return len(self._driver)
+        return len(self._driver) + len(self._postponed)
 
     @property
     def suspect_inputs(self) -> int:
         """Number of remembered inputs that were in flight when a device crashed."""
         return self._suspects.inputs
+
+    def retire(self) -> None:
+        """Decide on nothing more: held queries go back to their fronts, those at devices are still answered."""
+        self._retired, now = True, time.monotonic()
+        for device in self._executors.states():
+            self._driver.refresh(device, now)
+        for flight in [*self.waiting, *self._suspects.waiting()]:
+            self.withdraw(flight, now)
+            flight.front.finish(flight, HandedBack())
 
     def close(self) -> None:
         """Stop timers."""
@@ -150,6 +190,7 @@ class Core:
 
     def configure(self, catalog: Catalog, now: float) -> None:
         """Replace the catalog; held queries of applications that it lacks are refused."""
+        self._decide_postponed()
         self.catalog = catalog
         self._constraints.adopt(catalog)
         self._driver.configure(catalog.applications, now)
@@ -167,19 +208,21 @@ class Core:
         self._constraints.reported(device, state)
         self._driver.set_rtt(device, self._sent.rtt(device).seconds)
         self._driver.reported(device, state, now)
+        self._decide_postponed()
 
     # --- decisions carried out ----------------------------------------------------------------------------------------
 
     def usable(self, device: str) -> bool:
         """Return True if this core has the device, keeps it, and has not reserved it for a trial."""
         executor = self._executors.get(device)
-        if executor is None or executor.state is None or device in self._trials.reserved:
+        if self._retired or executor is None or executor.state is None or device in self._trials.reserved:
             return False
         return executor.lease is None or not executor.lease.reclaimed
 
     def refused_by_binding(self, flight: InFlightQuery) -> None:
         """End a held query that no device can answer in time, or probe a device with it."""
-        if not flight.tries and self._driver.probe(flight, time.monotonic()):
+        now = time.monotonic()
+        if self._pass_on(flight, now) or (not flight.tries and self._driver.probe(flight, now)):
             return
         spec = flight.spec
         if flight.error is None and not self._executors.warm(spec.name):
@@ -232,7 +275,7 @@ class Core:
             occupied_s,
             now - sent_at - results.queue_s - occupied_s,
         )
-        _deliver(completed, flights, run, results.queue_s, answers)
+        deliver(completed, flights, run, results.queue_s, answers)
         around_s = time.monotonic() - sent_at - results.queue_s - occupied_s
         nbytes = 0
         if device in self._sent.transfers:
@@ -302,7 +345,7 @@ class Core:
             elif flight is not None:
                 self._trials.undecided(device, flight, now)
             return
-        flight.error = _from_refusal(device, refusal)
+        flight.error = from_refusal(device, refusal)
         in_flight = flight.batch
         if in_flight is not None:
             self._driver.completed([flight], now)
@@ -352,7 +395,7 @@ class Core:
             flight.losses += 1
             flight.error = Unavailable(f"device {device}: was lost with the query in flight ({reason}); try again")
             if flight.due <= now and flight.spec.late != "serve":
-                flight.error = _no_answer(flight, f"device {device}", now)
+                flight.error = no_answer(flight, f"device {device}", now)
             if flight is on_trial or flight.losses > MAX_LOSSES:
                 flight.front.finish(flight, flight.error)
             else:
@@ -375,6 +418,7 @@ class Core:
         for flight in [*self._driver.expired(now), *self._sent.expired(now)]:
             self._timed_out(flight)
         self._trials.sweep(now)
+        self._decide_postponed()
 
     def _timed_out(self, flight: InFlightQuery) -> None:
         if flight.answer is None:
@@ -394,7 +438,7 @@ class Core:
             return
         self.withdraw(flight, now)
         who = f"device {device}" if device is not None else f"model {flight.spec.name!r}"
-        flight.front.finish(flight, _no_answer(flight, who, now))
+        flight.front.finish(flight, no_answer(flight, who, now))
 
     def _silent(self, device: str, owed_since: float) -> None:
         executor = self._executors.get(device)
@@ -403,37 +447,3 @@ class Core:
             executor.drop(f"silent for {silent_s:.1f} s with queries in flight")
         elif self.usable(device):
             self._driver.set_up(device, True, time.monotonic())
-
-
-def _deliver(
-    completed: Sequence[InFlightQuery | None],
-    flights: Sequence[InFlightQuery],
-    run: Run,
-    queue_s: float,
-    answers: Sequence,
-) -> None:
-    """Give each front the answers of its queries; mostly there is one."""
-    first = flights[0].front
-    if len(flights) == 1 or all([flight.front is first for flight in flights]):
-        first.deliver(completed, run, queue_s, answers)
-        return
-    for front in dict.fromkeys([flight.front for flight in flights]):
-        mine = [place for place, flight in enumerate(completed) if flight is not None and flight.front is front]
-        front.deliver([completed[place] for place in mine], run, queue_s, [answers[place] for place in mine])
-
-
-def _no_answer(flight: InFlightQuery, who: str, now: float) -> TimedOut:
-    return TimedOut(f"{who}: no answer within {(now - flight.arrived) * 1e3:.0f} ms", retry_after_s=1.0)
-
-
-def _from_refusal(device: str, refusal: Refusal) -> GatewayError:
-    message = f"device {device}: {refusal.message}"
-    match refusal.code:
-        case "late" | "overloaded":
-            return Overloaded(message)
-        case "not_resident" | "not_leased" | "draining":
-            return Unavailable(message)
-        case "invalid":
-            return Invalid(refusal.message)
-        case _:
-            return ModelFailed(message)

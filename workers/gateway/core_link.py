@@ -71,6 +71,8 @@ class CoreLink:
         self._front = front
         self._configure = configure
         self._client = client
+        #: called when the core begins or ceases to lead, as far as this front knows
+        self.on_changed: Callable[[], object] = lambda: None
         self._heard_at = self._pinged_at = 0.0
         self._status = CoreStatus(leads=False)
         self._unanswered: dict[int, InFlightQuery] = {}
@@ -232,6 +234,7 @@ class CoreLink:
                 if flight.losses > MAX_LOSSES:
                     del self._unanswered[flight.id]
                     self._front.finish(flight, Unavailable("the gateway's core was lost with the query; try again"))
+        self.on_changed()
 
     # --- from the core ------------------------------------------------------------------------------------------------
 
@@ -242,18 +245,24 @@ class CoreLink:
         elif isinstance(message, Failed):
             flight = self._unanswered.pop(message.number, None)
             if flight is not None:
-                self._failed(flight, errors.of_name(message.error, message.message, message.retry_after_s))
+                self._failed(flight, message)
         elif isinstance(message, Status):
             self._joined = True
-            self._status = message.status
+            led, self._status = self.leads, message.status
+            if self.leads != led:
+                self.on_changed()
         elif isinstance(message, Configure) and self._configure is not None:
             self._configure(message.config)
 
-    def _failed(self, flight: InFlightQuery, error: errors.GatewayError) -> None:
-        core = self._front.core
-        if core is not self and isinstance(error, Unavailable) and flight.losses < MAX_LOSSES:
+    def _failed(self, flight: InFlightQuery, message: Failed) -> None:
+        error, core = errors.of_name(message.error, message.message, message.retry_after_s), self._front.core
+        if message.handed_back and core is self:
+            # Sent once it is back, or to the next core.
+            self._unanswered[flight.id] = flight
+            self._queued.append(flight)
+        elif core is not self and isinstance(error, Unavailable) and flight.losses < MAX_LOSSES:
             # This core gave its devices to the one that the front uses by now.
-            flight.losses += 1
+            flight.losses += not message.handed_back
             flight.core = core
             core.submit(flight)
         else:

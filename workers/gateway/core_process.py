@@ -74,6 +74,7 @@ class CoreProcess:
         self._path, self._address = path, options.core_address
         self._limits = options.query_limits.answering
         self._fronts = Fronts(self._core.rollout.core, self._core.rollout.status, self._page)
+        self._core.rollout.on_lead = self._fronts.report
         self._ticker: asyncio.Task | None = None
 
     async def start(self) -> None:
@@ -99,11 +100,12 @@ class CoreProcess:
         await self._fronts.certified(pem)
 
     async def stop(self, grace_s: float = 3.0) -> int:
-        """Close all; fronts end their queries themselves."""
+        """Hand over to the next core, if there is one, and close all; fronts end their queries themselves."""
         left = len(self._core.rollout.core.flights)
         if self._ticker is not None:
             self._ticker.cancel()
         self._second()
+        await self._core.rollout.retire(self._fronts.report)
         # Fronts first: their queries wait for the next core; without devices this one would refuse them.
         await self._fronts.close()
         await self._core.close()

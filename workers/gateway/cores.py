@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from workers import log
@@ -160,6 +160,10 @@ class Cores:
             self._front.core = self._waiting
         else:
             self._use(self.chosen)
+        for core in self._ranked:
+            if core is not self.chosen and isinstance(core, CoreLink):
+                # Lost after the front had turned to another one, with queries that were still to be answered.
+                self._move(core.hand_over())
 
     def sweep(self, now: float) -> None:
         """Give up expired queries, and look which core leads; called several times a second."""
@@ -168,6 +172,11 @@ class Cores:
         for flight in self._waiting.take_late(now):
             self._front.finish(flight, Unavailable("no gateway's core leads now; try again"))
         self.choose()
+
+    @property
+    def alternatives(self) -> bool:
+        """Whether there is another gateway, for clients, too."""
+        return bool(self._others)
 
     @property
     def flights(self) -> list[InFlightQuery]:
@@ -195,7 +204,12 @@ class Cores:
             moved = before.hand_over() + moved
             name = "own" if core is self._own else core.name
             logger.info("core_chosen", core=name, queries=len(moved))
-        for flight in moved:
+        self._move(moved)
+
+    def _move(self, flights: Iterable[InFlightQuery]) -> None:
+        """Give queries to the core that decides now, or have them wait for one."""
+        core = self._front.core
+        for flight in flights:
             if flight.answer is not None and flight.losses <= MAX_LOSSES:
-                flight.core = deciding
-                deciding.submit(flight)
+                flight.core = core
+                core.submit(flight)

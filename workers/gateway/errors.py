@@ -114,6 +114,13 @@ class Unavailable(GatewayError):
         super().__init__(message, retry_after_s)
 
 
+class HandedBack(Unavailable):
+    """The core stops before the query was sent anywhere: the next core decides. Clients see it where there is none."""
+
+    def __init__(self) -> None:
+        super().__init__(self.STOPPING)
+
+
 class TimedOut(GatewayError):
     """The device did not answer in time. Retryable."""
 

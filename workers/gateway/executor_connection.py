@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from workers import log
@@ -23,6 +24,7 @@ from workers.protocol.frames import (
     FrameConnection,
     FromExecutor,
     Hello,
+    LearnedOfDevice,
     LeaseState,
     Refusal,
     ReleaseLease,
@@ -37,6 +39,8 @@ logger = log.get("gateway.executors")
 
 _PEER = socket.SOL_SOCKET, socket.SO_PEERCRED
 
+#: questions about the lease, of which one says what was learned of the device
+LEARNED_EVERY = 5
 #: pause before a lost executor is tried again: from, to (doubled each time)
 BACKOFF_S = (0.05, 1.0)
 #: seconds within which an executor that accepts a connection must send its state; beyond, it is considered stuck
@@ -70,6 +74,9 @@ class Listener(Protocol):
 
     def executor_echo(self, device: str, seconds: float) -> None:
         """Handle the time to a device on another box and back."""
+
+    def learned(self, device: str) -> LearnedOfDevice | None:
+        """What is known of the device's latencies, for the next core; None: nothing."""
 
     def executor_reclaimed(self, device: str) -> None:
         """Dispatch nothing more there: another core gets the device once nothing is in flight."""
@@ -147,13 +154,19 @@ class ExecutorConnection:
         caller = self._caller
         question = lease.question(caller.leads(), caller.stands_by(), now)
         if question is not None:
+            if lease.held and question.number % LEARNED_EVERY == 0:
+                question = msgspec.structs.replace(question, learned=self._listener.learned(self.device))
             connection.send(question)
 
-    def release(self) -> None:
-        """Give the device back, on which nothing is in flight."""
+    def release(self, stops: bool = False) -> None:
+        """Give the device back, on which nothing is in flight.
+
+        Args:
+            stops: this core wants no device any more.
+        """
         if self.lease is not None and self.lease.held:
-            self._connection.send(ReleaseLease())
-            self.lease.release(time.monotonic())
+            self._connection.send(ReleaseLease(stops, self._listener.learned(self.device)))
+            self.lease.release(time.monotonic(), stops)
             self._unlease("it was released")
 
     def drop(self, reason: str) -> None:
@@ -163,10 +176,10 @@ class ExecutorConnection:
             self._dropped = True
             self._connection.transport.abort()
 
-    async def close(self) -> None:
-        """Disconnect for good; another core may have the device at once."""
+    async def close(self, stops: bool = False) -> None:
+        """Disconnect for good; another core may have the device at once. ``stops``: as in :meth:`release`."""
         if self.lease is not None and self.lease.held:
-            self._connection.send(ReleaseLease())
+            self._connection.send(ReleaseLease(stops))
         self._task.cancel()
         try:
             await self._task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Container, Mapping, Sequence
 
 from workers.protocol.endings import Ending
@@ -12,16 +13,22 @@ from workers.transport.endpoints import Endpoint, TlsClient
 
 from .executor_connection import Caller, ExecutorConnection, Listener
 
+#: seconds from a core's first device in which the others may follow: a device on which its last core has left a batch
+#: is free once that has run, or its lease has ended
+TAKEOVER_S = 2.5
+
 
 class Executors:
     """The executors of all devices.
 
     Attributes:
         first: no other core is to be preferred to this one.
+        retiring: this core stops: it gives each device back once nothing is in flight there.
     """
 
     def __init__(self, gateway: str, listener: Listener, client: TlsClient | None = None):
-        self.first = True
+        self.first, self.retiring = True, False
+        self._led_since = -math.inf
         self._caller = Caller(gateway, client, lambda: self.leads, lambda: self.stands_by)
         self._listener = listener
         self._by_device: dict[str, ExecutorConnection] = {}
@@ -30,8 +37,24 @@ class Executors:
 
     @property
     def leads(self) -> bool:
+        """Whether this core has a device, and keeps it."""
+        return not self.retiring and self.held
+
+    @property
+    def held(self) -> bool:
         """Whether this core has a device."""
         return any(executor.state is not None for executor in self._by_device.values())
+
+    def taking_over(self, now: float) -> bool:
+        """Whether this core has begun to lead, and may expect to get more devices at any moment."""
+        return now < self._led_since + TAKEOVER_S and any(
+            executor.state is None and executor.lease is not None for executor in self._by_device.values()
+        )
+
+    def got(self, now: float) -> None:
+        """This core has got a device; perhaps its first one."""
+        if sum(executor.state is not None for executor in self._by_device.values()) == 1:
+            self._led_since = now
 
     @property
     def stands_by(self) -> bool:
@@ -39,6 +62,9 @@ class Executors:
         if self.leads:
             return False
         leases = [executor.lease for executor in self._by_device.values() if executor.lease is not None]
+        if any(lease.offered for lease in leases):
+            # The others follow, each once nothing is in flight there.
+            return False
         if any(lease.elsewhere for lease in leases):
             return True
         # A core that is stopped gives all devices back at once: queries must not wait for one that is to be preferred.
@@ -47,8 +73,9 @@ class Executors:
     def look_after_leases(self, now: float, in_flight: Mapping[str, int]) -> None:
         """Ask for devices and to keep them; release those that another core gets and that are drained."""
         for device, executor in list(self._by_device.items()):
-            if executor.lease is not None and executor.lease.reclaimed and not in_flight.get(device):
-                executor.release()
+            lease = executor.lease
+            if lease is not None and (self.retiring or lease.reclaimed) and not in_flight.get(device):
+                executor.release(self.retiring)
             executor.look_after_lease(now)
 
     def keep(self, endpoints: Mapping[str, Endpoint]) -> None:
@@ -137,4 +164,4 @@ class Executors:
         """Disconnect from all, for good."""
         self._closed = True
         executors, self._by_device = list(self._by_device.values()), {}
-        await asyncio.gather(*(executor.close() for executor in executors), *self._closing)
+        await asyncio.gather(*(executor.close(stops=True) for executor in executors), *self._closing)

@@ -35,6 +35,7 @@ from .parsing import Parsing
 from .remote_front import Fronts
 from .reports import merged
 from .rest import Rest
+from .rollout import RETIRE_S
 from .rpc import Rpc
 from .shared_stats import SharedStats
 
@@ -46,6 +47,8 @@ MAX_QUERIES = 20_000
 MIN_BYTES = 512 * 1024 * 1024
 #: connections to each port, and file descriptors that stay free for executors, files and other processes
 MAX_CONNECTIONS, FREE_DESCRIPTORS = 4096, 64
+#: seconds that kept connections stay open while a gateway stops whose clients have another one
+LINGER_S = 1.0
 #: bytes of requests that may be read at once over HTTP, and over gRPC, at least
 MIN_BUFFERED_BYTES = 256 * 1024 * 1024
 
@@ -90,6 +93,10 @@ class FrontProcess:
             here = Endpoint(f"unix:{siblings.core}")
             own = self._link = CoreLink(here, Hello("front", options.name), self._front, self._adopt)
         self._cores = Cores(self._front, options.member, own, self._link_to)
+        if self._local is not None:
+            self._local.rollout.on_lead = self._lead_changed
+        elif self._link is not None:
+            self._link.on_changed = self._cores.choose
         self._linking: set[asyncio.Task] = set()
         self._metadata = Metadata(
             options.name,
@@ -137,8 +144,15 @@ class FrontProcess:
         logger.info("gateway_started", name=options.name, port=self.port, grpc_port=self._rpc.port)
 
     async def stop(self, grace_s: float = 3.0) -> int:
-        """Stop accepting, finish queries for up to ``grace_s``, close all; returns how many were cut off."""
-        await asyncio.gather(self._http.drain(grace_s), self._rpc.drain(grace_s))
+        """Stop accepting, finish queries, hand over to the next core, close all; returns how many were cut off.
+
+        Args:
+            grace_s: for all of it.
+        """
+        linger_s = 0.0
+        if self._cores.alternatives:
+            grace_s, linger_s = grace_s - RETIRE_S, LINGER_S
+        await asyncio.gather(self._http.drain(grace_s, linger_s), self._rpc.drain(grace_s))
         left = self._front.accounts.queries
         self._front.give_up(self._cores.flights, "the gateway is stopping; try another or try again")
         await self._parsing.close()
@@ -155,6 +169,7 @@ class FrontProcess:
         await self._cores.close()
         # Fronts of other boxes first: their queries wait for the next core; without devices this one would refuse them.
         if self._fronts is not None:
+            await self._local.rollout.retire(self._fronts.report)
             await self._fronts.close()
         await (self._link.close() if self._link is not None else self._local.close())
         logger.info("gateway_stopped", cut_off=left)
@@ -203,7 +218,15 @@ class FrontProcess:
 
     def _link_to(self, endpoint: Endpoint) -> CoreLink:
         hello = Hello("front", self._options.member)
-        return CoreLink(endpoint, hello, self._front, client=self._options.tls_client)
+        link = CoreLink(endpoint, hello, self._front, client=self._options.tls_client)
+        link.on_changed = self._cores.choose
+        return link
+
+    def _lead_changed(self) -> None:
+        """The own core has its first device, or has lost its last one."""
+        self._cores.choose()
+        if self._fronts is not None:
+            self._fronts.report()
 
     def _status(self) -> CoreStatus:
         return self._cores.chosen.status()

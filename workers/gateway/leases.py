@@ -28,6 +28,7 @@ class DeviceLease:
         reclaimed: this core is to drain the device, and to release it.
         elsewhere: another core holds it.
         given_up: another core held it, and nobody does now.
+        offered: that core stops, so that this one need not wait for it.
 
     Args:
         name: this core's; a lease of the same name is one from before it started again, and it may have it at once.
@@ -35,7 +36,7 @@ class DeviceLease:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.held = self.reclaimed = self.elsewhere = self.given_up = False
+        self.held = self.reclaimed = self.elsewhere = self.given_up = self.offered = False
         self._free_since = math.inf
         self._number = 0
         self._epoch = self._released = -1
@@ -57,15 +58,16 @@ class DeviceLease:
         self.elsewhere = not self.held and state.holder not in ("", self._name)
         free = not self.held and not self.elsewhere
         self.given_up = free and before
+        self.offered = free and state.offered
         self._free_since = min(self._free_since, now) if free else math.inf
         if free or state.reclaimed:
             self._next_at = now
         return now - self._asked_at if state.number and state.number == self._number else None
 
-    def release(self, now: float) -> None:
-        """This core gives the device to the one that reclaimed it."""
+    def release(self, now: float, stops: bool = False) -> None:
+        """This core gives the device to the one that reclaimed it, or, where it stops, to any other one."""
         self.held = self.reclaimed = False
-        self._released, self._yields_until = self._epoch, now + YIELD_S
+        self._released, self._yields_until = self._epoch, math.inf if stops else now + YIELD_S
 
     def due(self, now: float) -> bool:
         """Whether there is something to ask."""

@@ -32,7 +32,7 @@ from workers.transport.identity import PeerIdentity
 from workers.v2.query import MOST, Terms, V2Query
 
 from .core import Core
-from .errors import GatewayError, NotFound
+from .errors import GatewayError, HandedBack, NotFound
 from .front import grace_s
 from .in_flight import InFlightQuery, Run
 
@@ -156,7 +156,9 @@ class RemoteFront:
             self._fail(flight.context, error)
 
     def _fail(self, number: int, error: GatewayError) -> None:
-        self._connection.send(Failed(number, type(error).__name__, error.message, error.retry_after_s))
+        handed_back = isinstance(error, HandedBack)
+        name = "Unavailable" if handed_back else type(error).__name__
+        self._connection.send(Failed(number, name, error.message, error.retry_after_s, handed_back))
 
 
 class Fronts:

@@ -5,13 +5,15 @@ Connects the core to the reports of its executors and to the configuration of th
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 
 from workers import log, machine
 from workers.dispatch.bindings import UnknownStack
 from workers.protocol.control import GatewayConfig
 from workers.protocol.endings import Ending
-from workers.protocol.frames import ExecutorState, Moved
+from workers.protocol.frames import ExecutorState, LearnedOfDevice, Moved
 from workers.protocol.gateways import CoreStatus, DeviceStatus
 from workers.protocol.specs import DevicePlan, PeerSpec
 from workers.transport.endpoints import Endpoint, TlsClient
@@ -26,6 +28,9 @@ from .executors import Executors
 from .metrics import GatewayMetrics
 
 logger = log.get("gateway.rollout")
+
+#: seconds that devices may take to answer once their core stops, and between two looks whether they have
+RETIRE_S, RETIRE_EVERY_S = 1.0, 0.005
 
 
 class Rollout:
@@ -59,6 +64,10 @@ class Rollout:
         self._queue_rows = queue_rows
         self._adoption = Adoption(adopt_limit_s)
         self._options = DeviceOptions()
+        self._alone = True
+        self._led = False
+        #: called when this core begins or ceases to lead
+        self.on_lead: Callable[[], None] | None = None
         self._moved: int | None = None
         self._draining: dict[str, bool] = {}
 
@@ -70,6 +79,7 @@ class Rollout:
         before, self.config = self.config, config
         self._nodes = {peer.name: peer for peer in config.peers if peer.role == "node"}
         ranks = {peer.name: peer.rank for peer in config.peers if peer.role == "gateway"}
+        self._alone = len(ranks) < 2
         self.executors.first = ranks.get(self._name, 0) <= min(ranks.values(), default=0)
         catalog = Catalog(config)
         self._options.configure(catalog.applications, self._queue_rows)
@@ -187,12 +197,14 @@ class Rollout:
         changed = self._adoption.warm(device, known) or state.draining is not self._draining.get(device)
         self._draining[device] = state.draining
         if first:
+            self.executors.got(now)
             logger.info("executor_up", device=device, plan_version=state.plan_version, warm=len(state.warm))
             if self._moved is not None and self._moved == self._adoption.adopted:
                 self.executors.send(device, Moved(self._moved))
         if changed:
             self._step(now)
         self.core.reported(device, state, now)
+        self._look_who_leads()
 
     def executor_lost(self, device: str, reason: str) -> None:
         """Reroute the queries of a lost executor, with updated options of the others."""
@@ -201,10 +213,43 @@ class Rollout:
         self._adoption.lost(device)
         self._step(time.monotonic())
         self.core.lost(device, reason)
+        self._look_who_leads()
+
+    def _look_who_leads(self) -> None:
+        """Say at once where queries go from now on: the next look may come too late for them."""
+        leads = self.executors.leads
+        if leads != self._led:
+            self._led = leads
+            if self.on_lead is not None:
+                self.on_lead()
+
+    def learned(self, device: str) -> LearnedOfDevice | None:
+        """See :class:`~.executors.Listener`."""
+        learned = self.core.learned(device)
+        return None if learned is None else LearnedOfDevice(*learned)
 
     def executor_ended(self, device: str, ending: Ending | None) -> None:
         """See :meth:`.core.Core.ended`."""
         self.core.ended(device, ending)
+
+    async def retire(self, report: Callable[[], None]) -> None:
+        """Hand queries and devices over to the next core, if the cluster has another gateway.
+
+        Queries that wait go back to their fronts, those at devices are answered; each device is given back once nothing
+        is in flight there.
+
+        Args:
+            report: tells fronts the core's status: this one leads no more.
+        """
+        if not self._alone and self.executors.held:
+            self.executors.retiring = True
+            report()
+            self.core.retire()
+            until = time.monotonic() + RETIRE_S
+            while self.executors.held and (now := time.monotonic()) < until:
+                self.tick(now)
+                await asyncio.sleep(RETIRE_EVERY_S)
+            logger.info("core_retired", kept=sum(self.core.outstanding.values()))
 
     async def close(self) -> None:
         """Disconnect from all devices and decide nothing more."""

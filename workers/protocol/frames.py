@@ -20,7 +20,7 @@ import msgspec
 from .control import Drift, FaultReport, Overload, ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
 from .frame_limits import FrameLimits
 from .framing import MAX_BODY, PREFIX, VERSION, Framing
-from .specs import ApplicationSpec, Count, DevicePlan, DeviceState, DeviceStats, Name, Percent, Seconds, Text
+from .specs import ApplicationSpec, Count, DevicePlan, DeviceState, DeviceStats, Name, Percent, Ratio, Seconds, Text
 
 #: a batch's inputs are to fit between two processes: else each part of them that the other has taken wakes this one
 SEND_BUFFER_BYTES = 2 * 1024 * 1024
@@ -61,12 +61,23 @@ class WarmVariant(msgspec.Struct, frozen=True, array_like=True):
     planned: bool
 
 
+class LearnedOfDevice(msgspec.Struct, frozen=True, array_like=True):
+    """What a core has learned of a device's latencies, which the device keeps for the next one
+    (:class:`workers.dispatch.latency_correction.LearnedLatencies`): mean and deviation of observed over expected
+    seconds, of all runs, of the device's scale, and by variant."""
+
+    common: tuple[Ratio, Ratio]
+    scale: tuple[Ratio, Ratio]
+    variants: Annotated[dict[int, tuple[Ratio, Ratio]], msgspec.Meta(max_length=10_000)]
+
+
 class ExecutorState(Frame, frozen=True):
     """Sent on Hello and at each change of plan, warmth or draining, and about ten times a second while rows wait.
 
     ``draining``: send nothing new. ``queued``: rows that wait, by application. ``busy_s``: time until the running
     batch ends, as expected. ``errors``: by name, why a variant could not be loaded; under the empty
-    name, why the plan could not be applied.
+    name, why the plan could not be applied. ``learned``: by the core that had the device before, told to the one that
+    gets it.
     """
 
     device: Name
@@ -76,6 +87,7 @@ class ExecutorState(Frame, frozen=True):
     queued: dict[str, Count]
     busy_s: Seconds
     errors: dict[str, Text] = {}
+    learned: LearnedOfDevice | None = None
 
 
 # --- gateway to executor --------------------------------------------------------------------------------------------
@@ -133,15 +145,21 @@ class ReceivedBatch(Frame, frozen=True, tag="RunBatch"):
 
 class AskLease(Frame, frozen=True):
     """Asks what the lease of the device is, answered by :class:`LeaseState`, and, if ``wanted``, for the lease itself.
-    ``number``: returned in the answer. ``leads``: this core holds another device."""
+    ``number``: returned in the answer. ``leads``: this core holds another device. ``learned``: of the device that this
+    core has, for the next one; None: nothing new."""
 
     number: Count
     wanted: bool
     leads: bool
+    learned: LearnedOfDevice | None = None
 
 
 class ReleaseLease(Frame, frozen=True):
-    """This core dispatches nothing more here, and nothing of it is under way."""
+    """This core dispatches nothing more here, and nothing of it is under way. ``stops``: it gives all of its devices
+    back and does not want them again. ``learned``: as in :class:`AskLease`."""
+
+    stops: bool = False
+    learned: LearnedOfDevice | None = None
 
 
 class Withdraw(Frame, frozen=True):
@@ -169,6 +187,7 @@ class LeaseState(Frame, frozen=True):
         held: by this connection: batches of no other one are taken.
         holder: name of the core that holds it; empty: none does.
         reclaimed: a core of a higher rank is back: drain the device, then send :class:`ReleaseLease`.
+        offered: the core that had the device stops: whoever asks first gets it.
     """
 
     number: Count
@@ -176,6 +195,7 @@ class LeaseState(Frame, frozen=True):
     held: bool
     holder: Name
     reclaimed: bool
+    offered: bool = False
 
 
 class ResultTensor(msgspec.Struct, frozen=True, array_like=True):

@@ -68,12 +68,14 @@ class Answered(Frame, frozen=True):
 
 
 class Failed(Frame, frozen=True):
-    """No answer. ``error``: the name of its class in :mod:`workers.gateway.errors`."""
+    """No answer. ``error``: the name of its class in :mod:`workers.gateway.errors`. ``handed_back``: nothing has
+    run, and the next core is to decide."""
 
     number: int
     error: str
     message: str
     retry_after_s: float | None
+    handed_back: bool = False
 
 
 #: the node daemon asks for metrics on the same socket, and the supervisor whether the core still runs

@@ -17,6 +17,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from ..binding import Decisions, QueryClass, ServiceTerms, WaitingQuery
 from ..feedback import back_off, decay_corrections, learn
+from ..latency_correction import LearnedLatencies
 from ..options import INF, OptionSet
 from ..timers import TimerQueue
 from .congestion import Congestion
@@ -110,6 +111,16 @@ class LateBinding:
     def rtt_changed(self, device: Hashable, rtt_s: float) -> None:
         """See :class:`..binding.Binding`."""
         self._groups.device(device).rtt_s = rtt_s
+
+    def learned(self, device: Hashable) -> LearnedLatencies | None:
+        """See :class:`..binding.Binding`."""
+        return self._groups.device(device).corrections.learned()
+
+    def inherit(self, device: Hashable, learned: LearnedLatencies) -> None:
+        """See :class:`..binding.Binding`."""
+        known = self._groups.device(device)
+        if known.corrections.inherit(learned):
+            known.recount()
 
     def lost(self, device: Hashable, now: float) -> Decisions:
         """See :class:`..binding.Binding`."""

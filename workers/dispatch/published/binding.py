@@ -18,6 +18,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from ..binding import Decisions, QueryClass, ServiceTerms, WaitingQuery
 from ..feedback import back_off
 from ..instance_states import InstanceState
+from ..latency_correction import LearnedLatencies
 from ..options import INF, OptionSet
 from ..timers import TimerQueue
 from .batching.policy import BatchPolicy
@@ -98,6 +99,14 @@ class PublishedBinding:
 
     def rtt_changed(self, device: Hashable, rtt_s: float) -> None:
         self._device(device).rtt_s = rtt_s
+
+    def learned(self, device: Hashable) -> LearnedLatencies | None:
+        return self._device(device).corrections.learned()
+
+    def inherit(self, device: Hashable, learned: LearnedLatencies) -> None:
+        known = self._device(device)
+        if known.corrections.inherit(learned):
+            known.recount()
 
     def lost(self, device: Hashable, now: float) -> Decisions:
         lost = self._device(device)

@@ -19,6 +19,8 @@ from .connection import HttpConnection
 from .messages import STATUS_LINES, Exchange, RequestHead, Response
 from .parser import KnownHeads
 
+#: seconds between two looks whether connections are left while a server stops
+LOOK_EVERY_S = 0.02
 _held, _unsent = attrgetter("held_bytes"), attrgetter("unsent_bytes")
 
 
@@ -90,11 +92,17 @@ class HttpServer:
         """The port that it listens on."""
         return self._server.sockets[0].getsockname()[1]
 
-    async def drain(self, grace_s: float) -> None:
-        """Accept nothing more; wait up to ``grace_s`` for requests to be answered and responses to be read."""
-        self.stopping = True
+    async def drain(self, grace_s: float, linger_s: float = 0.0) -> None:
+        """Accept nothing more; wait up to ``grace_s`` for requests to be answered and responses to be read.
+
+        Args:
+            linger_s: of this, how long open connections without a request are kept. Clients learn from the next
+                response that theirs closes; a request that is on its way while it is closed is lost.
+        """
+        self.stopping, until = True, time.monotonic() + grace_s
         self._server.close()
         self._sweeper.cancel()
+        await self._linger(linger_s)
         expecting = {connection for connection in self.connections if connection.expects_response}
         for connection in self.connections - expecting:
             connection.close_idle()
@@ -104,12 +112,17 @@ class HttpServer:
             for connection in expecting & self.connections:
                 connection.close_idle()
         try:
-            async with asyncio.timeout(grace_s):
+            async with asyncio.timeout(max(0.0, until - time.monotonic())):
                 while self.active or any(connection.unsent for connection in self.connections):
                     self._idle.clear()
                     await self._idle.wait()
         except TimeoutError:
             pass
+
+    async def _linger(self, linger_s: float) -> None:
+        until = time.monotonic() + linger_s
+        while self.connections and time.monotonic() < until:
+            await asyncio.sleep(LOOK_EVERY_S)
 
     def close(self) -> None:
         """Close all connections once everything written was sent."""

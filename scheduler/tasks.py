@@ -144,14 +144,15 @@ def promise() -> None:
         keeping.promise_now(lambda _: what_if.plan_waiting())
     except (NothingToPromise, SimulationError) as error:
         logger.info("no_promise", reason=str(error))
+    what_if.work()
 
 
 @shared_task(name="scheduler.what_if")
-def what_if(pk: int) -> None:
-    """Answer a what-if. Runs on the simulation queue."""
+def what_if() -> None:
+    """Answer the what-ifs that wait. Runs on the simulation queue."""
     from scheduler.promises import what_if
 
-    what_if.work(pk)
+    what_if.work()
 
 
 @worker_ready.connect

@@ -1,21 +1,27 @@
-"""Webhook deliveries in the background: a few at once, tried again later, so many waiting at most."""
+"""Webhook deliveries in the background: a few at once, tried again later, and a bounded number that waits."""
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 from celery import current_app
 from django.db import close_old_connections
+from kombu.exceptions import OperationalError
 from redis import RedisError
 
+from registry import clock
 from registry.webhooks import outgoing
 from registry.webhooks.rows import Webhook
 from scheduler import live
+from workers import log
 
-#: deliveries of a webhook that wait, further tries included, and seconds after which a lost count is forgotten
-MOST_WAITING, COUNT_EXPIRES_S = 50, 7200
+logger = log.get("webhooks")
+
+#: deliveries of a webhook that wait, further tries included, and seconds after which one was lost with its worker
+MOST_WAITING, LOST_S = 50, 7200
 #: deliveries at once in a worker, and those that wait for their turn there
 AT_ONCE = 2
 TASK = "scheduler.webhook"
@@ -35,14 +41,24 @@ def announce(event: str, data: Any) -> None:
 
 
 def _queue(pk: int, text: str) -> bool:
-    client = live.client()
-    waiting = client.incr(_key(pk))
-    client.expire(_key(pk), COUNT_EXPIRES_S)
-    if waiting > MOST_WAITING:
-        client.decr(_key(pk))
+    client, key, delivery, now = live.client(), _key(pk), _id(text), clock.wall()
+    client.zremrangebyscore(key, "-inf", now - LOST_S)
+    # The clock was ahead when these were queued, so that nothing says when they are lost.
+    client.zremrangebyscore(key, now + 1, "inf")
+    if client.zcard(key) >= MOST_WAITING:
         return False
-    current_app.send_task(TASK, args=[pk, text, 0])
+    client.zadd(key, {delivery: now})
+    client.expire(key, LOST_S)
+    try:
+        current_app.send_task(TASK, args=[pk, text, 0])
+    except OperationalError:
+        client.zrem(key, delivery)
+        return False
     return True
+
+
+def _id(text: str) -> str:
+    return json.loads(text)["id"]
 
 
 def hand_over(pk: int, text: str, attempt: int) -> None:
@@ -51,17 +67,20 @@ def hand_over(pk: int, text: str, attempt: int) -> None:
 
 
 def _deliver(pk: int, text: str, attempt: int) -> None:
-    again_s = None
+    waits = False
     try:
         delivered = outgoing.deliver(pk, text, attempt)
-        again_s = delivered.again_s if delivered is not None else None
-        if again_s is not None:
-            current_app.send_task(TASK, args=[pk, text, attempt + 1], countdown=again_s)
+        if delivered is not None and delivered.again_s is not None:
+            current_app.send_task(TASK, args=[pk, text, attempt + 1], countdown=delivered.again_s)
+            waits = True
+    except Exception:
+        # The thread pool would keep it to itself.
+        logger.exception("webhook_delivery_lost", webhook=pk)
     finally:
         close_old_connections()
-        if again_s is None:
+        if not waits:
             with suppress(RedisError):
-                live.client().decr(_key(pk))
+                live.client().zrem(_key(pk), _id(text))
 
 
 def test(hook: Webhook) -> outgoing.Delivered:

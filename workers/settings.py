@@ -111,7 +111,7 @@ class Settings:
     """The key of that certificate, PEM without a passphrase (``NEREUS_TLS_KEY``)."""
     ca_file: Path | None
     """Authorities that outgoing connections trust instead of the system's, PEM (``NEREUS_CA_FILE``): control plane,
-    Redis, PostgreSQL."""
+    Redis, PostgreSQL. Webhooks trust them besides the system's."""
     public_url: str
     """Where browsers find the console, such as ``https://box.example.com:8443`` (``NEREUS_PUBLIC_URL``)."""
     trusted_proxies: tuple[str, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
@@ -32,7 +33,18 @@ class BoundedJSONParser(JSONParser):
             raise ParseError("JSON parse error - nested too deeply") from None
         if not isinstance(data, dict):
             raise ParseError(f"The body must be a JSON object, not {type(data).__name__}.")
+        _check_text(text, data)
         return data
+
+
+def _check_text(text: bytes, data: dict[str, Any]) -> None:
+    """Reject half of a surrogate pair: neither a database nor an answer that repeats it could hold it."""
+    if b"\\ud" not in text.lower():
+        return
+    try:
+        json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ParseError(f"JSON parse error - {error.object[error.start]!r} is no character") from None
 
 
 class StoreUploadHandler(FileUploadHandler):

@@ -25,6 +25,8 @@ from workers import log
 logger = log.get("registry.api")
 
 MEDIA_TYPE = "application/problem+json"
+#: characters of what is wrong with a field: it may repeat a value, which may have a megabyte
+LONGEST_DETAIL = 1000
 
 
 class ProblemErrorSerializer(serializers.Serializer):
@@ -127,8 +129,13 @@ def flatten(detail: Any, field: str = "") -> list[InputFault]:
             return [
                 fault for i, item in enumerate(detail) if item for fault in flatten(item, f"{field}.{i}".strip("."))
             ]
-        return [InputFault(field, str(item)) for item in detail]
-    return [InputFault(field, str(detail))]
+        return [InputFault(field, _shortened(item)) for item in detail]
+    return [InputFault(field, _shortened(detail))]
+
+
+def _shortened(detail: Any) -> str:
+    text = str(detail)
+    return text if len(text) <= LONGEST_DETAIL else f"{text[:LONGEST_DETAIL]} …"
 
 
 def _text(detail: Any) -> str:

@@ -33,6 +33,9 @@ class StrictMixin:
     RETIRED: ClassVar[Mapping[str, str]] = {}
 
     def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            # It says that this must be an object.
+            return super().to_internal_value(data)
         self.warnings = [f"{name}: ignored; {instead}" for name, instead in self.RETIRED.items() if name in data]
         wrong = {}
         for name in data:

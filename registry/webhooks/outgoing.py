@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
+import ssl
 import time
 import uuid
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from django.conf import settings
 from django.db.models import F
 from django.utils import timezone
 
@@ -21,7 +24,7 @@ from workers import log
 
 logger = log.get("webhooks")
 
-#: seconds for a delivery
+#: seconds for a delivery, whatever the receiver does; a resolver has its own limits
 TIMEOUT_S = 5.0
 #: pauses before further tries, seconds; after the last one a delivery is given up
 PAUSES_S = (10, 60, 300, 1800)
@@ -112,18 +115,37 @@ def _posted(hook: Webhook, text: str) -> tuple[int | None, str]:
         "Nereus-Signature": signature(hook, text, int(time.time())),
     }
     try:
-        # The environment's proxies would resolve the name anew.
-        with (
-            httpx.Client(timeout=TIMEOUT_S, trust_env=False, follow_redirects=False) as client,
-            client.stream(
-                "POST", target.url, content=text, headers=headers, extensions={"sni_hostname": target.host}
-            ) as response,
-        ):
-            # The answer's body is of no use, and could be endless.
-            status = response.status_code
+        status = asyncio.run(_status(target, text, headers))
+    except TimeoutError:
+        return None, f"no answer within {TIMEOUT_S:g} s"
     except (httpx.HTTPError, OSError, ValueError) as error:
         return None, f"{type(error).__name__}: {error}"
     return status, "" if 200 <= status < 300 else f"answered {status}; 200 to 299 is needed"
+
+
+async def _status(target: Target, text: str, headers: dict[str, str]) -> int:
+    """HTTP's status of one request. A receiver that sends byte by byte is cut off as well as one that is silent."""
+    # The environment's proxies would resolve the name anew.
+    options = {"timeout": None, "trust_env": False, "follow_redirects": False, "verify": _trust(target)}
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        httpx.AsyncClient(**options) as client,
+        client.stream(
+            "POST", target.url, content=text, headers=headers, extensions={"sni_hostname": target.host}
+        ) as response,
+    ):
+        # The answer's body is of no use, and could be endless.
+        return response.status_code
+
+
+def _trust(target: Target) -> ssl.SSLContext | bool:
+    """The system's authorities, and those of ``NEREUS_CA_FILE``."""
+    if target.scheme != "https":
+        return False
+    context = ssl.create_default_context()
+    if settings.NEREUS.ca_file is not None:
+        context.load_verify_locations(settings.NEREUS.ca_file)
+    return context
 
 
 def _host(target: Target) -> str:

@@ -16,6 +16,8 @@ from django.conf import settings
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 PORTS = {"https": 443, "http": 80}
+#: addresses behind which a router of the network reaches IPv4 (NAT64, RFC 6052): the last 32 bits are the IPv4 address
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 class ForbiddenTarget(Exception):
@@ -76,12 +78,25 @@ def resolved(url: str) -> Target:
     return Target(scheme, host, port, str(min(found, key=lambda one: (one.version, str(one)))), path)
 
 
+def _plain(address: Address) -> Address:
+    """The IPv4 address that an IPv6 address stands for, such as 127.0.0.1 for ``::ffff:127.0.0.1``; else itself."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address
+
+
+def _public(address: Address) -> bool:
+    unroutable = address.is_multicast or address.is_reserved or getattr(address, "is_site_local", False)
+    return address.is_global and not unroutable
+
+
 def _check(host: str, address: Address, scheme: str) -> None:
-    # ::ffff:127.0.0.1 is 127.0.0.1.
-    plain = getattr(address, "ipv4_mapped", None) or address
+    plain = _plain(address)
     if any(plain in ipaddress.ip_network(network, strict=False) for network in settings.NEREUS.webhook_networks):
         return
-    if not plain.is_global or plain.is_multicast:
+    if not _public(plain):
         raise ForbiddenTarget(f"{host} is {plain}, which is not public; NEREUS_WEBHOOK_NETWORKS would permit it")
     if scheme != "https":
         raise ForbiddenTarget(f"must be https://, since {host} is outside NEREUS_WEBHOOK_NETWORKS")

@@ -71,7 +71,7 @@ def promise_now(step=None) -> Promise:
         step: called with the share that is done.
 
     Raises:
-        NothingToPromise: there is no plan, or too little is known of arrivals.
+        NothingToPromise: there is no plan, too little is known of arrivals, or they are too many.
         SimulationError: the stack broke its contract.
     """
     index = present.check_index()

@@ -21,11 +21,7 @@ from scheduler.models import Plan
 from scheduler.simulation.scenario import ControlSettings
 
 from .recorded import LEAST_S, RECORD_S, Recorded, record
-from .windows import SOLVE_S, World
-
-
-class NothingToPromise(Exception):
-    """There is no plan or too little is known of arrivals; the message says which."""
+from .windows import SOLVE_S, NothingToPromise, World
 
 
 def check_index() -> str:

@@ -39,8 +39,10 @@ from workers import log
 logger = log.get("promises")
 
 TASK = "scheduler.what_if"
-#: seconds after which a what-if that nobody answered has failed: its worker was stopped
+#: seconds after which a what-if has failed whose worker gave no sign: that was stopped
 LOST_S = 120.0
+#: progress of a simulation that a worker has taken up
+TAKEN = 0.001
 #: what-ifs that may wait for an answer
 MOST_WAITING = 20
 #: progress is stored once it rose by so much
@@ -70,36 +72,52 @@ def ask(changes: Changes, by: str) -> WhatIf:
         raise Conflict("there is nothing to plan with: no device is up, or no application has a ready variant")
     check(problem, changes)
     row = WhatIf.objects.create(stamp=clock.stamp(), by=by[:150], changes=msgspec.to_builtins(changes))
-    queue.send(TASK, pk=row.pk)
+    queue.send(TASK)
     return row
 
 
 def give_up_lost() -> int:
     """Mark what-ifs as failed that nobody answers any more; how many."""
     lost = [row.pk for row in WhatIf.objects.filter(state__in=OPEN) if clock.age(row.stamp) > LOST_S]
-    error = f"No answer within {LOST_S:.0f} s: the simulation worker is away or was stopped. Ask again."
+    error = f"No sign of the simulation worker for {LOST_S:.0f} s: it is away or was stopped. Ask again."
     return WhatIf.objects.filter(pk__in=lost, state__in=OPEN).update(state=State.FAILED, error=error)
 
 
-def work(pk: int) -> None:
-    """Answer a what-if, in the worker. Its plan may be made already."""
+def work() -> None:
+    """Answer all what-ifs that wait, oldest first, in the worker: those of lost and expired messages, too."""
     plan_waiting()
-    row = WhatIf.objects.filter(pk=pk, state=State.SIMULATING).first()
-    if row is None:
-        return
-    with _failures(row):
-        world, shared = _world(row)
-        by = keeping.corrections(world.stack)
-        row.present_promise = _present_promise(row.index)
-        found = simulated(world, _progress(row))
-        row.promise = keeping.expectations(found, by)
-        row.plan = _slim(row.plan) | {"window_s": found.window_s, "windows": found.windows, "arrivals": shared}
-        row.state, row.progress = State.DONE, 1.0
-        _save(row, "promise", "present_promise", "plan", "state", "progress")
+    while (row := _take()) is not None:
+        with _failures(row):
+            _answer(row)
+
+
+def _take() -> WhatIf | None:
+    """The oldest what-if that no worker simulates; this one does from now on."""
+    for row in _untaken().filter(state=State.SIMULATING).order_by("pk"):
+        if _untaken().filter(pk=row.pk).update(progress=TAKEN):
+            row.progress = TAKEN
+            return row
+    return None
+
+
+def _untaken():
+    return WhatIf.objects.filter(state__in=[State.WAITING, State.SIMULATING], progress=0.0)
+
+
+def _answer(row: WhatIf) -> None:
+    world, shared = _world(row)
+    by = keeping.corrections(world.stack)
+    row.present_promise = _present_promise(row.index)
+    found = simulated(world, _progress(row))
+    row.promise = keeping.expectations(found, by)
+    row.plan = _slim(row.plan) | {"window_s": found.window_s, "windows": found.windows, "arrivals": shared}
+    row.state, row.progress = State.DONE, 1.0
+    _save(row, "promise", "present_promise", "plan", "state", "progress")
 
 
 def plan_waiting() -> None:
-    """Make the plans of all what-ifs that wait, oldest first."""
+    """Make the plans of all what-ifs that wait, oldest first. They are not lost while the worker comes by here."""
+    _untaken().update(stamp=clock.stamp())
     for row in WhatIf.objects.filter(state=State.WAITING).order_by("pk"):
         if WhatIf.objects.filter(pk=row.pk, state=State.WAITING).update(state=State.PLANNING):
             with _failures(row):
@@ -189,8 +207,8 @@ def _progress(row: WhatIf) -> Callable[[float], None]:
     def step(share: float) -> None:
         plan_waiting()
         if share - row.progress >= STEP:
-            row.progress = min(share, 0.99)
-            _save(row, "progress")
+            row.progress, row.stamp = min(share, 0.99), clock.stamp()
+            _save(row, "progress", "stamp")
 
     return step
 

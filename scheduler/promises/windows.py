@@ -31,8 +31,10 @@ from .recorded import Recorded, trace
 ITEMS = 20_000
 #: seconds of a window, and those before it whose queries do not count: queues begin empty
 LEAST_S, MOST_S, BEFORE_S = 2, 30, 1
-#: seconds of wall time for all windows, and windows that are simulated whatever they take
-WALL_S, LEAST_WINDOWS = 4.0, 3
+#: seconds of wall time for all windows, windows that are simulated even so, and seconds that these may take
+WALL_S, LEAST_WINDOWS, LONGEST_S = 4.0, 3, 40.0
+#: items/s of all applications that are simulated at most: a second of more takes hundreds of megabytes
+MOST_RATE = 100_000.0
 #: seconds that a query is on the way to a device, and as many back
 NETWORK_S = 0.0005
 #: equally likely run times of a batch: quantiles of a lognormal distribution through the profile's median and p95
@@ -97,6 +99,10 @@ class Simulated:
     applications: Mapping[str, Expectation]
 
 
+class NothingToPromise(Exception):
+    """There is no plan, too little is known of arrivals, or they are too many; the message says which."""
+
+
 class _OutOfTime(Exception):
     """The windows simulated so far must do."""
 
@@ -115,8 +121,13 @@ class _LiveModel(Model):
 
 def window_s(world: World) -> int:
     """Seconds of a window, so that all windows have :data:`ITEMS` items."""
-    rate = sum(world.recorded.rate(a.id) * world.factors.get(a.id, 1.0) for a in world.problem.applications)
+    rate = _rate(world)
     return min(MOST_S, max(LEAST_S, round(ITEMS / WINDOWS / max(rate, 1.0)) - BEFORE_S))
+
+
+def _rate(world: World) -> float:
+    """Items/s of all applications."""
+    return sum(world.recorded.rate(a.id) * world.factors.get(a.id, 1.0) for a in world.problem.applications)
 
 
 def simulated(world: World, step: Callable[[float], None] | None = None, wall_s: float | None = None) -> Simulated:
@@ -125,11 +136,15 @@ def simulated(world: World, step: Callable[[float], None] | None = None, wall_s:
     Args:
         step: called after each window with the share that is done (0 to 1).
         wall_s: after so long (default: :data:`WALL_S`) no window begins, and one under way is left out, beyond
-            :data:`LEAST_WINDOWS`.
+            :data:`LEAST_WINDOWS`, which have :data:`LONGEST_S`.
 
     Raises:
+        NothingToPromise: the arrivals are too many for :data:`MOST_RATE` or :data:`LONGEST_S`.
         SimulationError: a strategy or a policy broke its contract.
     """
+    rate = _rate(world)
+    if rate > MOST_RATE:
+        raise NothingToPromise(f"{rate:,.0f} items/s are too many to simulate; at most {MOST_RATE:,.0f} are.")
     began, length = time.monotonic(), window_s(world)
     wall_s = WALL_S if wall_s is None else wall_s
     names = [a.id for a in world.problem.applications]
@@ -138,9 +153,9 @@ def simulated(world: World, step: Callable[[float], None] | None = None, wall_s:
     violations: list[list[float]] = [[] for _ in names]
     done = 0
     for seed in range(WINDOWS):
-        late = done >= LEAST_WINDOWS
+        limit = wall_s if done >= LEAST_WINDOWS else LONGEST_S
         try:
-            figures = run_window(world, length, seed, progress=_until(began + wall_s) if late else None)
+            figures = run_window(world, length, seed, progress=_until(began + limit))
         except _OutOfTime:
             break
         done += 1
@@ -154,6 +169,11 @@ def simulated(world: World, step: Callable[[float], None] | None = None, wall_s:
             step(done / WINDOWS)
         if done >= LEAST_WINDOWS and time.monotonic() - began >= wall_s:
             break
+    if done < LEAST_WINDOWS:
+        raise NothingToPromise(
+            f"{rate:,.0f} items/s are too many to simulate: {done} of {LEAST_WINDOWS} windows were done within "
+            f"{LONGEST_S:g} s."
+        )
     found = {
         name: _expectation(*totals[index], accuracies[index], violations[index])
         for index, name in enumerate(names)

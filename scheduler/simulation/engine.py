@@ -304,7 +304,7 @@ class Engine(ABC):
             self._controller.second_over(self._seconds, counts)
             self._seconds += 1
         if self._progress is not None:
-            self._progress(self._arrived / len(times))
+            self._progress(self._arrived / len(times) if times else 1.0)
         return self._arrived < len(times)
 
     def _plan(self, now: float, observed: dict[str, float] | None = None) -> None:

@@ -34,7 +34,7 @@ def apply(client: Client, asked: dict, **body):
 def answered(client: Client, **changes) -> dict:
     """Ask, have it answered, and read it."""
     asked = ask(client, **changes)
-    tasks.what_if(asked["id"])
+    tasks.what_if()
     found = client.get(f"{URL}{asked['id']}/").json()
     assert found["state"] == "done", found["error"]
     return found
@@ -47,7 +47,7 @@ def test_the_plan_is_made_first_and_then_its_promise(cluster, operator):
     assert planned["state"] == "simulating" and planned["promise"] == {}
     assert planned["plan"]["demand"] > 1.5 * planned["present_plan"]["demand"]
     assert planned["plan"]["applications"]["digits"]["left_out"] == pytest.approx(0, abs=1e-6)
-    tasks.what_if(asked["id"])
+    tasks.what_if()
     done = operator.get(f"{URL}{asked['id']}/").json()
     assert (done["state"], done["progress"], done["applicable"]) == ("done", 1.0, False)
     low, high = done["promise"]["digits"]["accuracy"]["interval"]
@@ -155,6 +155,37 @@ def test_a_what_if_that_nobody_answers_fails_at_last(cluster, operator, later):
     later(what_if.LOST_S + 1)
     found = operator.get(f"{URL}{asked['id']}/").json()
     assert found["state"] == "failed" and "Ask again" in found["error"]
+
+
+def test_one_message_answers_all_that_wait_and_none_of_them_is_lost_meanwhile(cluster, operator, later):
+    asked = [ask(operator, demand_factor=factor) for factor in (1.5, 2)]
+    later(0.6 * what_if.LOST_S)
+    what_if.plan_waiting()
+    later(0.6 * what_if.LOST_S)
+    assert what_if.give_up_lost() == 0
+    # The message of the first has expired; the second's, or the next periodic promise, answers both.
+    tasks.what_if()
+    states = [operator.get(f"{URL}{one['id']}/").json()["state"] for one in asked]
+    assert states == ["done", "done"]
+
+
+def test_a_what_if_that_a_worker_left_behind_is_not_taken_again(cluster, operator, later):
+    asked = ask(operator, demand_factor=2)
+    what_if.plan_waiting()
+    assert what_if._take().pk == asked["id"]
+    tasks.what_if()
+    assert operator.get(f"{URL}{asked['id']}/").json()["state"] == "simulating"
+    later(what_if.LOST_S + 1)
+    what_if.plan_waiting()
+    assert operator.get(f"{URL}{asked['id']}/").json()["state"] == "failed"
+
+
+def test_more_than_can_be_simulated_has_a_plan_and_says_so(cluster, operator):
+    asked = ask(operator, demand={"digits": 1_000_000})
+    tasks.what_if()
+    found = operator.get(f"{URL}{asked['id']}/").json()
+    assert found["state"] == "failed" and "too many to simulate" in found["error"]
+    assert found["plan"]["applications"]["digits"]["left_out"] > 1000
 
 
 def test_roles(cluster, operator):

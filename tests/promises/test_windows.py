@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from scheduler.allocation import by_policy, strategies
-from scheduler.promises.windows import LEAST_WINDOWS, run_ratios, simulated, window_s
+from scheduler.promises import windows
+from scheduler.promises.windows import LEAST_WINDOWS, NothingToPromise, run_ratios, simulated, window_s
 from scheduler.simulation.scenario import ControlSettings
 
 from .worlds import problem, world
@@ -40,6 +41,19 @@ def test_arrivals_are_those_recorded_times_their_factor():
 
 def test_an_application_without_queries_gets_no_promise():
     assert set(simulated(world(arriving=0.0), wall_s=0.0).applications) == {"words"}
+
+
+def test_arrivals_that_would_take_for_ever_are_not_simulated(monkeypatch):
+    with pytest.raises(NothingToPromise, match="at most 100,000 are"):
+        simulated(world(demand=20.0, arriving=1e6))
+    monkeypatch.setattr(windows, "LONGEST_S", 0.0)
+    with pytest.raises(NothingToPromise, match="0 of 3 windows were done within 0 s"):
+        simulated(world())
+
+
+def test_no_arrivals_at_all_are_simulated_and_promise_nothing():
+    silent = replace(world(), factors={"digits": 0.0, "words": 0.0})
+    assert simulated(silent, wall_s=0.0).applications == {}
 
 
 def test_progress_is_reported_and_rises():

@@ -108,15 +108,25 @@ def test_every_wrong_field_is_told_at_once(client):
         (b"[]", "application/json", 400, "must be a JSON object"),
         (b'{"slo_ms": NaN}', "application/json", 400, "JSON parse error"),
         (b"\xff\xfe", "application/json", 400, "JSON parse error"),
+        (rb'{"name": "\ud800"}', "application/json", 400, "no character"),
+        (rb'{"\uDFFF": {}}', "application/json", 400, "no character"),
         (b'"' + b"a" * 2**20 + b'"', "application/json", 413, "limit of 1048576 bytes"),
         (b"<a/>", "application/xml", 415, "application/xml"),
     ],
-    ids=["broken", "deep", "list", "NaN", "not UTF-8", "too large", "XML"],
+    ids=["broken", "deep", "list", "NaN", "not UTF-8", "half a pair", "half a pair in a name", "too large", "XML"],
 )
 def test_a_body_that_cannot_be_read_is_a_problem(body, kind, status, text, client):
     response = client.post(URL, body, content_type=kind)
     problem(response, status)
     assert text in response.json()["detail"]
+
+
+@pytest.mark.parametrize("given", [5, "x", [[]], True, [None]])
+def test_a_nested_value_that_must_be_an_object_is_told(given, client, application):
+    path = URL + "tiny/try/"
+    assert "inputs.0" in problem(client.post(path, {"inputs": [given]}), 400)
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [0, 0, 0, 0]}]
+    assert "parameters" in problem(client.post(path, {"inputs": inputs, "parameters": given}), 400)
 
 
 def test_other_requests_that_fail_are_problems_too(client, application):

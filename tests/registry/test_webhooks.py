@@ -7,12 +7,15 @@ import hashlib
 import hmac
 import http.server
 import json
+import socketserver
 import threading
+from contextlib import suppress
 
 import pytest
 from django.conf import settings
 from django.test import Client
 
+from registry import clock
 from registry.audit.entries import AuditEntry
 from registry.webhooks import outgoing
 from registry.webhooks.rows import MOST, Webhook
@@ -85,6 +88,8 @@ def test_an_address_that_is_none_is_refused_when_it_is_made(url):
     [
         *("127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "10.1.2.3", "169.254.169.254", "0.0.0.0"),
         *("224.0.0.1", "[fe80::1]", "[fd00::1]", "192.168.1.1", "100.64.0.1", "2130706433", "0x7f.1"),
+        # IPv4 inside IPv6: NAT64, 6to4, an old form without a prefix; and site-local addresses.
+        *("[64:ff9b::10.1.2.3]", "[2002:7f00:1::1]", "[::10.1.2.3]", "[fec0::1]", "[64:ff9b:1::a01:203]"),
     ],
 )
 def test_addresses_that_are_not_public_are_not_reached(host):
@@ -95,6 +100,7 @@ def test_addresses_that_are_not_public_are_not_reached(host):
 def test_public_addresses_are_reached_over_https_alone():
     assert resolved("https://1.1.1.1/x?y=1").url == "https://1.1.1.1:443/x?y=1"
     assert resolved("https://[2606:4700::1111]:8443/").url == "https://[2606:4700::1111]:8443/"
+    assert resolved("https://[64:ff9b::1.1.1.1]/").address == "64:ff9b::101:101"
     with pytest.raises(ForbiddenTarget, match="must be https"):
         resolved("http://1.1.1.1/")
 
@@ -134,7 +140,7 @@ def test_an_address_that_has_failed_for_long_gets_each_event_once(inside, receiv
     assert outgoing.deliver(hook(receiver.url, failures=outgoing.TIRED).pk, "{}").again_s is None
 
 
-def test_events_go_to_those_that_want_them_and_so_many_wait_at_most(clean_redis):
+def test_events_go_to_those_that_want_them():
     one = hook()
     Webhook.objects.create(name="off", url=one.url, events=["plan"], enabled=False)
     queued = []
@@ -146,9 +152,41 @@ def test_events_go_to_those_that_want_them_and_so_many_wait_at_most(clean_redis)
     assert outgoing.announce("plan", lambda: {"version": 3}, send) == 1
     assert queued == [(one.pk, {"version": 3})]
     assert outgoing.announce("repair", lambda: pytest.fail("nobody wants it"), send) == 0
-    live.client().set(webhooks._key(one.pk), webhooks.MOST_WAITING)
-    assert not webhooks._queue(one.pk, "{}")
-    assert int(live.client().get(webhooks._key(one.pk))) == webhooks.MOST_WAITING
+
+
+def test_so_many_deliveries_wait_at_most_and_those_of_a_lost_worker_are_forgotten(clean_redis):
+    one, now = hook(), clock.wall()
+    waiting = {f"delivery {number}": now for number in range(webhooks.MOST_WAITING)}
+    text = outgoing.body("plan", {})
+    live.client().zadd(webhooks._key(one.pk), waiting)
+    assert not webhooks._queue(one.pk, text)
+    # Two of them were lost: one long ago, the other under a clock that was ahead.
+    live.client().zadd(webhooks._key(one.pk), {"delivery 0": now - webhooks.LOST_S - 1, "delivery 1": now + 86_400})
+    assert webhooks._queue(one.pk, text) and webhooks._queue(one.pk, outgoing.body("plan", {}))
+    assert not webhooks._queue(one.pk, outgoing.body("plan", {}))
+    Webhook.objects.all().delete()
+    webhooks._deliver(one.pk, text, 0)
+    assert live.client().zcard(webhooks._key(one.pk)) == webhooks.MOST_WAITING - 1
+
+
+class Drip(socketserver.BaseRequestHandler):
+    """Answers one byte at a time, so that no read takes long."""
+
+    def handle(self) -> None:
+        with suppress(OSError):
+            while not self.server.stopped.wait(0.02):
+                self.request.sendall(b"HTTP/1.1 102 Processing\r\n\r\n")
+
+
+def test_a_receiver_that_answers_byte_by_byte_is_cut_off(inside, monkeypatch):
+    monkeypatch.setattr(outgoing, "TIMEOUT_S", 0.3)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Drip) as server:
+        server.stopped = threading.Event()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        one = hook(f"http://127.0.0.1:{server.server_address[1]}/")
+        assert outgoing.deliver(one.pk, outgoing.body("plan", {})).error == "no answer within 0.3 s"
+        server.stopped.set()
+        server.shutdown()
 
 
 def test_rest_shows_the_secret_once_and_tests_a_webhook(inside, receiver, clean_redis):

@@ -36,15 +36,19 @@ demo: install
 run: install
 	@exec $(BIN)/python manage.py up $(if $(ROLE),--only $(ROLE))
 
+# Tests start thousands of processes: each would compile all modules again if their bytecode were not kept.
+test test-long: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(VENV)/.installed-dev
 	@tests/debian-packages
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(PARALLEL)
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PARALLEL:%=--ignore=%)
 
-# Long forms: hours rather than minutes.
+# Long forms: hours rather than minutes. Properties get more examples than "make test" has time for.
 test-long: $(VENV)/.installed-dev
 	@tests/debian-packages
 	$(BIN)/python -m pytest -m long --timeout 0
+	$(BIN)/python -m pytest --hypothesis-profile "many examples" --timeout 0 $$(grep -rlE "^@given" tests --include "test_*.py")
 
 # A cluster of boxes in network namespaces, until Ctrl-C; needs root. Its faults: python -m benchmarks cluster.
 cluster: $(VENV)/.installed-dev

@@ -7,8 +7,9 @@ import tempfile
 
 from hypothesis import HealthCheck, settings
 
-# How long an example takes says nothing on a busy machine.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says nothing on a busy machine. Each run draws other examples, so that few a run are enough.
+settings.register_profile("any machine", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("many examples", settings.get_profile("any machine"), max_examples=2_000)
 settings.load_profile("any machine")
 
 for name in [name for name in os.environ if name.startswith("NEREUS_")]:

@@ -151,7 +151,7 @@ def box(tmp_path_factory):
 
 
 def test_releases_lie_side_by_side_and_a_link_is_switched(box):
-    """First installation, a second run, an upgrade, and the way back."""
+    """First installation, an upgrade, and the way back."""
     settings = {"NEREUS_PLAN_PERIOD_S": 20, "NEREUS_GPU": False}
     box.commit("1.0", gone="a file that the next release does not have")
     succeeded(box.play(nereus_settings=settings))
@@ -163,7 +163,6 @@ def test_releases_lie_side_by_side_and_a_link_is_switched(box):
     bill = json.loads((box.current / "sbom.cdx.json").read_text())
     assert "django" in {one["name"] for one in bill["components"]}
     assert "django==5" in (box.current / "versions.txt").read_text()
-    assert changed(box.play(nereus_settings=settings)) == 0
 
     (box.source / "gone").unlink()
     box.commit("1.1")
@@ -187,6 +186,7 @@ def test_old_releases_are_deleted_but_for_those_in_use_and_before(box):
         box.commit(f"2.{number}", number=str(number))
         succeeded(box.play(nereus_keep=0, nereus_backup=False))
     assert {name.partition("-")[0] for name in box.releases} == {"2.1", "2.2"}
+    assert changed(box.play(nereus_keep=0, nereus_backup=False)) == 0
     assert changed(box.play("site.yml", "--check", nereus_keep=0)) == 0
     (named,) = [name for name in box.releases if name.startswith("2.1-")]
     succeeded(box.play("rollback.yml", nereus_release=named))

@@ -7,7 +7,6 @@ from importlib import metadata
 
 import pytest
 from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -28,6 +27,9 @@ def bill(written):
 
 
 def test_it_is_valid(written):
+    # It takes seconds to load, and all processes of a run load this file.
+    from cyclonedx.validation.json import JsonStrictValidator
+
     trouble = JsonStrictValidator(SchemaVersion.V1_6).validate_str((written / sbom.BILL).read_text())
     assert trouble is None
     sbom.write(written / "again")

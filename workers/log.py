@@ -6,14 +6,30 @@ after those left out has their number.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-import structlog
+
+def _structlog() -> ModuleType:
+    """structlog without rich, which it loads for colours where other tools brought it along.
+
+    No line here has colours, and it takes as long to load as structlog itself: a tenth of a process's start.
+    """
+    hidden = sys.modules.setdefault("rich", None) is None
+    try:
+        return importlib.import_module("structlog")
+    finally:
+        if hidden:
+            del sys.modules["rich"]
+
+
+structlog = _structlog()
 
 #: characters of one value, of a path or another argument that clients choose, and of a traceback
 VALUE_CHARS, CLIENT_CHARS, TRACEBACK_CHARS = 2_000, 200, 8_000

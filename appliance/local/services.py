@@ -25,6 +25,8 @@ NICE = 5
 SIMULATION_PATIENCE = 5
 #: one core is one thread's: math libraries must not spread over cores that devices own
 SINGLE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+#: Django's checks, which load all pages and the API, are made once by "prepare" and not by each worker again
+CHECKED = {"CELERY_SKIP_CHECKS": "1"}
 #: seconds between two looks at a heartbeat, and looks without one after which a worker is restarted
 HEARTBEAT_LOOK_S, HEARTBEAT_MISSES = 5.0, 12
 
@@ -226,7 +228,7 @@ def _celery(values: Settings, log: Path) -> list[SupervisedService]:
         SupervisedService(
             name,
             [*celery, *command],
-            environment=lambda: SINGLE,
+            environment=lambda: SINGLE | CHECKED,
             alive=Liveness(
                 _heartbeat(values, name),
                 every_s=HEARTBEAT_LOOK_S,

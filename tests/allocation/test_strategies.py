@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyscipopt import quicksum
 
-from scheduler.allocation import nereus
+from scheduler.allocation import by_policy, nereus
 from scheduler.allocation.problem import (
     Allocation,
     ApplicationDemand,
@@ -24,44 +24,69 @@ from scheduler.allocation.verification import faults, violations
 
 from .worlds import GIB, changed, line, problems, slow_to_load, variant, with_loaded
 
-
-@pytest.mark.parametrize("name", names())
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(problem=problems())
-def test_every_strategy_keeps_every_rule(name, problem):
-    allocation = explained(problem, get(name)(problem))
-    assert violations(problem, allocation) == []
-    for application in problem.applications:
-        served, left_out = allocation.served[application.id], allocation.left_out[application.id]
-        assert served + left_out == pytest.approx(application.demand, rel=1e-9)
-    assert allocation.moves == sum(
-        p.variant not in next(d.loaded for d in problem.devices if d.id == p.device) for p in allocation.placements
-    )
-    assert allocation.bound >= allocation.objective - 1e-9
-    for application, missing in allocation.left_out.items():
-        assert (missing > 0) == any(s.startswith(f"{application}: ") and "left out" in s for s in allocation.reasons)
-    for device in problem.devices:
-        assert any(sentence.startswith(f"{device.id}: ") for sentence in allocation.reasons)
+#: strategies that solve a decision process for each group of devices, which takes a second an example
+BY_POLICY = sorted(by_policy.STRATEGIES)
 
 
-@pytest.mark.parametrize("name", names())
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data(), load_s=st.sampled_from((0.0, 2.0)))
-def test_a_plan_in_force_that_breaks_a_rule_by_now_is_not_kept(name, data, load_s):
+def with_examples(count: int, policies: int, many: int):
+    """Every strategy with ``count`` examples, those by policies with fewer; all with ``many`` as long form.
+
+    The property gets a strategy's name and how many examples to try.
+    """
+    few = [(name, policies if name in BY_POLICY else count) for name in names()]
+    long = [pytest.param(name, many, marks=pytest.mark.long, id=f"{name}-many") for name in names()]
+    return pytest.mark.parametrize(("name", "examples"), [*(pytest.param(*one, id=one[0]) for one in few), *long])
+
+
+@with_examples(20, policies=4, many=100)
+def test_every_strategy_keeps_every_rule(name, examples):
+    @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(problem=problems())
+    def keeps(problem):
+        allocation = explained(problem, get(name)(problem))
+        assert violations(problem, allocation) == []
+        for application in problem.applications:
+            served, left_out = allocation.served[application.id], allocation.left_out[application.id]
+            assert served + left_out == pytest.approx(application.demand, rel=1e-9)
+        assert allocation.moves == sum(
+            p.variant not in next(d.loaded for d in problem.devices if d.id == p.device) for p in allocation.placements
+        )
+        assert allocation.bound >= allocation.objective - 1e-9
+        for application, missing in allocation.left_out.items():
+            assert (missing > 0) == any(
+                s.startswith(f"{application}: ") and "left out" in s for s in allocation.reasons
+            )
+        for device in problem.devices:
+            assert any(sentence.startswith(f"{device.id}: ") for sentence in allocation.reasons)
+
+    keeps()
+
+
+@with_examples(20, policies=4, many=100)
+def test_a_plan_in_force_that_breaks_a_rule_by_now_is_not_kept(name, examples):
     """Time was reserved for profiling, latencies drifted, memory and limits changed since it was made."""
-    problem = slow_to_load(data.draw(problems(devices=3)), load_s)
-    first = get(name)(problem)
-    later = data.draw(changed(with_loaded(problem, first)))
-    assert violations(later, get(name)(replace(later, previous=first))) == []
+
+    @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(data=st.data(), load_s=st.sampled_from((0.0, 2.0)))
+    def keeps(data, load_s):
+        problem = slow_to_load(data.draw(problems(devices=3)), load_s)
+        first = get(name)(problem)
+        later = data.draw(changed(with_loaded(problem, first)))
+        assert violations(later, get(name)(replace(later, previous=first))) == []
+
+    keeps()
 
 
-@pytest.mark.parametrize("name", names())
-@settings(max_examples=15, deadline=None)
-@given(problem=problems(devices=3, applications=4, variants=2))
-def test_identical_problems_get_identical_allocations(name, problem):
-    problem = replace(problem, time_limit_s=60.0)
-    first, second = get(name)(problem), get(name)(problem)
-    assert replace(first, solve_s=0.0) == replace(second, solve_s=0.0)
+@with_examples(15, policies=4, many=100)
+def test_identical_problems_get_identical_allocations(name, examples):
+    @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(problem=problems(devices=3, applications=4, variants=2))
+    def repeats(problem):
+        problem = replace(problem, time_limit_s=60.0)
+        first, second = get(name)(problem), get(name)(problem)
+        assert replace(first, solve_s=0.0) == replace(second, solve_s=0.0)
+
+    repeats()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

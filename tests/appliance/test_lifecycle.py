@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,7 +17,7 @@ import pytest
 import websockets
 
 from appliance.local.child import READY, SERVING
-from tests.running import RunningAppliance, eventually, register, v2_request
+from tests.running import ROOT, RunningAppliance, eventually, register, v2_request
 
 
 @pytest.fixture(scope="module")
@@ -121,32 +123,33 @@ def test_serving_starts_without_a_usable_database(home):
     gone(appliance)
 
 
-def test_credentials_that_a_power_cut_broke_replace_nothing(home):
+@pytest.fixture(scope="module")
+def reissued(home):
+    """An appliance that started with credentials broken by a power cut, and those that it had before."""
     before = RunningAppliance(home).credentials
     (home / "credentials.json").write_bytes(b"")
-    appliance = RunningAppliance(home).start()
+    appliance = RunningAppliance(home)
     try:
-        after = appliance.credentials
-        assert after["console_user"] == "admin-2" and after["console_password"] in appliance.output
-        with appliance.inference() as client:
-            for key in (before["api_key"], after["api_key"]):
-                client.headers["Authorization"] = f"Bearer {key}"
-                eventually(
-                    lambda: client.post("/v2/models/kept/infer", json=v2_request()).status_code == 200,
-                    why="keys of before and after work",
-                )
+        yield appliance.start(), before
     finally:
         appliance.stop()
-    gone(appliance)
 
 
-def test_a_second_appliance_in_the_same_home_is_refused(home):
-    import subprocess
-    import sys
+def test_credentials_that_a_power_cut_broke_replace_nothing(reissued):
+    appliance, before = reissued
+    after = appliance.credentials
+    assert after["console_user"] == "admin-2" and after["console_password"] in appliance.output
+    with appliance.inference() as client:
+        for key in (before["api_key"], after["api_key"]):
+            client.headers["Authorization"] = f"Bearer {key}"
+            eventually(
+                lambda: client.post("/v2/models/kept/infer", json=v2_request()).status_code == 200,
+                why="keys of before and after work",
+            )
 
-    from tests.running import ROOT
 
-    first = RunningAppliance(home).start()
+def test_a_second_appliance_in_the_same_home_is_refused(reissued):
+    first, _ = reissued
     second = subprocess.run(
         [sys.executable, "manage.py", "up"],
         cwd=ROOT,

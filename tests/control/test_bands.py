@@ -70,7 +70,14 @@ STEADY = {
 }
 
 
-@pytest.mark.parametrize("rates", STEADY.values(), ids=STEADY)
+#: between the extremes, which suffice for a short form: each application's arrivals take seconds to draw
+BETWEEN = {"10", "40"}
+
+
+@pytest.mark.parametrize(
+    "rates",
+    [pytest.param(rates, id=name, marks=[pytest.mark.long] * (name in BETWEEN)) for name, rates in STEADY.items()],
+)
 def test_constant_rates_ask_for_at_most_two_plans_in_five_minutes(rates):
     watched = Watched(rates, seed=1)
     watched.warm_up()

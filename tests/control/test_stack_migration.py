@@ -18,6 +18,8 @@ from workers.protocol.specs import PlanSpec
 ROOT = Path(__file__).parents[2]
 #: the last migrations of that release
 BEFORE = (("registry", "0011"), ("scheduler", "0003"))
+#: the migration that brings stacks
+STACKS = (("scheduler", "0004"),)
 WIRE = {"version": 7, "devices": [], "routes": [{"application": "tiny", "device": "d", "share": 1.0}], "bands": {}}
 
 
@@ -85,7 +87,10 @@ def before(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def upgraded(before, tmp_path_factory) -> dict[str, sqlite3.Connection]:
-    """Copies of the database with each of :data:`CHOICES`, brought to this release."""
+    """Copies of the database with each of :data:`CHOICES`; the last, with none, is brought to this release.
+
+    The others get as far as what changes choices, as all migrations after it take much longer.
+    """
     home = tmp_path_factory.mktemp("upgraded")
     paths = {name: home / f"{number}.sqlite3" for number, name in enumerate(CHOICES)}
     for name, path in paths.items():
@@ -93,7 +98,9 @@ def upgraded(before, tmp_path_factory) -> dict[str, sqlite3.Connection]:
             source.backup(copy)
             for setting, value in CHOICES[name][0].items():
                 insert(copy, "scheduler_choice", setting=setting, value=value, changed="2026-01-01")
-    migrate(home, list(paths.values()))
+    *others, last = paths.values()
+    migrate(home, others, STACKS)
+    migrate(home, [last])
     return {name: sqlite3.connect(path) for name, path in paths.items()}
 
 

@@ -198,7 +198,8 @@ async def test_the_only_device_is_asked_even_while_it_drains(gateways, devices):
         waiting += [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(3)]
         assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200] * 9
     only.tell(refuse=["draining", True])
-    response = gateway.infer(X)
+    # It is asked again until the query's time is over.
+    response = gateway.infer(X, latency_ms=10_000)
     assert response.status_code == 503
     assert "told to say draining" in response.json()["error"]
 

@@ -20,8 +20,10 @@ from .solve import Policy, Weight, solve
 from .transitions import Chain
 from .worker import Worker
 
-#: percent of expected accuracy by which neighbouring policies may differ; the paper has 1
-STEP = 0.5
+#: percent of expected accuracy by which neighbouring policies may differ, as in the paper
+STEP = 1.0
+#: the same where the measured load mostly is: up to :data:`NEAR` times the demand, or down to its inverse
+NEAR_STEP, NEAR = 0.5, 1.15
 #: loads this close need no policy between them, whatever their accuracies
 NEAREST = 1.03
 #: loads a plan has policies for, as multiples of its demand: from the first, or lower, to the second, or higher
@@ -60,7 +62,8 @@ def policies(worker: Worker, stream: StreamOf, capacity: float, demand: float, w
     while open_pairs and len(rungs) < MOST_LOADS:
         low, high = open_pairs.pop()
         below, above = rungs[low].expected, rungs[high].expected
-        if abs(below.accuracy - above.accuracy) <= STEP or high <= NEAREST * low or below.violation_rate > MET:
+        step = NEAR_STEP if low < NEAR * demand and NEAR * high > demand else STEP
+        if abs(below.accuracy - above.accuracy) <= step or high <= NEAREST * low or below.violation_rate > MET:
             continue
         between = (low + high) / 2
         rungs[between] = rung(worker, stream(between), between, weigh)

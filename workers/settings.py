@@ -205,6 +205,9 @@ class Settings:
     """What a second of an application's longest load costs them (``NEREUS_INFADAPTER_GAMMA``)."""
     infadapter_cores: int
     """Cores that they and `vpa+` may use of all devices together (``NEREUS_INFADAPTER_CORES``); 0: all."""
+    arrival_shape: float
+    """Shape of the Gamma law of the gaps between queries that `ramsis-gamma` plans for (``NEREUS_ARRIVAL_SHAPE``),
+    from 0.01 to 1; 1: Poisson arrivals."""
     queue_rows: int
     """Rows that may wait per device before queries are refused (``NEREUS_QUEUE_ROWS``)."""
     profile_share: float
@@ -289,6 +292,7 @@ class Settings:
             infadapter_beta=read.number("INFADAPTER_BETA", 0.05, 0, 1e6),
             infadapter_gamma=read.number("INFADAPTER_GAMMA", 0.35, 0, 1e6),
             infadapter_cores=read.number("INFADAPTER_CORES", 0, 0, 1_000_000, int),
+            arrival_shape=read.number("ARRIVAL_SHAPE", 0.5, 0.01, 1),
             queue_rows=read.number("QUEUE_ROWS", 512, 1, 100000, int),
             profile_share=read.number("PROFILE_SHARE", 0.05, 0.01, 0.5),
             log_level=read.choice("LOG_LEVEL", "info", ("debug", "info", "warning", "error")),

@@ -99,9 +99,9 @@ solve takes no virtual time.
 
 Counted strictly: every query that arrives is counted, and what is later than its SLO, dropped or unanswered is a
 violation. Accuracies are normalised by the application's best variant, in percent, over queries in time. *Max drop* is
-100 less the lowest accuracy of the consecutive 10-s windows after the first 20 s. Run with {processes} processes on
+100 less the lowest accuracy of the consecutive 10-s windows after the first 20 s. Run with {processes} at a time on
 {machine()}; only solve times
-and simulated queries a second depend on that."""
+and simulated queries a CPU second depend on that."""
 
 
 if __name__ == "__main__":

@@ -18,8 +18,10 @@ from typing import Any
 
 from tqdm import tqdm
 
+from scheduler.allocation import by_policy
 from scheduler.simulation import ScenarioError, SimulationError, simulate, stacks
 from scheduler.simulation.seconds import Second
+from workers.dispatch.stacks import LATE
 
 from .worlds import World
 
@@ -27,6 +29,9 @@ ROOT = Path(__file__).resolve().parents[2]
 #: what decides about a run's result, beside its scenario
 SOURCES = ("scheduler", "workers")
 SOLVER = "pyscipopt"
+#: paths of SOURCES that only some runs depend on: those that bind late, and those that plan policies
+LATE_SOURCES = ("workers/dispatch/late/", "scheduler/simulation/late.py")
+POLICY_SOURCES = ("scheduler/ramsis/", "scheduler/allocation/by_policy.py")
 
 
 class SourceChanged(RuntimeError):
@@ -52,8 +57,14 @@ class Case:
             return f"`{names}` ({'; '.join(error.faults)})"
         return None
 
+    def unused(self) -> tuple[str, ...]:
+        """Paths of the source that this run does not depend on."""
+        stack = stacks.choose(self.strategy, self.batching, self.routing)
+        unused: tuple[str, ...] = () if stack.binding == LATE else LATE_SOURCES
+        return unused if stack.strategy in by_policy.STRATEGIES else (*unused, *POLICY_SOURCES)
+
     def key(self, source: str) -> str:
-        """The name of its result. ``source``: :func:`source_digest`."""
+        """The name of its result. ``source``: :func:`source_digest` without what is :meth:`unused`."""
         stack = stacks.choose(self.strategy, self.batching, self.routing)
         parts = [self.world.digest(), stack.strategy, stack.batching, stack.routing, source]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
@@ -71,13 +82,16 @@ class Outcome:
     seconds: list[Second]
 
 
-def source_digest(root: Path = ROOT) -> str:
-    """Changes with any Python source of :data:`SOURCES` and with the solver's version."""
+def source_digest(root: Path = ROOT, without: tuple[str, ...] = ()) -> str:
+    """Changes with any Python source of :data:`SOURCES`, except for paths that begin with one of ``without``, and with
+    the solver's version."""
     digest = hashlib.sha256(version(SOLVER).encode())
     for folder in SOURCES:
         for path in sorted((root / folder).rglob("*.py")):
-            digest.update(f"{path.relative_to(root)}\0".encode())
-            digest.update(path.read_bytes())
+            name = str(path.relative_to(root))
+            if not name.startswith(without):
+                digest.update(f"{name}\0".encode())
+                digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
@@ -96,6 +110,8 @@ class Runner:
         #: how many runs this object has made, as opposed to found
         self.made = 0
         self._processes = processes
+        #: digests of the source without its unused parts
+        self._digests: dict[tuple[str, ...], str] = {}
 
     def run(self, cases: Iterable[Case]) -> None:
         """Have a result for each case, or a reason why not in ``failed``.
@@ -109,7 +125,7 @@ class Runner:
         due = {}
         for case in dict.fromkeys(cases):
             if case.missing() is None and case not in self.failed and self.outcome(case) is None:
-                due.setdefault(case.key(self.source), case)
+                due.setdefault(self.key(case), case)
         if not due:
             return
         # Not forked: a child must import the code as it is now, not share this process's solver.
@@ -139,6 +155,13 @@ class Runner:
                 raise
         self._same()
 
+    def key(self, case: Case) -> str:
+        """The name of the case's result with the source as it is."""
+        unused = case.unused()
+        if unused not in self._digests:
+            self._digests[unused] = source_digest(without=unused)
+        return case.key(self._digests[unused])
+
     def _same(self) -> None:
         if source_digest() != self.source:
             raise SourceChanged("the source of scheduler/ or workers/ changed during the evaluation; start it again")
@@ -148,7 +171,7 @@ class Runner:
         if case.missing() is not None:
             return None
         try:
-            kept = json.loads(self._path(case.key(self.source)).read_text())
+            kept = json.loads(self._path(self.key(case)).read_text())
         except (FileNotFoundError, json.JSONDecodeError):
             return None
         return Outcome(kept["summary"], [Second(*line) for line in kept["per_second"]])

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from scheduler.ramsis import ladder, load_limits
-from scheduler.ramsis.arrivals import round_robin, shortest_queue
+from scheduler.ramsis.arrivals import Stream, round_robin, shortest_queue
 from scheduler.ramsis.expectation import Expected, expected
 from scheduler.ramsis.solve import Policy, Weight
 from scheduler.ramsis.worker import LENGTHS, QUEUE, Worker, WorkerVariant, worker
@@ -34,7 +34,42 @@ BUSIER = 1.25
 
 #: policies by load of a worker with 1 of ``workers`` shares of an application's queries, around its demand, with the
 #: accuracy expected of each
-MakePolicies = Callable[[Worker, float, float], Sequence[tuple[LoadPolicy, float]]]
+MakePolicies = Callable[[Problem, Worker, float, float], Sequence[tuple[LoadPolicy, float]]]
+
+
+@dataclass(frozen=True)
+class Process:
+    """A form of RAMSIS' decision process.
+
+    Attributes:
+        weigh: what rewards count.
+        shortest: queries go to the shortest queue, not round robin.
+        gamma: gaps between queries follow a Gamma law with the problem's ``arrival_shape``; else arrivals are Poisson.
+    """
+
+    weigh: Weight = "queries"
+    shortest: bool = False
+    gamma: bool = False
+
+    @property
+    def met(self) -> float:
+        """Expected violations at most of a policy that is used."""
+        return ladder.MET_BURSTY if self.gamma else ladder.MET
+
+    def stream(self, problem: Problem, made: Worker, workers: float, load: float) -> Stream:
+        """The arrivals at one of ``workers`` when the application has this load."""
+        if self.shortest:
+            return shortest_queue(load, workers, made.service_rate(load / workers))
+        return round_robin(load, workers, problem.arrival_shape if self.gamma else 1.0)
+
+
+#: by stack
+PROCESSES: Mapping[str, Process] = {
+    "ramsis": Process(),
+    "ramsis-by-decisions": Process("decisions"),
+    "ramsis-gamma": Process(gamma=True),
+    "ramsis-shortest-queue": Process(shortest=True),
+}
 
 
 @dataclass(frozen=True)
@@ -50,28 +85,24 @@ class _Group:
 
 
 def ramsis_policies(
-    made: Worker, workers: float, demand: float, weigh: Weight = "queries", shortest: bool = False
+    problem: Problem, made: Worker, workers: float, demand: float, process: Process
 ) -> list[tuple[LoadPolicy, float]]:
-    """Policies that RAMSIS' process gives, for round robin or ``shortest`` queue first."""
-
-    def stream(load: float):
-        if shortest:
-            return shortest_queue(load, workers, made.service_rate(load / workers))
-        return round_robin(load, workers)
-
-    rungs = ladder.policies(made, stream, made.capacity() * workers, demand, weigh)
+    """Policies that a form of RAMSIS' process gives."""
+    stream = partial(process.stream, problem, made, workers)
+    rungs = ladder.policies(made, stream, made.capacity() * workers, demand, process.weigh, process.met)
     return [(rung.policy, rung.expected.accuracy) for rung in rungs]
 
 
-def known_load(made: Worker, workers: float, demand: float) -> list[tuple[LoadPolicy, float]]:
+def known_load(problem: Problem, made: Worker, workers: float, demand: float) -> list[tuple[LoadPolicy, float]]:
     """RAMSIS' policy for the demand alone, whatever load is measured, as in the paper's Section 7.2."""
     load = demand or made.capacity() * workers
-    rung = ladder.rung(made, round_robin(load, workers), load, "queries")
+    process = PROCESSES["ramsis"]
+    rung = ladder.rung(made, process.stream(problem, made, workers, load), load, process.weigh)
     return [(LoadPolicy(sys.float_info.max, rung.policy.steps), rung.expected.accuracy)]
 
 
 def _by_load(limits: Callable[[Worker, float], Sequence[LoadPolicy]]) -> MakePolicies:
-    def make(made: Worker, workers: float, demand: float) -> list[tuple[LoadPolicy, float]]:
+    def make(problem: Problem, made: Worker, workers: float, demand: float) -> list[tuple[LoadPolicy, float]]:
         return [(policy, made.variants[policy.choose(1, 0.0)].accuracy) for policy in limits(made, workers)]
 
     return make
@@ -86,7 +117,7 @@ def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None =
     demand = {a.id: a.demand for a in problem.applications}
     policies, residents, accuracy = [], {}, 0.0
     for group in _groups(problem, mains, lengths):
-        made = make(group.worker, group.workers, demand[group.application])
+        made = make(problem, group.worker, group.workers, demand[group.application])
         promised = next((accuracy for policy, accuracy in made if policy.load >= demand[group.application]), None)
         fastest = group.worker.variants[0]
         accuracy += group.load * (fastest.accuracy if promised is None else promised)
@@ -104,14 +135,14 @@ def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None =
 
 
 def expectations(
-    problem: Problem, allocation: Allocation, rates: Mapping[str, float], shortest: bool = False
+    problem: Problem, allocation: Allocation, rates: Mapping[str, float], process: Process
 ) -> dict[str, Expected]:
     """What the policies of a plan promise at these arrivals, by application (Section 5.1).
 
     Args:
         allocation: by one of RAMSIS' strategies for this problem.
         rates: items/s by application. One without policies for its rate is left out.
-        shortest: queries go to the shortest queue, not round robin.
+        process: that the plan was made with.
     """
     choices = DedicatedChoices(problem)
     placed = choices.residents(allocation.placements)
@@ -126,17 +157,14 @@ def expectations(
         group, rate = groups.get((planned.application, frozenset(planned.devices))), rates.get(planned.application, 0.0)
         policy = PolicySet(planned.variants, planned.policies).at(rate)
         known = group is not None and tuple(v.id for v in group.worker.variants) == planned.variants
-        found = _expected(group, policy, rate, shortest) if known and policy is not None and rate > 0 else None
+        found = _expected(problem, group, policy, rate, process) if known and policy is not None and rate > 0 else None
         parts.setdefault(planned.application, []).append((group.load if group else 1.0, found))
     return {name: _mean(some) for name, some in parts.items() if all(found for _, found in some)}
 
 
-def _expected(group: _Group, policy: LoadPolicy, rate: float, shortest: bool) -> Expected:
+def _expected(problem: Problem, group: _Group, policy: LoadPolicy, rate: float, process: Process) -> Expected:
     made = group.worker
-    if shortest:
-        stream = shortest_queue(rate, group.workers, made.service_rate(rate / group.workers))
-    else:
-        stream = round_robin(rate, group.workers)
+    stream = process.stream(problem, made, group.workers, rate)
     # Steps are rounded to microseconds.
     choice = [[policy.choose(rows, slack + 1e-6) for slack in made.slacks] for rows in range(1, made.queue + 1)]
     return expected(Policy(made, stream, np.array([[0] * len(made.slacks), *choice]), 0.0, 0.0))
@@ -243,10 +271,13 @@ def _worst(problem: Problem, mains: Mapping[str, ResidentCapacity]) -> tuple[boo
 _RAMSIS = "Each device serves one application and chooses among its variants by policies for the present load."
 _ONE = "Each device serves one application, and all of them run the variant that the present load allows"
 STRATEGIES: Mapping[str, Callable[[Problem], Allocation]] = {
-    "ramsis": partial(_solve, make=ramsis_policies, why=_RAMSIS),
-    "ramsis-by-decisions": partial(_solve, make=partial(ramsis_policies, weigh="decisions"), why=_RAMSIS),
-    "ramsis-shortest-queue": partial(_solve, make=partial(ramsis_policies, shortest=True), why=_RAMSIS),
-    "ramsis-by-models": partial(_solve, make=ramsis_policies, why=_RAMSIS, lengths=None),
+    **{
+        name: partial(_solve, make=partial(ramsis_policies, process=process), why=_RAMSIS)
+        for name, process in PROCESSES.items()
+    },
+    "ramsis-by-models": partial(
+        _solve, make=partial(ramsis_policies, process=PROCESSES["ramsis"]), why=_RAMSIS, lengths=None
+    ),
     "ramsis-known-load": partial(_solve, make=known_load, why=_RAMSIS),
     "jellyfish+": partial(
         _solve, make=_by_load(load_limits.jellyfish), why=f"{_ONE}, by the throughput of its batches."

@@ -110,7 +110,8 @@ class Problem:
     ``milp_s`` bounds each of the MILPs of `nereus`, of which a plan takes up to three, in wall time; None: only their
     nodes and steps are limited, so that the same problem gets the same plan everywhere.
     ``previous``: the allocation in force, where this same strategy made it; None: this is its first. Strategies
-    have no other memory. ``at_s``: a steady time in seconds, for strategies that wait."""
+    have no other memory. ``at_s``: a steady time in seconds, for strategies that wait. ``arrival_shape``: of the Gamma
+    law of the gaps between an application's queries, for strategies that plan for one (1: Poisson arrivals)."""
 
     devices: tuple[DeviceResources, ...]
     applications: tuple[ApplicationDemand, ...]
@@ -121,6 +122,7 @@ class Problem:
     previous: Allocation | None = None
     at_s: float = 0.0
     costs: CostWeights = CostWeights()
+    arrival_shape: float = 0.5
 
 
 @dataclass(frozen=True)

@@ -130,4 +130,5 @@ def assemble(
             settings.NEREUS.infadapter_gamma,
             settings.NEREUS.infadapter_cores or None,
         ),
+        arrival_shape=settings.NEREUS.arrival_shape,
     )

@@ -14,7 +14,6 @@ import numpy as np
 from scheduler.allocation import by_policy
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import QUANTILE
-from scheduler.ramsis.ladder import MET
 from scheduler.simulation import simulate
 from scheduler.simulation.arrivals import Trace
 from scheduler.simulation.engine import IN_TIME
@@ -39,8 +38,6 @@ MOST_RATE = 100_000.0
 NETWORK_S = 0.0005
 #: equally likely run times of a batch: quantiles of a lognormal distribution through the profile's median and p95
 RUN_TIMES = 20
-#: strategies whose policies have a decision process, and whether these are for the shortest queue
-PROCESSES = {"ramsis": False, "ramsis-by-decisions": False, "ramsis-shortest-queue": True}
 #: seconds that a plan within a window may take
 SOLVE_S = 0.5
 
@@ -204,14 +201,14 @@ def run_window(
 
 def _by_process(world: World, found: dict[str, Expectation]) -> dict[str, Expectation]:
     """Of stacks with policies: what these promise in the long run, in intervals that have room for it."""
-    strategy = STACKS[world.stack].strategy
-    if strategy not in PROCESSES:
+    process = by_policy.PROCESSES.get(STACKS[world.stack].strategy)
+    if process is None:
         return found
     rates = {name: world.recorded.rate(name) * world.factors.get(name, 1.0) for name in found}
-    promised = by_policy.expectations(world.problem, world.allocation, rates, PROCESSES[strategy])
+    promised = by_policy.expectations(world.problem, world.allocation, rates, process)
     for name, by in promised.items():
         simulated, accuracy, violations = found.get(name), by.accuracy, by.violation_rate
-        if simulated is None or simulated.accuracy_interval is None or violations > MET:
+        if simulated is None or simulated.accuracy_interval is None or violations > process.met:
             continue
         found[name] = replace(
             simulated,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -40,25 +41,28 @@ class Counts:
     def most(self, seconds: float) -> int:
         """A count that is never exceeded in ``seconds``, except by a negligible chance."""
         mean = self.rate * seconds
-        spread = math.sqrt(mean / self.shape)
-        return int(mean + TAIL * spread + TAIL * TAIL / self.shape) + 1
+        # By Bernstein's inequality: counts far above a small mean become less likely by a factor each, not a square.
+        return int(mean + TAIL * math.sqrt(mean / self.shape) + TAIL * TAIL / 2 / self.shape) + 1
 
-    def log(self, counts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-        """Log of the probability of ``counts`` in ``seconds`` (above 0); the arrays are broadcast."""
-        mean = self.rate * np.asarray(seconds, float)
-        counts = np.asarray(counts, float)
+    def logs(self, most: int, seconds: np.ndarray) -> np.ndarray:
+        """Logs of the probabilities of 0 to ``most`` arrivals, a row for each of ``seconds`` (above 0)."""
+        mean = self.rate * np.asarray(seconds, float)[:, None]
+        number = np.arange(most + 1)
         if self.shape == 1.0:
-            return counts * np.log(mean) - mean - log_gamma(counts + 1)
+            return number * np.log(mean) - mean - log_factorials(most)
         # The variance is mean / shape = mean / p of a negative binomial law with size r and success probability p.
         size = mean * self.shape / (1 - self.shape)
-        logs = log_gamma(counts + size) - log_gamma(size) - log_gamma(counts + 1)
-        return logs + size * math.log(self.shape) + counts * math.log1p(-self.shape)
+        rising = np.zeros((len(size), most + 1))
+        np.cumsum(np.log(size + number[:-1]), axis=1, out=rising[:, 1:])
+        return rising - log_factorials(most) + size * math.log(self.shape) + number * math.log1p(-self.shape)
 
-    def probabilities(self, most: int, seconds: float) -> np.ndarray:
-        """Of 0 to ``most`` arrivals in ``seconds`` (at least 0)."""
-        if seconds <= 0:
-            return np.eye(1, most + 1)[0]
-        return np.exp(self.log(np.arange(most + 1), np.float64(seconds)))
+    def probabilities(self, most: int, seconds: np.ndarray) -> np.ndarray:
+        """Of 0 to ``most`` arrivals, a row for each of ``seconds`` (at least 0)."""
+        made = np.zeros((len(seconds), most + 1))
+        made[:, 0] = 1.0
+        some = seconds > 0
+        made[some] = np.exp(self.logs(most, seconds[some]))
+        return made
 
 
 @dataclass(frozen=True)
@@ -108,17 +112,12 @@ def shortest_queue(rate: float, workers: float, service_rate: float) -> Stream:
     return Stream((Counts(usual), Counts(max(busy**workers * service_rate, 1e-9 * usual))), 1, LONG_QUEUE)
 
 
-def log_gamma(values: np.ndarray) -> np.ndarray:
-    """Log of the gamma function for values above 0, by Stirling's series above 8 (relative error below 1e-12)."""
-    x = np.array(values, float)
-    shift = np.zeros_like(x)
-    for _ in range(8):
-        small = x < 8
-        if not small.any():
-            break
-        shift = shift + np.where(small, np.log(np.where(small, x, 1.0)), 0.0)
-        x = np.where(small, x + 1, x)
-    inverse = 1 / x
-    square = inverse * inverse
-    series = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188))))
-    return (x - 0.5) * np.log(x) - x + 0.5 * math.log(2 * math.pi) + series - shift
+def log_factorials(most: int) -> np.ndarray:
+    """Logs of the factorials of 0 to ``most``."""
+    size = 1 << max(10, most.bit_length())
+    return _log_factorials(size)[: most + 1]
+
+
+@lru_cache(maxsize=16)
+def _log_factorials(size: int) -> np.ndarray:
+    return np.cumsum(np.log(np.maximum(np.arange(size), 1)))

@@ -1,4 +1,7 @@
-"""Expected accuracy and violation rate of a policy in the long run, by power iteration (Section 5.1). Pure."""
+"""Expected accuracy and violation rate of a policy in the long run (Section 5.1). Pure.
+
+Power iteration, as in the paper, or exactly where few pairs of run and phase decide.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .pairs import Pairs, runs_of
 from .solve import Policy, Weight
 from .transitions import Chain
 
@@ -56,8 +60,10 @@ def expected(policy: Policy, weigh: Weight = "queries", chain: Chain | None = No
 
 def stationary(chain: Chain, choice: np.ndarray) -> tuple[np.ndarray, float]:
     """Probabilities of the states (queued, slack), and the rows dropped a decision, in the long run."""
+    if Pairs.fit(chain, choice):
+        return Pairs(chain, choice).stationary()
     queue, slacks = chain.worker.queue, len(chain.slacks)
-    runs = chain.run_of[choice[1:], np.arange(1, queue + 1)[:, None]].ravel()
+    runs = runs_of(chain, choice).ravel()
     order = np.argsort(runs, kind="stable")
     kinds, starts = np.unique(runs[order], return_index=True)
     weights = np.zeros((chain.run_of.max() + 1, chain.stream.phases))

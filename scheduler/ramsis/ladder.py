@@ -20,8 +20,10 @@ from .solve import Policy, Weight, solve
 from .transitions import Chain
 from .worker import Worker
 
-#: percent of expected accuracy by which neighbouring policies may differ; the paper has 1
-STEP = 0.5
+#: percent of expected accuracy by which neighbouring policies may differ, as in the paper
+STEP = 1.0
+#: the same where the measured load mostly is: up to :data:`NEAR` times the demand, or down to its inverse
+NEAR_STEP, NEAR = 0.5, 1.15
 #: loads this close need no policy between them, whatever their accuracies
 NEAREST = 1.03
 #: loads a plan has policies for, as multiples of its demand: from the first, or lower, to the second, or higher
@@ -30,6 +32,8 @@ BELOW, ABOVE = 1 / 1.2, 1.4
 ANCHORS = 12
 #: expected violations above which a policy does not meet its load: the paper leaves out such points of its figures
 MET = 0.05
+#: the same for bursty arrivals: bursts of queries are late whatever runs, and accuracy makes up for more of them
+MET_BURSTY = 0.25
 #: policies of a plan at most
 MOST_LOADS = 64
 #: policies that are remembered
@@ -48,11 +52,14 @@ class Rung:
 StreamOf = Callable[[float], Stream]
 
 
-def policies(worker: Worker, stream: StreamOf, capacity: float, demand: float, weigh: Weight) -> tuple[Rung, ...]:
+def policies(
+    worker: Worker, stream: StreamOf, capacity: float, demand: float, weigh: Weight, met: float = MET
+) -> tuple[Rung, ...]:
     """Policies for loads around a demand, by load.
 
     Args:
         capacity: of all workers, items/s; above it no policy meets the load.
+        met: expected violations at most.
     """
     ends = anchors(capacity, demand)
     rungs = {load: rung(worker, stream(load), load, weigh) for load in ends}
@@ -60,12 +67,13 @@ def policies(worker: Worker, stream: StreamOf, capacity: float, demand: float, w
     while open_pairs and len(rungs) < MOST_LOADS:
         low, high = open_pairs.pop()
         below, above = rungs[low].expected, rungs[high].expected
-        if abs(below.accuracy - above.accuracy) <= STEP or high <= NEAREST * low or below.violation_rate > MET:
+        step = NEAR_STEP if low < NEAR * demand and NEAR * high > demand else STEP
+        if abs(below.accuracy - above.accuracy) <= step or high <= NEAREST * low or below.violation_rate > met:
             continue
         between = (low + high) / 2
         rungs[between] = rung(worker, stream(between), between, weigh)
         open_pairs += [(low, between), (between, high)]
-    return tuple(rungs[load] for load in sorted(rungs) if rungs[load].expected.violation_rate <= MET)
+    return tuple(rungs[load] for load in sorted(rungs) if rungs[load].expected.violation_rate <= met)
 
 
 def anchors(capacity: float, demand: float) -> list[float]:

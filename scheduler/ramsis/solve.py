@@ -3,8 +3,8 @@
 A policy is worth the share of what its decisions earn in what they count: by queries (the default) the accuracy of all
 queries, late and dropped ones counting 0; by decisions, as published, the accuracy of a decision in time.
 With g the best such share, the policy that maximises the mean of (earned - g * counted) is optimal, and that mean is 0.
-Each round improves the policy at the present g and values (one sweep), and evaluates it by sweeps over earned and
-counted side by side, which also gives its g.
+Each round improves the policy at the present g and values (one sweep), and evaluates it exactly (:mod:`.pairs`), or by
+sweeps over earned and counted side by side, which also gives its g.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from .arrivals import Stream
+from .pairs import Pairs, runs_of
 from .transitions import Chain
 from .worker import Worker
 
@@ -96,11 +97,14 @@ def _improve(chain: Chain, rewards: Rewards, values: np.ndarray, worth: float) -
 
 def _evaluate(chain: Chain, rewards: Rewards, choice: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]:
     """Relative values of a policy, in columns earned and counted, and its worth."""
-    step = Sweep(chain, choice)
     queued = np.arange(1, chain.worker.queue + 1)[:, None]
     gain = np.zeros_like(values)
     gain[1:, :, 0] = rewards.earned[choice[1:], queued, np.arange(len(chain.slacks))]
     gain[:, :, 1] = rewards.counted[:, None]
+    if Pairs.fit(chain, choice):
+        values, (earned, counted) = Pairs(chain, choice).values(gain, rewards.dropped)
+        return values, float(earned / counted)
+    step = Sweep(chain, choice)
     worth = 0.0
     for _ in range(SWEEPS):
         after = step(values, gain, rewards.dropped)
@@ -119,9 +123,7 @@ class Sweep:
 
     def __init__(self, chain: Chain, choice: np.ndarray) -> None:
         self._chain = chain
-        queued = np.arange(1, chain.worker.queue + 1)
-        runs = chain.run_of[choice[1:], queued[:, None]]
-        self._where = [np.unique(row, return_inverse=True) for row in runs]
+        self._where = [np.unique(row, return_inverse=True) for row in runs_of(chain, choice)]
 
     def __call__(self, values: np.ndarray, gain: np.ndarray, dropped: np.ndarray) -> np.ndarray:
         """The values before the decision, from those after it."""

@@ -23,6 +23,8 @@ from .worker import Worker
 
 #: queues beyond the longest one that are told apart, so as to count what is dropped: this many times the mean
 BEYOND = 2.0
+#: slabs that are made together: more take arrays beyond the processor's cache
+TOGETHER = 16
 
 
 @dataclass(frozen=True)
@@ -43,31 +45,37 @@ class Slabs:
     @classmethod
     def of(cls, counts: Counts, phases: int, queue: int, lengths: np.ndarray, after: np.ndarray) -> Slabs:
         """The slabs of these ``lengths`` and times ``after`` them."""
-        times = zip(lengths.tolist(), after.tolist(), strict=True)
-        made = [_slab(counts, phases, queue, length, rest) for length, rest in times]
-        none, first, full, dropped = (np.array(part) for part in zip(*made, strict=True))
-        return cls(none, first, full, dropped)
+        count = len(lengths)
+        made = cls(np.empty((count, phases, phases)), np.empty((count, phases, queue)), *np.empty((2, count, phases)))
+        # The longest slab of an array decides about its size.
+        order = np.argsort(lengths, kind="stable")
+        for some in (order[first : first + TOGETHER] for first in range(0, count, TOGETHER)):
+            made._make(some, counts, lengths[some], after[some])
+        return made
 
-
-def _slab(counts: Counts, phases: int, queue: int, length: float, after: float) -> tuple[np.ndarray, ...]:
-    most = counts.most(length)
-    within = counts.probabilities(most + phases, length)
-    phase = np.arange(phases)
-    step = phase[None, :] - phase[:, None]
-    none = np.where(step >= 0, within[np.maximum(step, 0)], 0.0)
-    # Totals dealt out until the slab ends, counted from the worker's last query: the first one comes at ``phases``.
-    total = phases + np.arange(most + phases)
-    step = total[None, :] - phase[:, None]
-    arriving = np.where(step < len(within), within[np.minimum(step, len(within) - 1)], 0.0)
-    rest = np.concatenate(([0.0], np.cumsum(counts.probabilities(counts.most(after), after))))
-    beyond = queue + max(2, int(BEYOND * counts.rate * (length + after) / phases))
-    queued = np.arange(1, beyond + 1)
-    # P(queued or fewer) given the total at the end of the slab.
-    upto = rest[np.clip((queued[None, :] + 1) * phases - total[:, None], 0, len(rest) - 1)]
-    upto[:, -1] = 1.0
-    exactly = arriving @ np.diff(upto, axis=1, prepend=0.0)
-    over = exactly[:, queue:]
-    return none, exactly[:, :queue], over.sum(axis=1), over @ np.arange(1, over.shape[1] + 1)
+    def _make(self, places: np.ndarray, counts: Counts, lengths: np.ndarray, after: np.ndarray) -> None:
+        """Fill in the slabs at some places."""
+        _, phases, queue = self.first.shape
+        most, longest = counts.most(lengths.max()), after.max()
+        within = counts.probabilities(most + phases, lengths)
+        phase = np.arange(phases)
+        step = phase[None, :] - phase[:, None]
+        self.none[places] = np.where(step >= 0, within[:, np.maximum(step, 0)], 0.0)
+        # Totals dealt out until the slab ends, counted from the worker's last query: the first comes at ``phases``.
+        total = phases + np.arange(most)
+        arriving = within[:, total[None, :] - phase[:, None]]
+        rest = np.zeros((len(after), counts.most(longest) + 2))
+        np.cumsum(counts.probabilities(rest.shape[1] - 2, after), axis=1, out=rest[:, 1:])
+        beyond = queue + max(2, int(BEYOND * counts.rate * (lengths.max() + longest) / phases))
+        queued = np.arange(1, beyond + 1)
+        # P(queued or fewer) given the total at the end of the slab.
+        upto = rest[:, np.clip((queued[None, :] + 1) * phases - total[:, None], 0, rest.shape[1] - 1)]
+        upto[:, :, -1] = 1.0
+        exactly = arriving @ np.diff(upto, axis=2, prepend=0.0)
+        over = exactly[:, :, queue:]
+        self.first[places] = exactly[:, :, :queue]
+        self.full[places] = over.sum(axis=2)
+        self.dropped[places] = over @ np.arange(1.0, over.shape[2] + 1)
 
 
 class Chain:
@@ -119,11 +127,9 @@ class Chain:
             return made
         counts = self.stream.counts[0]
         old = age > 1e-12
-        for queued in range(1, queue + 1):
-            dealt = (queued - 1) * phases + np.arange(phases)
-            logs = counts.log(dealt[None, :], age[old][:, None])
-            weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-            made[queued, old] = weights / weights.sum(axis=1, keepdims=True)
+        logs = counts.logs(queue * phases - 1, age[old]).reshape(-1, queue, phases)
+        weights = np.exp(logs - logs.max(axis=2, keepdims=True))
+        made[1:, old] = (weights / weights.sum(axis=2, keepdims=True)).transpose(1, 0, 2)
         return made
 
     def ahead(self, values: np.ndarray, dropped: np.ndarray) -> np.ndarray:

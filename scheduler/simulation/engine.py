@@ -42,6 +42,7 @@ class Record:
     variants: tuple[tuple[str, str, float], ...]
     plans: tuple[Planned, ...]
     wall_s: float
+    cpu_s: float
 
 
 class Engine(ABC):
@@ -115,7 +116,7 @@ class Engine(ABC):
         Raises:
             SimulationError: a strategy or a policy broke its contract.
         """
-        began = time.monotonic()
+        began, cpu_began = time.monotonic(), time.process_time()
         if self._scenario.start is not None:
             self._load_at_once(self._scenario.start)
         self._adopt(self._controller.plan(0.0, {name: () for name, _ in self._scenario.devices}), 0.0)
@@ -141,6 +142,7 @@ class Engine(ABC):
             tuple((model.application, model.name, model.accuracy) for model in self._scenario.models),
             tuple(self._controller.plans),
             time.monotonic() - began,
+            time.process_time() - cpu_began,
         )
 
     def _load_at_once(self, start: Start) -> None:

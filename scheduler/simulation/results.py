@@ -66,7 +66,7 @@ class SimulationResults:
     def _summary(self) -> dict[str, Any]:
         allocations = [planned.allocation for planned in self.record.plans]
         solve_s = [allocation.solve_s for allocation in allocations]
-        wall_s = self.record.wall_s
+        wall_s, cpu_s = self.record.wall_s, self.record.cpu_s
         half, whole = fluid_reference(self.scenario), fluid_reference(self.scenario, 1.0)
         return {
             "scenario": self.scenario.name,
@@ -83,6 +83,8 @@ class SimulationResults:
             "duration_s": float(self._times[-1]) if len(self._times) else 0.0,
             "wall_s": wall_s,
             "queries_per_wall_s": len(self._times) / wall_s if wall_s > 0 else None,
+            "cpu_s": cpu_s,
+            "queries_per_cpu_s": len(self._times) / cpu_s if cpu_s > 0 else None,
             "solves": len(solve_s),
             "total_solve_s": sum(solve_s),
             "max_solve_s": max(solve_s, default=0.0),

@@ -23,7 +23,8 @@ CHOICE = ("stack", "batching", "routing")
 
 @dataclass(frozen=True)
 class ControlSettings:
-    """The controller's clock and what it may assume. ``headroom``: planned demand over the forecast.
+    """The controller's clock and what it may assume. ``headroom``: planned demand over the forecast. ``arrival_shape``:
+    see :class:`~scheduler.allocation.problem.Problem`.
     ``solve_s``: limit of a solve in wall time; a solve that it cuts short is counted, for results may then
     differ from run to run."""
 
@@ -33,6 +34,7 @@ class ControlSettings:
     headroom: float = 1.0
     solve_s: float = 10.0
     forecaster: str = forecasters.DEFAULT
+    arrival_shape: float = Problem.arrival_shape
 
 
 @dataclass(frozen=True)
@@ -253,6 +255,7 @@ def _control(table: Table) -> ControlSettings:
         headroom=table.number("headroom", usual.headroom, 1, 3),
         solve_s=table.number("solve_s", usual.solve_s, 0.05, 3600),
         forecaster=table.text("forecaster", usual.forecaster, forecasters.ALL),
+        arrival_shape=table.number("arrival_shape", usual.arrival_shape, 0.01, 1),
     )
     table.finish()
     return control

@@ -32,6 +32,7 @@ PUBLISHED = {
     "proteus-wo-qa": ("proteus", "uniform"),
     "ramsis": ("ramsis", "shares"),
     "ramsis-by-decisions": ("ramsis", "shares"),
+    "ramsis-gamma": ("ramsis", "shares"),
     "ramsis-shortest-queue": ("ramsis", "shortest-queue"),
     "ramsis-by-models": ("ramsis", "shares"),
     "ramsis-known-load": ("ramsis", "shares"),

@@ -37,7 +37,7 @@ def test_a_run_is_made_once_and_found_again_as_it_was(tmp_path):
     results = simulate(case.world.scenario(), "proteus", "proteus", "shares")
     outcome = again.outcome(case)
     assert outcome.seconds == results.per_second
-    timed = {"wall_s", "queries_per_wall_s", "total_solve_s", "max_solve_s"}
+    timed = {"wall_s", "queries_per_wall_s", "cpu_s", "queries_per_cpu_s", "total_solve_s", "max_solve_s"}
     assert {k: v for k, v in outcome.summary.items() if k not in timed} == {
         k: v for k, v in results.summary.items() if k not in timed
     }
@@ -102,7 +102,19 @@ def test_the_source_is_known_by_its_content(tmp_path):
     (tmp_path / "scheduler" / "notes.md").write_text("no code")
     assert source_digest(tmp_path) == before
     (tmp_path / "workers" / "deep" / "code.py").write_text("x = 2\n")
-    assert source_digest(tmp_path) != before
+    changed = source_digest(tmp_path)
+    assert changed != before
+    assert source_digest(tmp_path, ("workers/deep/",)) != changed
+    assert source_digest(tmp_path, ("workers/deeper/",)) == changed
+
+
+def test_late_binding_counts_for_those_who_bind_late_alone():
+    world = published(Path(), TRACE, False)
+    assert Case(world, "nereus").unused() == runs.POLICY_SOURCES
+    assert Case(world, "proteus").unused() == (*runs.LATE_SOURCES, *runs.POLICY_SOURCES)
+    assert Case(world, "ramsis").unused() == runs.LATE_SOURCES
+    for path in (*runs.LATE_SOURCES, *runs.POLICY_SOURCES):
+        assert (runs.ROOT / path).exists()
 
 
 def test_code_that_changed_meanwhile_ends_the_evaluation_and_keeps_nothing(tmp_path):
@@ -128,7 +140,7 @@ def test_a_run_that_fails_is_told_and_not_kept_and_the_others_go_on(tmp_path):
 def test_half_a_file_counts_as_none(tmp_path):
     case = cases(folder(tmp_path / "data"))[0]
     runner = Runner(tmp_path, 1)
-    runner._path(case.key(runner.source)).write_text(json.dumps({"summary": {}})[:-4])
+    runner._path(runner.key(case)).write_text(json.dumps({"summary": {}})[:-4])
     assert runner.outcome(case) is None
 
 

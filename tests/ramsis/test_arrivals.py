@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.ramsis.arrivals import MOST_PHASES, Counts, log_gamma, round_robin, shortest_queue
+from scheduler.ramsis.arrivals import MOST_PHASES, Counts, log_factorials, round_robin, shortest_queue
 
 rates, shapes = st.floats(0.1, 5_000), st.one_of(st.just(1.0), st.floats(0.05, 0.95))
 
@@ -18,7 +18,7 @@ rates, shapes = st.floats(0.1, 5_000), st.one_of(st.just(1.0), st.floats(0.05, 0
 def test_counts_have_probabilities_that_sum_to_one_with_the_mean_and_variance_asked_for(rate, shape, seconds):
     counts = Counts(rate, shape)
     most = counts.most(seconds)
-    chances = counts.probabilities(most, seconds)
+    chances = counts.probabilities(most, np.array([seconds]))[0]
     number = np.arange(most + 1)
     mean = float(chances @ number)
     assert chances.sum() == pytest.approx(1, abs=1e-6)
@@ -30,13 +30,19 @@ def test_counts_have_probabilities_that_sum_to_one_with_the_mean_and_variance_as
 def test_increments_are_independent(rate, shape, first, second):
     counts = Counts(rate, shape)
     most = counts.most(first + second)
-    both = np.convolve(counts.probabilities(most, first), counts.probabilities(most, second))[: most + 1]
-    assert both == pytest.approx(counts.probabilities(most, first + second), abs=1e-7)
+    one, other, whole = counts.probabilities(most, np.array([first, second, first + second]))
+    assert np.convolve(one, other)[: most + 1] == pytest.approx(whole, abs=1e-7)
 
 
-@given(st.floats(1e-6, 1e6))
-def test_log_gamma_is_that_of_the_standard_library(value):
-    assert float(log_gamma(np.array([value]))[0]) == pytest.approx(math.lgamma(value), rel=1e-10, abs=1e-10)
+def test_a_moment_without_length_has_no_arrivals():
+    assert Counts(5.0).probabilities(2, np.array([0.0])).tolist() == [[1.0, 0.0, 0.0]]
+
+
+@given(st.integers(0, 100_000))
+def test_factorials_are_those_of_the_standard_library(number):
+    found = log_factorials(number)
+    assert len(found) == number + 1
+    assert float(found[-1]) == pytest.approx(math.lgamma(number + 1), rel=1e-10, abs=1e-10)
 
 
 def test_round_robin_keeps_the_worker_s_rate_whatever_the_number_of_workers():

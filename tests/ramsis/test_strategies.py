@@ -58,6 +58,21 @@ def test_each_device_serves_one_application_by_policies_for_its_demand(name):
     assert 60 < plan.accuracy <= 100
 
 
+def test_policies_for_bursty_arrivals_promise_less():
+    found = {
+        (name, shape): strategies.get(name)(replace(problem(), arrival_shape=shape))
+        for name, shape in (("ramsis", 0.25), ("ramsis-gamma", 1.0), ("ramsis-gamma", 0.25))
+    }
+    smooth, same, bursty = found.values()
+    assert same.policies == smooth.policies and same.accuracy == smooth.accuracy
+    assert bursty.accuracy < smooth.accuracy
+    rates = {"a": 200.0, "b": 50.0}
+    process = by_policy.PROCESSES["ramsis-gamma"]
+    promised = by_policy.expectations(replace(problem(), arrival_shape=0.25), smooth, rates, process)
+    calm = by_policy.expectations(problem(), smooth, rates, by_policy.PROCESSES["ramsis"])
+    assert all(promised[name].violation_rate >= calm[name].violation_rate for name in rates)
+
+
 # Residents and devices do not depend on how many policies there are: one policy a group is made quickest.
 def test_memory_and_residents_are_limited():
     plan = strategies.get("ramsis-known-load")

@@ -148,6 +148,12 @@ STACKS: dict[str, Stack] = {
             "RAMSIS with its published reward, which counts batches rather than queries.",
         ),
         _published(
+            "ramsis-gamma",
+            "ramsis",
+            "shares",
+            "RAMSIS with policies for bursty arrivals, whose gaps follow a Gamma law.",
+        ),
+        _published(
             "ramsis-shortest-queue",
             "ramsis",
             "shortest-queue",

@@ -11,10 +11,10 @@ from types import ModuleType
 
 from . import ablations, applications, batching, bursty, end_to_end, fidelity
 
-from . import heterogeneous, infaas, infadapter, period, ramsis, realistic, references, scaling, slo  # isort: skip
+from . import heterogeneous, infaas, infadapter, period, ramsis, realistic, references, scaling, slo, worlds  # isort: skip
 
 _ORDER = (
     references, end_to_end, period, infaas, bursty, batching, ablations, slo, applications, realistic, scaling,
-    heterogeneous, ramsis, infadapter, fidelity,
+    heterogeneous, ramsis, infadapter, worlds, fidelity,
 )  # fmt: skip
 ALL: dict[str, ModuleType] = {module.NAME: module for module in _ORDER}

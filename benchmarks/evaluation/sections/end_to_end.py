@@ -67,13 +67,13 @@ def _verdicts(context: Context) -> str:
                 f"{number(s['max_accuracy_drop_10s'], 2)}"
                 + ("" if target.drop is None else f" (asked {target.drop:.2f})"),
                 f"{number(s['fluid_reference_accuracy'], 2)} / {number(s['fluid_reference_slo_accuracy'], 2)}",
-                number(s["queries_per_wall_s"], 0),
+                number(s["queries_per_cpu_s"], 0),
                 "reached" if not missed else "**misses** " + "; ".join(missed),
             )
         )
     if not rows:
         return ""
-    speed = f"simulated, queries/s (asked {published.SIMULATED_PER_S:,})"
+    speed = f"simulated queries a CPU second (asked {published.SIMULATED_PER_S:,})"
     head = ("trace", "violations", "effective accuracy", "max drop, 10 s", "fluid references", speed, "verdict")
     note = " (the targets are for whole traces; this is a quick evaluation)" if context.quick else ""
     return joined(f"What `nereus` was to reach, and what it does{note}:", table(head, rows))

@@ -32,10 +32,6 @@ MEMORY_SHARE = 0.5
 #: how much busier than a new deal the busiest application may be before devices change applications
 BUSIER = 1.25
 
-#: workers that a baseline's simulation has at most, as in the paper. With more of them its queries are too few for each
-#: to show an overload, and a slow device among fast ones counts as one of thousands
-MOST_WORKERS = 64.0
-
 #: policies by load of a worker with 1 of ``workers`` shares of an application's queries, around its demand, with the
 #: accuracy expected of each
 MakePolicies = Callable[[Worker, float, float], Sequence[tuple[LoadPolicy, float]]]
@@ -76,12 +72,7 @@ def known_load(made: Worker, workers: float, demand: float) -> list[tuple[LoadPo
 
 def _by_load(limits: Callable[[Worker, float], Sequence[LoadPolicy]]) -> MakePolicies:
     def make(made: Worker, workers: float, demand: float) -> list[tuple[LoadPolicy, float]]:
-        some = min(workers, MOST_WORKERS)
-        found = [replace(policy, load=policy.load * workers / some) for policy in limits(made, some)]
-        # Gateways take so many; without one of them its loads have the next one's variant, which is faster.
-        every = -(-len(found) // ladder.MOST_LOADS) or 1
-        kept = found[(len(found) - 1) % every :: every]
-        return [(policy, made.variants[policy.choose(1, 0.0)].accuracy) for policy in kept]
+        return [(policy, made.variants[policy.choose(1, 0.0)].accuracy) for policy in limits(made, workers)]
 
     return make
 

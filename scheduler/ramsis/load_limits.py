@@ -13,10 +13,13 @@ from heapq import heappop, heappush
 
 from workers.dispatch.policy_tables import LoadPolicy, constant
 
+from .ladder import MOST_LOADS
 from .worker import Worker
 
 #: loads are tried in steps of this part of the capacity; the paper has 40 steps
 STEPS = 40
+#: workers of one simulation at most: of more, each would get too few queries to show an overload
+MOST_WORKERS = 64.0
 #: queries of one simulation, of which the first are not counted
 QUERIES, WARM = 6_000, 1_000
 QUANTILE = 0.99
@@ -35,17 +38,22 @@ def jellyfish(worker: Worker, workers: float) -> tuple[LoadPolicy, ...]:
 
 def model_switching(worker: Worker, workers: float) -> tuple[LoadPolicy, ...]:
     """The same by ModelSwitching."""
-    return _policies(worker, [most_load(worker, place, workers) for place in range(len(worker.variants))])
+    some = min(workers, MOST_WORKERS)
+    return _policies(worker, [most_load(worker, p, some) * workers / some for p in range(len(worker.variants))])
 
 
 def _policies(worker: Worker, limits: list[float]) -> tuple[LoadPolicy, ...]:
-    """Variants by the load that they carry, without those that carry less than a more accurate one."""
+    """Variants by the load that they carry, without those that carry less than a more accurate one.
+
+    Of more than a plan may have, every second, third or so: the loads of those left out have the next faster one.
+    """
     order = sorted(range(len(limits)), key=lambda place: (-worker.variants[place].accuracy, -limits[place]))
     kept: list[LoadPolicy] = []
     for place in order:
         if limits[place] > (kept[-1].load if kept else 0.0):
             kept.append(constant(limits[place], place))
-    return tuple(kept)
+    every = -(-len(kept) // MOST_LOADS) or 1
+    return tuple(kept[(len(kept) - 1) % every :: every])
 
 
 @lru_cache(maxsize=1024)

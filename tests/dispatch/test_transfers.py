@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,3 +71,14 @@ def test_whatever_is_dispatched_is_answered_in_time(run_s, part, arrivals):
         world.submit("a", rows, budget_s)
     world.finish()
     assert {query.state for query in world.queries} <= {ANSWERED, REFUSED}
+
+
+def test_offers_of_earlier_estimates_are_forgotten():
+    world = World({"a": 1.0}, {"far": {}}, RTT_S)
+    first = menu(far("v", 0.010, 0.050))
+    known = weakref.ref(first)
+    world.offer("far", {"a": first})
+    world.offer("far", {"a": menu(far("v", 0.010, 0.040))})
+    del first
+    gc.collect()
+    assert known() is None

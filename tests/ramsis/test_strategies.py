@@ -15,6 +15,7 @@ from scheduler.allocation.problem import (
     Problem,
 )
 from scheduler.allocation.verification import violations
+from scheduler.ramsis import ladder
 from scheduler.simulation import simulate
 from scheduler.simulation.scenario import ControlSettings
 from tests.simulation.worlds import model, world
@@ -91,6 +92,34 @@ def test_devices_change_applications_only_where_that_helps_much():
     assert _hosts(plan(near)) == _hosts(first)
     far = replace(problem(demands=(("a", 50.0), ("b", 200.0))), previous=first)
     assert sorted(_hosts(plan(far)).values()) == ["a", "b", "b", "b"]
+
+
+@pytest.mark.parametrize("name", ["jellyfish+", "modelswitching"])
+def test_a_slow_device_among_fast_ones_carries_no_more_than_it_can(name):
+    slow, many = variants("a")[::3], []
+    for one in slow:
+        points = one.profiles["cpu"].points
+        quick = LatencyProfile(tuple((rows, seconds / 1000) for rows, seconds in points))
+        many.append(replace(one, profiles={**one.profiles, "gpu": quick}))
+    asked = replace(problem(devices=1, demands=(("a", 200.0),)), variants=tuple(many))
+    asked = replace(asked, devices=(*asked.devices, DeviceResources("g0", "gpu")))
+    plan = strategies.get(name)(asked)
+    most = {one.id: max(rows / seconds for rows, seconds in one.profiles["cpu"].points) for one in many}
+    fastest = most["a-fast"]
+    (planned,) = [planned for planned in plan.policies if planned.devices == ("d0",)]
+    for policy in planned.policies:
+        variant = planned.variants[policy.choose(1, 0.0)]
+        # The load of 1,001 such devices together; short simulations overlook a slight overload.
+        assert policy.load / (fastest * 1001) <= 1.1 * most[variant] / fastest
+
+
+def test_a_plan_has_no_more_policies_than_gateways_take():
+    profiles = [{"cpu": LatencyProfile(((1, 0.001 * (1 + 0.1 * i)),))} for i in range(90)]
+    many = tuple(CandidateVariant(f"v{i:02}", "a", 60 + i / 3, profiles[i]) for i in range(90))
+    plan = strategies.get("jellyfish+")(replace(problem(demands=(("a", 50.0),)), variants=many))
+    (planned,) = plan.policies
+    assert 32 <= len(planned.policies) <= ladder.MOST_LOADS
+    assert planned.policies[-1].choose(1, 0.0) == 0
 
 
 def _hosts(plan) -> dict[str, str]:

@@ -50,13 +50,10 @@ class DeviceOptions:
             device.device: {r.variant.id: r for r in (*device.relief, *device.residents)} for device in plan.devices
         }
         self._planned = {(device.device, r.variant.id) for device in plan.devices for r in device.residents}
-        self._policies = {
-            (device, some.application): PolicySet(
-                some.variants, tuple(LoadPolicy(policy.load, policy.steps) for policy in some.policies)
-            )
-            for some in plan.policies
-            for device in some.devices
-        }
+        self._policies = {}
+        for some in plan.policies:
+            policies = PolicySet(some.variants, tuple(LoadPolicy(one.load, one.steps) for one in some.policies))
+            self._policies |= {(device, some.application): policies for device in some.devices}
         self._made.clear()
 
     def moved(self, still_moving: Callable[[str], bool]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from weakref import WeakValueDictionary
 
 from ..binding import QueryClass, ServiceTerms
 from ..options import INF, OptionSet
@@ -21,7 +22,8 @@ class DeviceGroups:
         self.classes: dict[QueryClass, ServedClass] = {}
         self.devices: dict[Hashable, ScheduledDevice] = {}
         self._terms: Mapping[str, ServiceTerms] = {}
-        self._option_sets: dict[tuple, OptionSet] = {}
+        #: those in use, by their keys: offers change for as long as the core runs
+        self._option_sets: WeakValueDictionary[tuple, OptionSet] = WeakValueDictionary()
 
     def device(self, name: Hashable) -> ScheduledDevice:
         """The device of that name; a new one if there is none."""

@@ -29,7 +29,10 @@ export async function refresh() {
     // Deleted meanwhile, or signed out: the page stays as it is and its buttons say what is wrong.
     if (!response.ok || response.redirected) return;
     const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+    // The number of repairs comes by the websocket, and is newer there than in a page.
+    const live = document.getElementById("live-state")?.dataset.state === "live";
     for (const part of document.querySelectorAll("[data-refresh][id]")) {
+      if (live && part.id === "repairs-count") continue;
       const next = fresh.getElementById(part.id);
       if (next && next.outerHTML !== part.outerHTML) replace(part, document.adoptNode(next));
     }

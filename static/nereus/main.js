@@ -5,6 +5,7 @@ import { showRepairs, startRepairs } from "./repairs.js";
 import { startForms } from "./forms.js";
 import { live } from "./live.js";
 import { changed } from "./refresh.js";
+import { startScrollers } from "./scrollers.js";
 import { startStrip } from "./strip.js";
 import { startTasks } from "./tasks.js";
 
@@ -31,6 +32,7 @@ live
 
 startForms();
 startRepairs(badge);
+startScrollers();
 startStrip();
 startTasks();
 // After all modules of the page have subscribed to events.

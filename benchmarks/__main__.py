@@ -26,8 +26,10 @@ NAMES = (
     "transport",
     "parallelism",
     "history",
+    "console",
+    "screenshots",
 )
-PACKAGES = ("cluster", "evaluation", "faults", "scale")
+PACKAGES = ("cluster", "console", "evaluation", "faults", "scale")
 #: run by ``make bench``, in about ten minutes
 USUAL = {
     "query": ["--rounds", "3", "--idle", "0", "1992"],

@@ -17,7 +17,7 @@ def role(request: Any) -> dict[str, Any]:
 
 
 def found_repairs(request: Any) -> list[Repair]:
-    """All repairs as of this request."""
+    """All repairs as of this request: for pages that list them."""
     if not hasattr(request, "found_repairs"):
         request.found_repairs = listing.current()
     return request.found_repairs
@@ -25,11 +25,17 @@ def found_repairs(request: Any) -> list[Repair]:
 
 def repairs(request: Any) -> dict[str, Any]:
     """Context processor: ``repairs``, the summary for the account that is signed in, and ``needing``, those that need a
-    person. Both are read when a template asks for them."""
+    person. Both are read when a template asks for them. A page that lists no repairs shows the number of a shared look,
+    as its websocket does: a look of its own would cost more than the rest of the page."""
     account = role_of(getattr(request, "user", None))
     if account == AccessRole.ANYONE:
         return {}
     return {
-        "repairs": SimpleLazyObject(lambda: listing.summary(found_repairs(request), account)),
-        "needing": SimpleLazyObject(lambda: listing.needing(found_repairs(request), account)),
+        "repairs": SimpleLazyObject(lambda: listing.summary(_known(request), account)),
+        "needing": SimpleLazyObject(lambda: listing.needing(_known(request), account)),
     }
+
+
+def _known(request: Any) -> list[Repair]:
+    """The request's own look, or the shared one."""
+    return request.found_repairs if hasattr(request, "found_repairs") else listing.shared()

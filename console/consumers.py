@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import deque
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import msgspec
-from channels.auth import get_user
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.contrib.auth import get_user
 from django.db import DatabaseError
 from redis.exceptions import RedisError
 
@@ -198,11 +200,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def live_events(self, message: dict[str, Any]) -> None:
         """From the channel layer (see scheduler.live.publish_all). One message, however many members it is of."""
-        events = message["events"]
-        if not self._seconds:
-            events = [event for event in events if event["event"] != "node_second"]
-        if events:
-            self._outbox.put({"event": "events", "data": events})
+        text = _texts.of(message["events"], self._seconds)
+        if text:
+            self._outbox.put({"event": "events", "text": text})
             self._wake.set()
 
     async def _send_all(self) -> None:
@@ -253,7 +253,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self._send({"event": "snapshot", "data": data | {"repairs": self._repairs}})
 
     async def _send(self, message: dict[str, Any]) -> None:
-        await self.send(json.dumps(message, separators=(",", ":")))
+        await self.send(message["text"] if "text" in message else json.dumps(message, separators=(",", ":")))
 
     async def _refuse(self, code: int, reason: str) -> None:
         """Say why, then close; a close reason has at most 123 bytes."""
@@ -267,17 +267,37 @@ class LiveConsumer(AsyncWebsocketConsumer):
         session = self.scope.get("session")
         if session is None or session.session_key is None:
             return False
-        fresh = await database_sync_to_async(_stored)(session)
-        if fresh is None:
-            return False
-        self._role = await database_sync_to_async(role_of)(await get_user({"session": fresh}))
+        self._role = await database_sync_to_async(_role_now)(session)
         return self._role >= MESSAGES["connect"]
 
 
-def _stored(session):
-    """The session as it is stored now, or None where it has ended."""
+class EventTexts:
+    """Texts of the events that came last. All browsers of a process get the same list, which is encoded once."""
+
+    def __init__(self, kept: int = 8):
+        self._kept: deque[tuple[list, dict[bool, str]]] = deque(maxlen=kept)
+
+    def of(self, events: list[dict[str, Any]], seconds: bool) -> str:
+        """The message with these events, nodes' seconds only if ``seconds``; empty: there is nothing to send."""
+        texts = next((texts for known, texts in self._kept if known is events), None)
+        if texts is None:
+            texts = {}
+            self._kept.appendleft((events, texts))
+        if seconds not in texts:
+            wanted = events if seconds else [event for event in events if event["event"] != "node_second"]
+            encoded = msgspec.json.encode({"event": "events", "data": wanted}) if wanted else b""
+            texts[seconds] = encoded.decode()
+        return texts[seconds]
+
+
+_texts = EventTexts()
+
+
+def _role_now(session) -> AccessRole:
+    """The role of the account that the session belongs to as it is stored now; nobody's where it has ended."""
     store = type(session._wrapped) if hasattr(session, "_wrapped") else type(session)
-    return store(session.session_key) if store().exists(session.session_key) else None
+    fresh = store(session.session_key)
+    return AccessRole.ANYONE if fresh.is_empty() else role_of(get_user(SimpleNamespace(session=fresh)))
 
 
 def _repairs(role: AccessRole) -> dict[str, Any] | None:

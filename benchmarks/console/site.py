@@ -28,6 +28,8 @@ class Site:
     def __init__(self, folder: Path, **environment: str) -> None:
         self.plane = Plane(folder / "home", NEREUS_PLAN_PERIOD_S="3600", **environment)
         self.members: Members | None = None
+        self.version = 0
+        """of the newest plan that was asked for"""
 
     def __enter__(self) -> Site:
         self.plane.__enter__()
@@ -69,15 +71,14 @@ class Site:
         for _ in range(PLANS):
             self.plan()
 
-    def plan(self) -> int:
-        """Ask for a plan, and wait until there is a newer one than before; its version."""
+    def plan(self) -> None:
+        """Ask for a plan, and wait until there is a newer one than before."""
         with self.rest() as rest:
             before = self._version(rest)
             eventually(lambda: rest.post("/plan/").status_code == 202, LONGEST_S, 0.5, "a plan asked for")
-            version = eventually(lambda: self._newer(rest, before), LONGEST_S, 0.2, "a plan")
+            self.version = eventually(lambda: self._newer(rest, before), LONGEST_S, 0.2, "a plan")
         # Members report what they hold each second.
         time.sleep(1.0)
-        return version
 
     def _version(self, rest: httpx.Client) -> int:
         plans = rest.get("/plans/?limit=1").json()["results"]

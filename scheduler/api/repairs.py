@@ -85,10 +85,12 @@ class RepairIgnore(View):
     def post(self, request, key):
         """Ignore it."""
         known.ignore(self._repair(request, key), request.user.get_username())
+        listing.forget()
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     @extend_schema(operation_id="repairs_notice", parameters=[_KEY], responses=_DONE)
     def delete(self, request, key):
         """Show it again."""
         known.notice(self._repair(request, key))
+        listing.forget()
         return Response(status=status.HTTP_204_NO_CONTENT)

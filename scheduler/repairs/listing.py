@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -23,9 +24,12 @@ logger = log.get("repairs")
 
 #: browsers share one look within so many seconds
 SHARED_S = 2.0
+#: share of one core that shared looks may take: those of a large cluster take longer, and are taken less often
+SHARED_PART = 0.05
 _FIRST = (Severity.ERROR, Severity.WARNING)
 
 _lock = threading.Lock()
+#: until when it is shared, and the look
 _shared: tuple[float, list[Repair]] | None = None
 
 
@@ -41,12 +45,22 @@ def current() -> list[Repair]:
 
 
 def shared() -> list[Repair]:
-    """As :func:`current`, at most :data:`SHARED_S` old: for many browsers that ask again and again."""
+    """As :func:`current`, some seconds old: for many browsers that ask again and again."""
     global _shared
     with _lock:
-        if _shared is None or clock.steady() - _shared[0] > SHARED_S:
-            _shared = clock.steady(), current()
+        if _shared is None or clock.steady() > _shared[0]:
+            began = time.thread_time()
+            found = current()
+            lasts = max(SHARED_S, (time.thread_time() - began) / SHARED_PART)
+            _shared = clock.steady() + lasts, found
         return _shared[1]
+
+
+def forget() -> None:
+    """Look again when a shared look is asked for next."""
+    global _shared
+    with _lock:
+        _shared = None
 
 
 def needing(found: Iterable[Repair], role: AccessRole) -> list[Repair]:

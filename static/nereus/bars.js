@@ -5,7 +5,16 @@ import { clock, percent } from "./format.js";
 
 // Percent of accuracy at which a bar has its least height.
 const LOWEST = 80;
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const COLORS = ["--line", "--c-violations", "--warn", "--good", "--ink"];
+// Read once for all rows: each reading makes the browser work out styles.
+let colors = null;
+document.addEventListener("theme", () => { colors = null; });
+
+function palette() {
+  const style = getComputedStyle(document.documentElement);
+  colors ??= new Map(COLORS.map((name) => [name, style.getPropertyValue(name).trim()]));
+  return colors;
+}
 
 export const inTime = (violations) => (violations === null ? null : 100 - violations);
 export const tone = (violations) => (violations === null ? "--line" : violations > 5 ? "--c-violations" : violations > 1 ? "--warn" : "--good");
@@ -72,19 +81,22 @@ export class Bars {
     const height = canvas.clientHeight;
     if (!row || !width) return;
     const ratio = devicePixelRatio || 1;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
+    const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
+    // A canvas of another size is laid out anew, with the whole page.
+    if (canvas.width !== wide) canvas.width = wide;
+    if (canvas.height !== high) canvas.height = high;
     const brush = canvas.getContext("2d");
-    brush.scale(ratio, ratio);
+    brush.setTransform(ratio, 0, 0, ratio, 0, 0);
+    brush.clearRect(0, 0, width, height);
     const step = width / data.points;
-    const colors = new Map(["--line", "--c-violations", "--warn", "--good", "--ink"].map((name) => [name, css(name)]));
+    const colors = palette();
     for (let i = 0; i < data.points; i += 1) {
       if (row.demand[i] === null) continue;
       const known = row.accuracy[i] ?? null;
       const part = known === null ? 0.2 : Math.max(0.25, Math.min(1, (known - LOWEST) / (100 - LOWEST)));
       brush.fillStyle = colors.get(tone(row.violations[i]));
-      const high = Math.max(3, part * (height - 2));
-      brush.fillRect(i * step + 0.5, height - high, Math.max(1, step - 1), high);
+      const tall = Math.max(3, part * (height - 2));
+      brush.fillRect(i * step + 0.5, height - tall, Math.max(1, step - 1), tall);
       if (i === this.at) {
         brush.fillStyle = colors.get("--ink");
         brush.fillRect(i * step, height - 1.5, step, 1.5);

@@ -6,6 +6,7 @@ import { startForms } from "./forms.js";
 import { live } from "./live.js";
 import { localize } from "./moments.js";
 import { changed } from "./refresh.js";
+import { startScrollers } from "./scrollers.js";
 import { startStrip } from "./strip.js";
 import { startTasks } from "./tasks.js";
 
@@ -33,6 +34,7 @@ live
 localize(document);
 startForms();
 startRepairs(badge);
+startScrollers();
 startStrip();
 startTasks();
 // After all modules of the page have subscribed to events.

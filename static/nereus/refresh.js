@@ -32,7 +32,10 @@ export async function refresh() {
     const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
     // Before they are compared: what the page shows is local already.
     localize(fresh);
+    // The number of repairs comes by the websocket, and is newer there than in a page.
+    const live = document.getElementById("live-state")?.dataset.state === "live";
     for (const part of document.querySelectorAll("[data-refresh][id]")) {
+      if (live && part.id === "repairs-count") continue;
       const next = fresh.getElementById(part.id);
       if (next && next.outerHTML !== part.outerHTML) replace(part, document.adoptNode(next));
     }

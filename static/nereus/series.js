@@ -73,9 +73,8 @@ export class Telemetry {
     if (!gateways) return null;
     const total = emptyCounts();
     for (const { applications } of gateways.values()) {
-      for (const [name, counts] of Object.entries(applications)) {
-        if (application === null || name === application) add(total, counts);
-      }
+      if (application !== null) { if (Object.hasOwn(applications, application)) add(total, applications[application]); continue; }
+      for (const counts of Object.values(applications)) add(total, counts);
     }
     return total;
   }

@@ -8,6 +8,7 @@ from django.test import Client
 
 from registry import models
 from scheduler.models import Plan
+from scheduler.repairs import listing
 from tests.accounts import account
 
 SIGNATURE = {
@@ -15,6 +16,12 @@ SIGNATURE = {
     "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}],
 }
 EVIL = "<script>alert('x')</script>"
+
+
+@pytest.fixture(autouse=True)
+def _no_shared_look():
+    """Pages share a look at repairs for some seconds: one of an earlier test is none of this one."""
+    listing.forget()
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ def test_metrics_count_repairs_by_severity(shed):
     text = Client().get("/metrics").content.decode()
     assert 'nereus_repairs{severity="warning"} 1.0' in text and 'nereus_repairs{severity="error"} 0.0' in text
     known.ignore(listing.current()[0], "me")
-    listing._shared = None
+    listing.forget()
     assert 'nereus_repairs{severity="warning"} 0.0' in Client().get("/metrics").content.decode()
 
 

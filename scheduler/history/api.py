@@ -160,7 +160,7 @@ class ClusterHistory(Ranged):
 
     @extend_schema(operation_id="history_cluster", parameters=_RANGE)
     def get(self, request):
-        """Seconds of the last quarter of an hour, or rows of 10 s to 6 h, as the range asks for."""
+        """Seconds of the last quarter of an hour, or rows of 10 s to a day, as the range asks for."""
         asked = self.asked()
         return Response(reading.series(asked["range"], asked["points"]))
 
@@ -198,7 +198,7 @@ class DeviceHistory(Ranged):
 
     @extend_schema(operation_id="history_device", parameters=_RANGE)
     def get(self, request, ref):
-        """Rows of 10 s to 6 h."""
+        """Rows of 10 s to a day."""
         asked = self.asked()
         if not reading.known("d", ref):
             get_object_or_404(Device, ref=ref)

@@ -121,6 +121,18 @@ def test_what_happens_is_marked_once(monkeypatch, clean_redis):
     assert upkeep.silence_counts() is False
 
 
+def test_tables_are_read_no_finer_than_their_points_need():
+    now = 2_000_000_000
+    hour, day = 3600, 86400
+    ranges = {hour: 10, 6 * hour: 60, day: 600, 7 * day: 3600, 30 * day: 21600, 90 * day: 21600, 365 * day: 86400}
+    for length, resolution in ranges.items():
+        asked = reading.Range(now - length - 120, now - 120)
+        assert reading.resolution(asked, now, reading.MOST_TABLES, 300 * reading.ENOUGH) == resolution
+    # Where the tier that would do has forgotten that time, the next one answers.
+    long_ago = reading.Range(now - 20 * day, now - 20 * day + 6 * hour)
+    assert reading.resolution(long_ago, now, reading.MOST_TABLES, 300 * reading.ENOUGH) == 600
+
+
 def test_a_range_reads_a_bounded_number_of_rows():
     now = 2_000_000_000
     for length in (1, 60, 899, 901, 7200, 30_000, 100_000, 10**6, 10**7, reading.LONGEST_S):
@@ -129,4 +141,7 @@ def test_a_range_reads_a_bounded_number_of_rows():
             for most in (reading.MOST_TOTALS, reading.MOST_TABLES):
                 found = reading.resolution(asked, now, most)
                 assert length / found <= max(most, telemetry.KEEP_S, TIERS[-1].keep)
+            for least in (20, 100, 500):
+                found = reading.resolution(asked, now, reading.MOST_TABLES, least)
+                assert length / found <= max(reading.MOST_TABLES, telemetry.KEEP_S, TIERS[-1].keep)
             assert figures.grid(*asked, found, 300).points <= 301

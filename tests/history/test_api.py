@@ -112,13 +112,36 @@ def test_what_happens_is_marked_once(monkeypatch, clean_redis):
         models.Node.objects.filter(pk=node.pk).update(channel=channel)
         marking.watch_members()
     assert list(Mark.objects.order_by("pk").values_list("kind", "subject")) == [
-        ("upload", "variant digits/quick"),
+        ("upload", "variant digits"),
         ("plan", "plan 3"),
         ("lost", "node box"),
         ("back", "node box"),
         ("lost", "node box"),
     ]
     assert upkeep.silence_counts() is False
+
+
+def test_uploads_within_a_minute_are_one_mark_with_a_count(viewer):
+    def application(name: str) -> models.Application:
+        return models.Application.objects.create(name=name, slo_ms=50, signature={"inputs": [], "outputs": []})
+
+    def upload(owner: models.Application, name: str) -> None:
+        models.Variant.objects.create(application=owner, name=name, digest="a" * 64, size_bytes=1)
+
+    digits = application("digits")
+    for number in range(10):
+        upload(digits, f"v{number}")
+    (shown,) = viewer.get("/api/v1/marks/").json()
+    assert (shown["count"], shown["link"]) == (10, "/applications/digits/")
+    assert shown["text"] == "10 variants of digits uploaded, the latest digits/v9"
+    upload(application("faces"), "quick")
+    (shown,) = viewer.get("/api/v1/marks/").json()
+    assert (shown["count"], shown["link"]) == (11, "/applications/")
+    assert shown["text"] == "11 variants of several applications uploaded, the latest faces/quick"
+    Mark.objects.update(at=timezone.now() - marking.TOGETHER)
+    upload(digits, "later")
+    texts = [mark["text"] for mark in viewer.get("/api/v1/marks/").json()]
+    assert texts == ["digits/later uploaded", shown["text"]]
 
 
 def test_tables_are_read_no_finer_than_their_points_need():

@@ -36,7 +36,12 @@ def snapshot() -> dict[str, Any]:
 
 
 def _application(application: Application) -> dict[str, Any]:
-    return {"name": application.name, "slo_ms": application.slo_ms, "state": application.state}
+    return {
+        "name": application.name,
+        "group": application.group,
+        "slo_ms": application.slo_ms,
+        "state": application.state,
+    }
 
 
 def _variant(variant: Variant) -> dict[str, Any]:

@@ -48,12 +48,13 @@ def _register(model: type, *columns: str, filters: tuple[str, ...] = (), search:
 _register(
     models.Application,
     "name",
+    "group",
     "slo_ms",
     "late",
     "state",
     "created",
-    filters=("state",),
-    search=("name",),
+    filters=("state", "group"),
+    search=("name", "group"),
 )
 _register(models.ValidationSet, "application", "metric", "rows", "size_bytes", "created")
 _register(

@@ -25,7 +25,18 @@ class RegistryConfig(AppConfig):
 
         post_migrate.connect(make_groups, sender=self, weak=False, dispatch_uid="roles")
         track = tracking.track
-        application = ("name", "description", "slo_ms", "late", "signature", "padding", "sizes", "weight", "floor")
+        application = (
+            "name",
+            "description",
+            "group",
+            "slo_ms",
+            "late",
+            "signature",
+            "padding",
+            "sizes",
+            "weight",
+            "floor",
+        )
         track(models.Application, "application", *application, "state")
         track(models.ValidationSet, "validation_set", "digest", "size_bytes", "metric", "rows")
         variant = ("name", "digest", "size_bytes", "accuracy", "accuracy_source", "state", "pinned", "excluded")

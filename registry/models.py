@@ -53,6 +53,8 @@ class Application(models.Model):
 
     name = models.CharField(max_length=63, unique=True, validators=[name_validator])
     description = models.TextField(blank=True, default="")
+    #: an operator's own name for applications that belong together; the console folds them by it. Empty: none
+    group = models.CharField(max_length=63, blank=True, default="")
     slo_ms = models.FloatField(validators=[MinValueValidator(1), MaxValueValidator(600_000)])
     late = models.CharField(max_length=5, choices=Late.choices, default=Late.SHED)
     #: {"inputs": [{"name", "datatype", "shape"}], "outputs": [...]}, batch dimension first (-1)

@@ -60,7 +60,7 @@ def change_application(application: Application, fields: dict[str, Any]) -> Appl
         changes = {name: value for name, value in fields.items() if getattr(current, name) != value}
         if changes:
             Application.objects.filter(pk=current.pk).update(**changes)
-            events.changed("application", current.name)
+            events.changed("application", current.name, replan=changes.keys() != {"group"})
         if changes.get("slo_ms", 0) > current.slo_ms or "sizes" in changes:
             profiling.order_anew(current)
         current.refresh_from_db()

@@ -141,6 +141,7 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
         fields = [
             "name",
             "description",
+            "group",
             "slo_ms",
             "late",
             "signature",
@@ -156,6 +157,7 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
         extra_kwargs = {
             "name": {"validators": [models.name_validator]},
             "description": {"max_length": 2000},
+            "group": {"help_text": "Your own name for applications that belong together; the console folds by it."},
             "weight": {"help_text": "Worth of one answer, where not all demand can be served."},
             "floor": {"help_text": "Share of the demand served before anything beyond other applications' floors is."},
         }

@@ -95,6 +95,7 @@ class ApplicationRowSerializer(serializers.Serializer):
     """One application's figures, by point and over the whole range."""
 
     name = serializers.CharField()
+    group = serializers.CharField(help_text="Its group; empty: none, or the application was deleted.")
     over = OverSerializer()
     demand = _column("As in the series.")
     throughput = _column("As in the series.")
@@ -129,6 +130,7 @@ class MarkSerializer(serializers.Serializer):
     kind = serializers.ChoiceField(choices=Mark.Kind.values)
     at = serializers.FloatField(help_text="Unix seconds.")
     text = serializers.CharField()
+    count = serializers.IntegerField(help_text="Uploads within a minute are one mark.")
     link = serializers.CharField(help_text="The page that shows more; empty: none.")
     by = serializers.CharField(help_text="The account whose note it is; empty: no note.")
 
@@ -160,7 +162,7 @@ class ClusterHistory(Ranged):
 
     @extend_schema(operation_id="history_cluster", parameters=_RANGE)
     def get(self, request):
-        """Seconds of the last quarter of an hour, or rows of 10 s to 6 h, as the range asks for."""
+        """Seconds of the last quarter of an hour, or rows of 10 s to a day, as the range asks for."""
         asked = self.asked()
         return Response(reading.series(asked["range"], asked["points"]))
 
@@ -188,7 +190,11 @@ class ApplicationsHistory(Ranged):
     def get(self, request):
         """By point (at most 120) and over the whole range."""
         asked = self.asked()
-        return Response(reading.applications(asked["range"], min(120, asked["points"])))
+        found = reading.applications(asked["range"], min(120, asked["points"]))
+        groups = dict(Application.objects.exclude(group="").values_list("name", "group"))
+        for row in found["applications"]:
+            row["group"] = groups.get(row["name"], "")
+        return Response(found)
 
 
 class DeviceHistory(Ranged):
@@ -198,7 +204,7 @@ class DeviceHistory(Ranged):
 
     @extend_schema(operation_id="history_device", parameters=_RANGE)
     def get(self, request, ref):
-        """Rows of 10 s to 6 h."""
+        """Rows of 10 s to a day."""
         asked = self.asked()
         if not reading.known("d", ref):
             get_object_or_404(Device, ref=ref)

@@ -51,14 +51,20 @@ class Sums:
         """Add rows that begin at ``starts``; those beside the grid are left out."""
         at = (starts - self.on.start) // self.on.step
         inside = (at >= 0) & (at < self.on.points)
-        at, values = at[inside], values[inside].astype(np.float64)
-        np.add.at(self.seconds, at, seconds[inside])
-        highest = {peak: values[:, peak].copy() for peak in self._peaks}
-        for peak in self._peaks:
-            values[:, peak] = 0.0
-        np.add.at(self.values, at, values)
-        for peak, found in highest.items():
-            np.maximum.at(self.values[:, peak], at, found)
+        order = np.argsort(at[inside], kind="stable")
+        at, seconds, values = at[inside][order], seconds[inside][order], values[inside][order].astype(np.float64)
+        if not len(at):
+            return
+        # Runs of rows of one point: a quarter of the time of ufunc.at.
+        first = np.flatnonzero(np.diff(at, prepend=-1))
+        to = at[first]
+        self.seconds[to] += np.add.reduceat(seconds, first)
+        highest = np.maximum(
+            self.values[to][:, self._peaks], np.maximum.reduceat(values[:, self._peaks], first, axis=0)
+        )
+        self.values[to] += np.add.reduceat(values, first, axis=0)
+        for index, peak in enumerate(self._peaks):
+            self.values[to, peak] = highest[:, index]
 
 
 def application_sums(on: Grid) -> Sums:

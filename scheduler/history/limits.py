@@ -7,7 +7,7 @@ from scheduler.history.models import HistoryName, HistoryPosition, HistoryRow, M
 
 #: marks that are kept
 KEEP_MARKS = 20_000
-#: a name that so many folds did not use is in no row: one of the coarsest tier takes at most 360 of them
+#: a name that so many folds did not use is in no row
 UNUSED_FOLDS = 2 * TIERS[-1].keep * TIERS[-1].resolution // TIERS[0].resolution
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
@@ -15,13 +16,20 @@ from scheduler.history.models import Mark
 from scheduler.members.presence import silence_counts
 from scheduler.models import Plan
 
+#: uploads so long after the first of a mark are part of it
+TOGETHER = timedelta(minutes=1)
+
 
 def mark(kind: str, text: str, **more: Any) -> Mark:
     """Store a mark (of now unless ``at`` says otherwise) and show it to browsers."""
     made = Mark.objects.create(kind=kind, text=text[:300], **{"at": timezone.now(), **more})
+    _show(made)
+    return made
+
+
+def _show(made: Mark) -> None:
     # The mark stands, whether or not browsers learn of it.
     transaction.on_commit(lambda: live.publish("mark", event(made)), robust=True)
-    return made
 
 
 def event(made: Mark) -> dict[str, Any]:
@@ -31,6 +39,7 @@ def event(made: Mark) -> dict[str, Any]:
         "kind": made.kind,
         "at": made.at.timestamp(),
         "text": made.text,
+        "count": made.count,
         "link": made.link,
         "by": made.by,
     }
@@ -46,13 +55,35 @@ def planned(plan: Plan) -> None:
 
 
 def uploaded(sender: type[Variant], instance: Variant, created: bool, raw: bool = False, **_: Any) -> None:
-    """Mark a variant that was uploaded; called when its row is saved."""
-    if created and not raw:
-        owner = instance.application.name
-        link = reverse("console:application", kwargs={"name": owner})
-        mark(
-            Mark.Kind.UPLOAD, f"{owner}/{instance.name} uploaded", subject=f"variant {owner}/{instance.name}", link=link
-        )
+    """Mark a variant that was uploaded; called when its row is saved. Uploads within a minute are one mark."""
+    if not created or raw:
+        return
+    owner = instance.application.name
+    link = reverse("console:application", kwargs={"name": owner})
+    if not _joined(owner, instance.name):
+        mark(Mark.Kind.UPLOAD, f"{owner}/{instance.name} uploaded", subject=f"variant {owner}", link=link)
+
+
+def _joined(owner: str, name: str) -> bool:
+    """Make an upload part of the latest mark of uploads, where that is young; whether it is."""
+    now = timezone.now()
+    latest = Mark.objects.filter(kind=Mark.Kind.UPLOAD, at__gt=now - TOGETHER, at__lte=now).first()
+    if latest is None:
+        return False
+    one = latest.subject == f"variant {owner}"
+    changes = {
+        "count": latest.count + 1,
+        "text": f"{latest.count + 1} variants of {owner if one else 'several applications'} uploaded, the latest "
+        f"{owner}/{name}",
+        "subject": latest.subject if one else "variants",
+        "link": latest.link if one else reverse("console:applications"),
+    }
+    # Another process may have counted meanwhile: then this one is marked apart.
+    if not Mark.objects.filter(pk=latest.pk, count=latest.count).update(**changes):
+        return False
+    latest.refresh_from_db()
+    _show(latest)
+    return True
 
 
 def watch_members() -> None:

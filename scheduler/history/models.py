@@ -73,6 +73,8 @@ class Mark(models.Model):
     subject = models.CharField(max_length=150, blank=True, default="", db_index=True)
     at = models.DateTimeField(db_index=True)
     text = models.CharField(max_length=300)
+    #: uploads within a minute are one mark
+    count = models.PositiveIntegerField(default=1)
     #: the page that shows more; empty: none
     link = models.CharField(max_length=200, blank=True, default="")
     #: the account whose note it is

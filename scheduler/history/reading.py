@@ -14,7 +14,9 @@ from scheduler.history.models import HistoryName, HistoryRow
 from scheduler.history.packing import table, totals
 
 #: rows of a tier that an answer reads at most, so that each comes in a fraction of a second: totals, and tables
-MOST_TOTALS, MOST_TABLES = 2900, 900
+MOST_TOTALS, MOST_TABLES = 2900, 600
+#: tables are read at no finer resolution than this part of the points needs: unpacking them is what an answer costs
+ENOUGH = 1 / 3
 #: a request for the last quarter of an hour may take so many seconds to come
 ON_THE_WAY_S = 60
 #: points of an answer
@@ -30,21 +32,26 @@ class Range(NamedTuple):
     end: int
 
 
-def resolution(asked: Range, now: float, most_rows: int) -> int:
-    """Seconds between what is read: 1 (Redis), or a tier's."""
+def resolution(asked: Range, now: float, most_rows: int, least: float = 0) -> int:
+    """Seconds between what is read: 1 (Redis), or a tier's.
+
+    Args:
+        most_rows: of a tier, unless even the coarsest has more.
+        least: rows that are enough, of the tiers that have them; 0: the finest tier is taken.
+    """
     length = asked.end - asked.begin
     if length <= telemetry.KEEP_S and now - asked.begin <= telemetry.KEEP_S + ON_THE_WAY_S:
         return 1
     age = now - asked.begin
-    for tier in TIERS[:-1]:
-        if age <= tier.resolution * tier.keep and length <= tier.resolution * most_rows:
-            return tier.resolution
-    return TIERS[-1].resolution
+    fit = [one.resolution for one in TIERS if age <= one.resolution * one.keep and length <= one.resolution * most_rows]
+    enough = [each for each in fit if least and length >= each * least]
+    return enough[-1] if enough else fit[0] if fit else TIERS[-1].resolution
 
 
 def series(asked: Range, points: int, application: str | None = None) -> dict[str, Any]:
     """Figures of an application (with those of its variants) or of the whole cluster."""
-    found = resolution(asked, clock.wall(), MOST_TOTALS if application is None else MOST_TABLES)
+    most, least = (MOST_TOTALS, 0) if application is None else (MOST_TABLES, points * ENOUGH)
+    found = resolution(asked, clock.wall(), most, least)
     on = figures.grid(asked.begin, asked.end, found, points)
     if found == 1:
         buckets = _seconds(asked)
@@ -59,7 +66,7 @@ def series(asked: Range, points: int, application: str | None = None) -> dict[st
 
 def applications(asked: Range, points: int) -> dict[str, Any]:
     """Figures of all applications that have any: by point, and over the whole range."""
-    found = resolution(asked, clock.wall(), MOST_TABLES)
+    found = resolution(asked, clock.wall(), MOST_TABLES, points)
     on = figures.grid(asked.begin, asked.end, found, points)
     listed = _live_all(on, _seconds(asked)) if found == 1 else _all(on, found)
     rows = []
@@ -74,7 +81,7 @@ def applications(asked: Range, points: int) -> dict[str, Any]:
 
 def device(asked: Range, points: int, ref: str) -> dict[str, Any]:
     """Figures of a device. Redis is not asked: its seconds of all nodes are many."""
-    found = max(TIERS[0].resolution, resolution(asked, clock.wall(), MOST_TABLES))
+    found = max(TIERS[0].resolution, resolution(asked, clock.wall(), MOST_TABLES, points * ENOUGH))
     on = figures.grid(asked.begin, asked.end, found, points)
     sums = figures.device_sums(on)
     number = _number("d", ref)

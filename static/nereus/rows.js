@@ -4,7 +4,7 @@ import { call } from "./api.js";
 import { Bars, inTime } from "./bars.js";
 import { el, keepFocus, setText } from "./dom.js";
 import { ms, percent, rate } from "./format.js";
-import { sorted } from "./strip.js";
+import { matches, sorted } from "./strip.js";
 
 const POINTS = 60;
 const byId = (id) => document.getElementById(id);
@@ -67,7 +67,7 @@ export class ApplicationRows {
     const known = new Set(this.data.applications.map((row) => row.name));
     const points = () => new Array(this.data.points).fill(null);
     const idle = [...this.cluster.applications.keys()].filter((name) => !known.has(name)).map((name) => ({ name, over: empty, demand: points(), violations: points(), accuracy: points() }));
-    const rows = sorted([...this.data.applications, ...idle]).filter((row) => row.name.toLowerCase().includes(wanted));
+    const rows = sorted([...this.data.applications, ...idle]).filter((row) => matches({ ...row, group: this.cluster.applications.get(row.name)?.group }, wanted));
     const parts = rows.map((row) => this.#fill(row));
     const nodes = parts.map((part) => part.node);
     const body = byId("applications");

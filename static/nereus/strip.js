@@ -31,6 +31,23 @@ export function quiet(row) {
 
 export const sorted = (rows) => rows.map((row) => [harm(row), row]).sort((a, b) => b[0] - a[0] || a[1].name.localeCompare(b[1].name)).map(([, row]) => row);
 
+// Whether an application is looked for: by its name or its group's.
+export const matches = (row, wanted) => `${row.name}\n${row.group ?? ""}`.toLowerCase().includes(wanted);
+
+// Folded applications by group, those that hurt first, as `sorted` left them; without a group: the last.
+export function folds(rows) {
+  const groups = Map.groupBy(rows, (row) => row.group ?? "");
+  return [...groups].sort((a, b) => (a[0] === "") - (b[0] === "")).map(([group, members]) => ({ group, members, text: summary(members) }));
+}
+
+function summary(rows) {
+  const calm = rows.filter(quiet).length;
+  const counts = [calm && `${calm} quiet`, rows.length > calm && `${rows.length - calm} more`].filter(Boolean).join(", ");
+  return `${counts} ${rows.length === 1 ? "application" : "applications"}`;
+}
+
+const folded = new Map(); // group -> its fold
+const GROUP = "nereus-strip-group";
 const lines = new Map(); // application -> its line
 let data = null;
 
@@ -48,21 +65,57 @@ function line(row) {
   return found;
 }
 
+function fold(group) {
+  if (!folded.has(group)) {
+    const [text, list] = [el("summary", { class: "small" }), el("ul")];
+    const node = el("details", { "data-testid": `strip-group-${group}` }, text, list);
+    node.addEventListener("toggle", () => { if (data) render(); });
+    folded.set(group, { node, text, list });
+  }
+  return folded.get(group);
+}
+
+// The choice of a group, where there are any.
+function choice() {
+  const select = document.getElementById("strip-group");
+  const names = [...new Set(data.applications.map((row) => row.group).filter(Boolean))].sort();
+  const known = [...select.options].slice(1).map((option) => option.value);
+  if (JSON.stringify(known) !== JSON.stringify(names)) {
+    const before = select.options.length ? select.value : sessionStorage.getItem(GROUP) ?? "";
+    select.replaceChildren(el("option", { value: "" }, "all groups"), ...names.map((name) => el("option", { value: name }, name)));
+    select.value = names.includes(before) ? before : "";
+  }
+  select.hidden = names.length === 0;
+  return select.value;
+}
+
 function render() {
   const box = document.getElementById("strip");
   const wanted = document.getElementById("strip-search").value.trim().toLowerCase();
-  const rows = sorted(data.applications).filter((row) => row.name.toLowerCase().includes(wanted));
-  const loud = wanted ? rows.slice(0, 20) : rows.filter((row) => !quiet(row)).slice(0, SHOWN);
-  const rest = rows.filter((row) => !loud.includes(row));
-  const fold = document.getElementById("strip-rest");
+  const group = choice();
+  const rows = sorted(data.applications).filter((row) => (!group || row.group === group) && matches(row, wanted));
+  const loud = wanted || group ? rows.slice(0, 20) : rows.filter((row) => !quiet(row)).slice(0, SHOWN);
+  const rest = folds(rows.filter((row) => !loud.includes(row)));
+  const plain = rest.find((each) => each.group === "");
+  const others = document.getElementById("strip-rest");
   keepFocus(box, () => document.getElementById("strip-loud").replaceChildren(...loud.map((row) => line(row).node)));
-  fold.parentElement.hidden = rest.length === 0;
-  const calm = rest.filter(quiet).length;
-  const more = [calm && `${calm} quiet`, rest.length > calm && `${rest.length - calm} more`].filter(Boolean).join(", ");
-  setText(document.getElementById("strip-count"), `${more} ${rest.length === 1 ? "application" : "applications"}`);
-  keepFocus(fold, () => fold.replaceChildren(...(fold.parentElement.open ? rest.map((row) => line(row).node) : [])));
+  const shown = [...loud];
+  const fill = (list, open, members) => { keepFocus(list, () => list.replaceChildren(...(open ? members.map((row) => line(row).node) : []))); if (open) shown.push(...members); };
+  const groups = rest.filter((each) => each.group !== "");
+  for (const each of groups) {
+    const part = fold(each.group);
+    setText(part.text, `${each.group}: ${each.text}`);
+    fill(part.list, part.node.open, each.members);
+  }
+  const nodes = groups.map((each) => fold(each.group).node);
+  const place = document.getElementById("strip-groups");
+  // Folds that stay where they are keep the focus.
+  if (nodes.length !== place.children.length || nodes.some((node, i) => place.children[i] !== node)) place.replaceChildren(...nodes);
+  others.parentElement.hidden = !plain;
+  setText(document.getElementById("strip-count"), plain?.text ?? "");
+  fill(others, others.parentElement.open, plain?.members ?? []);
   box.hidden = data.applications.length === 0;
-  for (const row of fold.parentElement.open ? rows : loud) line(row).bars.show(row, data);
+  for (const row of shown) line(row).bars.show(row, data);
 }
 
 async function read() {
@@ -76,6 +129,10 @@ async function read() {
 export function startStrip() {
   if (!document.getElementById("strip")) return;
   document.getElementById("strip-search").addEventListener("input", () => { if (data) render(); });
+  document.getElementById("strip-group").addEventListener("change", (event) => {
+    sessionStorage.setItem(GROUP, event.target.value);
+    if (data) render();
+  });
   document.getElementById("strip-rest").parentElement.addEventListener("toggle", () => { if (data) render(); });
   document.addEventListener("theme", () => { if (data) render(); });
   addEventListener("resize", () => { if (data) render(); });

@@ -112,8 +112,9 @@ export class Timeline {
   }
 
   mark(mark) {
-    if (this.marks.some((each) => each.id === mark.id)) return;
-    this.marks = [mark, ...this.marks];
+    // One that is known already counts more than before.
+    this.marks = [mark, ...this.marks.filter((each) => each.id !== mark.id)].sort((a, b) => b.at - a.at);
+    this.laneShown = null;
     this.#list();
     this.draw();
   }

@@ -19,7 +19,8 @@ def test_a_moment_is_written_in_utc_and_sentences_keep_their_markup_out():
     assert moment(AT) == '<time datetime="2026-03-01T20:30:05Z" data-moment="full">2026-03-01 20:30:05 UTC</time>'
     assert moment(AT, "day").endswith(">2026-03-01 UTC</time>") and moment(None) == "–"
     assert timed("ends <b> at 2026-03-01 20:30 UTC, soon") == (
-        'ends &lt;b&gt; at <time datetime="2026-03-01T20:30:00Z" data-moment="minutes">2026-03-01 20:30 UTC</time>, soon'
+        'ends &lt;b&gt; at <time datetime="2026-03-01T20:30:00Z" data-moment="minutes">2026-03-01 20:30 UTC</time>, '
+        "soon"
     )
     assert timed("no moment & none") == "no moment &amp; none"
 

@@ -112,13 +112,48 @@ def test_what_happens_is_marked_once(monkeypatch, clean_redis):
         models.Node.objects.filter(pk=node.pk).update(channel=channel)
         marking.watch_members()
     assert list(Mark.objects.order_by("pk").values_list("kind", "subject")) == [
-        ("upload", "variant digits/quick"),
+        ("upload", "variant digits"),
         ("plan", "plan 3"),
         ("lost", "node box"),
         ("back", "node box"),
         ("lost", "node box"),
     ]
     assert upkeep.silence_counts() is False
+
+
+def test_uploads_within_a_minute_are_one_mark_with_a_count(viewer):
+    def application(name: str) -> models.Application:
+        return models.Application.objects.create(name=name, slo_ms=50, signature={"inputs": [], "outputs": []})
+
+    def upload(owner: models.Application, name: str) -> None:
+        models.Variant.objects.create(application=owner, name=name, digest="a" * 64, size_bytes=1)
+
+    digits = application("digits")
+    for number in range(10):
+        upload(digits, f"v{number}")
+    (shown,) = viewer.get("/api/v1/marks/").json()
+    assert (shown["count"], shown["link"]) == (10, "/applications/digits/")
+    assert shown["text"] == "10 variants of digits uploaded, the latest digits/v9"
+    upload(application("faces"), "quick")
+    (shown,) = viewer.get("/api/v1/marks/").json()
+    assert (shown["count"], shown["link"]) == (11, "/applications/")
+    assert shown["text"] == "11 variants of several applications uploaded, the latest faces/quick"
+    Mark.objects.update(at=timezone.now() - marking.TOGETHER)
+    upload(digits, "later")
+    texts = [mark["text"] for mark in viewer.get("/api/v1/marks/").json()]
+    assert texts == ["digits/later uploaded", shown["text"]]
+
+
+def test_tables_are_read_no_finer_than_their_points_need():
+    now = 2_000_000_000
+    hour, day = 3600, 86400
+    ranges = {hour: 10, 6 * hour: 60, day: 600, 7 * day: 3600, 30 * day: 21600, 90 * day: 21600, 365 * day: 86400}
+    for length, resolution in ranges.items():
+        asked = reading.Range(now - length - 120, now - 120)
+        assert reading.resolution(asked, now, reading.MOST_TABLES, 300 * reading.ENOUGH) == resolution
+    # Where the tier that would do has forgotten that time, the next one answers.
+    long_ago = reading.Range(now - 20 * day, now - 20 * day + 6 * hour)
+    assert reading.resolution(long_ago, now, reading.MOST_TABLES, 300 * reading.ENOUGH) == 600
 
 
 def test_a_range_reads_a_bounded_number_of_rows():
@@ -129,4 +164,7 @@ def test_a_range_reads_a_bounded_number_of_rows():
             for most in (reading.MOST_TOTALS, reading.MOST_TABLES):
                 found = reading.resolution(asked, now, most)
                 assert length / found <= max(most, telemetry.KEEP_S, TIERS[-1].keep)
+            for least in (20, 100, 500):
+                found = reading.resolution(asked, now, reading.MOST_TABLES, least)
+                assert length / found <= max(reading.MOST_TABLES, telemetry.KEEP_S, TIERS[-1].keep)
             assert figures.grid(*asked, found, 300).points <= 301

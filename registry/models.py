@@ -204,6 +204,7 @@ class Member(Certified):
     release = models.CharField(max_length=40, blank=True, default="")
     #: how its latest connection ended; empty: it has one, or none ended yet
     last_words = models.CharField(max_length=300, blank=True, default="")
+    #: until it has shown the credential that it got for it
     joined_with = models.ForeignKey(JoinToken, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     #: a claim on its name that waits for an operator: the claimant's channel, token, address, since when, and when it
     #: was last there on the steady clock. Without a channel: the latest claim

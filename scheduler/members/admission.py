@@ -113,7 +113,7 @@ def admit(
         if identity.token is None:
             admission = _return(kind, identity.member, name)
         else:
-            admission = _join(kind, identity, name)
+            admission = _join(kind, identity, name, machine)
         return (
             _claim(admission, identity, channel) if admission.claims else _connect(admission, channel, machine, release)
         )
@@ -128,11 +128,16 @@ def _return(kind: type[Node] | type[Gateway], known: Node | Gateway, name: str) 
     member = members.exclude(state=Member.State.REVOKED).first()
     if member is None:
         raise Refused(f"name {name!r}: this credential has ended")
+    # It has its credential, so that its join token is no longer worth anything to it.
+    member.joined_with = None
     return Admission(member, member.channel)
 
 
-def _join(kind: type[Node] | type[Gateway], identity: Identity, name: str) -> Admission:
-    """A new member with a join token, or one that takes an existing name."""
+def _join(kind: type[Node] | type[Gateway], identity: Identity, name: str, machine: str) -> Admission:
+    """A new member with a join token, or one that takes an existing name.
+
+    A box that lost the connection before it got its credential comes again with its token, which admits it again.
+    """
     token = JoinToken.objects.select_for_update().filter(pk=identity.token.pk).first()
     if token is None:
         raise Refused(f"join token {identity.token.name!r} was deleted")
@@ -148,11 +153,13 @@ def _join(kind: type[Node] | type[Gateway], identity: Identity, name: str) -> Ad
         raise Refused(f"name {name!r} was revoked; delete it in the console to let it join again")
     if member.channel and member.fresh:
         raise Refused(f"name {name!r} is connected already; choose another NEREUS_NODE_NAME")
+    # The same boot of a kernel is the same box (:mod:`workers.machine`).
+    again = member.joined_with_id == token.pk and machine != "" and machine == member.machine
     if member.state != Member.State.PENDING and not (
-        token.auto_approve and (token.own_box or not member.credential_hash)
+        token.auto_approve and (token.own_box or not member.credential_hash or again)
     ):
         return Admission(member, claims=True)
-    if member.joined_with_id != token.pk or member.credential_hash:
+    if member.joined_with_id != token.pk or (member.credential_hash and not again):
         _use(token)
     member.state = Member.State.APPROVED if token.auto_approve else member.state
     member.credential_hash, member.joined_with = "", token

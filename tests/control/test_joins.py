@@ -78,6 +78,28 @@ async def test_a_member_that_waits_may_come_again_with_a_token_that_it_has_used_
     assert (await objects(JoinToken.objects.get)()).used == 1
 
 
+async def test_a_box_that_never_got_its_credential_may_come_again_with_the_token_that_it_used():
+    """The control plane may stop between a join and its answer. Other boxes gain nothing by that."""
+    secret = await token(uses=1)
+    for _ in range(3):
+        lost, credential = await joined("box", secret, machine="boot-1")
+        await lost.leave()
+    assert (await objects(JoinToken.objects.get)()).used == 1
+    for elsewhere in ("boot-2", ""):
+        other = Connection("node", secret)
+        await other.open()
+        await other.say(control.JoinNode(name="box", devices=(), machine=elsewhere))
+        assert "may be used once" in (await other.closed())[1]
+    # From its first return with the credential on, the token is spent.
+    back = Connection("node", credential)
+    assert isinstance(await back.join("box", machine="boot-1"), control.Joined)
+    await back.leave()
+    again = Connection("node", secret)
+    await again.open()
+    await again.say(control.JoinNode(name="box", devices=(), machine="boot-1"))
+    assert "may be used once" in (await again.closed())[1]
+
+
 @pytest.mark.parametrize(("kind", "other"), [("node", "gateway"), ("gateway", "node")])
 async def test_a_token_of_one_kind_admits_no_other(kind, other):
     secret = await token(kind=kind)

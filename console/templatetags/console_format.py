@@ -6,8 +6,8 @@ import json
 
 from django import template
 
+from console.access import role_in
 from registry.access import table
-from registry.access.roles import role_of
 
 register = template.Library()
 
@@ -77,7 +77,7 @@ def gap(value: float | None) -> str:
 def may(request, call: str) -> bool:
     """Whether the account may call an address: ``request|may:"POST variants"``."""
     method, _, name = call.partition(" ")
-    return table.permits(role_of(request.user), name, method)
+    return table.permits(role_in(request), name, method)
 
 
 @register.filter

@@ -11,9 +11,16 @@ from scheduler.repairs import listing
 from scheduler.repairs.repair import Repair
 
 
+def role_in(request: Any) -> AccessRole:
+    """The role of the account that is signed in, read once a request: a page asks for each of its buttons."""
+    if not hasattr(request, "account_role"):
+        request.account_role = role_of(getattr(request, "user", None))
+    return request.account_role
+
+
 def role(request: Any) -> dict[str, Any]:
     """Context processor: ``role`` of the account that is signed in."""
-    return {"role": role_of(getattr(request, "user", None))}
+    return {"role": role_in(request)}
 
 
 def found_repairs(request: Any) -> list[Repair]:
@@ -27,7 +34,7 @@ def repairs(request: Any) -> dict[str, Any]:
     """Context processor: ``repairs``, the summary for the account that is signed in, and ``needing``, those that need a
     person. Both are read when a template asks for them. A page that lists no repairs shows the number of a shared look,
     as its websocket does: a look of its own would cost more than the rest of the page."""
-    account = role_of(getattr(request, "user", None))
+    account = role_in(request)
     if account == AccessRole.ANYONE:
         return {}
     return {

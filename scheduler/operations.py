@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from django.db.models import Max
 from django.utils import timezone
 from redis import RedisError
 
@@ -64,9 +65,12 @@ class Operation:
 
 def current() -> list[Operation]:
     """All operations, those under way first, each kind by since when."""
-    found = [*_solving(), *_jobs(), *_drains()]
+    open_ = ProfileJob.objects.filter(state__in=[ProfileJob.State.QUEUED, ProfileJob.State.RUNNING]).order_by("id")
     ended = ProfileJob.objects.filter(finished__gt=timezone.now() - ENDED_FOR).order_by("-finished")
-    return sorted(found, key=lambda one: one.since) + [_job(job) for job in _related(ended)[:ENDED]]
+    jobs, done = list(_related(open_)[:MOST]), list(_related(ended)[:ENDED])
+    asked = _newest("variant", "profile ordered", {str(job.variant) for job in [*jobs, *done] if _on_demand(job)})
+    found = [*_solving(), *(_job(job, asked) for job in jobs), *_drains()]
+    return sorted(found, key=lambda one: one.since) + [_job(job, asked) for job in done]
 
 
 @contextmanager
@@ -83,7 +87,9 @@ def solving(trigger: str, detail: str) -> Iterator[None]:
 
 
 def _solving() -> Iterator[Operation]:
-    text = live.client().get(SOLVING)
+    text = None
+    with suppress(RedisError):
+        text = live.client().get(SOLVING)
     if text:
         found = json.loads(text)
         by = found["detail"].removeprefix("by ") if found["trigger"] == "manual" else SYSTEM
@@ -95,12 +101,11 @@ def _related(jobs):
     return jobs.select_related("variant__application", "device")
 
 
-def _jobs() -> Iterator[Operation]:
-    open_ = ProfileJob.objects.filter(state__in=[ProfileJob.State.QUEUED, ProfileJob.State.RUNNING])
-    yield from (_job(job) for job in _related(open_).order_by("id")[:MOST])
+def _on_demand(job: ProfileJob) -> bool:
+    return job.reason == job.Reason.DEMAND
 
 
-def _job(job: ProfileJob) -> Operation:
+def _job(job: ProfileJob, asked: dict[str, AuditEntry]) -> Operation:
     open_ = job.state in (ProfileJob.State.QUEUED, ProfileJob.State.RUNNING)
     running = job.state == ProfileJob.State.RUNNING
     return Operation(
@@ -108,7 +113,7 @@ def _job(job: ProfileJob) -> Operation:
         kind="profiling",
         title=f"{job.variant} on {job.device.ref if job.device else job.device_type}",
         state="running" if running else "waiting" if open_ else job.state,
-        by=_asked("variant", str(job.variant), "profile ordered") if job.reason == job.Reason.DEMAND else SYSTEM,
+        by=_by(asked.get(str(job.variant))) if _on_demand(job) else SYSTEM,
         since=job.created,
         until=job.finished,
         progress=job.progress if running else None,
@@ -124,26 +129,29 @@ def _job(job: ProfileJob) -> Operation:
 
 def _drains() -> Iterator[Operation]:
     now = timezone.now()
-    for node in Node.objects.exclude(cordoned_at=None).prefetch_related("devices"):
-        if node.drained:
-            continue
+    cordoned = Node.objects.exclude(cordoned_at=None).prefetch_related("devices")
+    nodes = [node for node in cordoned if not node.drained]
+    asked = _newest("node", "changed", {node.name for node in nodes})
+    for node in nodes:
         yield Operation(
             key=f"drain:node {node.name}",
             kind="drain",
             title=f"Node {node.name}",
             state="running",
-            by=_asked("node", node.name, "changed"),
+            by=_by(asked.get(node.name)),
             since=node.cordoned_at,
             detail="until its devices hold nothing",
             cancel=f"/api/v1/nodes/{node.name}/cordon/",
             consequence=f"Plans use the devices of {node.name} again.",
         )
-    for kind, rows in (
+    for kind, draining in (
         ("application", Application.objects.filter(state="draining")),
         ("variant", Variant.objects.filter(state=Variant.State.DRAINING).select_related("application")),
     ):
+        rows = list(draining)
+        asked = _newest(kind, "changed", {str(row) for row in rows})
         for row in rows:
-            entry = _entry(kind, str(row), "changed")
+            entry = asked.get(str(row))
             yield Operation(
                 key=f"drain:{kind} {row}",
                 kind="drain",
@@ -156,10 +164,14 @@ def _drains() -> Iterator[Operation]:
             )
 
 
-def _entry(kind: str, ref: str, action: str) -> AuditEntry | None:
-    return AuditEntry.objects.filter(kind=kind, ref=ref, action=action).first()
+def _newest(kind: str, action: str, refs: set[str]) -> dict[str, AuditEntry]:
+    """The latest entry of each of these objects."""
+    if not refs:
+        return {}
+    found = AuditEntry.objects.filter(kind=kind, action=action, ref__in=refs).order_by()
+    newest = found.values("ref").annotate(newest=Max("pk")).values_list("newest", flat=True)
+    return {entry.ref: entry for entry in AuditEntry.objects.filter(pk__in=list(newest))}
 
 
-def _asked(kind: str, ref: str, action: str) -> str:
-    entry = _entry(kind, ref, action)
+def _by(entry: AuditEntry | None) -> str:
     return SYSTEM if entry is None or entry.actor == "system" else entry.actor

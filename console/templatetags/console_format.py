@@ -10,8 +10,8 @@ from django import template
 from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from console.access import role_in
 from registry.access import table
-from registry.access.roles import role_of
 
 register = template.Library()
 
@@ -86,7 +86,7 @@ def gap(value: float | None) -> str:
 def may(request, call: str) -> bool:
     """Whether the account may call an address: ``request|may:"POST variants"``."""
     method, _, name = call.partition(" ")
-    return table.permits(role_of(request.user), name, method)
+    return table.permits(role_in(request), name, method)
 
 
 @register.filter

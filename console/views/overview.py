@@ -2,10 +2,9 @@
 
 from django.shortcuts import render
 
-from console.access import found_repairs
+from console.access import found_repairs, role_in
 from console.views.access import page
 from console.views.repairs import row_of
-from registry.access.roles import role_of
 from scheduler.repairs import listing
 
 #: repairs that the page shows; the others are on their own page
@@ -15,6 +14,6 @@ SHOWN = 7
 @page
 def overview(request):
     """What needs a person, and a frame that is filled over the websocket."""
-    role = role_of(request.user)
+    role = role_in(request)
     needed = [row_of(repair, role) for repair in listing.needing(found_repairs(request), role)[:SHOWN]]
     return render(request, "console/overview.html", {"needed": needed})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.shortcuts import render
 from django.urls import reverse
 
-from console.access import found_repairs
+from console.access import found_repairs, role_in
 from console.views.access import page
-from registry.access.roles import AccessRole, role_of
+from registry.access.roles import AccessRole
 from scheduler.repairs.repair import Repair
 
 #: the page that shows more of a repair, by its kind; those of an application lead to the application
@@ -26,7 +26,7 @@ PAGES = {
 @page
 def index(request):
     """Repairs that need a person, and those that are ignored."""
-    role = role_of(request.user)
+    role = role_in(request)
     rows = [row_of(repair, role) for repair in found_repairs(request) if repair.visible(role)]
     return render(
         request,

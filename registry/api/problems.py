@@ -15,6 +15,8 @@ from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooB
 from django.db import OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
+from kombu.exceptions import OperationalError as BrokerError
+from redis.exceptions import RedisError
 from rest_framework import exceptions, serializers
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
@@ -67,6 +69,13 @@ DATABASE_FAILS = (
     "and serving goes on. Try again."
 )
 
+REDIS_FAILS = (
+    "Redis cannot be used now: it is away or full; the log says which. Serving goes on. A change may have been stored "
+    "all the same: look before you try again."
+)
+#: whose traceback the log has, though they are none of ours
+LOGGED = (OperationalError, RedisError, BrokerError)
+
 
 def describe(error: Exception) -> tuple[dict[str, Any], dict[str, str]]:
     """A problem and the headers that go with it, for any exception."""
@@ -86,6 +95,8 @@ def describe(error: Exception) -> tuple[dict[str, Any], dict[str, str]]:
             return body(408, f"The body came too slowly: {error}.", "too-slow"), {}
         case OperationalError():
             return body(503, DATABASE_FAILS, "database"), {"Retry-After": "5"}
+        case RedisError() | BrokerError():
+            return body(503, REDIS_FAILS, "redis"), {"Retry-After": "5"}
         case NoSpace():
             return body(507, str(error), "no-space"), {}
         case Http404():
@@ -109,7 +120,7 @@ def describe(error: Exception) -> tuple[dict[str, Any], dict[str, str]]:
 def handle(error: Exception, context: dict[str, Any]) -> Response:
     """The REST framework's exception handler."""
     problem, headers = describe(error)
-    if problem["status"] == 500 or isinstance(error, OperationalError):
+    if problem["status"] == 500 or isinstance(error, LOGGED):
         request = context.get("request")
         logger.error("request_failed", path=getattr(request, "path", ""), exc_info=error)
     set_rollback()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from django.conf import settings
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from registry import members, profiling
 from registry.models import Application, Device, Node, ProfileJob, Variant
-from scheduler import operations
+from scheduler import live, operations
 from tests.accounts import account, bearer
 from tests.control.world import KIND, application, node, variant
 
@@ -23,6 +26,15 @@ def headers() -> dict[str, str]:
 def quick(db) -> Variant:
     node()
     return variant(application(), "quick", 90, 5)
+
+
+@pytest.fixture
+def away(headers, quick, monkeypatch, tmp_path):
+    """Redis is away."""
+    monkeypatch.setattr(settings, "REDIS_URL", f"unix://{tmp_path}/nobody.sock")
+    live.client.cache_clear()
+    yield
+    live.client.cache_clear()
 
 
 def test_a_profile_job_is_listed_by_who_asked_for_it_and_can_be_cancelled(client, headers, quick):
@@ -50,6 +62,25 @@ def test_a_variant_whose_only_profiling_is_cancelled_has_failed(quick):
     profiling.order(fresh, ProfileJob.Reason.DEMAND)
     fresh.refresh_from_db()
     assert fresh.state == "profiling"
+
+
+def test_who_asked_for_many_jobs_takes_as_many_queries_as_for_one(quick):
+    profiling.order(quick, ProfileJob.Reason.DEMAND)
+    with CaptureQueriesContext(connection) as one:
+        assert len(operations.current()) == 1
+    for number in range(5):
+        other = variant(quick.application, f"other{number}", 90, 5)
+        profiling.order(other, ProfileJob.Reason.DEMAND)
+    with CaptureQueriesContext(connection) as many:
+        assert len(operations.current()) == 6
+    assert len(many) <= len(one)
+
+
+def test_without_redis_tasks_are_listed_and_what_needs_it_says_so(client, headers, quick, away):
+    profiling.order(quick, ProfileJob.Reason.DRIFT)
+    assert len(client.get("/api/v1/tasks/", headers=headers).json()["results"]) == 1
+    answer = client.get("/api/v1/history/?seconds=60", headers=headers)
+    assert answer.status_code == 503 and "Redis cannot be used now" in answer.json()["detail"]
 
 
 def test_viewers_see_tasks_and_end_none(client, quick):

@@ -9,6 +9,8 @@ from scheduler.models import Promise, WhatIf
 from scheduler.promises import what_if
 from tests.accounts import account
 
+from .conftest import report
+
 pytestmark = pytest.mark.django_db(transaction=True)
 URL = "/api/v1/what-ifs/"
 
@@ -163,6 +165,8 @@ def test_one_message_answers_all_that_wait_and_none_of_them_is_lost_meanwhile(cl
     what_if.plan_waiting()
     later(0.6 * what_if.LOST_S)
     assert what_if.give_up_lost() == 0
+    for ago in range(20, 0, -1):
+        report(ago)
     # The message of the first has expired; the second's, or the next periodic promise, answers both.
     tasks.what_if()
     states = [operator.get(f"{URL}{one['id']}/").json()["state"] for one in asked]

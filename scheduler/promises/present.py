@@ -65,7 +65,10 @@ def world(
 ) -> World:
     """What a promise for this plan is made of."""
     control = ControlSettings(
-        period_s=settings.NEREUS.plan_period_s, headroom=settings.NEREUS.headroom, solve_s=SOLVE_S
+        period_s=settings.NEREUS.plan_period_s,
+        headroom=settings.NEREUS.headroom,
+        solve_s=SOLVE_S,
+        forecaster=settings.NEREUS.forecaster,
     )
     quantile = settings.NEREUS.demand_quantile
     return World(stack, problem, allocation, arrived, factors, medians(), control, quantile)

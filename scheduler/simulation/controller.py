@@ -60,11 +60,12 @@ class Controller:
         if strategy in PLACED_ONCE:
             # As Proteus' authors place them: for the mix of the experiment, known beforehand.
             self._history = [(-1, scenario.arrivals.mean_rates())]
+        self._quantile = QUANTILE if scenario.start is None else scenario.start.quantile
         self._target = target_of(scenario.control.forecaster, scenario.control.period_s)
         self._keep_s, self._taught, self._learners = HISTORY_S, None, {}
         if self._target is not None:
             self._keep_s = round(PAST_S + self._target.seconds + scenario.control.period_s) + 1
-            self._learners = {name: Learner(self._target, QUANTILE) for name in scenario.applications}
+            self._learners = {name: Learner(self._target, self._quantile) for name in scenario.applications}
         if scenario.start is not None:
             self._history = list(scenario.start.history)
 
@@ -152,8 +153,7 @@ class Controller:
             self._taught = learn(self._learners, self._history, self._target, self._taught, now)
             coefficients = {name: learner.coefficients for name, learner in self._learners.items()}
         period_s = scenario.control.period_s
-        quantile = QUANTILE if scenario.start is None else scenario.start.quantile
-        found = estimates(self._history, scenario.applications, now, observed, period_s, quantile, coefficients)
+        found = estimates(self._history, scenario.applications, now, observed, period_s, self._quantile, coefficients)
         return found.planned
 
     def burst(self, now: float) -> dict[str, float]:

@@ -1,5 +1,7 @@
 """Promises for the plan in force are stored, compared with what came, and corrected by how past ones fared."""
 
+from dataclasses import replace
+
 import pytest
 
 from registry import clock
@@ -8,6 +10,7 @@ from scheduler import tasks
 from scheduler.models import Promise
 from scheduler.promises import keeping, present
 from scheduler.promises.intervals import LEAST_PAST
+from workers import forecasters
 
 from .conftest import report
 
@@ -25,6 +28,13 @@ def test_a_promise_for_the_plan_in_force_is_stored(cluster):
         low, high = digits[figure]["interval"]
         assert low <= digits[figure]["expected"] <= high
     assert digits["violations"]["expected"] < 0.05
+
+
+def test_a_promise_plans_ahead_as_the_control_plane_does(cluster, settings):
+    for name in forecasters.ALL:
+        settings.NEREUS = replace(settings.NEREUS, forecaster=name, headroom=1.1, demand_quantile=0.9)
+        _, world = present.present_world()
+        assert (world.control.forecaster, world.control.headroom, world.quantile) == (name, 1.1, 0.9)
 
 
 def test_without_arrivals_nothing_is_promised(clean_redis, cluster):

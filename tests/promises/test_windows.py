@@ -7,8 +7,10 @@ import pytest
 
 from scheduler.allocation import by_policy, strategies
 from scheduler.promises import windows
-from scheduler.promises.windows import LEAST_WINDOWS, NothingToPromise, run_ratios, simulated, window_s
+from scheduler.promises.windows import LEAST_WINDOWS, NothingToPromise, _scenario, run_ratios, simulated, window_s
+from scheduler.simulation.controller import Controller
 from scheduler.simulation.scenario import ControlSettings
+from workers import forecasters
 
 from .worlds import problem, world
 
@@ -72,6 +74,18 @@ def test_the_plan_in_force_is_the_first_and_loaded():
     found = simulated(before, wall_s=0.0).applications["digits"]
     assert found.accuracy == pytest.approx(90.0)
     assert found.violations == 0.0
+
+
+@pytest.mark.parametrize("forecaster", [forecasters.TREND, forecasters.LEARNED])
+def test_later_plans_are_for_the_quantile_that_is_asked(forecaster):
+    demand = {}
+    for quantile in (0.5, 0.95, 0.99):
+        made = replace(world(), quantile=quantile, control=ControlSettings(period_s=1.0, forecaster=forecaster))
+        controller = Controller(_scenario(made, 2, 0), "nereus")
+        loaded = {device.id: () for device in made.problem.devices}
+        _, second = (controller.plan(now, loaded) for now in (0.0, 1.0))
+        demand[quantile] = second.problem.applications[0].demand
+    assert demand[0.5] < demand[0.95] < demand[0.99]
 
 
 def test_run_times_go_through_the_median_and_the_95th_percentile():

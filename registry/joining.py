@@ -140,17 +140,22 @@ def _outward_address() -> str:
 
 
 def _checked(url: str, values: Settings) -> str:
-    parts = urlsplit(url.rstrip("/"))
     try:
+        parts = urlsplit(url.rstrip("/"))
         valid = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        # Such a name has an address, or none, but is no error of the resolver.
+        parts.netloc.encode("idna")
     except ValueError:
         valid = False
-    if not valid or parts.path or parts.query or parts.fragment or parts.username is not None:
+    # urlsplit leaves out line ends.
+    plain = not any(letter.isspace() for letter in url)
+    if not valid or not plain or parts.path or parts.query or parts.fragment or parts.username is not None:
         raise Conflict(f"--control {url}: must be http(s)://HOST or http(s)://HOST:PORT", "control")
     if parts.scheme == "http" and not is_loopback(parts.hostname) and values.tls != "off":
         raise Conflict(
             f"--control {url}: must be https:// unless its host is loopback, or with NEREUS_TLS=off, where the network "
-            "encrypts"
+            "encrypts",
+            "control",
         )
     return url.rstrip("/")
 

@@ -93,7 +93,7 @@ class TrailSerializer(serializers.Serializer):
     """Why a plan is as it is, against the plan before."""
 
     version = serializers.IntegerField()
-    previous = serializers.IntegerField(allow_null=True, help_text="null: no earlier plan is kept.")
+    previous = serializers.IntegerField(allow_null=True, help_text="null: no earlier plan is kept with its problem.")
     sentence = serializers.CharField(help_text="All of it in one sentence.")
     causes = serializers.ListField(child=serializers.CharField(), help_text="Changes since the plan before.")
     demand = DemandChangeSerializer(many=True)

@@ -45,6 +45,8 @@ _PEAK = APPLICATION.index("p95_max")
 _FINE, _MICRO = 10_000, 1000
 #: largest number in a column
 LARGEST = 2**62
+#: characters of a variant's name; gateways' mistakes are longer, or no text that PostgreSQL could store
+LONGEST_NAME = 63
 
 
 @dataclass
@@ -126,7 +128,8 @@ def add_gateway_second(bucket: Bucket, second: Mapping[str, Any]) -> None:
         if any(sums):
             bucket.applications[name] = merged(bucket.applications.get(name), sums)
         for variant, answered in (counts.get("by_variant") or {}).items():
-            if count := _fixed(answered, 1):
+            count = _fixed(answered, 1)
+            if count and len(variant) <= LONGEST_NAME and variant.isprintable():
                 key = f"{name}/{variant}"
                 bucket.variants[key] = min(LARGEST, bucket.variants.get(key, 0) + count)
 

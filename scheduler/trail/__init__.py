@@ -1,6 +1,5 @@
 """Why a plan is as it is, as a trail: trigger, demand, the limit that binds, moves, and their cost in accuracy.
 
 Entry point: :func:`.trails.trail`, of a stored plan and the one before. Everything is read from stored plans, so that a
-plan of last month is explained by the state that held then. May import the plan's
-model.
+plan is explained by the state that held then, as long as its problem is kept. May import the plan's model.
 """

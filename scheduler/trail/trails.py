@@ -88,7 +88,7 @@ class Trail:
 
     Attributes:
         version: the plan.
-        previous: the version of the plan before; None: there is none any more.
+        previous: the version of the plan before; None: it cannot be compared with, since it or its problem is deleted.
         sentence: all of it in one sentence.
         causes: changes since the plan before, in words.
         demand: planned demand by application.
@@ -140,7 +140,11 @@ def told(plan: Plan) -> dict[str, object]:
 
 
 def trail(plan: Plan, previous: Plan | None) -> Trail:
-    """The trail of a plan against the one before."""
+    """The trail of a plan against the one before, as far as the states are kept that they were made from."""
+    if previous is not None and not previous.problem:
+        previous = None
+    if not plan.problem:
+        return _forgotten(plan)
     now = plan_side(plan)
     old = plan_side(previous) if previous is not None else None
     moves = _moves(old, now)
@@ -163,6 +167,28 @@ def trail(plan: Plan, previous: Plan | None) -> Trail:
         accuracy_before=accuracy_before,
         accuracy=plan.accuracy,
         changed=changed,
+    )
+
+
+def _forgotten(plan: Plan) -> Trail:
+    """What is left of a plan whose problem was deleted: see :mod:`scheduler.retention`."""
+    return Trail(
+        version=plan.pk,
+        previous=None,
+        sentence=(
+            f"{_TRIGGERS[plan.trigger]}: the plan served {plan.served:.1f} of {rate(plan.demand)} with "
+            f"{plan.accuracy:.1f}% of the best accuracy; the state that it was made from is not kept any more."
+        ),
+        causes=[],
+        demand=[],
+        limit="Not known any more: only the newest plans keep their inputs. The reasons below are what is left.",
+        prices=[],
+        moves=[],
+        shifted=0.0,
+        cost=[],
+        accuracy_before=None,
+        accuracy=plan.accuracy,
+        changed=plan.changed,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
-from registry import clock, members
+from registry import clock, joining, members
 from registry.audit.entries import AuditEntry
 from registry.errors import Conflict
 from registry.models import Device, Gateway, JoinToken, Member, Node
@@ -380,3 +380,12 @@ async def test_devices_of_a_box_whose_name_was_taken_over_serve_no_more():
     await claimant.received(control.NodeConfig)
     assert await objects(lambda: Device.objects.get().detail)() == Device.GONE
     await claimant.leave()
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "https://[x]", "http://a:99999", "https://exa mple", "https://a\nb", "https://" + "a" * 180]
+)
+def test_a_join_line_for_an_address_that_is_none_is_refused_and_leaves_no_token(url, db):
+    with pytest.raises(Conflict, match="must be http") as refused:
+        joining.join_line("node", url, timedelta(minutes=5))
+    assert refused.value.field == "control" and not JoinToken.objects.exists()

@@ -83,8 +83,16 @@ def test_plans_that_move_nothing_are_marked_so(digits):
     assert trail.limit.startswith("Nothing")
 
 
-def test_a_plan_of_an_older_release_has_a_trail_too(digits):
-    plan = make_plan("manual")
-    Plan.objects.filter(pk=plan.pk).update(problem={}, allocation={"placements": []})
-    trail = told(make_plan("period"))
-    assert trail.changed and any("joined" in cause for cause in trail.causes)
+def test_what_is_not_kept_is_not_explained(digits):
+    first = make_plan("manual")
+    arrive("digits", 60)
+    second = make_plan("burst", "digits")
+    # As retention leaves it.
+    Plan.objects.filter(pk=first.pk).update(problem={})
+    trail = told(second)
+    assert trail.previous is None and trail.causes == [] and trail.moves == []
+    assert "no earlier plan is left" in trail.sentence and trail.limit.startswith("Devices' time")
+    forgotten = told(Plan.objects.get(pk=first.pk))
+    assert forgotten.sentence.startswith("An operator asked for it: the plan served 1.0 of 1.0 items/s")
+    assert "not kept any more" in forgotten.sentence and forgotten.limit.startswith("Not known any more")
+    assert forgotten.changed and forgotten.demand == []

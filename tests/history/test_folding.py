@@ -140,3 +140,11 @@ def test_ratios_are_weighted_by_queries_and_peaks_are_kept():
     assert shown["accuracy"] == [round(9400 / 95, 3)]
     assert shown["p95_ms"] == [20.0]
     assert shown["p95_ms_highest"] == [110.0]
+
+
+def test_names_that_no_variant_can_have_are_left_out():
+    bucket = Bucket()
+    names = {"quick": 3, "v" * 63: 1, "v" * 64: 1, "a\x00b": 1, "\ud800": 1}
+    add_gateway_second(bucket, {"applications": {"digits": {"in_time": 7, "by_variant": names}}})
+    assert bucket.variants == {"digits/quick": 3, f"digits/{'v' * 63}": 1}
+    assert bucket.total()[APPLICATION.index("in_time")] == 7

@@ -1,7 +1,7 @@
 """Operations: work that goes on in the background and takes a while, for the console's drawer *Tasks*.
 
-Profiling, solving, and drains of nodes, variants and applications; those under way first, then profile jobs that ended
-within an hour. Everything is read from rows and from Redis; who asked for it comes from the audit log.
+Uploads, profiling, solving, and drains of nodes, variants and applications; those under way first, then profile jobs
+that ended within an hour. Everything is read from rows and from Redis; who asked for it comes from the audit log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from redis import RedisError
 from registry import clock
 from registry.audit.entries import AuditEntry
 from registry.models import Application, Node, ProfileJob, Variant
-from scheduler import live
+from scheduler import live, uploads
 
 #: the solve under way, as JSON; it expires where its worker died
 SOLVING, SOLVING_EXPIRES_S = live.key("solving"), 600
@@ -35,7 +35,7 @@ class Operation:
 
     Attributes:
         key: the same for as long as it lasts, KIND:REF.
-        kind: ``profiling``, ``solving`` or ``drain``.
+        kind: ``upload``, ``profiling``, ``solving`` or ``drain``.
         title: what it does.
         state: ``waiting``, ``running``, or how it ended.
         by: the account that asked for it, or Nereus.
@@ -64,7 +64,7 @@ class Operation:
 
 def current() -> list[Operation]:
     """All operations, those under way first, each kind by since when."""
-    found = [*_solving(), *_jobs(), *_drains()]
+    found = [*_uploads(), *_solving(), *_jobs(), *_drains()]
     ended = ProfileJob.objects.filter(finished__gt=timezone.now() - ENDED_FOR).order_by("-finished")
     return sorted(found, key=lambda one: one.since) + [_job(job) for job in _related(ended)[:ENDED]]
 
@@ -89,6 +89,25 @@ def _solving() -> Iterator[Operation]:
         by = found["detail"].removeprefix("by ") if found["trigger"] == "manual" else SYSTEM
         since = datetime.fromtimestamp(found["at"], UTC)
         yield Operation("solving:plan", "solving", "Plan", "running", by, since, detail=found["detail"])
+
+
+def _uploads() -> Iterator[Operation]:
+    for row in uploads.current():
+        receiving = row["phase"] == "receiving"
+        so_far = f"{row['received'] / 2**20:.1f} MiB" + (f" of {row['size'] / 2**20:.1f}" if row["size"] else "")
+        yield Operation(
+            key=f"upload:{row['key']}",
+            kind="upload",
+            title=f"{row['application']}/{row['name']}" if row["name"] else f"to {row['application']}",
+            state="running",
+            by=row["by"],
+            since=datetime.fromtimestamp(row["since"], UTC),
+            progress=min(1.0, row["received"] / row["size"]) if receiving and row["size"] else None,
+            detail=f"received {so_far}" if receiving else f"inspecting {so_far}",
+            cancel=f"/api/v1/uploads/{row['key']}/" if receiving else "",
+            consequence="Its sender is told, and nothing of it is kept." if receiving else "",
+            application=row["application"],
+        )
 
 
 def _related(jobs):

@@ -26,6 +26,7 @@ REST: dict[str, dict[str, AccessRole]] = {
     "profile-jobs": {"GET": VIEWER},
     "profile-job": {"GET": VIEWER, "DELETE": OWNER},
     "tasks": {"GET": VIEWER},
+    "upload": {"DELETE": OWNER},
     "nodes": {"GET": VIEWER},
     "node": {"GET": VIEWER, "DELETE": OPERATOR},
     "node-approve": {"POST": OPERATOR},

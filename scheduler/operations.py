@@ -1,7 +1,8 @@
 """Operations: work that goes on in the background and takes a while, for the console's drawer *Tasks*.
 
-Uploads, profiling, solving, and drains of nodes, variants and applications; those under way first, then profile jobs
-that ended within an hour. Everything is read from rows and from Redis; who asked for it comes from the audit log.
+Uploads, profiling, solving, simulations, and drains of nodes, variants and applications; those under way first, then
+profile jobs that ended within an hour. Everything is read from rows and from Redis; who asked for it comes from the
+audit log.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from registry import clock
 from registry.audit.entries import AuditEntry
 from registry.models import Application, Node, ProfileJob, Variant
 from scheduler import live, uploads
+from scheduler.models import WhatIf
 
 #: the solve under way, as JSON; it expires where its worker died
 SOLVING, SOLVING_EXPIRES_S = live.key("solving"), 600
@@ -27,6 +29,8 @@ ENDED_FOR, ENDED = timedelta(hours=1), 10
 #: jobs under way that are listed
 MOST = 100
 SYSTEM = "Nereus"
+#: states of what-ifs that wait for their answers
+WAITING = (WhatIf.State.WAITING, WhatIf.State.PLANNING, WhatIf.State.SIMULATING)
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Operation:
 
     Attributes:
         key: the same for as long as it lasts, KIND:REF.
-        kind: ``upload``, ``profiling``, ``solving`` or ``drain``.
+        kind: ``upload``, ``profiling``, ``solving``, ``simulation`` or ``drain``.
         title: what it does.
         state: ``waiting``, ``running``, or how it ended.
         by: the account that asked for it, or Nereus.
@@ -64,7 +68,7 @@ class Operation:
 
 def current() -> list[Operation]:
     """All operations, those under way first, each kind by since when."""
-    found = [*_uploads(), *_solving(), *_jobs(), *_drains()]
+    found = [*_uploads(), *_solving(), *_jobs(), *_simulations(), *_drains()]
     ended = ProfileJob.objects.filter(finished__gt=timezone.now() - ENDED_FOR).order_by("-finished")
     return sorted(found, key=lambda one: one.since) + [_job(job) for job in _related(ended)[:ENDED]]
 
@@ -139,6 +143,23 @@ def _job(job: ProfileJob) -> Operation:
         ),
         application=job.variant.application.name,
     )
+
+
+def _simulations() -> Iterator[Operation]:
+    for row in WhatIf.objects.filter(state__in=WAITING).order_by("pk")[:MOST]:
+        running = row.state == WhatIf.State.SIMULATING
+        yield Operation(
+            key=f"simulation:{row.pk}",
+            kind="simulation",
+            title=f"What-if {row.pk}",
+            state="waiting" if row.state == WhatIf.State.WAITING else "running",
+            by=row.by,
+            since=row.created,
+            progress=row.progress if running else None,
+            detail=row.get_state_display(),
+            cancel="" if row.state == WhatIf.State.PLANNING else f"/api/v1/what-ifs/{row.pk}/",
+            consequence="It gets no promise; whoever asked may ask again.",
+        )
 
 
 def _drains() -> Iterator[Operation]:

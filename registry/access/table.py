@@ -61,7 +61,7 @@ REST: dict[str, dict[str, AccessRole]] = {
     "control": {"GET": VIEWER, "PATCH": OPERATOR},
     "promises": {"GET": VIEWER},
     "what-ifs": {"GET": VIEWER, "POST": OWNER},
-    "what-if": {"GET": VIEWER},
+    "what-if": {"GET": VIEWER, "DELETE": OWNER},
     "what-if-apply": {"POST": OPERATOR},
     "history": {"GET": VIEWER},
     "history-applications": {"GET": VIEWER},

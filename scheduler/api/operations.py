@@ -16,7 +16,7 @@ class OperationSerializer(serializers.Serializer):
     """Work that goes on in the background, or ended within an hour."""
 
     key = serializers.CharField(help_text="KIND:REF, the same for as long as it lasts.")
-    kind = serializers.ChoiceField(choices=["upload", "profiling", "solving", "drain"])
+    kind = serializers.ChoiceField(choices=["upload", "profiling", "solving", "simulation", "drain"])
     title = serializers.CharField()
     state = serializers.ChoiceField(choices=["waiting", "running", "done", "failed", "cancelled"])
     by = serializers.CharField(help_text="The account that asked for it; Nereus: nobody did.")
@@ -36,7 +36,7 @@ class OperationList(View):
 
     @extend_schema(operation_id="tasks_list", responses=OperationSerializer(many=True))
     def get(self, request):
-        """Uploads, profiling, solving, drains: those under way first, then profile jobs that ended within an hour."""
+        """Those under way first, then profile jobs that ended within an hour."""
         return self.listed(operations.current(), OperationSerializer)
 
 

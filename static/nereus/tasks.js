@@ -58,7 +58,7 @@ function draw() {
   const opened = new Set([...box.querySelectorAll("details[open]")].map((one) => one.id));
   const focused = box.contains(document.activeElement) && document.activeElement.dataset.testid;
   box.replaceChildren(listed.length === 0
-    ? el("p", { class: "empty" }, "Nothing goes on, and nothing ended within an hour. Uploads, profiling, plans that are being solved, and drains appear here.")
+    ? el("p", { class: "empty" }, "Nothing goes on, and nothing ended within an hour. Uploads, profiling, plans that are being solved, what-ifs and drains appear here.")
     : el("table", { class: "compact" }, el("thead", {}, el("tr", {}, ["State", "Task", "By", "For", "Detail", ""].map((name) => el("th", { class: name === "For" && "num" }, name)))), el("tbody", {}, listed.map(row))));
   for (const one of box.querySelectorAll("details")) one.open = opened.has(one.id);
   if (focused) box.querySelector(`[data-testid="${CSS.escape(focused)}"]`)?.focus();

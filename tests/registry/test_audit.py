@@ -24,6 +24,7 @@ from registry.audit.journal import Journal
 from registry.models import AuditEntry, hash_secret
 from scheduler.history import marking
 from scheduler.history.models import Mark
+from scheduler.models import WhatIf
 from tests.accounts import account, bearer
 from tests.registry.conftest import problem
 
@@ -64,6 +65,7 @@ def test_every_call_that_changes_something_leaves_an_entry(operator, application
     claimant = models.JoinToken.objects.create(name="claimant", token_hash="c" * 64)
     note = marking.mark(Mark.Kind.NOTE, "moved")
     job = models.ProfileJob.objects.create(variant=models.Variant.objects.get(), device_type="another", state="queued")
+    imagined = WhatIf.objects.create(by="somebody", changes={})
     coming = incoming.Upload("tiny", "somebody", 2**24)
     incoming.moved(coming)
     calls = {
@@ -103,6 +105,7 @@ def test_every_call_that_changes_something_leaves_an_entry(operator, application
         ),
         ("PATCH", "webhook"): ("/api/v1/webhooks/w/", {"enabled": False}),
         ("DELETE", "webhook"): ("/api/v1/webhooks/w/", None),
+        ("DELETE", "what-if"): (f"/api/v1/what-ifs/{imagined.pk}/", None),
         ("DELETE", "upload"): (f"/api/v1/uploads/{coming.key}/", None),
         ("POST", "marks"): ("/api/v1/marks/", {"text": "new fans"}),
         ("DELETE", "mark"): (f"/api/v1/marks/{note.pk}/", None),

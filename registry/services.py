@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
-from registry import events, profiling, storage, usage
+from registry import events, profiling, storage, uploads, usage
 from registry.errors import Conflict, InputFault, InvalidInput
 from registry.inspection import sandbox
 from registry.models import Application, ProfileJob, ValidationSet, Variant
@@ -126,9 +126,10 @@ def create_variant(
     try:
         digest = incoming.finish()
         _check_new_variant(application, name, accuracy)
-        facts = sandbox.inspect_model(
-            incoming.path, application.signature, settings.NEREUS, application.sizes, application.padding
-        )
+        with uploads.inspecting(application.name, name, incoming.size):
+            facts = sandbox.inspect_model(
+                incoming.path, application.signature, settings.NEREUS, application.sizes, application.padding
+            )
         with storage.lock():
             try:
                 with transaction.atomic():
@@ -301,7 +302,8 @@ def set_validation(application: Application, metric: str, incoming: storage.Inco
     """
     try:
         digest = incoming.finish()
-        facts = sandbox.inspect_validation(incoming.path, application.signature, metric, settings.NEREUS)
+        with uploads.inspecting(application.name, "", incoming.size):
+            facts = sandbox.inspect_validation(incoming.path, application.signature, metric, settings.NEREUS)
         with storage.lock():
             try:
                 with transaction.atomic():

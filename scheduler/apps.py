@@ -5,9 +5,11 @@ class SchedulerConfig(AppConfig):
     name = "scheduler"
 
     def ready(self) -> None:
+        from registry import uploads as incoming
         from registry import usage
         from registry.audit.tracking import track
         from registry.events import registry_changed
+        from scheduler import uploads
         from scheduler.control.residents import in_force
         from scheduler.models import Choice
         from scheduler.reactions import on_change
@@ -15,3 +17,5 @@ class SchedulerConfig(AppConfig):
         track(Choice, "choice", "setting", "value")
         registry_changed.connect(on_change, dispatch_uid="scheduler")
         usage.planned.append(in_force)
+        incoming.upload_moved.connect(uploads.on_moved, dispatch_uid="scheduler")
+        incoming.upload_ended.connect(uploads.on_ended, dispatch_uid="scheduler")

@@ -1,7 +1,8 @@
 """Operations: work that goes on in the background and takes a while, for the console's drawer *Tasks*.
 
-Profiling, solving, and drains of nodes, variants and applications; those under way first, then profile jobs that ended
-within an hour. Everything is read from rows and from Redis; who asked for it comes from the audit log.
+Uploads, profiling, solving, simulations, and drains of nodes, variants and applications; those under way first, then
+profile jobs that ended within an hour. Everything is read from rows and from Redis; who asked for it comes from the
+audit log.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from redis import RedisError
 from registry import clock
 from registry.audit.entries import AuditEntry
 from registry.models import Application, Node, ProfileJob, Variant
-from scheduler import live
+from scheduler import live, uploads
+from scheduler.models import WhatIf
 
 #: the solve under way, as JSON; it expires where its worker died
 SOLVING, SOLVING_EXPIRES_S = live.key("solving"), 600
@@ -28,6 +30,8 @@ ENDED_FOR, ENDED = timedelta(hours=1), 10
 #: jobs under way that are listed
 MOST = 100
 SYSTEM = "Nereus"
+#: states of what-ifs that wait for their answers
+WAITING = (WhatIf.State.WAITING, WhatIf.State.PLANNING, WhatIf.State.SIMULATING)
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Operation:
 
     Attributes:
         key: the same for as long as it lasts, KIND:REF.
-        kind: ``profiling``, ``solving`` or ``drain``.
+        kind: ``upload``, ``profiling``, ``solving``, ``simulation`` or ``drain``.
         title: what it does.
         state: ``waiting``, ``running``, or how it ended.
         by: the account that asked for it, or Nereus.
@@ -69,7 +73,7 @@ def current() -> list[Operation]:
     ended = ProfileJob.objects.filter(finished__gt=timezone.now() - ENDED_FOR).order_by("-finished")
     jobs, done = list(_related(open_)[:MOST]), list(_related(ended)[:ENDED])
     asked = _newest("variant", "profile ordered", {str(job.variant) for job in [*jobs, *done] if _on_demand(job)})
-    found = [*_solving(), *(_job(job, asked) for job in jobs), *_drains()]
+    found = [*_uploads(), *_solving(), *(_job(job, asked) for job in jobs), *_simulations(), *_drains()]
     return sorted(found, key=lambda one: one.since) + [_job(job, asked) for job in done]
 
 
@@ -95,6 +99,28 @@ def _solving() -> Iterator[Operation]:
         by = found["detail"].removeprefix("by ") if found["trigger"] == "manual" else SYSTEM
         since = datetime.fromtimestamp(found["at"], UTC)
         yield Operation("solving:plan", "solving", "Plan", "running", by, since, detail=found["detail"])
+
+
+def _uploads() -> Iterator[Operation]:
+    under_way = []
+    with suppress(RedisError):
+        under_way = uploads.current()
+    for row in under_way:
+        receiving = row["phase"] == "receiving"
+        so_far = f"{row['received'] / 2**20:.1f} MiB" + (f" of {row['size'] / 2**20:.1f}" if row["size"] else "")
+        yield Operation(
+            key=f"upload:{row['key']}",
+            kind="upload",
+            title=f"{row['application']}/{row['name']}" if row["name"] else f"to {row['application']}",
+            state="running",
+            by=row["by"],
+            since=datetime.fromtimestamp(row["since"], UTC),
+            progress=min(1.0, row["received"] / row["size"]) if receiving and row["size"] else None,
+            detail=f"received {so_far}" if receiving else f"inspecting {so_far}",
+            cancel=f"/api/v1/uploads/{row['key']}/" if receiving else "",
+            consequence="Its sender is told, and nothing of it is kept." if receiving else "",
+            application=row["application"],
+        )
 
 
 def _related(jobs):
@@ -125,6 +151,23 @@ def _job(job: ProfileJob, asked: dict[str, AuditEntry]) -> Operation:
         ),
         application=job.variant.application.name,
     )
+
+
+def _simulations() -> Iterator[Operation]:
+    for row in WhatIf.objects.filter(state__in=WAITING).order_by("pk")[:MOST]:
+        running = row.state == WhatIf.State.SIMULATING
+        yield Operation(
+            key=f"simulation:{row.pk}",
+            kind="simulation",
+            title=f"What-if {row.pk}",
+            state="waiting" if row.state == WhatIf.State.WAITING else "running",
+            by=row.by,
+            since=row.created,
+            progress=row.progress if running else None,
+            detail=row.get_state_display(),
+            cancel="" if row.state == WhatIf.State.PLANNING else f"/api/v1/what-ifs/{row.pk}/",
+            consequence="It gets no promise; whoever asked may ask again.",
+        )
 
 
 def _drains() -> Iterator[Operation]:

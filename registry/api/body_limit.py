@@ -14,19 +14,21 @@ from typing import Any
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.contrib.auth import get_user
+from django.contrib.auth.models import AnonymousUser
 from django.contrib.sessions.backends.db import SessionStore
 from django.http import HttpRequest
 from django.urls import Resolver404, resolve
 from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated, PermissionDenied
 
+from registry import uploads
 from registry.access import table
 from registry.access.roles import BY_LABEL, AccessRole, role_of
 from registry.api.authentication import token_of
 from registry.api.parsing import MAX_JSON_BYTES, MULTIPART_SLACK
 from registry.api.problems import MEDIA_TYPE, describe
-from registry.errors import Busy, TooSlow, UploadTooLarge
+from registry.errors import Busy, Conflict, TooSlow, UploadTooLarge
 
-_UPLOAD = re.compile(r"/api/v1/applications/[^/]+/(variants|validation-set)/")
+_UPLOAD = re.compile(r"/api/v1/applications/([^/]+)/(variants|validation-set)/")
 #: bytes that any caller may send
 SMALL = MAX_JSON_BYTES + MULTIPART_SLACK
 #: uploads of more than :data:`SMALL` bytes that are received at once
@@ -34,6 +36,8 @@ UPLOADS = 2
 #: seconds that a sender may be silent, and the bytes/s that it must send on average after as long
 SILENCE_S = 30.0
 LEAST_RATE = 16 * 1024
+#: seconds between two words on how far an upload is
+TOLD_EVERY_S = 1.0
 
 
 class BodyLimit:
@@ -69,6 +73,7 @@ class BodyLimit:
                 await _answer(refused.__cause__, send)
         finally:
             body.leave()
+            await body.end()
 
     def most(self, upload: bool) -> int:
         """Bytes that a body has at most."""
@@ -107,7 +112,10 @@ class _Body:
         self._limits = limits
         self._scope = scope
         self._receive = receive
-        self._upload = bool(_UPLOAD.fullmatch(scope["path"]))
+        match = _UPLOAD.fullmatch(scope["path"])
+        self._upload, self._application = bool(match), match[1] if match else ""
+        self._told: uploads.Upload | None = None
+        self._told_at = 0.0
         self._seen = 0
         self._began = time.monotonic()
         self._admitted = False
@@ -118,9 +126,11 @@ class _Body:
         try:
             if size > SMALL and self._upload and not self._admitted:
                 # Who is permitted less than that learns nothing of limits.
-                await _check_caller(self._scope)
+                caller = await _check_caller(self._scope)
                 self._limits.enter()
                 self._admitted = True
+                self._told = uploads.Upload(self._application, caller, size if not self._seen else 0)
+                uploads.begin(self._told)
             if size > self._limits.most(self._upload):
                 raise self._limits.too_large(self._upload)
         except Exception as error:
@@ -137,12 +147,28 @@ class _Body:
         self._seen += len(message.get("body", b""))
         self._ended = not message.get("more_body", False)
         await self.expect(self._seen)
+        await self._tell()
         lasted = time.monotonic() - self._began
         if not self._ended and lasted > self._limits.silence_s and self._seen < LEAST_RATE * lasted:
             raise _Refused from TooSlow(f"less than {LEAST_RATE} bytes/s on average")
         if self._ended:
             self.leave()
         return message
+
+    async def _tell(self) -> None:
+        """Say how far a large upload is. Raises _Refused where somebody cancelled it."""
+        now = time.monotonic()
+        if self._told is None or self._ended or now - self._told_at < TOLD_EVERY_S:
+            return
+        self._told_at, self._told.received = now, self._seen
+        by = await asyncio.to_thread(uploads.moved, self._told)
+        if by:
+            raise _Refused from Conflict(f"the upload was cancelled by {by}", "file")
+
+    async def end(self) -> None:
+        """The request has ended."""
+        if self._told is not None:
+            await asyncio.to_thread(uploads.ended, self._told)
 
     def leave(self) -> None:
         """The body has ended, or its request."""
@@ -152,13 +178,13 @@ class _Body:
             self._limits.leave()
 
 
-async def _check_caller(scope: dict[str, Any]) -> None:
-    """Raises AuthenticationFailed, NotAuthenticated or PermissionDenied, as the view would."""
+async def _check_caller(scope: dict[str, Any]) -> str:
+    """The caller's account. Raises AuthenticationFailed, NotAuthenticated or PermissionDenied, as the view would."""
     try:
         name = resolve(scope["path"]).view_name
     except Resolver404:
         raise NotAuthenticated from None
-    role = await database_sync_to_async(_role)(dict(scope["headers"]))
+    user, role = await database_sync_to_async(_caller)(dict(scope["headers"]))
     if role == AccessRole.ANYONE:
         error = NotAuthenticated()
         error.auth_header = 'Bearer realm="nereus"'
@@ -166,21 +192,23 @@ async def _check_caller(scope: dict[str, Any]) -> None:
     needed = table.least(name, scope["method"])
     if needed is None or role < needed:
         raise PermissionDenied(f"The role {role.label} does not permit uploads here.")
+    return user.get_username()
 
 
-def _role(headers: dict[bytes, bytes]) -> AccessRole:
+def _caller(headers: dict[bytes, bytes]) -> tuple[Any, AccessRole]:
     token = token_of(headers.get(b"authorization", b""))
     if token is not None:
-        return min(role_of(token.user), BY_LABEL.get(token.role, AccessRole.ANYONE))
+        return token.user, min(role_of(token.user), BY_LABEL.get(token.role, AccessRole.ANYONE))
     try:
         cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(settings.SESSION_COOKIE_NAME)
     except CookieError:
         cookie = None
     if cookie is None:
-        return AccessRole.ANYONE
+        return AnonymousUser(), AccessRole.ANYONE
     request = HttpRequest()
     request.session = SessionStore(cookie.value)
-    return role_of(get_user(request))
+    user = get_user(request)
+    return user, role_of(user)
 
 
 async def _answer(fault: BaseException | None, send: Callable) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
+from django.http import Http404
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers, status
+from rest_framework.response import Response
 
 from registry.api.views.base import View
-from scheduler import operations
+from registry.audit.recording import record
+from scheduler import operations, uploads
 
 
 class OperationSerializer(serializers.Serializer):
     """Work that goes on in the background, or ended within an hour."""
 
     key = serializers.CharField(help_text="KIND:REF, the same for as long as it lasts.")
-    kind = serializers.ChoiceField(choices=["profiling", "solving", "drain"])
+    kind = serializers.ChoiceField(choices=["upload", "profiling", "solving", "simulation", "drain"])
     title = serializers.CharField()
     state = serializers.ChoiceField(choices=["waiting", "running", "done", "failed", "cancelled"])
     by = serializers.CharField(help_text="The account that asked for it; Nereus: nobody did.")
@@ -33,5 +36,23 @@ class OperationList(View):
 
     @extend_schema(operation_id="tasks_list", responses=OperationSerializer(many=True))
     def get(self, request):
-        """Profiling, solving and drains: those under way first, then profile jobs that ended within an hour."""
+        """Those under way first, then profile jobs that ended within an hour."""
         return self.listed(operations.current(), OperationSerializer)
+
+
+class UploadDetail(View):
+    """An upload under way."""
+
+    serializer_class = None
+
+    @extend_schema(operation_id="uploads_cancel", responses={204: OpenApiResponse(description="Cancelled.")})
+    def delete(self, request, key):
+        """End it; its sender is told within a second or two. Uploads of less than a megabyte are over before that."""
+        by = request.user.get_username()
+        row = uploads.cancel(key, by)
+        if row is None:
+            raise Http404("no such upload")
+        record(
+            "upload cancelled", "application", row["application"], before={"by": row["by"], "bytes": row["received"]}
+        )
+        return Response(status=status.HTTP_204_NO_CONTENT)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import msgspec
+from django.db import transaction
 from django.shortcuts import get_object_or_404
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers, status
 from rest_framework.response import Response
 
 from registry.api.serializers import NumberField, StrictMixin
 from registry.api.views.base import View
+from registry.audit.recording import record
 from scheduler.models import Promise, WhatIf
 from scheduler.promises import what_if
 from scheduler.promises.changes import (
@@ -159,6 +161,15 @@ class WhatIfDetail(View):
         """Its answer, as far as there is one."""
         what_if.give_up_lost()
         return Response(WhatIfSerializer(get_object_or_404(WhatIf, pk=pk)).data)
+
+    @extend_schema(operation_id="what_if_cancel", responses={204: OpenApiResponse(description="Cancelled.")})
+    def delete(self, request, pk: int):
+        """End one that waits or is being simulated; it has failed then."""
+        row = get_object_or_404(WhatIf, pk=pk)
+        with transaction.atomic():
+            what_if.cancel(row, request.user.get_username())
+            record("cancelled", "what-if", str(row.pk), before={"by": row.by})
+        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class WhatIfApply(View):

@@ -11,6 +11,7 @@ urlpatterns = [
     path("control/", views.ControlView.as_view(), name="control"),
     path("applications/<str:name>/queries/", queries.ApplicationQueries.as_view(), name="application-queries"),
     path("tasks/", operations.OperationList.as_view(), name="tasks"),
+    path("uploads/<str:key>/", operations.UploadDetail.as_view(), name="upload"),
     path("webhooks/", webhooks.WebhookList.as_view(), name="webhooks"),
     path("webhooks/<str:name>/", webhooks.WebhookDetail.as_view(), name="webhook"),
     path("webhooks/<str:name>/test/", webhooks.WebhookTest.as_view(), name="webhook-test"),

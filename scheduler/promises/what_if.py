@@ -83,6 +83,23 @@ def give_up_lost() -> int:
     return WhatIf.objects.filter(pk__in=lost, state__in=OPEN).update(state=State.FAILED, error=error)
 
 
+class Withdrawn(Exception):
+    """The what-if was cancelled meanwhile."""
+
+
+def cancel(row: WhatIf, by: str) -> None:
+    """End one that has no answer yet.
+
+    Raises:
+        Conflict: it has one, or its plan is being made at this moment.
+    """
+    waits = WhatIf.objects.filter(pk=row.pk, state__in=[State.WAITING, State.SIMULATING])
+    if not waits.update(state=State.FAILED, error=f"Cancelled by {by}."):
+        row.refresh_from_db()
+        raise Conflict(f"what-if {row.pk} cannot be cancelled now: {row.get_state_display()}")
+    _changed(row)
+
+
 def work() -> None:
     """Answer all what-ifs that wait, oldest first, in the worker: those of lost and expired messages, too."""
     plan_waiting()
@@ -111,8 +128,11 @@ def _answer(row: WhatIf) -> None:
     found = simulated(world, _progress(row))
     row.promise = keeping.expectations(found, by)
     row.plan = _slim(row.plan) | {"window_s": found.window_s, "windows": found.windows, "arrivals": shared}
-    row.state, row.progress = State.DONE, 1.0
-    _save(row, "promise", "present_promise", "plan", "state", "progress")
+    row.progress = 1.0
+    with transaction.atomic():
+        _still(row, state=State.DONE)
+        row.state = State.DONE
+        _save(row, "promise", "present_promise", "plan", "progress")
 
 
 def plan_waiting() -> None:
@@ -207,10 +227,17 @@ def _progress(row: WhatIf) -> Callable[[float], None]:
     def step(share: float) -> None:
         plan_waiting()
         if share - row.progress >= STEP:
-            row.progress, row.stamp = min(share, 0.99), clock.stamp()
-            _save(row, "progress", "stamp")
+            row.progress = min(share, 0.99)
+            _still(row, progress=row.progress, stamp=clock.stamp())
+            _changed(row)
 
     return step
+
+
+def _still(row: WhatIf, **changes: Any) -> None:
+    """Change a row that is being simulated; raises Withdrawn where it is no longer."""
+    if not WhatIf.objects.filter(pk=row.pk, state=State.SIMULATING).update(**changes):
+        raise Withdrawn
 
 
 @contextmanager
@@ -218,6 +245,8 @@ def _failures(row: WhatIf) -> Iterator[None]:
     """Store an error that a what-if's answer ended with."""
     try:
         yield
+    except Withdrawn:
+        logger.info("what_if_withdrawn", what_if=row.pk)
     except Exception as error:
         if not isinstance(error, EXPECTED):
             logger.exception("what_if_failed", what_if=row.pk)
@@ -232,6 +261,10 @@ def _slim(plan: dict[str, Any]) -> dict[str, Any]:
 
 def _save(row: WhatIf, *fields: str) -> None:
     row.save(update_fields=list(fields))
+    _changed(row)
+
+
+def _changed(row: WhatIf) -> None:
     live.publish("changed", {"kind": "what_if", "ref": str(row.pk)})
 
 

@@ -57,7 +57,7 @@ function draw() {
   const box = document.getElementById("tasks-list");
   const opened = new Set([...box.querySelectorAll("details[open]")].map((one) => one.id));
   keepFocus(box, () => box.replaceChildren(listed.length === 0
-    ? el("p", { class: "empty" }, "Nothing goes on, and nothing ended within an hour. Profiling, plans that are being solved, and drains appear here.")
+    ? el("p", { class: "empty" }, "Nothing goes on, and nothing ended within an hour. Uploads, profiling, plans that are being solved, what-ifs and drains appear here.")
     : el("table", { class: "compact" }, el("thead", {}, el("tr", {}, ["State", "Task", "By", "For", "Detail", "Actions"].map((name) => el("th", { class: name === "For" && "num" }, name === "Actions" ? el("span", { class: "unseen" }, name) : name)))), el("tbody", {}, listed.map(row)))));
   for (const one of box.querySelectorAll("details")) one.open = opened.has(one.id);
 }
@@ -68,6 +68,8 @@ async function read() {
   if (document.hidden) return;
   try {
     listed = (await call("GET", drawer.dataset.tasks)).results;
+    // Profiling tells by events, the others by what they are each time.
+    for (const task of listed) if (task.kind !== "profiling") log(task.key, task.detail);
     draw();
   } catch { /* the server is away: the badge says so */ }
 }

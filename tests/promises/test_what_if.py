@@ -192,6 +192,31 @@ def test_more_than_can_be_simulated_has_a_plan_and_says_so(cluster, operator):
     assert found["plan"]["applications"]["digits"]["left_out"] > 1000
 
 
+def test_a_what_if_is_a_task_that_owners_cancel(cluster, operator):
+    def listed() -> list[dict]:
+        return [one for one in operator.get("/api/v1/tasks/").json()["results"] if one["kind"] == "simulation"]
+
+    waiting, simulated = ask(operator, demand_factor=2), ask(operator, demand_factor=3)
+    assert [(one["by"], one["state"]) for one in listed()] == [("operator", "waiting")] * 2
+    owner = Client()
+    owner.force_login(account("owner", "model owner"))
+    assert owner.delete(listed()[0]["cancel"]).status_code == 204
+    what_if.plan_waiting()
+    (task,) = listed()
+    assert (task["key"], task["state"], task["progress"]) == (f"simulation:{simulated['id']}", "running", 0.0)
+    # Cancelled while the worker has it: its answer is not stored.
+    row = WhatIf.objects.get(pk=simulated["id"])
+    assert owner.delete(task["cancel"]).status_code == 204
+    with pytest.raises(what_if.Withdrawn):
+        what_if._progress(row)(0.5)
+    tasks.what_if()
+    for asked in (waiting, simulated):
+        found = operator.get(f"{URL}{asked['id']}/").json()
+        assert (found["state"], found["error"], found["promise"]) == ("failed", "Cancelled by owner.", {})
+        assert owner.delete(f"{URL}{asked['id']}/").status_code == 409
+    assert listed() == []
+
+
 def test_roles(cluster, operator):
     viewer, owner = Client(), Client()
     viewer.force_login(account("viewer", "viewer"))

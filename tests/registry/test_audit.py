@@ -16,6 +16,7 @@ from rest_framework.test import APIClient
 
 from appliance.local import firststart
 from registry import clock, models, services
+from registry import uploads as incoming
 from registry.access import table
 from registry.access.roles import role_of
 from registry.audit import origins, recording
@@ -23,6 +24,7 @@ from registry.audit.journal import Journal
 from registry.models import AuditEntry, hash_secret
 from scheduler.history import marking
 from scheduler.history.models import Mark
+from scheduler.models import WhatIf
 from tests.accounts import account, bearer
 from tests.registry.conftest import problem
 
@@ -63,6 +65,9 @@ def test_every_call_that_changes_something_leaves_an_entry(operator, application
     claimant = models.JoinToken.objects.create(name="claimant", token_hash="c" * 64)
     note = marking.mark(Mark.Kind.NOTE, "moved")
     job = models.ProfileJob.objects.create(variant=models.Variant.objects.get(), device_type="another", state="queued")
+    imagined = WhatIf.objects.create(by="somebody", changes={})
+    coming = incoming.Upload("tiny", "somebody", 2**24)
+    incoming.moved(coming)
     calls = {
         ("POST", "repair-ignore"): ("/api/v1/repairs/waiting:gateway:edge/ignore/", {}),
         ("DELETE", "repair-ignore"): ("/api/v1/repairs/waiting:gateway:edge/ignore/", None),
@@ -100,6 +105,8 @@ def test_every_call_that_changes_something_leaves_an_entry(operator, application
         ),
         ("PATCH", "webhook"): ("/api/v1/webhooks/w/", {"enabled": False}),
         ("DELETE", "webhook"): ("/api/v1/webhooks/w/", None),
+        ("DELETE", "what-if"): (f"/api/v1/what-ifs/{imagined.pk}/", None),
+        ("DELETE", "upload"): (f"/api/v1/uploads/{coming.key}/", None),
         ("POST", "marks"): ("/api/v1/marks/", {"text": "new fans"}),
         ("DELETE", "mark"): (f"/api/v1/marks/{note.pk}/", None),
         ("DELETE", "profile-job"): (f"/api/v1/profile-jobs/{job.pk}/", None),

@@ -17,9 +17,13 @@ from django.test import Client as Browser
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from registry import models, storage
+from registry import models, storage, uploads
+from registry.api import body_limit
 from registry.api.body_limit import BodyLimit
+from registry.errors import Conflict
 from registry.inspection import limits
+from scheduler import operations
+from scheduler import uploads as shown_uploads
 from tests.accounts import account, bearer
 from tests.registry import graphs
 from tests.registry.conftest import named, problem
@@ -413,6 +417,54 @@ async def test_two_large_uploads_at_once_are_the_most(transactional_db, applicat
     for upload in (second, third):
         upload.task.cancel()
     await asyncio.gather(second.task, third.task, return_exceptions=True)
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_an_upload_is_a_task_of_its_sender_that_owners_cancel(
+    transactional_db, application, operator, clean_redis, monkeypatch
+):
+    monkeypatch.setattr(body_limit, "TOLD_EVERY_S", 0.0)
+    owner = Browser()
+    await database_sync_to_async(owner.force_login)(await database_sync_to_async(account)("owner", "model owner"))
+
+    async def tasks() -> list[dict]:
+        answer = await database_sync_to_async(owner.get)("/api/v1/tasks/")
+        return [one for one in answer.json()["results"] if one["kind"] == "upload"]
+
+    upload = Upload(limit(), {"authorization": await database_sync_to_async(bearer)(operator)}, 2**22)
+    upload.sent.put_nowait(bytes(2**20))
+    async with asyncio.timeout(60):
+        while not (shown := await tasks()):
+            await asyncio.sleep(0.01)
+    (task,) = shown
+    assert (task["by"], task["application"], task["state"]) == ("operator", "tiny", "running")
+    assert (task["detail"], task["progress"]) == ("received 1.0 MiB of 4.0", 0.25)
+    nothing = await database_sync_to_async(owner.delete)("/api/v1/uploads/another/")
+    assert nothing.status_code == 404
+    cancelled = await database_sync_to_async(owner.delete)(task["cancel"])
+    assert cancelled.status_code == 204
+    upload.sent.put_nowait(bytes(2**20))
+    status, problem = await upload.status()
+    assert (status, problem["detail"]) == (409, "the upload was cancelled by owner")
+    assert await tasks() == []
+
+
+def test_an_inspection_is_told_with_its_sender_and_cannot_be_cancelled(upload, operator, clean_redis):
+    told = []
+
+    def listen(sender, upload, **_):
+        (task,) = [one for one in operations.current() if one.kind == "upload"]
+        told.append((task.by, task.title, task.detail.split()[0], task.cancel))
+        with pytest.raises(Conflict):
+            shown_uploads.cancel(upload.key, "owner")
+
+    uploads.upload_moved.connect(listen)
+    try:
+        assert upload(graphs.good()).status_code == 201
+    finally:
+        uploads.upload_moved.disconnect(listen)
+    assert told == [("operator", "tiny/v", "inspecting", "")]
+    assert shown_uploads.current() == []
 
 
 @pytest.mark.django_db(transaction=True)

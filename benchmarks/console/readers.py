@@ -16,8 +16,6 @@ from websockets.exceptions import ConnectionClosed
 
 #: what the overview asks for
 PATH = "/ws/console/live/?history=live"
-#: seconds at the beginning and the end that some readers get and others do not, as they come and go
-EDGE = 3
 
 
 class Reader:
@@ -42,6 +40,13 @@ class Reader:
         message = json.loads(text)
         events = message["data"] if message["event"] == "events" else [message]
         self.seconds |= {(each["data"]["gateway"], each["data"]["t"]) for each in events if "gateway" in each["event"]}
+
+    def missed(self, known: set[tuple[str, int]]) -> set[tuple[str, int]]:
+        """Of the seconds that any reader got, those between this one's first and last that it did not."""
+        if not self.seconds:
+            return known
+        first, last = min(t for _, t in self.seconds), max(t for _, t in self.seconds)
+        return {each for each in known if first < each[1] < last} - self.seconds
 
 
 async def silent(url: str, headers: dict[str, str], closed: list[str]) -> None:
@@ -69,15 +74,13 @@ async def main(url: str, cookie: str, origin: str, count: int, silents: int) -> 
 
 def figures(readers: list[Reader]) -> dict:
     """Sums, and seconds that a reader missed."""
-    moments = sorted({t for reader in readers for _, t in reader.seconds})
-    inside = set(moments[EDGE:-EDGE])
-    all_of = {each for reader in readers for each in reader.seconds if each[1] in inside}
+    known = {each for reader in readers for each in reader.seconds}
     return {
         "readers": len(readers),
         "messages": sum(reader.messages for reader in readers),
         "bytes": sum(reader.bytes for reader in readers),
-        "seconds": len(all_of),
-        "missed": sum(len(all_of - reader.seconds) for reader in readers),
+        "seconds": len(known),
+        "missed": sum(len(reader.missed(known)) for reader in readers),
         "closed": [reader.closed for reader in readers if reader.closed],
     }
 

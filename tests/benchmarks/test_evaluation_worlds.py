@@ -37,6 +37,10 @@ def test_a_world_is_judged_by_violations_and_accuracy():
 
 def test_cold_violations_are_those_of_the_first_seconds():
     assert section._cold(found(0.51, 99.0)) == 0.01
+    assert "these violate no more than was asked: zipf_gamma." in section._mostly_cold(
+        {"zipf_gamma": found(0.0104, 99.0)}
+    )
+    assert section._mostly_cold({"zipf_gamma": found(0.0106, 99.0), "3400": found(0.001, 60.0)}) == ""
 
 
 def test_some_accuracies_are_asked_for_beside_another_one():

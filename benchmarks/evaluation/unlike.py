@@ -19,8 +19,8 @@ TYPES = {"ampere": (1.0, 0.0, 1.0), "turing": (0.5, 0.5, 1.0), "pascal": (0.0, 1
 DEVICES = 15
 RESIDENTS = {"ampere": 4, "turing": 3, "pascal": 3, "kepler": 2}
 LOAD_S = 1.0
-#: seconds and queries/s of all applications, split by Zipf's law
-DURATION_S, RATE = 40, 3500.0
+#: seconds and queries/s of all applications, split by Zipf's law, and what the first plan takes for each application
+DURATION_S, RATE, INITIAL = 40, 3500.0, 390.0
 #: the application that bursts, how many times as much then arrives of it, and from when to when
 BURSTING, FACTOR, BURSTS = "resnet", 3.0, ((12.0, 20.0), (28.0, 34.0))
 
@@ -43,6 +43,8 @@ def world(data: Path, into: Path, quick: bool) -> World:
         "devices": dict.fromkeys(TYPES, DEVICES),
         "max_resident": RESIDENTS,
         "load_time_s": LOAD_S,
+        # Evenly, not by Zipf's law: nobody knows the mix before the start.
+        "control": {"initial_qps": INITIAL},
     }
     return World(json.dumps(values), into, QUICK_S if quick else None)
 

@@ -6,6 +6,7 @@ import types
 
 from benchmarks.evaluation import unlike
 from benchmarks.evaluation.sections import worlds as section
+from scheduler.simulation.seconds import Second
 
 from .worlds import folder
 
@@ -16,8 +17,11 @@ def found(violations: float, accuracy: float, reference: float = 99.0):
         "effective_accuracy": accuracy,
         "fluid_reference_slo_accuracy": reference,
         "fluid_reference_slo_served": 1.0,
+        "queries": 1000,
     }
-    return types.SimpleNamespace(summary=summary)
+    return types.SimpleNamespace(
+        summary=summary, seconds=[Second(0, 500, 490, 0, 10, 99.0), Second(10, 500, 0, 0, 500, None)]
+    )
 
 
 def verdict(name: str, some: dict) -> str:
@@ -29,6 +33,14 @@ def test_a_world_is_judged_by_violations_and_accuracy():
     assert verdict("3400", {"3400": found(0.0011, 60.0)}) == "**missed**: violations"
     assert verdict("zipf_gamma", {"zipf_gamma": found(0.01, 97.0)}) == "**missed**: violations and accuracy"
     assert verdict("zipf_gamma", {"zipf_gamma": found(0.0, 97.9)}) == "reached"
+
+
+def test_cold_violations_are_those_of_the_first_seconds():
+    assert section._cold(found(0.51, 99.0)) == 0.01
+    assert "these violate no more than was asked: zipf_gamma." in section._mostly_cold(
+        {"zipf_gamma": found(0.0104, 99.0)}
+    )
+    assert section._mostly_cold({"zipf_gamma": found(0.0106, 99.0), "3400": found(0.001, 60.0)}) == ""
 
 
 def test_some_accuracies_are_asked_for_beside_another_one():

@@ -10,7 +10,7 @@ from .common import cut_short, joined
 
 NAME = "infaas"
 TITLE = "INFaaS and its baselines, by cost"
-TRACES = ("zipf_exponential", "zipf_exponential_bursty")
+TRACES = ("zipf_exponential",)
 STACKS = ("clipper+", "sm+", "infaas-greedy", "infaas-ilp", "infaas-accuracy", "nereus")
 #: relative costs of a second: prices of GPUs over CPUs in INFaaS, Section 6.2, 0.498 over 0.031
 COST = {"pascal": 16, "ampere": 16}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from xdist.scheduler import LoadFileScheduling
 
 from appliance.redis_server import executable as redis_executable
 from tests import tiny
@@ -16,8 +17,32 @@ from tests import tiny
 LONGEST = ("test_year.py", "test_demo.py", "test_matrix.py", "test_benchmarks.py", "test_ansible.py", "test_backup.py")
 
 
+#: files that share a process's appliance: it takes longer to start than many of their tests. Browsers' tests add nodes.
+SHARED = {
+    **dict.fromkeys(("browser", "desk", "serving", "websockets"), "one"),
+    **dict.fromkeys(
+        ("command_line", "hangs", "members", "operators_commands", "switching"),
+        "another",
+    ),
+}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+class _ByFile(LoadFileScheduling):
+    """A file's tests in one process, and those of files that share an appliance."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        folder, _, name = file.rpartition("/test_")
+        return SHARED.get(name.removesuffix(".py"), file) if folder == "tests/appliance" else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log):
+    return _ByFile(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session", autouse=True)

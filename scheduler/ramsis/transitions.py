@@ -21,10 +21,8 @@ import numpy as np
 from .arrivals import Counts, Stream
 from .worker import Worker
 
-#: queues beyond the longest one that are told apart, so as to count what is dropped: this many times the mean
-BEYOND = 2.0
-#: slabs that are made together: more take arrays beyond the processor's cache
-TOGETHER = 16
+#: slabs that are made together, and numbers in an array of theirs: more are beyond the processor's cache
+TOGETHER, CELLS = 16, 2**18
 
 
 @dataclass(frozen=True)
@@ -48,15 +46,19 @@ class Slabs:
         count = len(lengths)
         made = cls(np.empty((count, phases, phases)), np.empty((count, phases, queue)), *np.empty((2, count, phases)))
         # The longest slab of an array decides about its size.
-        order = np.argsort(lengths, kind="stable")
-        for some in (order[first : first + TOGETHER] for first in range(0, count, TOGETHER)):
+        order = np.argsort(-lengths, kind="stable")
+        first = 0
+        while first < count:
+            cells = counts.most(lengths[order[first]]) * (queue + 1)
+            some = order[first : first + min(TOGETHER, max(1, CELLS // cells))]
             made._make(some, counts, lengths[some], after[some])
+            first += len(some)
         return made
 
     def _make(self, places: np.ndarray, counts: Counts, lengths: np.ndarray, after: np.ndarray) -> None:
         """Fill in the slabs at some places."""
         _, phases, queue = self.first.shape
-        most, longest = counts.most(lengths.max()), after.max()
+        most = counts.most(lengths.max())
         within = counts.probabilities(most + phases, lengths)
         phase = np.arange(phases)
         step = phase[None, :] - phase[:, None]
@@ -64,18 +66,22 @@ class Slabs:
         # Totals dealt out until the slab ends, counted from the worker's last query: the first comes at ``phases``.
         total = phases + np.arange(most)
         arriving = within[:, total[None, :] - phase[:, None]]
-        rest = np.zeros((len(after), counts.most(longest) + 2))
-        np.cumsum(counts.probabilities(rest.shape[1] - 2, after), axis=1, out=rest[:, 1:])
-        beyond = queue + max(2, int(BEYOND * counts.rate * (lengths.max() + longest) / phases))
-        queued = np.arange(1, beyond + 1)
-        # P(queued or fewer) given the total at the end of the slab.
-        upto = rest[:, np.clip((queued[None, :] + 1) * phases - total[:, None], 0, rest.shape[1] - 1)]
-        upto[:, :, -1] = 1.0
-        exactly = arriving @ np.diff(upto, axis=2, prepend=0.0)
-        over = exactly[:, :, queue:]
-        self.first[places] = exactly[:, :, :queue]
-        self.full[places] = over.sum(axis=2)
-        self.dropped[places] = over @ np.arange(1.0, over.shape[2] + 1)
+        # P(x or more arrivals after the slab) at first + x: 1 for x below 1.
+        first = most - 1
+        rest = counts.probabilities(counts.most(after.max()), after)
+        tail = np.pad(
+            np.cumsum(rest[:, ::-1], axis=1)[:, ::-1].clip(max=1.0), ((0, 0), (first, 0)), constant_values=1.0
+        )
+        tail = np.pad(tail, ((0, 0), (0, 1 + -(tail.shape[1] + 1) % phases)))
+        # The worker gets every query in ``phases``: the expected number of those from there on.
+        more = np.cumsum(tail.reshape(len(tail), -1, phases)[:, ::-1], axis=1)[:, ::-1].reshape(tail.shape)
+        queued = np.arange(queue + 1)
+        at = np.minimum(first + (queued[None, :] + 1) * phases - total[:, None], tail.shape[1] - 1)
+        # P(more than ``queued``) given the total at the end of the slab.
+        above = np.where(queued > 0, tail[:, at], 1.0)
+        self.first[places] = arriving @ -np.diff(above, axis=2)
+        self.full[places] = (arriving @ above[:, :, -1:])[:, :, 0]
+        self.dropped[places] = (arriving @ more[:, at[:, -1:]])[:, :, 0]
 
 
 class Chain:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.ramsis.arrivals import round_robin, shortest_queue
-from scheduler.ramsis.transitions import Chain
+from scheduler.ramsis.arrivals import Counts, round_robin, shortest_queue
+from scheduler.ramsis.transitions import Chain, Slabs
 from scheduler.ramsis.worker import worker
 from tests.ramsis.workers import linear, three
 
@@ -98,3 +98,14 @@ def test_states_beyond_the_longest_queue_are_the_full_one():
     # 900 rows/s for 13 ms, each third one here: 11.7 / 3, less 1/3 for the incomplete third, of which 2 have a place.
     assert states[2, 0] > 0.7
     assert dropped == pytest.approx(11.7 / 3 - 1 / 3 - 2, abs=0.1)
+
+
+@pytest.mark.parametrize(("rate", "shape"), [(1.0, 0.4), (300.0, 1.0), (300.0, 0.4), (50_000.0, 1.0)])
+@pytest.mark.parametrize("queue", [1, 4, 32])
+def test_every_query_of_a_slab_is_queued_or_counted_as_dropped(rate, shape, queue):
+    lengths, after = np.array([0.01, 0.001, 0.01]), np.array([0.0, 0.05, 0.3])
+    slabs = Slabs.of(Counts(rate, shape), 1, queue, lengths, after)
+    some = 1.0 - slabs.none[:, 0, 0]
+    assert slabs.first[:, 0].sum(axis=1) + slabs.full[:, 0] == pytest.approx(some, abs=1e-9)
+    queued = slabs.first[:, 0] @ np.arange(1, queue + 1) + slabs.full[:, 0] * queue
+    assert queued + slabs.dropped[:, 0] == pytest.approx(rate * (lengths + some * after), rel=1e-6)

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.figures import machine
 from scheduler.simulation import ScenarioError
 
-from .page import Context, compose, missed, read_sections
+from .page import Context, compose, mark, missed, read_sections
 from .runs import ROOT, Runner, SourceChanged
 from .sections import ALL
 from .worlds import QUICK_S
@@ -26,10 +26,11 @@ def main(arguments: list[str] | None = None) -> int:
     page = page_of(options)
     names = [name for name in ALL if not options.only or name in options.only]
     runner = Runner(options.kept, options.processes)
+    source = runner.source[:12]
     context = Context(runner, options.data, page.parent / "images" / "evaluation", "images/evaluation", options.quick)
     try:
         runner.run([case for name in names for case in ALL[name].cases(context)])
-        made = {name: f"## {ALL[name].TITLE}\n\n{ALL[name].body(context)}" for name in names}
+        made = {name: f"## {ALL[name].TITLE}\n\n{ALL[name].body(context)}\n\n{mark(source)}" for name in names}
     except KeyboardInterrupt:
         print("Interrupted; finished runs are kept, the same command goes on.", file=sys.stderr)
         return 130
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     sections = {name: made.get(name, old.get(name, _not_made(name))) for name in ALL}
     page.parent.mkdir(parents=True, exist_ok=True)
     aside = page.with_suffix(".writing")
-    head = f"{_head(options.quick, options.processes)}\n\n{missed(sections)}"
+    head = f"{_head(options.quick, options.processes)}\n\n{missed(sections, mark(source))}"
     aside.write_text(compose(head, sections))
     os.replace(aside, page)
     print(f"{page}: {', '.join(names)} ({runner.made} runs made, {len(runner.failed)} failed)", file=sys.stderr)

@@ -72,8 +72,17 @@ def read_sections(text: str) -> dict[str, str]:
     return {name: body.strip("\n") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def missed(sections: Mapping[str, str]) -> str:
-    """Which sections tell of a figure that misses its target, or were left out."""
+def mark(source: str) -> str:
+    """The hidden line of a section that was made with this source."""
+    return f"<!-- source: {source} -->"
+
+
+def missed(sections: Mapping[str, str], present: str = "") -> str:
+    """Which sections tell of a figure that misses its target, were left out, or were made with other source.
+
+    Args:
+        present: the mark of the present source.
+    """
     told = []
     for phrase, mark in (
         ("Targets are missed in", "**miss"),
@@ -87,6 +96,11 @@ def missed(sections: Mapping[str, str]) -> str:
         ]
         if titles:
             told.append(f"{phrase}: {', '.join(f'[{title}](#{anchor(title)})' for title in titles)}.")
+    older = [body for body in sections.values() if present not in body and "Not made yet" not in body]
+    titles = [body.splitlines()[0].removeprefix("## ") for body in older]
+    if titles:
+        links = ", ".join(f"[{title}](#{anchor(title)})" for title in titles)
+        told.append(f"Made before the latest change of the code, and perhaps other than it would be now: {links}.")
     return " ".join(told) or "No target is missed and nothing is left out."
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from benchmarks.evaluation import __main__ as evaluation
 from benchmarks.evaluation import published
-from benchmarks.evaluation.page import compose, missed, read_sections, table
+from benchmarks.evaluation.page import compose, mark, missed, read_sections, table
 from benchmarks.evaluation.runs import ROOT, Outcome
 from benchmarks.evaluation.sections import ALL, ablations, batching, scaling
 from benchmarks.evaluation.worlds import heterogeneous
@@ -187,3 +187,9 @@ def test_the_case_of_three_boxes_has_more_applications_than_devices_and_is_a_sce
     assert len(scenario.devices) == 3 == len({kind for _, kind in scenario.devices})
     assert len(scenario.applications) == 12 and len(set(scenario.slo_s.values())) > 3
     assert heterogeneous(False).scenario() == scenario
+
+
+def test_sections_made_with_other_source_are_named():
+    sections = {"new": "## New\n\n" + mark("b"), "old": "## Old\n\n" + mark("a"), "not": "## Not\n\nNot made yet: x"}
+    told = missed(sections, mark("b"))
+    assert "perhaps other than it would be now: [Old](#old)." in told and "[New]" not in told

@@ -276,6 +276,41 @@ def test_variables_that_cannot_work_are_named_before_anything_changes(box, tmp_p
     assert not (tmp_path / "opt").exists()
 
 
+@pytest.mark.parametrize(("member", "sent"), [("node", ["--data", '{"force": true}']), ("gateway", [])])
+def test_a_box_that_is_removed_is_revoked_and_forgotten(tmp_path, member, sent):
+    """The commands for the control plane's box, word by word."""
+    recorder, asked = tmp_path / "nereus", tmp_path / "asked"
+    recorder.write_text(
+        f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]), file=open({str(asked)!r}, 'a'))\n"
+    )
+    recorder.chmod(0o755)
+    play = [{"hosts": "localhost", "gather_facts": False, "connection": "local", "tasks": [
+        {"ansible.builtin.include_role": {"name": str(COLLECTION / "roles/nereus"), "tasks_from": "forget.yml"}}
+    ]}]  # fmt: skip
+    (tmp_path / "play.yml").write_text(json.dumps(play))
+    values = {
+        "nereus_member": member,
+        "nereus_names": {member: "n2"},
+        "nereus_manage": str(recorder),
+        "nereus_control_current": str(tmp_path),
+        "nereus_control_host": "localhost",
+        "ansible_python_interpreter": sys.executable,
+    }
+    command = [
+        str(TOOLS / "ansible-playbook"),
+        "-i",
+        "localhost,",
+        "-e",
+        json.dumps(values),
+        str(tmp_path / "play.yml"),
+    ]
+    succeeded(subprocess.run(command, env=environment(), capture_output=True, text=True, check=False))
+    assert [json.loads(line) for line in asked.read_text().splitlines()] == [
+        ["rest", "POST", f"{member}s/n2/revoke/", "--missing-ok", *sent],
+        ["rest", "DELETE", f"{member}s/n2/", "--missing-ok"],
+    ]
+
+
 def test_the_playbooks_are_clean_for_production():
     done = subprocess.run(
         [str(TOOLS / "ansible-lint"), "--offline", "--nocolor", "--strict", "--profile", "production", "."],

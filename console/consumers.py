@@ -136,7 +136,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 self._outbox.ask_resync()
                 self._wake.set()
             try:
-                # In this order: what empties Redis after the first is seen the next time, and the group holds meanwhile.
+                # In this order: what empties Redis after the first is seen the next time.
                 now = await asyncio.to_thread(live.content)
                 await self.channel_layer.group_add(CONSOLE_GROUP, self.channel_name)
             except (OSError, RedisError) as error:

@@ -27,7 +27,6 @@ NAMES = (
     "parallelism",
     "history",
     "console",
-    "screenshots",
 )
 PACKAGES = ("cluster", "console", "evaluation", "faults", "scale")
 #: run by ``make bench``, in about ten minutes

@@ -205,6 +205,9 @@ def test_the_first_key_skips_to_the_content(full, browser):
 
 def test_keys_open_and_close_the_drawer(full, browser):
     go(browser, full, "/plans/")
+    # It stays as it was left on the page before.
+    browser.execute_script("sessionStorage.clear()")
+    go(browser, full, "/plans/")
     tab_to(browser, "#tasks > summary")
     press(browser, Keys.ENTER)
     wait(browser, lambda: find(browser, "#tasks[open]"))

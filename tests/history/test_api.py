@@ -50,6 +50,13 @@ def test_a_short_range_is_of_seconds_and_a_longer_one_of_rows(viewer):
         assert sum(known(rows["demand"])) > 0 and len(rows["demand"]) == rows["points"]
 
 
+def test_figures_are_compressed_for_those_who_take_it(viewer):
+    plain = viewer.get("/api/v1/history/?seconds=900&points=900")
+    small = viewer.get("/api/v1/history/?seconds=900&points=900", headers={"accept-encoding": "gzip"})
+    assert "Content-Encoding" not in plain and small["Content-Encoding"] == "gzip"
+    assert len(small.content) < len(plain.content) / 4
+
+
 def test_an_applications_history_has_its_variants_and_outlives_it(viewer):
     report(30, name="digits")
     report(30, name="faces", arrived=1)

@@ -169,7 +169,7 @@ class LearnedLatencies(NamedTuple):
 
 
 def _told(estimator: RatioEstimator) -> tuple[float, float]:
-    return min(estimator.mean, LARGEST_TOLD), min(estimator.deviation, LARGEST_TOLD)
+    return max(LEAST_RATIO, min(estimator.mean, LARGEST_TOLD)), min(estimator.deviation, LARGEST_TOLD)
 
 
 class LatencyCorrections(dict[ServingOption, float]):

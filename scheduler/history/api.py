@@ -8,8 +8,6 @@ from typing import Any
 
 from django.db import transaction
 from django.shortcuts import get_object_or_404
-from django.utils.decorators import method_decorator
-from django.views.decorators.gzip import gzip_page
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers, status
 from rest_framework.response import Response
@@ -147,8 +145,6 @@ class NoteSerializer(StrictMixin, serializers.Serializer):
 _RANGE = [RangeSerializer]
 
 
-# Figures shrink to a tenth; nothing in them is secret, which compression could betray.
-@method_decorator(gzip_page, name="dispatch")
 class Ranged(View):
     """Answers about a range of time."""
 

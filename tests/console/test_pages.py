@@ -300,6 +300,14 @@ def test_a_claim_is_shown_with_its_origin_and_decided_by_operators(staff, cluste
     assert "claims this name" not in text(staff.get("/nodes/"))
 
 
+@pytest.mark.parametrize("address", ["/plans/", "/static/nereus/console.css"])
+def test_texts_are_compressed_for_those_who_take_it(staff, cluster, address):
+    plain, small = staff.get(address), staff.get(address, headers={"accept-encoding": "gzip"})
+    assert "Content-Encoding" not in plain and small["Content-Encoding"] == "gzip"
+    whole, packed = (b"".join(answer) for answer in (plain, small))
+    assert len(packed) < len(whole) / 2
+
+
 def test_join_tokens_are_shown_with_their_limits(staff, cluster):
     models.JoinToken.objects.create(name="own", token_hash="1" * 64, own_box=True, auto_approve=True)
     models.JoinToken.objects.create(

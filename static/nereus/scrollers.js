@@ -16,7 +16,11 @@ function mark(box) {
 }
 
 export function startScrollers() {
-  const sizes = new ResizeObserver((entries) => entries.forEach((entry) => mark(entry.target.closest(".scroll"))));
+  const sizes = new ResizeObserver((entries) => {
+    // One that was taken out of its place is told of once more.
+    const boxes = entries.map((entry) => entry.target.closest(".scroll"));
+    boxes.filter(Boolean).forEach(mark);
+  });
   const seen = new WeakSet();
   const watch = () => {
     for (const box of document.querySelectorAll(".scroll")) {

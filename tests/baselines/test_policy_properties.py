@@ -58,8 +58,8 @@ def test_a_decision_between_variants_keeps_the_rules(name, offered, queries, whe
 @settings(max_examples=40, deadline=None)
 @given(offered=choices(), queries=arrivals(most=15), when=st.floats(0, 0.5))
 def test_what_is_dropped_could_not_have_been_in_time_on_the_planned_variant_alone(name, offered, queries, when):
-    if name == "nexus":
-        return  # it gives viable queries up for the batch's sake, by design
+    if name in ("nexus", "ramsis"):
+        return  # they give viable queries up for the batch's sake, by design
     given_view = view(queries, offered[:1], when, "shed")
     planned, waiting = offered[0], {q.id: q for q in given_view.queue}
     for i in Decided.of(POLICIES[name]().decide(given_view)).drop:

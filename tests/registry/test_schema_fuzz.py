@@ -42,7 +42,10 @@ def walk(role: str | None, examples: int) -> tuple[int, list[str]]:
     app = get_wsgi_application()
     schema = schemathesis.openapi.from_dict(SchemaGenerator().get_schema(request=None, public=True))
     schema.app = app
-    headers = {} if role is None else {"Authorization": bearer(account(role, role), role)}
+    # The client that calls the application itself does not take compressed answers apart.
+    headers = {"Accept-Encoding": "identity"}
+    if role is not None:
+        headers["Authorization"] = bearer(account(role, role), role)
     count, faults = 0, []
     for found in schema.get_all_operations():
 

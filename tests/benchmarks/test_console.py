@@ -22,6 +22,8 @@ EMPTY = ("/", "/applications/", "/plans/", "/what-if/", "/nodes/", "/repairs/", 
 FULL = (
     *EMPTY,
     "/applications/app-00/",
+    "/applications/app-00/compare/",
+    "/applications/app-00/upload/",
     "/applications/bare/",
     "/plan/",
     "/keys/",

@@ -27,6 +27,7 @@ NAMES = (
     "parallelism",
     "history",
     "console",
+    "screenshots",
 )
 PACKAGES = ("cluster", "console", "evaluation", "faults", "scale")
 #: run by ``make bench``, in about ten minutes

@@ -81,7 +81,8 @@ function show(found) {
   if (found.error) parts.push(el("div", { class: "notice bad", "data-testid": "what-if-failed" }, found.error));
   else if (found.state !== "done") parts.push(el("p", {}, el("progress", { max: 1, value: found.progress, "aria-label": "Simulation", "data-testid": "what-if-progress" }), el("span", { class: "muted small" }, planned ? "Simulating what to expect …" : "Planning …")));
   if (planned) {
-    parts.push(el("p", {}, `${found.plan.devices} devices instead of ${found.present_plan.devices ?? "none"}; planned accuracy ${percent(found.plan.accuracy, 2)}% instead of ${percent(found.present_plan.accuracy, 2)}%; solved in ${ms(found.plan.solve_s * 1000)}.`));
+    const [then, now] = [found.plan.devices, found.present_plan.devices];
+    parts.push(el("p", {}, `${then} ${then === 1 ? "device" : "devices"}${then === now ? " as now" : ` instead of ${now ?? "none"}`}; planned accuracy ${percent(found.plan.accuracy, 2)}% instead of ${percent(found.present_plan.accuracy, 2)}%; solved in ${ms(found.plan.solve_s * 1000)}.`));
     if (found.state === "done") parts.push(promiseTable(found));
     parts.push(planTable(found));
     const reasons = found.plan.reasons.map((text) => el("li", {}, text));

@@ -171,7 +171,7 @@ def trail(plan: Plan, previous: Plan | None) -> Trail:
 
 
 def _forgotten(plan: Plan) -> Trail:
-    """What is left of a plan whose problem was deleted: see :mod:`scheduler.retention`."""
+    """The rest of a plan whose problem was deleted: see :mod:`scheduler.retention`."""
     return Trail(
         version=plan.pk,
         previous=None,

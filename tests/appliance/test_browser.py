@@ -5,16 +5,15 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-import shutil
 import signal
 import threading
 
 import pytest
-from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 from websockets.sync.client import connect
 
+from tests import chromium
 from tests.load import Load
 from tests.running import SIGNATURE, eventually
 from workers.node.executor_process import pid_path
@@ -23,28 +22,8 @@ from workers.protocol import control
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    if not shutil.which("chromedriver") or not shutil.which("chromium"):
-        message = "chromium and chromedriver are not installed"
-        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for flag in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--window-size=1400,1000",
-        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
-    ):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
+    with chromium.running(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver
 
 
 def by_testid(browser, name: str):

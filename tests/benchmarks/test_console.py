@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -13,6 +10,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from benchmarks.console import __main__ as measuring
 from benchmarks.console.site import Site
 from benchmarks.scale import pages
+from tests import chromium
 from tests.accessibility import show, violations
 
 #: name in an application's name that is as long as a name may be
@@ -77,9 +75,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser(site):
-    if not shutil.which("chromedriver") or not shutil.which("chromium"):
-        message = "chromium and chromedriver are not installed"
-        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+    chromium.needed()
     with pages.browser() as driver:
         pages.sign_in(driver, site.console, site.secrets["console_user"], site.secrets["console_password"])
         yield driver

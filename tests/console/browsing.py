@@ -3,9 +3,6 @@ websocket is not served."""
 
 from __future__ import annotations
 
-import os
-import shutil
-
 import pytest
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
@@ -14,17 +11,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.accounts import account
-
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1400,1000",
-)
+from tests.chromium import running
 
 
 class Browser:
@@ -79,17 +66,8 @@ class Browser:
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory):
-    if not shutil.which("chromedriver") or not shutil.which("chromium"):
-        message = "chromium and chromedriver are not installed"
-        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
+    with running(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver
 
 
 @pytest.fixture

@@ -220,7 +220,7 @@ class LatencyCorrections(dict[ServingOption, float]):
         self._last = self._before = None
 
     def learned(self) -> LearnedLatencies | None:
-        """What is known of the device; None: nothing has run here."""
+        """The corrections of the device; None: nothing has run here."""
         if not self._estimators:
             return None
         variants: dict[Hashable, tuple[float, float]] = dict(self._inherited)

@@ -76,7 +76,7 @@ class Listener(Protocol):
         """Handle the time to a device on another box and back."""
 
     def learned(self, device: str) -> LearnedOfDevice | None:
-        """What is known of the device's latencies, for the next core; None: nothing."""
+        """The device's latency corrections, for the next core; None: there are none."""
 
     def executor_reclaimed(self, device: str) -> None:
         """Dispatch nothing more there: another core gets the device once nothing is in flight."""

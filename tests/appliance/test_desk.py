@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import http.client
 import os
 import struct
 import subprocess
 import sys
+import time
 import zlib
 
 import numpy as np
@@ -153,6 +156,16 @@ def test_single_queries_the_frontier_and_an_slos_consequences_are_on_the_page(ap
     slo = by_testid(browser, "settings-form").find_element("name", "slo_ms")
     fill(slo, "1")
     wait(browser, lambda: "1 ms instead of 400 ms" in by_testid(browser, "slo-consequences").text)
+
+
+def test_a_connection_that_idled_takes_the_next_request(appliance):
+    with appliance.rest() as client:
+        web = http.client.HTTPConnection(client.base_url.host, client.base_url.port, timeout=60)
+        with contextlib.closing(web):
+            for pause_s in (0, 4):
+                time.sleep(pause_s)
+                web.request("GET", "/health/")
+                assert web.getresponse().read()
 
 
 def test_the_drawer_lists_a_profiling_and_cancels_it(appliance, signed_in):  # noqa: F811

@@ -177,7 +177,7 @@ class Workers:
         self.lines += found
         return found
 
-    def until(self, what, seconds: float = 90.0) -> list[str]:
+    def until(self, what, seconds: float = 500.0) -> list[str]:
         """The first line for which ``what`` is true."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
+import secrets
 from pathlib import Path
 
 import httpx
@@ -23,16 +23,8 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(boxes.available()), reas
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    folder = Path("/var/tmp") / tmp_path_factory.mktemp("boxes").name
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    try:
-        with boxes.site(folder) as site:
-            made = Cluster(site)
-            made.prepare()
-            yield made
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with Cluster.running(Path("/var/tmp") / tmp_path_factory.mktemp("boxes").name) as made:
+        yield made
 
 
 def test_a_tampered_bundle_is_refused_before_a_box_is_touched(cluster):
@@ -61,8 +53,9 @@ def test_bare_boxes_become_a_cluster_without_a_network(cluster):
 def key(cluster, tiny_models) -> str:
     """The key of clients, whose application both gateways serve."""
     with cluster.rest() as rest:
-        found = rest.post("/api-keys/", json={"name": "clients"}).json()["key"]
-        register(rest, "tiny", {"quick": tiny_models["quick"]}, slo_ms=2000, late="serve")
+        found = rest.post("/api-keys/", json={"name": f"clients-{secrets.token_hex(3)}"}).json()["key"]
+        if rest.get("/applications/tiny/").status_code == 404:
+            register(rest, "tiny", {"quick": tiny_models["quick"]}, slo_ms=2000, late="serve")
     for name in ("g", "n1"):
         eventually(lambda name=name: answered(cluster, name, found), why=f"a query is answered through {name}")
     return found

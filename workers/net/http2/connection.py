@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 _SETTINGS_ACK = h2.frame(h2.SETTINGS, h2.ACK, 0)
 _PING = h2.frame(h2.PING, 0, 0, b"stillup?")
 _LAST_PING = b"lastone?"
-#: a first GOAWAY refuses nothing: requests may be on their way. Who answers the PING behind it has read it (RFC 9113, 6.8).
+#: a first GOAWAY refuses nothing, as requests may be on their way; a client that answers the PING behind it has read it
+#: (RFC 9113, section 6.8)
 _ANNOUNCEMENT = h2.goaway(h2.MAX_WINDOW, h2.NO_ERROR) + h2.frame(h2.PING, 0, 0, _LAST_PING)
 
 

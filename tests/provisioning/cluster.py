@@ -24,6 +24,13 @@ from tests.running import ROOT
 BUNDLE = os.environ.get("NEREUS_TEST_BUNDLE", "")
 #: a folder for boxes that stay when tests end, and that the next tests find; empty: boxes of these tests alone
 KEPT = os.environ.get("NEREUS_TEST_BOXES", "")
+#: for releases that need the packages of the one in use, as those of :meth:`Cluster.release` do: they share the files
+SAME_PACKAGES = {
+    "nereus_bundle": "",
+    "nereus_packages": [],
+    "nereus_virtualenv_command": "cp -al /opt/nereus/current/.venv",
+    "nereus_pip_options": "--no-index",
+}
 SUITES = {"c": "bookworm", "g": "trixie", "n1": "trixie", "n2": "bookworm"}
 HOME = "/var/lib/nereus"
 

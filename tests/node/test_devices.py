@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from workers.node import devices, gpus
+from workers.partition import partition
 from workers.settings import SOCKET_PATH_LIMIT, Settings, SettingsError
 
 TWO_PACKAGES = {0: 0, 1: 0, 2: 0, 3: 1, 4: 1, 5: 1}
@@ -20,7 +21,7 @@ def _settings(home, **variables) -> Settings:
 
 def _problem(spec: str, cores=(0, 1)) -> str:
     with pytest.raises(SettingsError) as caught:
-        devices.partition(spec, cores, dict.fromkeys(cores, 0))
+        partition(spec, cores, dict.fromkeys(cores, 0))
     assert all(problem.startswith("NEREUS_CPU_DEVICES=") for problem in caught.value.problems)
     return "\n".join(caught.value.problems)
 
@@ -42,7 +43,7 @@ def _problem(spec: str, cores=(0, 1)) -> str:
     ],
 )
 def test_cores_are_partitioned(spec, expected):
-    assert devices.partition(spec, range(6), TWO_PACKAGES) == expected
+    assert partition(spec, range(6), TWO_PACKAGES) == expected
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ def _equal_parts(said: str, count: int, size: int, groups: list[list[int]]) -> l
     if count * size > available:
         raise SettingsError(
             [
-                f"{said}: asks for {count * size} cores ({count} devices with {size} each), but this "
-                f"process may use {available}"
+                f"{said}: asks for {count * size} cores ({count} devices with {size} each), but only "
+                f"{available} can be used"
             ]
         )
     parts: list[tuple[int, ...]] = []

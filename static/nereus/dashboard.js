@@ -5,8 +5,8 @@ import { Cluster } from "./cluster.js";
 import { Telemetry } from "./series.js";
 
 export const WINDOW_S = 300;
-// Reports of a second arrive within the next one; what is younger would look like a gap.
-const SETTLE_S = 2;
+// Reports of a second arrive within the next one, and messages have those of a second; what is younger would look like a gap.
+const SETTLE_S = 3;
 export const NOW_S = 5;
 
 export class Dashboard {

@@ -49,7 +49,7 @@ def test_cores_are_partitioned(spec, expected):
 @pytest.mark.parametrize(
     ("spec", "cores", "says"),
     [
-        ("2x1", (3,), "asks for 2 cores (2 devices with 1 each), but this process may use 1"),
+        ("2x1", (3,), "asks for 2 cores (2 devices with 1 each), but only 1 can be used"),
         ("1x3", (0, 1), "asks for 3 cores"),
         ("0-1;1", (0, 1), "core 1 is in two devices"),
         ("0-4", (0, 1), "core 4 is not among the usable cores 0-1"),

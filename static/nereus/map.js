@@ -52,6 +52,7 @@ export class DeviceDetail {
   render(index) {
     this.index = index;
     this.parts.clear();
+    for (const ref of this.hosted.keys()) if (!this.cluster.devices.has(ref)) this.hosted.delete(ref);
     const device = this.ref === null ? null : this.cluster.devices.get(this.ref);
     this.container.replaceChildren(...(device ? [this.#device(device)] : []));
   }

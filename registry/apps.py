@@ -29,7 +29,7 @@ class RegistryConfig(AppConfig):
         track(models.ValidationSet, "validation_set", "digest", "size_bytes", "metric", "rows")
         variant = ("name", "digest", "size_bytes", "accuracy", "accuracy_source", "state", "pinned", "excluded")
         track(models.Variant, "variant", *variant)
-        track(models.Node, "node", "name", "state", "cordoned_at", "cordoned_until", "credential_hash")
+        track(models.Node, "node", "name", "state", "cordoned_at", "cordoned_until", "cpu_devices", "credential_hash")
         track(models.Gateway, "gateway", "name", "state", "address", "credential_hash")
         track(models.ApiKey, "api_key", "name", "prefix", "key_hash", *models.ApiKey.LIMITS)
         track(models.ApiToken, "api_token", "name", "user", "role", "prefix", "token_hash", "expires")

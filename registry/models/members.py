@@ -91,6 +91,10 @@ class Node(Member):
     cordoned_at = models.DateTimeField(null=True, blank=True)
     #: when that order ends by itself; None: only an operator ends it
     cordoned_until = models.DateTimeField(null=True, blank=True)
+    #: how its cores become devices, by an operator's order; empty: as the box's settings say
+    cpu_devices = models.CharField(max_length=200, blank=True, default="")
+    #: its last report on that: ``cores``, ``divided``, ``ordered`` and ``problem`` as in ``JoinNode``; empty: none
+    division = models.JSONField(default=dict, editable=False)
 
     objects = AuditedQuerySet.as_manager()
 
@@ -122,6 +126,16 @@ class Device(models.Model):
         DRAINING = "draining"
         DOWN = "down"
 
+    class Phase(models.TextChoices):
+        """Where the node's cores become other devices (:mod:`scheduler.control.redivision`)."""
+
+        KEPT = ""
+        COMING = "coming"
+        RETIRING = "retiring"
+        RETIRED = "retired"
+
+    #: phases in which plans leave it out
+    LEFT_OUT = (Phase.COMING, Phase.RETIRED)
     #: states in which it serves, or is about to again
     SERVING = (State.UP, State.DRAINING)
     #: the detail of a device that its node reported once and has no more
@@ -146,6 +160,7 @@ class Device(models.Model):
     changed = models.DateTimeField(auto_now=True)
     #: the same on the steady clock; None: before that was stored
     serving_s = models.FloatField(null=True, editable=False)
+    phase = models.CharField(max_length=8, choices=Phase.choices, blank=True, default="")
     #: since when plans leave it out, as no gateway's core reaches it; None: they do not
     unreached_since = models.DateTimeField(null=True, editable=False)
 

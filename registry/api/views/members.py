@@ -7,7 +7,7 @@ from rest_framework import status
 from rest_framework.response import Response
 
 from registry import dividing, members, reach
-from registry.api.member_serializers import (
+from registry.api.serializers.members import (
     CordonSerializer,
     DeviceSerializer,
     DivisionLookSerializer,

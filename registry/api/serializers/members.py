@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from registry import models, reach
-from registry.api.serializers import ExpiryField, StrictMixin, one_of
+from registry.api.serializers.fields import ExpiryField, StrictMixin, one_of
 from registry.joining import LONGEST, SHORTEST
 
 #: seconds that a cordon may last that ends by itself: a week

@@ -12,6 +12,7 @@ from django.utils import timezone
 from console.views.access import page
 from registry import reach, usable
 from registry.models import Device, Fault, Gateway, JoinToken, Node, Variant
+from scheduler.control import redivision
 from scheduler.instances.states import Instance, instances
 from scheduler.instances.use import current_advice
 from workers import __version__
@@ -37,6 +38,9 @@ def nodes(request):
         "console/nodes.html",
         {
             "nodes": [_node(node, names, serving, states) for node in found],
+            "dividable": [
+                node.name for node in found if node.state == Node.State.APPROVED and node.division.get("cores")
+            ],
             "advice": [one for one in current_advice(running) if one.could_sleep or one.wanted],
             "gateways": gateways,
             "tokens": JoinToken.objects.order_by("name"),
@@ -48,11 +52,20 @@ def nodes(request):
     )
 
 
+def _dividing(node: Node) -> dict | None:
+    """What the change of the node's cores to other devices waits for; None: there is none."""
+    phases = {device.phase for device in node.devices.all()} - {Device.Phase.KEPT}
+    if not phases:
+        return None
+    return {"waits": redivision.waits_for(node) if Device.Phase.RETIRING in phases else []}
+
+
 def _node(node: Node, names: dict[int, str], gateways: list[Gateway], states: dict[tuple[str, int], Instance]) -> dict:
     faults = [] if node.connected else Fault.objects.filter(device__in=[d.ref for d in node.devices.all()])[:FAULTS]
     return {
         "node": node,
         "faults": faults,
+        "dividing": _dividing(node),
         "only_here": usable.only_on(node) if node.cordoned_at is None else [],
         "devices": [
             {

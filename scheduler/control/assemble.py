@@ -32,7 +32,7 @@ def available_devices() -> list[registry.Device]:
         state__in=[registry.Device.State.UP, registry.Device.State.DRAINING],
         node__state=registry.Node.State.APPROVED,
         node__cordoned_at=None,
-    )
+    ).exclude(phase__in=registry.Device.LEFT_OUT)
     if silence_counts():
         now = clock.steady()
         devices = devices.filter(node__seen_s__gte=now - SILENT_S, node__seen_s__lte=now + clock.AHEAD_S)
@@ -40,9 +40,10 @@ def available_devices() -> list[registry.Device]:
 
 
 def idle_devices() -> list[registry.Device]:
-    """Devices that plans name with nothing to run: those of cordoned nodes, so that they unload what they hold, and
-    those that no core reaches, so that cores go on trying."""
+    """Devices that plans name with nothing to run: those of cordoned nodes and retired ones, so that they unload what
+    they hold, and those that no core reaches or that are about to serve, so that cores connect with them."""
     left_out = Q(node__cordoned_at__isnull=False) | Q(unreached_since__isnull=False)
+    left_out |= Q(phase__in=registry.Device.LEFT_OUT)
     approved = registry.Device.objects.filter(node__state=registry.Node.State.APPROVED)
     return list(approved.filter(left_out).select_related("node"))
 

@@ -19,6 +19,8 @@ from scheduler.members.passing import PASSING, Losses, noted
 
 #: seconds for which members that were seen, and their seconds of statistics, are gathered
 SEEN_S, SECONDS_S = 0.5, 0.2
+#: seconds of statistics that browsers get in one message: each message costs more than what is in it
+TOLD_S = 1.0
 
 #: kind, id and channel of a member that sent something
 Seen = tuple[type[Node] | type[Gateway], int, str]
@@ -72,12 +74,14 @@ class Batches:
     Attributes:
         seen: of :data:`Seen`.
         seconds: of :data:`Second`.
+        told: those that are stored, for browsers.
         heard: of ids of nodes that sent statistics, with steady stamps.
     """
 
     def __init__(self) -> None:
         self.seen = Batch("seen", _store_seen, SEEN_S)
         self.seconds = Batch("statistics", _store_seconds, SECONDS_S)
+        self.told = Batch("live seconds", _tell, TOLD_S)
         self.heard = Batch("heard", _store_heard, SECONDS_S)
 
 
@@ -89,6 +93,11 @@ async def _store_seen(items: list[Seen]) -> None:
 
 async def _store_seconds(items: list[Second]) -> None:
     await in_thread(telemetry.record_all)([second.entry for second in items])
+    for second in items:
+        batches().told.put(second)
+
+
+async def _tell(items: list[Second]) -> None:
     await live.publish_all([{"event": second.event, "data": second.data} for second in items])
 
 

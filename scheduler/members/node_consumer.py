@@ -36,7 +36,7 @@ class NodeConsumer(MemberConsumer):
         return push.node_group(pk)
 
     async def admitted(self) -> None:
-        await in_thread(devices.sync)(self.member, self.join_message.devices)
+        await in_thread(devices.sync)(self.member, self.join_message.devices, self.join_message)
         await self._enter(push.NODES)
         await self.send_configuration(time.monotonic())
         # Plans may have left its devices out while it was away.

@@ -23,6 +23,7 @@ export class Cluster {
     this.gateways = by(data.gateways, "name");
     this.devices = by(data.devices, "ref");
     this.jobs = by(data.jobs, "job");
+    for (const ref of this.seconds.keys()) if (!this.devices.has(ref)) this.seconds.delete(ref);
     // A plan event may have overtaken the snapshot.
     if (!this.plan || !data.plan || data.plan.version >= this.plan.version) this.plan = data.plan;
     this.known = true;

@@ -486,11 +486,13 @@ async def test_a_client_that_reads_nothing_is_read_no_further():
                 peer.send(h2.frame(h2.DATA, h2.END_STREAM * (place + 16 * KIB >= len(body)), number, piece))
             if number > 40:
                 await asyncio.sleep(0.005)
-        await asyncio.sleep(0.3)
-        assert 0 < len(echo.got) < 150
-        answered = len(echo.got)
-        await asyncio.sleep(0.2)
-        assert len(echo.got) == answered
+        answered, quiet = -1, 0
+        # Each look lets the loop do all that is ready, however slow the machine is.
+        while quiet < 50:
+            quiet = quiet + 1 if answered == len(echo.got) else 0
+            answered = len(echo.got)
+            await asyncio.sleep(0.005)
+        assert 0 < answered < 150
         peer.writer.transport.abort()
 
 

@@ -157,7 +157,7 @@ class BadDevice:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(120)
 
     async def _listen(self) -> None:
         self._server = await self._loop.create_unix_server(
@@ -179,9 +179,9 @@ class BadDevice:
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
 
-        asyncio.run_coroutine_threadsafe(stop(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(stop(), self._loop).result(120)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(120)
         self._loop.close()
 
 

@@ -199,7 +199,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def live_event(self, message: dict[str, Any]) -> None:
         """From the channel layer (see scheduler.live.event)."""
-        self._outbox.put({"event": message["event"], "data": message["data"]})
+        self._outbox.put({"event": message["event"], "text": _texts.of_one(message)})
         self._wake.set()
 
     async def live_events(self, message: dict[str, Any]) -> None:
@@ -286,17 +286,28 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
 
 class EventTexts:
-    """Texts of the events that came last. All browsers of a process get the same list, which is encoded once."""
+    """Texts of the events that came last. All browsers of a process get the same objects, which are encoded once."""
 
     def __init__(self, kept: int = 8):
-        self._kept: deque[tuple[list, dict[bool, str]]] = deque(maxlen=kept)
+        self._kept: deque[tuple[Any, dict[bool, str]]] = deque(maxlen=kept)
+
+    def _known(self, told: Any) -> dict[bool, str]:
+        texts = next((texts for known, texts in self._kept if known is told), None)
+        if texts is None:
+            texts = {}
+            self._kept.appendleft((told, texts))
+        return texts
+
+    def of_one(self, message: dict[str, Any]) -> str:
+        """The message with one event."""
+        texts = self._known(message["data"])
+        if True not in texts:
+            texts[True] = msgspec.json.encode({"event": message["event"], "data": message["data"]}).decode()
+        return texts[True]
 
     def of(self, events: list[dict[str, Any]], seconds: bool) -> str:
         """The message with these events, nodes' seconds only if ``seconds``; empty: there is nothing to send."""
-        texts = next((texts for known, texts in self._kept if known is events), None)
-        if texts is None:
-            texts = {}
-            self._kept.appendleft((events, texts))
+        texts = self._known(events)
         if seconds not in texts:
             wanted = events if seconds else [event for event in events if event["event"] != "node_second"]
             slim = [slimming.slim(event) for event in wanted]

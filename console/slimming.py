@@ -11,8 +11,8 @@ from typing import Any
 #: counts that pages add up; those that are not there are 0
 COUNTS = ("arrived", "arrived_rows", "in_time", "late", "dropped", "failed", "p50_ms", "p95_ms")
 SUMS = ("accuracy_sum", "normalized_sum")
-#: what pages read of a device beside its variants
-DEVICE = ("device", "queued_rows", "memory_bytes", "plan_version")
+#: counts of a device; those that are not there are 0
+DEVICE = ("queued_rows", "memory_bytes", "plan_version")
 
 
 def slim(event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -33,17 +33,14 @@ def _counts(counts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _device(second: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: second.get(name, 0) for name in DEVICE}
-    found |= {name: round(second.get(name) or 0.0, 3) for name in ("busy", "profiling")}
+    found = {"device": second["device"]} | {name: second[name] for name in DEVICE if second.get(name)}
+    found |= {name: round(second[name], 3) for name in ("busy", "profiling") if second.get(name)}
     found |= {name: round(second[name], 1) for name in ("celsius", "watts") if second.get(name) is not None}
     ran = [one for one in second.get("variants", ()) if one.get("rows") or one.get("batches")]
     return found | {"variants": [_ran(one) for one in ran]} if ran else found
 
 
 def _ran(one: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "variant": one["variant"],
-        "rows": one["rows"],
-        "batches": one["batches"],
-        "drift": round(one.get("drift", 0.0), 2),
-    }
+    found = {"variant": one["variant"], "rows": one["rows"], "batches": one["batches"]}
+    drift = round(one.get("drift", 0.0), 2)
+    return found | {"drift": drift} if drift > 1 else found

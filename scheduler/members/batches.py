@@ -74,7 +74,7 @@ class Batches:
     Attributes:
         seen: of :data:`Seen`.
         seconds: of :data:`Second`.
-        told: those that are stored, for browsers.
+        told: names and data of members' seconds, for browsers.
         heard: of ids of nodes that sent statistics, with steady stamps.
     """
 
@@ -94,11 +94,11 @@ async def _store_seen(items: list[Seen]) -> None:
 async def _store_seconds(items: list[Second]) -> None:
     await in_thread(telemetry.record_all)([second.entry for second in items])
     for second in items:
-        batches().told.put(second)
+        batches().told.put((second.event, second.data))
 
 
-async def _tell(items: list[Second]) -> None:
-    await live.publish_all([{"event": second.event, "data": second.data} for second in items])
+async def _tell(items: list[tuple[str, dict[str, Any]]]) -> None:
+    await live.publish_all([{"event": event, "data": data} for event, data in items])
 
 
 async def _store_heard(items: list[tuple[int, str]]) -> None:

@@ -54,9 +54,10 @@ function drawnOf(kind, columns, x, context) {
     return drawn;
   }
   const order = context.variants ?? [];
-  const names = [...new Set([...order, ...Object.keys(columns.byVariant)])].filter((name) => columns.byVariant[name]);
-  return names.map((name) => {
-    const color = variantColor(Math.max(0, order.indexOf(name)), Math.max(order.length, 1));
+  const names = [...new Set([...order, ...Object.keys(columns.byVariant)])];
+  return names.filter((name) => columns.byVariant[name]).map((name) => {
+    // Variants that were deleted since come last.
+    const color = variantColor(names.indexOf(name), names.length);
     return line(name, color, columns.byVariant[name], x, { fill: "stack", backgroundColor: color, borderWidth: 0, stack: "answers" });
   });
 }

@@ -62,7 +62,8 @@ export class Cluster {
   }
 
   applyNodeSecond(data) {
-    for (const device of data.devices ?? []) this.seconds.set(device.device, { ...device, t: data.t });
+    // Figures that are 0 are left out.
+    for (const device of data.devices ?? []) this.seconds.set(device.device, { busy: 0, profiling: 0, queued_rows: 0, memory_bytes: 0, ...device, t: data.t });
   }
 
   variantsOf(application) {

@@ -80,6 +80,7 @@ export class DeviceDetail {
       el("div", { class: "util" }, bar, busy),
       facts,
       el("div", { class: "facts" }, "Last hour: ", hour),
+      el("p", { class: "small" }, el("a", { href: `/what-if/?remove=${encodeURIComponent(device.ref)}`, "data-testid": "without-device" }, "What if it were gone?")),
       rows.length ? rows : el("p", { class: "small muted" }, "Runs nothing."));
   }
 

@@ -146,4 +146,12 @@ if (form) {
   // Browsers bring a form's values back, with a page that was left or loaded again.
   addEventListener("pageshow", () => setTimeout(showFactor));
   showFactor();
+  // A link asks for a device to be imagined away.
+  const gone = new URLSearchParams(location.search).get("remove");
+  const choice = gone && form.querySelector(`[data-list="remove_devices"][value="${CSS.escape(gone)}"]`);
+  if (choice) {
+    choice.checked = true;
+    choice.closest("details").open = true;
+    choice.closest("label").scrollIntoView({ block: "center" });
+  }
 }

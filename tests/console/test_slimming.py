@@ -43,8 +43,6 @@ def test_devices_keep_their_figures_and_the_variants_that_ran():
     assert found == {
         "device": "box/cpu0",
         "busy": 0.123,
-        "profiling": 0.0,
-        "queued_rows": 0,
         "memory_bytes": 7,
         "plan_version": 3,
         "watts": 3.2,

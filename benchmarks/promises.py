@@ -1,7 +1,7 @@
 """How often promised intervals hold on a published trace, simulated.
 
 Every minute of InfAdapter's trace a promise is made from the two minutes before, for the plan that the estimated demand
-gives four devices with a quick and a good variant. What comes is the same plan, simulated on the seconds that follow.
+gives four devices with a quick and a good variant. Reality is the same plan, simulated on the seconds that follow.
 Intervals are judged as the simulation made them, and as corrected by the promises before.
 """
 

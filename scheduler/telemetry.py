@@ -175,7 +175,7 @@ def _read(stream: str, seconds: float) -> list[tuple[float, dict[str, Any]]]:
 
 
 def history(seconds: float = 300) -> list[dict[str, Any]]:
-    """History for the live page: ``{"event", "data"}``, oldest first. Of nodes the latest second alone, which is all
+    """History for the live page: ``{"event", "data"}``, oldest first. Nodes have the latest second alone, which is all
     that the page shows: a cluster's quarter of an hour would be tens of megabytes."""
     latest = {data["node"]: data for _, data in _read(NODE_STREAM, min(seconds, LATEST_S))}
     found = [{"event": "gateway_second", "data": data} for data in gateway_seconds(seconds)]

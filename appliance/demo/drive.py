@@ -119,7 +119,7 @@ class Driver:
     async def run(self, seconds: float | None = None, grace_s: float = 0.0) -> None:
         """Send for ``seconds`` (None: until stopped), then wait up to ``grace_s`` for the last answers.
 
-        What is in flight after that, or when stopped, is counted as abandoned.
+        Queries in flight after that, or when stopped, are counted as abandoned.
         """
         self.begun = time.monotonic()
         senders = [asyncio.create_task(self._send_all(stream, seconds)) for stream in self._streams]

@@ -13,7 +13,7 @@ SHOWN = 7
 
 @page
 def overview(request):
-    """What needs a person, and a frame that is filled over the websocket."""
+    """Repairs, and a frame that is filled over the websocket."""
     role = role_in(request)
     needed = [row_of(repair, role) for repair in listing.needing(found_repairs(request), role)[:SHOWN]]
     return render(request, "console/overview.html", {"needed": needed})

@@ -1,4 +1,4 @@
-"""What the learning forecasters keep between plans.
+"""State of the learning forecasters between plans.
 
 Regressions are kept in Redis, so that whichever process plans next goes on with them; where Redis lost them, they start
 anew. Their examples are the seconds that are recorded there, too: a restart of the control plane leaves out none.

@@ -1,9 +1,9 @@
 """Leases on work that one process of the cluster does at a time.
 
-A lease is a row: holder, epoch and a count of renewals. Its holder renews it; whoever wants it and has seen the same
-epoch and count for :data:`TTL_S` by its own clock takes it over. No clock is compared with another box's, and each step
-is one conditional update, which SQLite and PostgreSQL carry out alike. A holder that was stalled finds another epoch:
-what it wrote is not stored, since :meth:`Lease.confirm` runs in the transaction that stores it.
+A lease is a row: holder, epoch and a count of renewals. Its holder renews it; another that wants it and has seen
+the same epoch and count for :data:`TTL_S` by its own clock takes it over. No clock is compared with another box's, and
+each step is one conditional update, which SQLite and PostgreSQL carry out alike. A holder that was stalled finds
+another epoch: what it wrote is not stored, since :meth:`Lease.confirm` runs in the transaction that stores it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Lease:
             if not renewed:
                 logger.error("lease_lost", lease=self.name, epoch=self.epoch)
                 break
-        # Of this thread, which ends.
+        # The connection of this thread, which ends.
         connection.close()
 
 

@@ -1,7 +1,7 @@
 """Work that all connections of a process have every second, done for all of them at once.
 
-A query, a command or a broadcast for each member costs more than all else that the control plane does for it. What
-connections put here is stored together, a moment later.
+A query, a command or a broadcast for each member costs more than all else that the control plane does for it. Work
+that connections put here is stored together, a moment later.
 """
 
 from __future__ import annotations

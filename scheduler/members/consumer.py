@@ -138,7 +138,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
             return
         pause = self.intake.pause(len(text_data), time.monotonic())
         if pause:
-            # What it sends meanwhile waits at its end.
+            # Messages that it sends meanwhile wait at its end.
             await asyncio.sleep(pause)
         message = await self._decoded(text_data)
         if message is None:
@@ -308,7 +308,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     async def _tell_browsers(self, connected: bool) -> None:
         if self.claims:
-            # Of the member itself nothing has changed.
+            # Nothing about the member itself has changed.
             await live.publish_async("changed", {"kind": self.kind.__name__.lower(), "ref": self.member.name})
             return
         row = await in_thread(standing.row_of)(self.kind, self.member.pk)

@@ -1,6 +1,6 @@
 """Prediction intervals: where the next window will be, by simulated windows and by past promises. Pure.
 
-Of n exchangeable windows, the next one lies between the least and the greatest of the others with probability
+Among n exchangeable windows, the next one lies between the least and the greatest of the others with probability
 (n - 1) / (n + 1): with 19 of them, 90%. A simulation leaves out what it does not know, other processes on the box for
 one. So an interval is then moved outwards, or inwards, by as much as past promises missed what came, or had room:
 conformal prediction (Romano et al., "Conformalized Quantile Regression", NeurIPS 2019).

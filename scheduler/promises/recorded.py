@@ -57,7 +57,7 @@ class Recorded:
 
 
 def record(seconds: Iterable[tuple[int, Mapping[str, tuple[float, float]]]], applications: Sequence[str]) -> Recorded:
-    """What gateways reported.
+    """Gateways' reports.
 
     Args:
         seconds: (t, {application: (queries, items)}), oldest first.

@@ -1,4 +1,4 @@
-"""What the control plane knows of now, read once for all checks."""
+"""The present as the control plane knows it, read once for all checks."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from scheduler import live, troubles
 from scheduler.members import admission, certificates, peers, standing
 from scheduler.members.batches import Seen, batches
 from scheduler.members.configurations import configurations, in_thread
-from scheduler.members.intake import MAX_MESSAGE, Intake
+from scheduler.members.intake import MAX_MESSAGE, IntakeLimits
 from scheduler.members.lag import Lag
 from scheduler.members.passing import PASSING, Losses, noted
 from scheduler.members.standing import Standing
@@ -83,7 +83,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         self.claims = False
         self.groups_joined: list[str] = []
         self.rejoin_at = math.inf
-        self.losses, self.intake = Losses(), Intake()
+        self.losses, self.intake = Losses(), IntakeLimits()
         self.turned_away = self.replaced = False
         self.seen_at = 0.0
         self.lag = Lag()

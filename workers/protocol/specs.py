@@ -149,7 +149,7 @@ class Band(msgspec.Struct, frozen=True):
     rise: float = 0.0
 
 
-class LoadPolicy(msgspec.Struct, frozen=True):
+class LoadPolicySpec(msgspec.Struct, frozen=True):
     """Which variant runs at a load of at most ``load`` rows/s.
 
     Attributes:
@@ -169,7 +169,7 @@ class DevicePolicies(msgspec.Struct, frozen=True):
     application: str
     devices: tuple[str, ...]
     variants: Annotated[tuple[int, ...], msgspec.Meta(min_length=1, max_length=MOST_NAMES)]
-    policies: Annotated[tuple[LoadPolicy, ...], msgspec.Meta(max_length=MOST_LOADS)]
+    policies: Annotated[tuple[LoadPolicySpec, ...], msgspec.Meta(max_length=MOST_LOADS)]
 
 
 class PlanSpec(msgspec.Struct, frozen=True):

@@ -33,11 +33,12 @@ def nodes(request):
     running = instances()
     states = {(instance.device, instance.variant.pk): instance for instance in running}
     found = Node.objects.select_related("claim_with").prefetch_related(Prefetch("devices", queryset=devices))
+    alone = usable.alone([node for node in found if node.cordoned_at is None])
     return render(
         request,
         "console/nodes.html",
         {
-            "nodes": [_node(node, names, serving, states) for node in found],
+            "nodes": [_node(node, names, serving, states, alone.get(node.pk, [])) for node in found],
             "dividable": [
                 node.name for node in found if node.state == Node.State.APPROVED and node.division.get("cores")
             ],
@@ -60,13 +61,19 @@ def _dividing(node: Node) -> dict | None:
     return {"waits": redivision.waits_for(node) if Device.Phase.RETIRING in phases else []}
 
 
-def _node(node: Node, names: dict[int, str], gateways: list[Gateway], states: dict[tuple[str, int], Instance]) -> dict:
+def _node(
+    node: Node,
+    names: dict[int, str],
+    gateways: list[Gateway],
+    states: dict[tuple[str, int], Instance],
+    only_here: list[str],
+) -> dict:
     faults = [] if node.connected else Fault.objects.filter(device__in=[d.ref for d in node.devices.all()])[:FAULTS]
     return {
         "node": node,
         "faults": faults,
         "dividing": _dividing(node),
-        "only_here": usable.only_on(node) if node.cordoned_at is None else [],
+        "only_here": only_here,
         "devices": [
             {
                 "device": device,

@@ -37,5 +37,14 @@ document.addEventListener("click", (event) => {
   form.elements.namedItem("cpu_devices").focus();
   look();
 });
-form?.addEventListener("input", () => { asked += 1; clearTimeout(timer); form.dataset.api = path(); form.dataset.method = wanted() ? "POST" : "DELETE"; timer = setTimeout(look, WAIT_MS); });
+function edited() {
+  asked += 1;
+  clearTimeout(timer);
+  form.dataset.api = path();
+  form.dataset.method = wanted() ? "POST" : "DELETE";
+  timer = setTimeout(look, WAIT_MS);
+}
+
+form?.addEventListener("input", edited);
+form?.addEventListener("change", edited);
 form?.addEventListener("focusin", () => { if (box.hidden) look(); });

@@ -59,6 +59,19 @@ def test_each_device_serves_one_application_by_policies_for_its_demand(name):
     assert 60 < plan.accuracy <= 100
 
 
+@pytest.mark.parametrize("name", ["ramsis", "modelswitching"])
+def test_a_plan_that_runs_out_of_time_has_a_policy_for_each_device_and_the_next_has_the_others(name):
+    asked = problem(demands=(("a", 190.0), ("b", 45.0)))
+    short = strategies.get(name)(replace(asked, time_limit_s=1e-6))
+    assert short.cut_short and not violations(asked, short)
+    assert {device for planned in short.policies for device in planned.devices} == {"d0", "d1", "d2", "d3"}
+    assert all(len(planned.policies) == 1 for planned in short.policies)
+    whole = strategies.get(name)(replace(asked, time_limit_s=1e6))
+    assert not whole.cut_short
+    for few, many in zip(short.policies, whole.policies, strict=True):
+        assert set(few.policies) <= set(many.policies) and len(many.policies) > 1
+
+
 def test_policies_for_bursty_arrivals_promise_less():
     found = {
         (name, shape): strategies.get(name)(replace(problem(), arrival_shape=shape))

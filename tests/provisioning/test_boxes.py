@@ -139,7 +139,7 @@ def test_secrets_are_replaced_and_members_connect_again(cluster, key):
     every = ["password", "api-token", "api-key", "join-token", "members", "members-authority", "signing-key"]
     with no_query_fails(cluster, key):
         for _ in range(2):
-            before, certificates = secrets_of(cluster), keys(cluster)
+            before, certificates = secrets_of(cluster), ends_of_certificates(cluster)
             succeeded(cluster.play("rotate.yml", nereus_rotate=[*every, "tls-authority"]))
             assert all(node["connected"] for node in cluster.nodes().values())
             renewed = functools.partial(_all_renewed, cluster, certificates)
@@ -155,13 +155,13 @@ def secrets_of(cluster: Cluster) -> dict[str, str]:
 
 
 def _all_renewed(cluster: Cluster, certificates: list[str]) -> bool:
-    return not set(keys(cluster)) & set(certificates)
+    return not set(ends_of_certificates(cluster)) & set(certificates)
 
 
-def keys(cluster: Cluster) -> list[str]:
-    """Keys of all members' certificates."""
+def ends_of_certificates(cluster: Cluster) -> list[str]:
+    """Until when all members' certificates hold: a new authority issues new ones for the keys that members have."""
     members = [*cluster.nodes().values(), *json.loads(cluster.manage("rest GET gateways/"))]
-    return [member["certificate"]["key"] for member in members]
+    return [member["certificate"]["until"] for member in members]
 
 
 def test_a_backup_comes_back_without_the_cordons_of_an_upgrade(cluster, key, tmp_path):

@@ -127,7 +127,7 @@ class Settings:
     cpu_devices: str
     """How CPU cores become devices (``NEREUS_CPU_DEVICES``): ``auto`` (all usable cores, in equal devices of 1, 2, 4 or
     8 that span no two NUMA nodes; beside a control plane or gateway, a box with more than four cores leaves one to
-    them), ``none``, ``2x1`` or ``0-1;2,3``."""
+    them), ``none``, ``2x1`` or ``0-1;2,3``. A division ordered from the console goes before it."""
     device_memory_share: float
     """Share of main memory that this box's CPU devices may take together (``NEREUS_DEVICE_MEMORY_SHARE``); each
     device's part is a limit that its process cannot exceed."""

@@ -7,12 +7,14 @@ load leaves these, the next plan has others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from workers.dispatch.policy_tables import LoadPolicy
+import numpy as np
+
+from workers.dispatch.policy_tables import LoadPolicy, Steps
 
 from .arrivals import Stream
 from .expectation import Expected, expected
@@ -53,16 +55,23 @@ StreamOf = Callable[[float], Stream]
 
 
 def policies(
-    worker: Worker, stream: StreamOf, capacity: float, demand: float, weigh: Weight, met: float = MET
+    worker: Worker,
+    stream: StreamOf,
+    capacity: float,
+    demand: float,
+    weigh: Weight,
+    met: float = MET,
+    variable: bool = False,
 ) -> tuple[Rung, ...]:
     """Policies for loads around a demand, by load.
 
     Args:
         capacity: of all workers, items/s; above it no policy meets the load.
         met: expected violations at most.
+        variable: batches may leave queries behind.
     """
     ends = anchors(capacity, demand)
-    rungs = {load: rung(worker, stream(load), load, weigh) for load in ends}
+    rungs = {load: rung(worker, stream(load), load, weigh, variable) for load in ends}
     open_pairs = list(pairwise(ends))
     while open_pairs and len(rungs) < MOST_LOADS:
         low, high = open_pairs.pop()
@@ -71,7 +80,7 @@ def policies(
         if abs(below.accuracy - above.accuracy) <= step or high <= NEAREST * low or below.violation_rate > met:
             continue
         between = (low + high) / 2
-        rungs[between] = rung(worker, stream(between), between, weigh)
+        rungs[between] = rung(worker, stream(between), between, weigh, variable)
         open_pairs += [(low, between), (between, high)]
     return tuple(rungs[load] for load in sorted(rungs) if rungs[load].expected.violation_rate <= met)
 
@@ -85,21 +94,29 @@ def anchors(capacity: float, demand: float) -> list[float]:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def rung(worker: Worker, stream: Stream, load: float, weigh: Weight) -> Rung:
+def rung(worker: Worker, stream: Stream, load: float, weigh: Weight, variable: bool = False) -> Rung:
     """The policy for a stream, which belongs to a load of the application."""
-    chain = Chain(worker, stream)
+    chain = Chain(worker, stream, variable)
     policy = solve(worker, stream, weigh, chain)
-    return Rung(LoadPolicy(load, steps(policy)), expected(policy, chain=chain))
+    return Rung(LoadPolicy(load, steps(policy), batches(policy)), expected(policy, chain=chain))
 
 
-def steps(policy: Policy) -> tuple[tuple[tuple[float, int], ...], ...]:
+def steps(policy: Policy) -> Steps:
     """A policy's choices by queued rows, from 1: (least slack in seconds, place of the variant), ascending."""
-    slacks = policy.worker.slacks
+    return _steps(policy.worker.slacks, policy.choice)
+
+
+def batches(policy: Policy) -> Steps:
+    """The same with the rows of a batch; nothing where all that wait go."""
+    return _steps(policy.worker.slacks, policy.rows) if (policy.rows < policy.worker.all_rows()).any() else ()
+
+
+def _steps(slacks: Sequence[float], table: np.ndarray) -> Steps:
     made = []
-    for row in policy.choice[1:]:
+    for row in table[1:]:
         mine = [(0.0, int(row[0]))]
-        for slack, variant in zip(slacks[1:], row[1:], strict=True):
-            if variant != mine[-1][1]:
-                mine.append((round(slack, 6), int(variant)))
+        for slack, value in zip(slacks[1:], row[1:], strict=True):
+            if value != mine[-1][1]:
+                mine.append((round(slack, 6), int(value)))
         made.append(tuple(mine))
     return tuple(made)

@@ -6,9 +6,6 @@ import ssl
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
 from workers.addresses import is_loopback
 from workers.settings import SettingsError
 
@@ -32,6 +29,10 @@ def postgresql(url: str, ca_file: Path | None) -> dict:
     Raises:
         SettingsError: libpq has no such option, or the URL cannot be parsed.
     """
+    # Here and not above: each process of a home with SQLite would spend a tenth of its start on it.
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
     try:
         options = conninfo_to_dict(url)
         ports = [int(port) for port in str(options.get("port", "")).split(",") if port]
@@ -72,6 +73,8 @@ def postgresql(url: str, ca_file: Path | None) -> dict:
 
 def libpq(database: dict) -> tuple[str, str]:
     """The same database for PostgreSQL's own programs: a connection string without the password, and the password."""
+    from psycopg.conninfo import make_conninfo
+
     known = {"dbname": "NAME", "user": "USER", "host": "HOST", "port": "PORT"}
     places = {name: database[key] for name, key in known.items() if database[key]}
     options = {name: value for name, value in database["OPTIONS"].items() if name not in _OURS}

@@ -1,24 +1,37 @@
-"""How often promised intervals hold on a published trace, simulated.
+"""How often promised intervals hold, simulated: on a published trace, and under the demo's load.
 
-Every minute of InfAdapter's trace a promise is made from the two minutes before, for the plan that the estimated demand
-gives four devices with a quick and a good variant. What comes is the same plan, simulated on the seconds that follow.
+*twitter*: every minute of InfAdapter's trace a promise is made from the two minutes before, for the plan that the
+estimated demand gives four devices with a quick and a good variant. What comes is the same plan, simulated on the
+seconds that follow.
+
+*demo*: one long run of the demo's waves and bursts on two devices with eight variants of two applications, which take
+longer or shorter than profiled by up to a tenth. Promises are made for the plan that is in force, from a cold start on.
+
 Intervals are judged as the simulation made them, and as corrected by the promises before.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
+import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from tqdm import tqdm
 
+from appliance.demo.rates import LoadCapacity, RateProfile, arrivals
 from scheduler.allocation import strategies
 from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, DeviceResources, LatencyProfile, Problem
 from scheduler.control.demand import estimate
-from scheduler.promises.intervals import FIGURES, Interval, correction, widened
-from scheduler.promises.recorded import RECORD_S, Recorded, trace
-from scheduler.promises.windows import BEFORE_S, World, run_window, simulated
+from scheduler.promises.intervals import FIGURES, Interval, correction, may_miss, widened
+from scheduler.promises.recorded import RECORD_S, Recorded, record, trace
+from scheduler.promises.windows import BEFORE_S, MOST_S, Expectation, World, run_window, scenario, simulated
+from scheduler.simulation import simulate
+from scheduler.simulation.arrivals import Trace
+from scheduler.simulation.engine import IN_TIME
+from scheduler.simulation.results import SimulationResults
 from scheduler.simulation.scenario import ControlSettings
 
 from . import forecast
@@ -28,6 +41,48 @@ NAME, KIND = "twitter", "cpu"
 VARIANTS = {"quick": (4, 90.0), "good": (30, 100.0)}
 #: median run time over the 95th percentile, about that of ONNX models on a quiet core
 MEDIAN = 0.85
+#: the demo's variants: ms of one row, and accuracy in percent of the best, by application
+DEMO = {
+    "digits": {"wide": (5, 96.68), "pair": (20, 99.49), "quartet": (40, 99.74), "sextet": (60, 100.0)},
+    "meters": {"wide": (5, 91.54), "pair": (20, 99.23), "trio": (30, 99.74), "quintet": (50, 100.0)},
+}
+DEMO_SLO_S = 0.5
+#: of a first row's time that each further row of a batch takes
+FURTHER_ROW = 0.7
+#: queries/s of each application that its share of the devices carries with the most and the least accurate variant
+DEMO_CAPACITY = {"digits": LoadCapacity(16.0, 170.0), "meters": LoadCapacity(20.0, 170.0)}
+#: seconds of a load, and how far run times of a variant are from its profile at most, as a part of it
+LOAD_S, PROFILE_ERROR = 0.3, 0.1
+#: seconds of the demo's load before the first promise
+COLD_S = 20
+
+
+@dataclass
+class Judged:
+    """Promises and what came. ``counts``: by figure, promises, those that held as simulated, and as corrected."""
+
+    counts: dict[str, list[int]] = field(default_factory=lambda: {figure: [0, 0, 0] for figure in FIGURES})
+    _misses: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    _held: dict[tuple[str, str], list[bool]] = field(default_factory=dict)
+
+    def compare(self, name: str, expected: Expectation, accuracy: float, violations: float) -> None:
+        """Compare an application's promise with what came, which corrects the next one."""
+        for figure, came in (("accuracy", accuracy), ("violations", violations)):
+            interval: Interval | None = getattr(expected, f"{figure}_interval")
+            if interval is None:
+                continue
+            misses, held = self._misses.setdefault((name, figure), []), self._held.setdefault((name, figure), [])
+            corrected = widened(interval, correction(misses, may_miss(held))).clipped(*FIGURES[figure])
+            counts = self.counts[figure]
+            counts[0] += 1
+            counts[1] += interval.holds(came)
+            counts[2] += corrected.holds(came)
+            misses.append(interval.outside(came))
+            held.append(corrected.holds(came))
+
+    def found(self) -> dict[str, tuple[int, int, int]]:
+        """The counts."""
+        return {figure: (some[0], some[1], some[2]) for figure, some in self.counts.items()}
 
 
 def problem(demand: float) -> Problem:
@@ -50,10 +105,8 @@ def judge(counts: Sequence[float], count: int, every_s: int, wall_s: float = 60.
         counts: queries by second.
         wall_s: for the windows of one promise.
     """
-    found = {figure: [0, 0, 0] for figure in FIGURES}
-    misses: dict[str, list[float]] = {figure: [] for figure in FIGURES}
-    previous = None
-    for number in range(count):
+    judged, previous = Judged(), None
+    for number in tqdm(range(count), disable=None):
         now = RECORD_S + number * every_s
         before = Recorded({NAME: tuple(counts[now - RECORD_S : now])}, {})
         demand = estimate(before.history({}), [NAME], 0, horizon_s=30.0)[NAME]
@@ -64,30 +117,105 @@ def judge(counts: Sequence[float], count: int, every_s: int, wall_s: float = 60.
         promise = simulated(world, wall_s=wall_s)
         length = promise.window_s
         coming = Recorded({NAME: tuple(counts[now - BEFORE_S : now + length])}, {})
-        arrivals = trace(coming, BEFORE_S + length, {}, seed=number, first=0)
-        ((items, in_time, accuracy),) = run_window(world, length, 1_000 + number, arrivals)
+        window = trace(coming, BEFORE_S + length, {}, seed=number, first=0)
+        ((items, in_time, accuracy),) = run_window(world, length, 1_000 + number, window)
         expected = promise.applications.get(NAME)
-        if expected is None or not in_time:
-            continue
-        for figure, came in (("accuracy", accuracy / in_time), ("violations", 1.0 - in_time / items)):
-            interval: Interval = getattr(expected, f"{figure}_interval")
-            corrected = widened(interval, correction(misses[figure])).clipped(*FIGURES[figure])
-            found[figure][0] += 1
-            found[figure][1] += interval.holds(came)
-            found[figure][2] += corrected.holds(came)
-            misses[figure].append(interval.outside(came))
-    return {figure: tuple(some) for figure, some in found.items()}
+        if expected is not None and in_time:
+            judged.compare(NAME, expected, accuracy / in_time, 1.0 - in_time / items)
+    return judged.found()
+
+
+def demo_world() -> World:
+    """The demo's applications on two devices, before any load."""
+    variants = tuple(
+        CandidateVariant(
+            f"{name}/{variant}",
+            name,
+            accuracy,
+            {KIND: _profile(ms)},
+        )
+        for name, some in DEMO.items()
+        for variant, (ms, accuracy) in some.items()
+    )
+    asked = Problem(
+        devices=tuple(DeviceResources(f"box/cpu{number}", KIND, 2**30) for number in range(2)),
+        applications=tuple(ApplicationDemand(name, DEMO_SLO_S, 5.0) for name in DEMO),
+        variants=variants,
+    )
+    silence = Recorded({name: (0.0,) * COLD_S for name in DEMO}, {})
+    medians = {variant.id: MEDIAN for variant in variants}
+    plan = strategies.get("nereus")(asked)
+    return World("nereus", asked, plan, silence, {}, medians, ControlSettings(period_s=30.0))
+
+
+def _profile(ms: float) -> LatencyProfile:
+    points = tuple((rows, ms * (1 + FURTHER_ROW * (rows - 1)) / 1000) for rows in (1, 2, 4, 8, 16))
+    return LatencyProfile(points, memory_bytes=2**20, load_s=LOAD_S)
+
+
+def demo_run(world: World, seconds: int, seed: int) -> SimulationResults:
+    """That world under the demo's load for so long."""
+    came: list[tuple[float, int]] = []
+    for place, (name, capacity) in enumerate(DEMO_CAPACITY.items()):
+        profile = RateProfile(capacity, seed + place, place / len(DEMO_CAPACITY))
+        for at in arrivals(profile, random.Random(f"{seed}:{name}")):
+            if at >= seconds:
+                break
+            came.append((at, place))
+    came.sort()
+    load = Trace(tuple(DEMO), [at for at, _ in came], [place for _, place in came])
+    run = replace(scenario(world, 1, seed), arrivals=load, profile_error=PROFILE_ERROR, load_time_s=LOAD_S)
+    return simulate(run)
+
+
+def judge_demo(count: int, every_s: int, seed: int, wall_s: float = 60.0) -> dict[str, tuple[int, int, int]]:
+    """By figure: promises, those that held as simulated, and as corrected, under the demo's load."""
+    world, judged = demo_world(), Judged()
+    run = demo_run(world, COLD_S + count * every_s + MOST_S, seed)
+    times, outcome = np.asarray(run.scenario.arrivals.times), np.frombuffer(run.record.outcome, dtype=np.uint8)
+    places = np.asarray(run.scenario.arrivals.applications)
+    by_variant = np.array([accuracy for _, _, accuracy in run.record.variants])
+    accuracy = by_variant[np.frombuffer(run.record.variant, dtype=np.int32)]
+    seconds = int(times[-1]) + 1
+    arrived = [np.bincount(times[places == place].astype(int), minlength=seconds) for place in range(len(DEMO))]
+    for number in tqdm(range(count), disable=None):
+        now = COLD_S + number * every_s
+        listed = range(max(0, now - RECORD_S), now)
+        before = record(
+            [(t, {name: (arrived[i][t], arrived[i][t]) for i, name in enumerate(DEMO)}) for t in listed], list(DEMO)
+        )
+        plan = [planned for planned in run.record.plans if planned.at <= now][-1]
+        present = replace(
+            world, problem=replace(plan.problem, previous=None), allocation=plan.allocation, recorded=before
+        )
+        promise = simulated(present, wall_s=wall_s)
+        window = (times >= now) & (times < now + promise.window_s)
+        for place, name in enumerate(DEMO):
+            mine = window & (places == place)
+            good = mine & (outcome == IN_TIME)
+            expected = promise.applications.get(name)
+            if expected is not None and good.any():
+                judged.compare(name, expected, float(accuracy[good].mean()), float(1.0 - good.sum() / mine.sum()))
+    return judged.found()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks promises", description=__doc__.splitlines()[0])
+    parser.add_argument("--world", choices=("twitter", "demo"), default="twitter", help="(default: %(default)s)")
     parser.add_argument("--times", type=float, default=2.5, help="of the trace's arrivals (default: %(default)s)")
     parser.add_argument("--count", type=int, default=100, help="promises (default: %(default)s)")
     parser.add_argument("--every", type=int, default=60, help="seconds between two (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the arrivals (default: %(default)s)")
     options = parser.parse_args(arguments)
-    rates = forecast.infadapter()[NAME] * options.times
-    counts = np.floor(rates + np.random.default_rng(1).random(len(rates))).tolist()
+    began = time.process_time()
+    if options.world == "demo":
+        found = judge_demo(options.count, options.every, options.seed, wall_s=1e6)
+    else:
+        rates = forecast.infadapter()[NAME] * options.times
+        counts = np.floor(rates + np.random.default_rng(options.seed).random(len(rates))).tolist()
+        found = judge(counts, options.count, options.every, wall_s=1e6)
     print("| figure | promises | held as simulated | held as corrected |\n|---|---:|---:|---:|")
-    for figure, (promises, simulated_held, held) in judge(counts, options.count, options.every).items():
+    for figure, (promises, simulated_held, held) in found.items():
         print(f"| {figure} | {promises} | {simulated_held / promises:.1%} | {held / promises:.1%} |")
+    print(f"\n{time.process_time() - began:.0f} s of CPU time")

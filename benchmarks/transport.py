@@ -27,13 +27,13 @@ import uvloop
 from onnx import TensorProto, helper
 
 from appliance.local.child import free_ports
+from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frames import (
     Apply,
     AskLease,
     Cluster,
     ExecutorState,
     Frame,
-    FrameConnection,
     FromExecutor,
     Hello,
     LeaseState,

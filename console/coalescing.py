@@ -1,48 +1,70 @@
-"""One run for all that ask at about the same time."""
+"""One run for all that ask at about the same time, and moments at which all of them ask."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
+Key = TypeVar("Key", bound=Hashable)
 Answer = TypeVar("Answer")
 
 
-class Coalesced(Generic[Answer]):
-    """Runs a function for all that ask while an earlier run is under way.
+class Coalesced(Generic[Key, Answer]):
+    """Runs a function for all that ask while an earlier run is under way, with the keys that they ask for.
 
     Each gets the answer of a run that began after it asked, so that what happened before is in it: fifty browsers that
     come back together cost two runs. One event loop is served; see :func:`for_loop`.
     """
 
-    def __init__(self, run: Callable[[], Awaitable[Answer]]):
+    def __init__(self, run: Callable[[frozenset[Key]], Awaitable[Mapping[Key, Answer]]]):
         self._run = run
         self._lock = asyncio.Lock()
-        self._next: asyncio.Task[Answer] | None = None
+        self._keys: set[Key] = set()
+        self._next: asyncio.Task[Mapping[Key, Answer]] | None = None
 
-    async def __call__(self) -> Answer:
+    async def __call__(self, key: Key) -> Answer:
         if self._next is None:
+            self._keys = set()
             self._next = asyncio.create_task(self._begin())
+        self._keys.add(key)
         # One that is cancelled does not take the answer from the others.
-        return await asyncio.shield(self._next)
+        return (await asyncio.shield(self._next))[key]
 
-    async def _begin(self) -> Answer:
+    async def _begin(self) -> Mapping[Key, Answer]:
         async with self._lock:
             # Questions from now on are for the run after this one.
             self._next = None
-            return await self._run()
+            return await self._run(frozenset(self._keys))
 
 
-def for_loop(run: Callable[[], Awaitable[Answer]]) -> Callable[[], Awaitable[Answer]]:
+def by_key(
+    run: Callable[[frozenset[Key]], Awaitable[Mapping[Key, Answer]]],
+) -> Callable[[Key], Awaitable[Answer]]:
     """A function as :class:`Coalesced`, in each event loop apart."""
-    loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Coalesced[Answer]] = weakref.WeakKeyDictionary()
+    loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Coalesced] = weakref.WeakKeyDictionary()
 
-    async def ask() -> Answer:
+    async def ask(key: Key) -> Answer:
         loop = asyncio.get_running_loop()
         if loop not in loops:
             loops[loop] = Coalesced(run)
-        return await loops[loop]()
+        return await loops[loop](key)
 
     return ask
+
+
+def for_loop(run: Callable[[], Awaitable[Answer]]) -> Callable[[], Awaitable[Answer]]:
+    """As :func:`by_key`, of a function that gives all the same."""
+
+    async def of_all(keys: frozenset[None]) -> Mapping[None, Answer]:
+        return {None: await run()}
+
+    ask = by_key(of_all)
+    return lambda: ask(None)
+
+
+def until_next(every_s: float) -> float:
+    """Seconds until the next of the moments, ``every_s`` apart, at which all that wait so wake together."""
+    return every_s - time.monotonic() % every_s

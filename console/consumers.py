@@ -11,17 +11,19 @@ import asyncio
 import json
 import time
 from collections import deque
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import msgspec
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
 from django.contrib.auth import get_user
 from django.db import DatabaseError
 from redis.exceptions import RedisError
 
-from console import coalescing
+from console import coalescing, slimming
 from console.outbox import BrowserOutbox
 from console.snapshot import snapshot
 from registry import clock
@@ -108,7 +110,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         try:
             await self.channel_layer.group_add(CONSOLE_GROUP, self.channel_name)
-            content = await asyncio.to_thread(live.content)
+            content = await _content()
         except (OSError, RedisError) as error:
             await self._interrupted(error)
             return
@@ -129,7 +131,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         """Go on receiving events when Redis was emptied; what was missed meanwhile is sent as the whole state."""
         ahead = clock.wall() - clock.steady()
         while not self._closing:
-            await asyncio.sleep(REJOIN_EVERY_S)
+            await asyncio.sleep(coalescing.until_next(REJOIN_EVERY_S))
             if abs(clock.wall() - clock.steady() - ahead) > STEP_S:
                 # The page's time axis follows this box's clock.
                 ahead = clock.wall() - clock.steady()
@@ -137,7 +139,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 self._wake.set()
             try:
                 # In this order: what empties Redis after the first is seen the next time.
-                now = await asyncio.to_thread(live.content)
+                now = await _content()
                 await self.channel_layer.group_add(CONSOLE_GROUP, self.channel_name)
             except (OSError, RedisError) as error:
                 logger.warning("live_page_not_rejoined", error=str(error))
@@ -150,8 +152,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _follow_repairs(self) -> None:
         """Send what changed in the list of repairs: most of it no event announces, such as a disk that fills."""
         while not self._closing:
-            await asyncio.sleep(REPAIRS_EVERY_S)
-            known, now = self._repairs, await database_sync_to_async(_repairs)(self._role)
+            await asyncio.sleep(coalescing.until_next(REPAIRS_EVERY_S))
+            known, now = self._repairs, await _repairs(self._role)
             if known is not None and now is not None and now != known:
                 self._repairs = now
                 self._outbox.put({"event": "repairs", "data": now})
@@ -197,7 +199,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def live_event(self, message: dict[str, Any]) -> None:
         """From the channel layer (see scheduler.live.event)."""
-        self._outbox.put({"event": message["event"], "data": message["data"]})
+        self._outbox.put({"event": message["event"], "text": _texts.of_one(message)})
         self._wake.set()
 
     async def live_events(self, message: dict[str, Any]) -> None:
@@ -250,7 +252,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _send_snapshot(self) -> None:
         text = await _snapshot_text()
-        self._repairs = await database_sync_to_async(_repairs)(self._role) or self._repairs
+        self._repairs = await _repairs(self._role) or self._repairs
         repairs = json.dumps(self._repairs)
         text = f'{{"event":"snapshot","data":{text[:-1]},"repairs":{repairs}}}}}'
         await self._send_in_time({"event": "snapshot", "text": text})
@@ -274,29 +276,42 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _permitted(self) -> bool:
         """Whether the session still belongs to an account that may be here. Reads session and account each time."""
-        self._checked_at = time.monotonic()
+        # All consoles are due together, so that one look serves them all.
+        self._checked_at = time.monotonic() - (time.monotonic() % RECHECK_S if RECHECK_S else 0)
         session = self.scope.get("session")
         if session is None or session.session_key is None:
             return False
-        self._role = await database_sync_to_async(_role_now)(session)
+        self._role = await _role_now(session.session_key)
         return self._role >= MESSAGES["connect"]
 
 
 class EventTexts:
-    """Texts of the events that came last. All browsers of a process get the same list, which is encoded once."""
+    """Texts of the events that came last. All browsers of a process get the same objects, which are encoded once."""
 
     def __init__(self, kept: int = 8):
-        self._kept: deque[tuple[list, dict[bool, str]]] = deque(maxlen=kept)
+        self._kept: deque[tuple[Any, dict[bool, str]]] = deque(maxlen=kept)
+
+    def _known(self, told: Any) -> dict[bool, str]:
+        texts = next((texts for known, texts in self._kept if known is told), None)
+        if texts is None:
+            texts = {}
+            self._kept.appendleft((told, texts))
+        return texts
+
+    def of_one(self, message: dict[str, Any]) -> str:
+        """The message with one event."""
+        texts = self._known(message["data"])
+        if True not in texts:
+            texts[True] = msgspec.json.encode({"event": message["event"], "data": message["data"]}).decode()
+        return texts[True]
 
     def of(self, events: list[dict[str, Any]], seconds: bool) -> str:
         """The message with these events, nodes' seconds only if ``seconds``; empty: there is nothing to send."""
-        texts = next((texts for known, texts in self._kept if known is events), None)
-        if texts is None:
-            texts = {}
-            self._kept.appendleft((events, texts))
+        texts = self._known(events)
         if seconds not in texts:
             wanted = events if seconds else [event for event in events if event["event"] != "node_second"]
-            encoded = msgspec.json.encode({"event": "events", "data": wanted}) if wanted else b""
+            slim = [slimming.slim(event) for event in wanted]
+            encoded = msgspec.json.encode({"event": "events", "data": slim}) if slim else b""
             texts[seconds] = encoded.decode()
         return texts[seconds]
 
@@ -304,11 +319,23 @@ class EventTexts:
 _texts = EventTexts()
 
 
-def _role_now(session) -> AccessRole:
-    """The role of the account that the session belongs to as it is stored now; nobody's where it has ended."""
-    store = type(session._wrapped) if hasattr(session, "_wrapped") else type(session)
-    fresh = store(session.session_key)
-    return AccessRole.ANYONE if fresh.is_empty() else role_of(get_user(SimpleNamespace(session=fresh)))
+def _roles(keys: frozenset[str]) -> dict[str, AccessRole]:
+    """The roles of the accounts that these sessions belong to as they are stored now; nobody's where one has ended."""
+    store, found = import_module(settings.SESSION_ENGINE).SessionStore, {}
+    for key in keys:
+        fresh = store(key)
+        found[key] = AccessRole.ANYONE if fresh.is_empty() else role_of(get_user(SimpleNamespace(session=fresh)))
+    return found
+
+
+_role_now = coalescing.by_key(database_sync_to_async(_roles))
+
+
+async def _read_content() -> str:
+    return await asyncio.to_thread(live.content)
+
+
+_content = coalescing.for_loop(_read_content)
 
 
 async def _read_snapshot() -> str:
@@ -324,13 +351,17 @@ _snapshot_text = coalescing.for_loop(_read_snapshot)
 _history_text = coalescing.for_loop(_read_history)
 
 
-def _repairs(role: AccessRole) -> dict[str, Any] | None:
-    """How many repairs need a person; None: they cannot be told now."""
+def _summaries(roles: frozenset[AccessRole]) -> dict[AccessRole, dict[str, Any] | None]:
+    """How many repairs need a person of each role; None: they cannot be told now."""
     try:
-        return listing.summary(listing.shared(), role)
+        shared = listing.shared()
+        return {role: listing.summary(shared, role) for role in roles}
     except Exception:
         logger.exception("repairs_not_told")
-        return None
+        return dict.fromkeys(roles)
+
+
+_repairs = coalescing.by_key(database_sync_to_async(_summaries))
 
 
 def _error(detail: str) -> dict[str, Any]:

@@ -25,26 +25,13 @@ class RegistryConfig(AppConfig):
 
         post_migrate.connect(make_groups, sender=self, weak=False, dispatch_uid="roles")
         track = tracking.track
-        application = (
-            "name",
-            "description",
-            "group",
-            "slo_ms",
-            "late",
-            "signature",
-            "padding",
-            "sizes",
-            "weight",
-            "floor",
-        )
-        track(models.Application, "application", *application, "state")
+        track(models.Application, "application", *models.Application.SETTABLE, "state")
         track(models.ValidationSet, "validation_set", "digest", "size_bytes", "metric", "rows")
         variant = ("name", "digest", "size_bytes", "accuracy", "accuracy_source", "state", "pinned", "excluded")
         track(models.Variant, "variant", *variant)
-        track(models.Node, "node", "name", "state", "cordoned_at", "cordoned_until", "credential_hash")
+        track(models.Node, "node", "name", "state", "cordoned_at", "cordoned_until", "cpu_devices", "credential_hash")
         track(models.Gateway, "gateway", "name", "state", "address", "credential_hash")
-        limits = ("applications", "rate", "burst", "share", "expires")
-        track(models.ApiKey, "api_key", "name", "prefix", "key_hash", *limits)
+        track(models.ApiKey, "api_key", "name", "prefix", "key_hash", *models.ApiKey.LIMITS)
         track(models.ApiToken, "api_token", "name", "user", "role", "prefix", "token_hash", "expires")
         track(
             models.JoinToken, "join_token", "name", "auto_approve", "kind", "expires", "uses", "own_box", "token_hash"

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from registry import reach
 from registry.models import Application, Device, Node, Profile, Variant
 
 
 def only_on(node: Node) -> list[str]:
     """Names of active applications that could be served now, and could not without this node's devices."""
+    return alone([node]).get(node.pk, [])
+
+
+def alone(nodes: Iterable[Node]) -> dict[int, list[str]]:
+    """As :func:`only_on` for many nodes, by id, from one look; nodes that are needed by none are left out."""
     usable = Device.objects.filter(
         state__in=Device.SERVING, node__state=Node.State.APPROVED, node__cordoned_at=None
     ).select_related("node")
-    here: set[str] = set()
-    elsewhere: set[str] = set()
+    there: dict[int, set[str]] = {}
+    connected: dict[str, set[int]] = {}
     for device in reach.reachable(usable, reach.approved_gateways()):
-        if device.node_id == node.pk:
-            here.add(device.type)
-        elif device.node.connected:
-            elsewhere.add(device.type)
+        there.setdefault(device.node_id, set()).add(device.type)
+        if device.node.connected:
+            connected.setdefault(device.type, set()).add(device.node_id)
     types: dict[str, set[str]] = {}
     profiles = Profile.objects.filter(
         blocked="",
@@ -27,4 +33,11 @@ def only_on(node: Node) -> list[str]:
     )
     for application, kind in profiles.values_list("variant__application__name", "device_type").distinct():
         types.setdefault(application, set()).add(kind)
-    return sorted(name for name, found in types.items() if found & here and not found & elsewhere)
+    found = {}
+    for node in nodes:
+        here = there.get(node.pk, set())
+        elsewhere = {kind for kind, where in connected.items() if where - {node.pk}}
+        names = sorted(name for name, kinds in types.items() if kinds & here and not kinds & elsewhere)
+        if names:
+            found[node.pk] = names
+    return found

@@ -28,7 +28,7 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
     from scheduler.trail import trails
 
     if ticket is None:
-        # Of now: while another worker plans, this waits.
+        # The time is now's: while another worker plans, this waits.
         ticket = superseded.ticket()
     with outcome.recorded(), leases.held(leases.PLAN) as lease:
         if superseded.superseded(ticket):
@@ -101,7 +101,7 @@ def _tend() -> None:
     from registry.audit import recording as audit
     from registry.services import finish_drains
     from scheduler import retention
-    from scheduler.control import upkeep
+    from scheduler.control import redivision, upkeep
     from scheduler.history import marking
     from scheduler.instances import interference
     from scheduler.members import reaching
@@ -117,6 +117,7 @@ def _tend() -> None:
         dispatch,
         reaching.judge,
         interference.watch,
+        redivision.advance,
         upkeep.replan_if_devices_changed,
         storage.sweep,
         retention.enforce,

@@ -12,7 +12,8 @@ settings.register_profile("any machine", deadline=None, max_examples=50, suppres
 settings.register_profile("many examples", settings.get_profile("any machine"), max_examples=2_000)
 settings.load_profile("any machine")
 
-for name in [name for name in os.environ if name.startswith("NEREUS_")]:
+# Those of the tests themselves (NEREUS_TEST_BOXES and the like) stay.
+for name in [name for name in os.environ if name.startswith("NEREUS_") and not name.startswith("NEREUS_TEST_")]:
     del os.environ[name]
 HOME = tempfile.mkdtemp(prefix="nereus-test-")
 os.environ["NEREUS_HOME"] = HOME

@@ -20,6 +20,15 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 HOST_NAME = r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?"
 _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s]+)):(\d{1,5})")
 
+#: how cores become devices, for errors
+CORES = "auto, none, COUNTxCORES (2x1) or core lists such as 0-1;2,3"
+_LIST = r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*"
+
+
+def divides_cores(text: str) -> bool:
+    """Whether the text says how cores become devices; whether this box has them is another question."""
+    return text in ("auto", "none") or bool(re.fullmatch(rf"[1-9]\d{{0,2}}x[1-9]\d{{0,2}}|{_LIST}(;{_LIST})*", text))
+
 
 class SettingsError(Exception):
     """One or more environment variables cannot be used; ``problems`` has a line for each."""
@@ -227,12 +236,11 @@ class Reader:
         return found
 
     def cores(self, name: str, default: str) -> str:
-        """``auto``, ``COUNTxCORES`` or core lists such as ``0-1;2,3`` (see workers.node.devices)."""
+        """``auto``, ``COUNTxCORES`` or core lists such as ``0-1;2,3`` (see :mod:`.partition`)."""
         value = self._raw(name)
         text = default if value is None else value
-        part = r"\d+(-\d+)?(,\d+(-\d+)?)*"
-        if text not in ("auto", "none") and not re.fullmatch(rf"[1-9]\d{{0,2}}x[1-9]\d{{0,2}}|{part}(;{part})*", text):
-            self.wrong(name, "auto, none, COUNTxCORES (2x1) or core lists such as 0-1;2,3")
+        if not divides_cores(text):
+            self.wrong(name, CORES)
             return default
         return text
 

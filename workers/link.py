@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from socket import IPPROTO_TCP, TCP_USER_TIMEOUT
-from urllib.parse import urlsplit
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
@@ -22,6 +21,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 
 from . import disk, log
 from .control_trust import TrustError
+from .credential import CredentialFile
 from .outbox import Outbox
 from .protocol import control
 from .settings import JOIN_TOKEN_FILE
@@ -65,15 +65,6 @@ class _Refused(Exception):
         self.state = state
 
 
-class Credential(msgspec.Struct, frozen=True):
-    """The member's id and credential from its first join, in a file readable by its user alone. It is shown to the
-    control plane that issued it, and to no other."""
-
-    credential: str
-    member: int
-    control_url: str = ""
-
-
 @dataclass(frozen=True)
 class Membership:
     """A member and its control plane.
@@ -96,7 +87,7 @@ class Membership:
 
 
 async def _no_context() -> None:
-    """Of a control plane that is asked without TLS."""
+    """No context, for a control plane that is asked without TLS."""
 
 
 class MemberLink:
@@ -128,7 +119,6 @@ class MemberLink:
         kind, self._control_url = membership.kind, membership.control_url
         self._decode = _DECODERS[kind]
         self._url = "ws" + self._control_url.removeprefix("http") + f"/ws/{kind}/"
-        self._file = membership.home / "members" / f"{kind}-{disk.safe_name(membership.name)}.json"
         self._status_file = membership.status_file
         self._given_join_token, self._own_join_token = membership.join_token, membership.home / JOIN_TOKEN_FILE
         self._renewal = Renewal(identity, self.send) if identity is not None else None
@@ -147,14 +137,13 @@ class MemberLink:
         """``connecting``, ``pending``, ``up``, ``down``, ``untrusted``, ``unauthorized``, ``version``, ``replaced``"""
         self.detail = ""
         """why the link is not up, in words"""
-        self._elsewhere = ""
-        """URL of the control plane that issued the credential on disk, where it is another one"""
-        self._credential = self._load()
+        path = membership.home / "members" / f"{kind}-{disk.safe_name(membership.name)}.json"
+        self._credential = CredentialFile(path, self._control_url, self._log)
 
     @property
     def credential(self) -> str | None:
         """Authenticates this member towards the control plane, also over HTTP; None before the first join."""
-        return None if self._credential is None else self._credential.credential
+        return self._credential.value
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -280,7 +269,7 @@ class MemberLink:
         return admitted
 
     def _start(self, socket: ClientConnection) -> list[asyncio.Task]:
-        """What runs while the link is up."""
+        """The tasks that run while the link is up."""
         running = [asyncio.create_task(self._write(socket), name="link-writer")]
         if self._renewal is not None:
             running.append(asyncio.create_task(self._renewal.watch(), name="link-renewal"))
@@ -328,12 +317,7 @@ class MemberLink:
 
     def _admit(self, message: control.Joined) -> None:
         if message.credential is not None:
-            self._credential = Credential(message.credential, message.member, self._control_url)
-            try:
-                disk.write_private(self._file, msgspec.json.encode(self._credential))
-            except OSError as error:
-                self._log.error("credential_not_stored", path=str(self._file), reason=str(error))
-            self._log.info("credential_issued", member_id=message.member)
+            self._credential.store(message.credential, message.member)
         self._certify(message.issued)
         self._use_join_token = False
         self.up = True
@@ -377,15 +361,15 @@ class MemberLink:
             return ""
 
     def _token(self) -> str | None:
-        if self._credential is not None and not (self._use_join_token and self._join_token):
-            return self._credential.credential
+        if self.credential is not None and not (self._use_join_token and self._join_token):
+            return self.credential
         return self._join_token or None
 
     def _no_token(self) -> str:
-        if self._elsewhere:
+        if self._credential.elsewhere:
             return (
-                f"the credential on disk is for {self._elsewhere}, and NEREUS_CONTROL_URL is {self._control_url}: "
-                "set NEREUS_JOIN_TOKEN to join there"
+                f"the credential on disk is for {self._credential.elsewhere}, and NEREUS_CONTROL_URL is "
+                f"{self._control_url}: set NEREUS_JOIN_TOKEN to join there"
             )
         return (
             "NEREUS_JOIN_TOKEN is not set, and no credential is on disk: manage.py join-command on the control plane's "
@@ -394,7 +378,7 @@ class MemberLink:
 
     def _try_other_token(self, refused: _Refused, token: str | None) -> bool:
         """After a refusal: whether there is another token that is worth a try at once."""
-        if refused.state != "unauthorized" or self._credential is None or not self._join_token:
+        if refused.state != "unauthorized" or self.credential is None or not self._join_token:
             return False
         self._use_join_token = not self._use_join_token
         if self._use_join_token:
@@ -423,33 +407,3 @@ class MemberLink:
                 self._status_file.write_text(f"{state}\n{detail}")
             except OSError as error:
                 self._log.warning("link_status_not_stored", path=str(self._status_file), reason=str(error))
-
-    def _load(self) -> Credential | None:
-        try:
-            data = disk.read(self._file)
-            stored = None if data is None else msgspec.json.decode(data, type=Credential)
-        except (OSError, msgspec.DecodeError) as error:
-            self._log.error("credential_unreadable", path=str(self._file), reason=str(error))
-            return None
-        if stored is None or _same_control_plane(stored.control_url, self._control_url):
-            return stored
-        self._elsewhere = stored.control_url
-        self._log.warning(
-            "credential_for_another_control_plane",
-            issued_by=stored.control_url,
-            control_url=self._control_url,
-            next="joins anew with NEREUS_JOIN_TOKEN; the credential is not sent there",
-        )
-        return None
-
-
-def _same_control_plane(issuer: str, now: str) -> bool:
-    """Whether a credential of the one may be shown to the other: same host and port, and not in clear where it was
-    encrypted before."""
-    ports = {"http": 80, "https": 443}
-    try:
-        before, after = urlsplit(issuer), urlsplit(now)
-        places = [(url.hostname, url.port or ports.get(url.scheme)) for url in (before, after)]
-    except ValueError:
-        return False
-    return places[0] == places[1] and after.scheme in (before.scheme, "https")

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from workers.protocol import frames
+from workers.protocol.frame_connection import FrameConnection, connect
 from workers.protocol.gateways import Ping, Pong
 
 Probe = Callable[[], Awaitable[str | None]]
@@ -76,8 +77,8 @@ def gateway(path: Path) -> Probe:
             if not answered.done():
                 answered.set_exception(error or ConnectionResetError("the connection was closed"))
 
-        connection = await frames.connect(
-            f"unix:{path}", lambda: frames.FrameConnection(Pong, lambda *_: answered.set_result(None), closed)
+        connection = await connect(
+            f"unix:{path}", lambda: FrameConnection(Pong, lambda *_: answered.set_result(None), closed)
         )
         try:
             connection.send(frames.Hello(role="supervisor", name="supervisor"))

@@ -25,6 +25,7 @@ from scheduler.allocation.problem import (
     LatencyProfile,
     Problem,
 )
+from workers.forecasters import LEARNED, MINUTE, TREND
 
 from .worlds import QUICK_S, World
 
@@ -35,6 +36,12 @@ BUDGET, BUDGETS = 20, (8, 14, 20)
 FIGURE_2 = 75.0
 PERIOD_S = 30
 BETAS = (0.0125, 0.05, 0.2)
+#: of the paper's experiments
+BETA = 0.05
+#: forecasters that learn; the second one forecasts what the paper's LSTM does
+LEARNING = (LEARNED, MINUTE)
+#: wall seconds that a solve may take, so that few searches are ended by it on a busy machine
+SOLVE_S = 120
 #: seconds of a trace, and days of the trace before those that are used (the paper's forecaster was trained on them)
 TRACE_S, TRAINED_DAYS, DAY_S = 1200, 14, 86_400
 BURSTY, STEADY = "bursty", "steady"
@@ -83,7 +90,7 @@ def lines(points: Points) -> dict[str, CapacityLine]:
     return {variant: fitted(some) for variant, some in points.items()}
 
 
-def problem(points: Points, demand: float, budget: int, core: float = BETAS[1]) -> Problem:
+def problem(points: Points, demand: float, budget: int, core: float = BETA) -> Problem:
     """One plan of that world, before anything is loaded."""
     slopes = {variant: line.slope for variant, line in lines(points).items()}
     return Problem(
@@ -103,8 +110,8 @@ def problem(points: Points, demand: float, budget: int, core: float = BETAS[1]) 
     )
 
 
-def worlds(data: Path, into: Path, quick: bool) -> dict[tuple[str, float | None], World]:
-    """The worlds by trace and beta; None: exactly the budget's cores, for stacks that use all there are.
+def worlds(data: Path, into: Path, quick: bool) -> dict[tuple[str, float | None, str], World]:
+    """The worlds by trace, beta and forecaster; None: exactly the budget's cores, for stacks that use all there are.
 
     Args:
         data: folder with ``resnet_cpu_capacity.csv`` and ``twitter_qps.txt.bz2``.
@@ -120,16 +127,17 @@ def worlds(data: Path, into: Path, quick: bool) -> dict[tuple[str, float | None]
             "slo_ms": {"default": SLO_MS},
             "seed": 1,
             "trace": f"{trace}.csv",
-            "control": {"period_s": PERIOD_S, "initial_qps": rates.get(trace, 1.0)},
         }
+        control = {"period_s": PERIOD_S, "initial_qps": rates.get(trace, 1.0), "solve_s": SOLVE_S}
         # New instances are made beside the old ones, as in the paper's cluster, which has more cores than the budget.
         twice = {"devices": {KIND: 2 * BUDGET}, "max_resident": {KIND: 1}, "make_before_break": True}
-        for beta in BETAS:
-            costs = {"core": beta, "budget": BUDGET}
-            values = {**base, **twice, "name": f"InfAdapter, {trace}, beta {beta:g}", "costs": costs}
-            found[trace, beta] = World(json.dumps(values), into, QUICK_S if quick else None)
-        values = {**base, "name": f"InfAdapter, {trace}, all cores", "devices": {KIND: BUDGET}}
-        found[trace, None] = World(json.dumps(values), into, QUICK_S if quick else None)
+        first_s = QUICK_S if quick else None
+        for beta, forecaster in (*((beta, TREND) for beta in BETAS), *((BETA, name) for name in LEARNING)):
+            values = {**base, **twice, "name": f"InfAdapter, {trace}, beta {beta:g}, {forecaster}"}
+            values |= {"costs": {"core": beta, "budget": BUDGET}, "control": {**control, "forecaster": forecaster}}
+            found[trace, beta, forecaster] = World(json.dumps(values), into, first_s)
+        values = {**base, "name": f"InfAdapter, {trace}, all cores", "devices": {KIND: BUDGET}, "control": control}
+        found[trace, None, TREND] = World(json.dumps(values), into, first_s)
     return found
 
 

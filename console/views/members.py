@@ -12,6 +12,7 @@ from django.utils import timezone
 from console.views.access import page
 from registry import reach, usable
 from registry.models import Device, Fault, Gateway, JoinToken, Node, Variant
+from scheduler.control import redivision
 from scheduler.instances.states import Instance, instances
 from scheduler.instances.use import current_advice
 from workers import __version__
@@ -32,11 +33,15 @@ def nodes(request):
     running = instances()
     states = {(instance.device, instance.variant.pk): instance for instance in running}
     found = Node.objects.select_related("claim_with").prefetch_related(Prefetch("devices", queryset=devices))
+    alone = usable.alone([node for node in found if node.cordoned_at is None])
     return render(
         request,
         "console/nodes.html",
         {
-            "nodes": [_node(node, names, serving, states) for node in found],
+            "nodes": [_node(node, names, serving, states, alone.get(node.pk, [])) for node in found],
+            "dividable": [
+                node.name for node in found if node.state == Node.State.APPROVED and node.division.get("cores")
+            ],
             "advice": [one for one in current_advice(running) if one.could_sleep or one.wanted],
             "gateways": gateways,
             "tokens": JoinToken.objects.order_by("name"),
@@ -48,12 +53,27 @@ def nodes(request):
     )
 
 
-def _node(node: Node, names: dict[int, str], gateways: list[Gateway], states: dict[tuple[str, int], Instance]) -> dict:
+def _dividing(node: Node) -> dict | None:
+    """The reason why the node's cores do not change to other devices yet; None: there is none."""
+    phases = {device.phase for device in node.devices.all()} - {Device.Phase.KEPT}
+    if not phases:
+        return None
+    return {"waits": redivision.waits_for(node) if Device.Phase.RETIRING in phases else []}
+
+
+def _node(
+    node: Node,
+    names: dict[int, str],
+    gateways: list[Gateway],
+    states: dict[tuple[str, int], Instance],
+    only_here: list[str],
+) -> dict:
     faults = [] if node.connected else Fault.objects.filter(device__in=[d.ref for d in node.devices.all()])[:FAULTS]
     return {
         "node": node,
         "faults": faults,
-        "only_here": usable.only_on(node) if node.cordoned_at is None else [],
+        "dividing": _dividing(node),
+        "only_here": only_here,
         "devices": [
             {
                 "device": device,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import Http404
 from django.shortcuts import get_object_or_404, redirect, render
 
-from console.plans import by_application, by_device, left_out, runs
+from console.plans import by_application, by_device, left_out, measured, runs
 from console.views.access import page
 from scheduler.control import choices
 from scheduler.models import Plan
@@ -85,6 +85,7 @@ def detail(request, version: int):
             "applications": by_application(plan),
             "left_out": left_out(plan),
             "problem": plan.problem,
+            "measured": measured(plan),
             "solve_ms": plan.solve_s * 1000,
             "gap_percent": plan.gap * 100,
             "trail": trails.trail(plan, before),

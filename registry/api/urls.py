@@ -27,6 +27,7 @@ urlpatterns = [
     path("nodes/<str:name>/approve/", members.NodeApprove.as_view(), name="node-approve"),
     path("nodes/<str:name>/revoke/", members.NodeRevoke.as_view(), name="node-revoke"),
     path("nodes/<str:name>/cordon/", members.NodeCordon.as_view(), name="node-cordon"),
+    path("nodes/<str:name>/division/", members.NodeDivision.as_view(), name="node-division"),
     path("nodes/<str:name>/claim/", members.NodeClaim.as_view(), name="node-claim"),
     path("gateways/", members.GatewayList.as_view(), name="gateways"),
     path("gateways/<str:name>/", members.GatewayDetail.as_view(), name="gateway"),

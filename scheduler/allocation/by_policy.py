@@ -26,6 +26,7 @@ from .baselines.dedicated import DedicatedChoices, allocation_with, evenly
 from .capacity import profile_on
 from .problem import Allocation, CandidateVariant, DeviceResources, PlannedPolicies, Problem
 from .residents import ResidentCapacity
+from .solver import Budget, time_ran_out
 
 #: part of a device's memory that all residents may take together, as for other variants that stand by
 MEMORY_SHARE = 0.5
@@ -34,7 +35,7 @@ BUSIER = 1.25
 
 #: policies by load of a worker with 1 of ``workers`` shares of an application's queries, around its demand, with the
 #: accuracy expected of each
-MakePolicies = Callable[[Problem, Worker, float, float], Sequence[tuple[LoadPolicy, float]]]
+MakePolicies = Callable[[Problem, Worker, float, float, ladder.InTime], Sequence[tuple[LoadPolicy, float]]]
 
 
 @dataclass(frozen=True)
@@ -88,16 +89,20 @@ class _Group:
 
 
 def ramsis_policies(
-    problem: Problem, made: Worker, workers: float, demand: float, process: Process
+    problem: Problem, made: Worker, workers: float, demand: float, in_time: ladder.InTime, process: Process
 ) -> list[tuple[LoadPolicy, float]]:
     """Policies that a form of RAMSIS' process gives."""
     stream = partial(process.stream, problem, made, workers)
     capacity = made.capacity() * workers
-    rungs = ladder.policies(made, stream, capacity, demand, process.weigh, process.met, process.variable)
+    rungs = ladder.policies(
+        made, stream, capacity, demand, process.weigh, process.met, in_time, variable=process.variable
+    )
     return [(rung.policy, rung.expected.accuracy) for rung in rungs]
 
 
-def known_load(problem: Problem, made: Worker, workers: float, demand: float) -> list[tuple[LoadPolicy, float]]:
+def known_load(
+    problem: Problem, made: Worker, workers: float, demand: float, _in_time: ladder.InTime
+) -> list[tuple[LoadPolicy, float]]:
     """RAMSIS' policy for the demand alone, whatever load is measured, as in the paper's Section 7.2."""
     load = demand or made.capacity() * workers
     process = PROCESSES["ramsis"]
@@ -105,15 +110,31 @@ def known_load(problem: Problem, made: Worker, workers: float, demand: float) ->
     return [(LoadPolicy(sys.float_info.max, rung.policy.steps), rung.expected.accuracy)]
 
 
-def _by_load(limits: Callable[[Worker, float], Sequence[LoadPolicy]]) -> MakePolicies:
-    def make(problem: Problem, made: Worker, workers: float, demand: float) -> list[tuple[LoadPolicy, float]]:
-        return [(policy, made.variants[policy.choose(1, 0.0)].accuracy) for policy in limits(made, workers)]
+def _by_load(limits: Callable[[Worker, float, ladder.InTime], Sequence[LoadPolicy]]) -> MakePolicies:
+    def make(
+        _problem: Problem, made: Worker, workers: float, _demand: float, in_time: ladder.InTime
+    ) -> list[tuple[LoadPolicy, float]]:
+        return [(policy, made.variants[policy.choose(1, 0.0)].accuracy) for policy in limits(made, workers, in_time)]
 
     return make
 
 
+def _in_time(problem: Problem) -> ladder.InTime:
+    """Whether a plan that begins now has time for one more policy. Those that are made are remembered: the next plan
+    has them at once, and time for others."""
+    budget = Budget(problem.time_limit_s)
+
+    def asked() -> bool:
+        if budget.left() > 0:
+            return True
+        time_ran_out()
+        return False
+
+    return asked
+
+
 def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None = LENGTHS) -> Allocation:
-    choices = DedicatedChoices(problem)
+    in_time, choices = _in_time(problem), DedicatedChoices(problem)
     mains = deal(problem, choices)
     base = allocation_with(
         problem, mains, evenly(problem, mains), why, "Its devices cannot serve more in time: add devices."
@@ -121,7 +142,7 @@ def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None =
     demand = {a.id: a.demand for a in problem.applications}
     policies, residents, accuracy = [], {}, 0.0
     for group in _groups(problem, mains, lengths):
-        made = make(problem, group.worker, group.workers, demand[group.application])
+        made = make(problem, group.worker, group.workers, demand[group.application], in_time)
         promised = next((accuracy for policy, accuracy in made if policy.load >= demand[group.application]), None)
         fastest = group.worker.variants[0]
         accuracy += group.load * (fastest.accuracy if promised is None else promised)
@@ -141,7 +162,7 @@ def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None =
 def expectations(
     problem: Problem, allocation: Allocation, rates: Mapping[str, float], process: Process
 ) -> dict[str, Expected]:
-    """What the policies of a plan promise at these arrivals, by application (Section 5.1).
+    """Expectations of a plan's policies at these arrivals, by application (Section 5.1).
 
     Args:
         allocation: by one of RAMSIS' strategies for this problem.
@@ -178,7 +199,7 @@ def _expected(problem: Problem, group: _Group, policy: LoadPolicy, rate: float, 
 
 
 def _mean(parts: Sequence[tuple[float, Expected]]) -> Expected:
-    """Of all items: weights are those of the groups' loads."""
+    """Shares of all items: weights are those of the groups' loads."""
     load = sum(weight for weight, _ in parts) or 1.0
     in_time = sum(weight * (1.0 - one.violation_rate) for weight, one in parts)
     earned = sum(weight * (1.0 - one.violation_rate) * one.accuracy for weight, one in parts)
@@ -287,7 +308,9 @@ STRATEGIES: Mapping[str, Callable[[Problem], Allocation]] = {
     ),
     "ramsis-known-load": partial(_solve, make=known_load, why=_RAMSIS),
     "jellyfish+": partial(
-        _solve, make=_by_load(load_limits.jellyfish), why=f"{_ONE}, by the throughput of its batches."
+        _solve,
+        make=_by_load(lambda made, workers, _: load_limits.jellyfish(made, workers)),
+        why=f"{_ONE}, by the throughput of its batches.",
     ),
     "modelswitching": partial(
         _solve, make=_by_load(load_limits.model_switching), why=f"{_ONE}, by its response times at that load."

@@ -9,7 +9,7 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers, status
 from rest_framework.response import Response
 
-from registry.api.serializers import NumberField, StrictMixin
+from registry.api.serializers.fields import NumberField, StrictMixin
 from registry.api.views.base import View
 from registry.audit.recording import record
 from scheduler.models import Promise, WhatIf

@@ -3,7 +3,7 @@ from typing import Any, ClassVar
 
 from rest_framework import serializers
 
-from registry.api.serializers import StrictMixin, warnings_field
+from registry.api.serializers.fields import StrictMixin, warnings_field
 from scheduler.models import Plan
 from workers.dispatch import stacks
 

@@ -8,7 +8,7 @@ from rest_framework import serializers, status
 from rest_framework.response import Response
 
 from registry import events
-from registry.api.serializers import StrictMixin
+from registry.api.serializers.fields import StrictMixin
 from registry.api.views.base import View
 from registry.audit.recording import record
 from registry.errors import Conflict

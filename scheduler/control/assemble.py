@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from django.conf import settings
 from django.db.models import Q
@@ -18,8 +18,9 @@ from scheduler.allocation.problem import (
     Problem,
 )
 from scheduler.control import sizes
-from scheduler.control.wire import profile_points
+from scheduler.control.wire import points_of
 from scheduler.members.presence import silence_counts
+from workers.protocol.specs import ProfilePoint
 
 #: a device whose node has been silent for longer is planned without
 SILENT_S = 10
@@ -32,7 +33,7 @@ def available_devices() -> list[registry.Device]:
         state__in=[registry.Device.State.UP, registry.Device.State.DRAINING],
         node__state=registry.Node.State.APPROVED,
         node__cordoned_at=None,
-    )
+    ).exclude(phase__in=registry.Device.LEFT_OUT)
     if silence_counts():
         now = clock.steady()
         devices = devices.filter(node__seen_s__gte=now - SILENT_S, node__seen_s__lte=now + clock.AHEAD_S)
@@ -40,17 +41,21 @@ def available_devices() -> list[registry.Device]:
 
 
 def idle_devices() -> list[registry.Device]:
-    """Devices that plans name with nothing to run: those of cordoned nodes, so that they unload what they hold, and
-    those that no core reaches, so that cores go on trying."""
+    """Devices that plans name with nothing to run: those of cordoned nodes and retired ones, so that they unload what
+    they hold, and those that no core reaches or that are about to serve, so that cores connect with them."""
     left_out = Q(node__cordoned_at__isnull=False) | Q(unreached_since__isnull=False)
+    left_out |= Q(phase__in=registry.Device.LEFT_OUT)
     approved = registry.Device.objects.filter(node__state=registry.Node.State.APPROVED)
     return list(approved.filter(left_out).select_related("node"))
 
 
-def _candidate(variant: registry.Variant, accuracy: float, mix: Mapping[int, float]) -> CandidateVariant:
-    """A variant with its usable profiles, for queries that are mixed by size class as in ``mix``."""
+def _candidate(
+    variant: registry.Variant, accuracy: float, mix: Mapping[int, float], points: Mapping[int, Sequence[ProfilePoint]]
+) -> CandidateVariant:
+    """A variant with its usable profiles, for queries that are mixed by size class as in ``mix``. ``points``: by
+    profile's id."""
     profiles = {
-        profile.device_type: sizes.profile(profile_points(profile), mix, profile.memory_bytes, profile.load_s)
+        profile.device_type: sizes.profile(points.get(profile.pk, ()), mix, profile.memory_bytes, profile.load_s)
         for profile in variant.profiles.all()
         if not profile.blocked
     }
@@ -86,13 +91,15 @@ def assemble(
     )
     reserved, costs = 1.0 - settings.NEREUS.profile_share, settings.NEREUS.device_costs
     applications = list(registry.Application.objects.filter(state=registry.Application.State.ACTIVE))
-    ready = registry.Variant.objects.filter(
+    planned = registry.Variant.objects.filter(
         state__in=registry.Variant.PLANNED, application__in=applications, accuracy__isnull=False
-    ).prefetch_related("profiles__latencies")
+    )
+    ready = list(planned.select_related("application").prefetch_related("profiles").order_by("id"))
+    points = points_of(variant.pk for variant in ready)
     normalized = normalized_accuracies(applications)
     variants = [
-        _candidate(variant, normalized[variant.pk], (mixes or {}).get(variant.application.name, sizes.ANY))
-        for variant in ready.select_related("application").order_by("id")
+        _candidate(variant, normalized[variant.pk], (mixes or {}).get(variant.application.name, sizes.ANY), points)
+        for variant in ready
     ]
     known = {variant.id for variant in variants}
     with_variants = {variant.application for variant in variants if variant.profiles}

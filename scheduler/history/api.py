@@ -13,7 +13,7 @@ from rest_framework import serializers, status
 from rest_framework.response import Response
 
 from registry import clock
-from registry.api.serializers import StrictMixin
+from registry.api.serializers.fields import StrictMixin
 from registry.api.views.base import View
 from registry.audit.recording import record
 from registry.models import Application, Device
@@ -212,7 +212,7 @@ class DeviceHistory(Ranged):
 
 
 class Marks(Ranged):
-    """What happened when, for the time axis of charts."""
+    """Events by time, for the time axis of charts."""
 
     serializer_class = MarkSerializer
     pagination_class = None

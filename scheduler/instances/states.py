@@ -12,7 +12,7 @@ from registry.models import Device, Node, Profile, Variant
 from scheduler import telemetry
 from scheduler.allocation.capacity import dedicated_capacity
 from scheduler.control import sizes
-from scheduler.control.wire import profile_points
+from scheduler.control.wire import points_of
 from workers.dispatch.instance_states import InstanceState, instance_state
 
 #: seconds of devices' reports that a state is judged by
@@ -20,8 +20,8 @@ WINDOW_S = 10
 
 
 class Observed(NamedTuple):
-    """Of an instance. ``rate``: rows/s; ``ratio``: observed over profiled run time, 0: nothing observed; ``run_s``:
-    mean seconds of a batch."""
+    """Figures of an instance. ``rate``: rows/s; ``ratio``: observed over profiled run time, 0: nothing observed;
+    ``run_s``: mean seconds of a batch."""
 
     rate: float = 0.0
     ratio: float = 0.0
@@ -117,8 +117,9 @@ def observations(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], 
 def _capacities(warm: set[int], known: Mapping[int, Variant]) -> dict[tuple[int, str], float]:
     """Rows/s by (variant, device type), alone on a device; as for queries of the largest size class."""
     found = {}
-    for profile in Profile.objects.filter(variant__in=warm).prefetch_related("latencies"):
-        points = profile_points(profile)
+    known_points = points_of(warm)
+    for profile in Profile.objects.filter(variant__in=warm):
+        points = known_points.get(profile.pk, ())
         if not points or profile.variant_id not in known:
             continue
         measured = sizes.profile(points, sizes.ANY)

@@ -28,7 +28,11 @@ def current_advice(found: list[Instance] | None = None) -> list[TypeAdvice]:
             tuple(states.get(device.ref, ())),
         )
         for device in Device.objects.filter(
-            node__state=Node.State.APPROVED, node__cordoned_at=None, state=Device.State.UP, unreached_since=None
+            node__state=Node.State.APPROVED,
+            node__cordoned_at=None,
+            state=Device.State.UP,
+            unreached_since=None,
+            phase="",
         )
     )
 

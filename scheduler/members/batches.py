@@ -1,7 +1,7 @@
 """Work that all connections of a process have every second, done for all of them at once.
 
-A query, a command or a broadcast for each member costs more than all else that the control plane does for it. What
-connections put here is stored together, a moment later.
+A query, a command or a broadcast for each member costs more than all else that the control plane does for it. Work
+that connections put here is stored together, a moment later.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from scheduler.members.passing import PASSING, Losses, noted
 
 #: seconds for which members that were seen, and their seconds of statistics, are gathered
 SEEN_S, SECONDS_S = 0.5, 0.2
+#: seconds of statistics that browsers get in one message: each message costs more than what is in it
+TOLD_S = 1.0
 
 #: kind, id and channel of a member that sent something
 Seen = tuple[type[Node] | type[Gateway], int, str]
 
 
-class Second(NamedTuple):
+class MemberSecond(NamedTuple):
     """A member's second of statistics: the event that browsers get, and what is stored."""
 
     event: str
     data: dict[str, Any]
-    entry: telemetry.Entry
+    entry: telemetry.StreamEntry
 
 
 class Batch:
@@ -71,13 +73,15 @@ class Batches:
 
     Attributes:
         seen: of :data:`Seen`.
-        seconds: of :data:`Second`.
+        seconds: of :data:`MemberSecond`.
+        told: names and data of members' seconds, for browsers.
         heard: of ids of nodes that sent statistics, with steady stamps.
     """
 
     def __init__(self) -> None:
         self.seen = Batch("seen", _store_seen, SEEN_S)
         self.seconds = Batch("statistics", _store_seconds, SECONDS_S)
+        self.told = Batch("live seconds", _tell, TOLD_S)
         self.heard = Batch("heard", _store_heard, SECONDS_S)
 
 
@@ -87,9 +91,14 @@ async def _store_seen(items: list[Seen]) -> None:
     troubles.over(troubles.REDIS)
 
 
-async def _store_seconds(items: list[Second]) -> None:
+async def _store_seconds(items: list[MemberSecond]) -> None:
     await in_thread(telemetry.record_all)([second.entry for second in items])
-    await live.publish_all([{"event": second.event, "data": second.data} for second in items])
+    for second in items:
+        batches().told.put((second.event, second.data))
+
+
+async def _tell(items: list[tuple[str, dict[str, Any]]]) -> None:
+    await live.publish_all([{"event": event, "data": data} for event, data in items])
 
 
 async def _store_heard(items: list[tuple[int, str]]) -> None:

@@ -8,18 +8,23 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from registry import clock
+from registry import clock, events
 from registry.models import Device, Node
 from registry.profiling import order_missing
 from registry.text import storable
 from scheduler.control.requests import request_plan
+from workers.protocol.control import JoinNode
 from workers.protocol.specs import DeviceInfo, DeviceState
 
 
 @transaction.atomic
-def sync(node: Node, infos: Iterable[DeviceInfo]) -> None:
-    """Create and update the node's devices; those that are gone are down until an operator forgets them. A device's id
-    begins with its node's name: others could be another node's and are left out."""
+def sync(node: Node, infos: Iterable[DeviceInfo], join: JoinNode | None = None) -> None:
+    """Create and update the node's devices; those that are gone are down until an operator forgets them, except for
+    retired ones. A device's id begins with its node's name: others could be another node's and are left out.
+
+    Args:
+        join: says how its cores are divided.
+    """
     infos = [info for info in infos if info.id.startswith(f"{node.name}/")]
     for info in infos:
         facts = {
@@ -35,16 +40,42 @@ def sync(node: Node, infos: Iterable[DeviceInfo]) -> None:
         if not Device.objects.filter(ref=info.id, node=node).update(**facts):
             Device.objects.create(ref=info.id, node=node, **facts)
     gone = Device.objects.filter(node=node).exclude(ref__in=[info.id for info in infos])
-    lost = {"state": Device.State.DOWN, "warm": [], "plan_version": 0, "detail": Device.GONE}
+    forgotten = gone.filter(phase=Device.Phase.RETIRED).delete()[0]
+    changed = join is not None and _divided(node, infos, join)
+    if forgotten or changed:
+        events.changed("node", node.name)
+    lost = {"state": Device.State.DOWN, "warm": [], "plan_version": 0, "detail": Device.GONE, "phase": ""}
     gone.filter(state__in=Device.SERVING).update(changed=timezone.now(), **lost)
     gone.exclude(detail=Device.GONE).update(**lost)
+
+
+def _divided(node: Node, infos: list[DeviceInfo], join: JoinNode) -> bool:
+    """Keep how the node's cores are divided, and set the phases of its devices; whether any of that is new."""
+    told = {
+        "cores": list(join.cores),
+        "divided": storable(join.divided),
+        "ordered": join.ordered,
+        "problem": storable(join.division_problem),
+    }
+    changed = bool(Node.objects.filter(pk=node.pk).exclude(division=told).update(division=told))
+    phase, retiring = Device.Phase, set(join.retiring)
+    before = dict(Device.objects.filter(node=node).values_list("ref", "phase"))
+    # One that is replaced before it ever served has nothing to hand over.
+    now = {ref: phase.RETIRED if before[ref] in Device.LEFT_OUT else phase.RETIRING for ref in retiring & before.keys()}
+    serving = {core for info in infos if now.get(info.id) == phase.RETIRING for core in info.cores}
+    for info in infos:
+        replaces = info.id not in now and info.kind == "cpu" and bool(serving & set(info.cores))
+        wanted = phase.COMING if replaces else now.get(info.id, phase.KEPT)
+        if wanted != before[info.id]:
+            changed = bool(Device.objects.filter(ref=info.id).update(phase=wanted))
+    return changed
 
 
 @transaction.atomic
 def report(node: Node, states: Iterable[DeviceState]) -> list[dict[str, Any]]:
     """Store what devices do now; returns events for browsers, of what changed. A device that comes or goes asks for a
     plan."""
-    events = []
+    told = []
     known = {device.ref: device for device in Device.objects.filter(node=node)}
     for state in states:
         device = known.get(state.device)
@@ -70,8 +101,8 @@ def report(node: Node, states: Iterable[DeviceState]) -> list[dict[str, Any]]:
             request_plan("change", f"device {device.ref} is {state.state}")
         if was != Device.State.UP and state.state == Device.State.UP:
             order_missing(device.type)
-        events.append({"device": device.ref, **new})
-    return events
+        told.append({"device": device.ref, **new})
+    return told
 
 
 def silence(node: Node) -> list[dict[str, Any]]:

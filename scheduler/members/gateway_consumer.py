@@ -9,10 +9,11 @@ import msgspec
 from registry import clock
 from registry.audit import origins
 from registry.models import Gateway
-from scheduler import live, samples, telemetry
+from scheduler import samples, telemetry
 from scheduler.control import readiness, requests, upkeep
 from scheduler.control.bursts import TotalArrivals
 from scheduler.members import push, reaching, standing
+from scheduler.members.batches import batches
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.consumer import MemberConsumer
 from workers import log
@@ -30,7 +31,7 @@ class GatewayConsumer(MemberConsumer):
     total = TotalArrivals()
 
     async def connect(self) -> None:
-        self.reach_changes = reaching.Changes()
+        self.reach_changes = reaching.ReportChanges()
         await super().connect()
 
     def decode(self, text: str):
@@ -83,7 +84,7 @@ class GatewayConsumer(MemberConsumer):
                 second = telemetry.gateway_second(self.member.name, message, clock.wall(), known)
                 await in_thread(_store_second)(second, message, known)
                 await in_thread(readiness.reported)()
-                await live.publish_async("gateway_second", second)
+                batches().told.put(("gateway_second", second))
                 await self._judge()
                 # An older report says nothing about now.
                 if message.at < telemetry.RECENT_S:

@@ -69,6 +69,8 @@ class CommonConfiguration:
         owners: (node id, device type) by device.
         gateways, nodes: those that other members may connect with.
         cordoned: ids of nodes whose devices keep nothing loaded.
+        divided: how nodes' cores become devices, by node id, where that was ordered.
+        retired: devices that keep nothing loaded, since others have their cores.
     """
 
     applications: tuple[specs.ApplicationSpec, ...]
@@ -80,6 +82,8 @@ class CommonConfiguration:
     keep: tuple[str, ...]
     owners: dict[str, tuple[int, str]]
     cordoned: frozenset[int]
+    divided: dict[int, str]
+    retired: frozenset[str]
     gateways: tuple[specs.PeerSpec, ...] = ()
     nodes: tuple[specs.PeerSpec, ...] = ()
 
@@ -115,6 +119,8 @@ def read_shared() -> CommonConfiguration:
         gateways=_peers(Gateway),
         nodes=_peers(Node),
         cordoned=frozenset(Node.objects.exclude(cordoned_at=None).values_list("pk", flat=True)),
+        divided=dict(Node.objects.exclude(cpu_devices="").values_list("pk", "cpu_devices")),
+        retired=frozenset(Device.objects.filter(phase=Device.Phase.RETIRED).values_list("ref", flat=True)),
     )
 
 
@@ -170,7 +176,7 @@ def node_config(pk: int, shared: CommonConfiguration) -> control.NodeConfig:
         owner, kind = shared.owners.get(device.device, (None, ""))
         if owner == pk:
             blocked = shared.blocked.get(kind, frozenset())
-            kept = () if pk in shared.cordoned else shared.standby
+            kept = () if pk in shared.cordoned or device.device in shared.retired else shared.standby
             standby = tuple(variant for variant in kept if variant not in blocked)
             own.append(msgspec.structs.replace(device, standby=standby))
     return control.NodeConfig(
@@ -178,6 +184,8 @@ def node_config(pk: int, shared: CommonConfiguration) -> control.NodeConfig:
         plan=specs.PlanSpec(version=plan.version, devices=tuple(own)),
         keep=shared.keep,
         peers=shared.gateways,
+        cpu_devices=shared.divided.get(pk, ""),
+        retired=tuple(sorted(ref for ref in shared.retired if shared.owners.get(ref, (None, ""))[0] == pk)),
     )
 
 

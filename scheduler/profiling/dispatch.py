@@ -39,6 +39,7 @@ def dispatch() -> int:
         device = (
             Device.objects.filter(type=job.device_type, state=Device.State.UP, node__state=Member.State.APPROVED)
             .filter(node__cordoned_at=None)
+            .exclude(phase=Device.Phase.RETIRED)
             .exclude(pk__in=busy)
             .filter(node__seen_s__gte=now - FRESH_S, node__seen_s__lte=now + clock.AHEAD_S)
             .exclude(node__channel="")

@@ -10,7 +10,7 @@ from registry import clock
 from scheduler import live, telemetry
 from scheduler.models import Promise
 from scheduler.promises import present
-from scheduler.promises.intervals import FIGURES, LEAST_PAST, MOST_PAST, Interval, correction, widened
+from scheduler.promises.intervals import FIGURES, MOST_PAST, Interval, correction, may_miss, widened
 from scheduler.promises.windows import Simulated, simulated
 from workers import log
 
@@ -25,10 +25,12 @@ LOOK_BACK = 2 * MOST_PAST
 def corrections(stack: str) -> dict[tuple[str, str], float]:
     """By how much to widen intervals of each application's figures, as past promises of this stack missed."""
     misses: dict[tuple[str, str], list[float]] = {}
+    held: dict[tuple[str, str], list[bool]] = {}
     for promise in reversed(Promise.objects.filter(state=Promise.State.COMPARED, stack=stack)[:LOOK_BACK]):
         for name, figure, expected, came in comparisons(promise):
             misses.setdefault((name, figure), []).append(Interval(*expected["simulated"]).outside(came))
-    return {key: correction(some) for key, some in misses.items() if len(some) >= LEAST_PAST}
+            held.setdefault((name, figure), []).append(Interval(*expected["interval"]).holds(came))
+    return {key: correction(some, may_miss(held[key])) for key, some in misses.items()}
 
 
 def comparisons(promise: Promise) -> Iterable[tuple[str, str, dict[str, Any], float]]:
@@ -116,7 +118,7 @@ def compare() -> int:
 
 
 def outcomes(entries: Iterable[Mapping[str, Any]], began: float, ended: float) -> dict[str, dict[str, float | None]]:
-    """What gateways' seconds say came of queries by application: ``items``, ``accuracy`` (percent of the best, of those
+    """Ends of queries by application, from gateways' seconds: ``items``, ``accuracy`` (percent of the best, of those
     in time) and ``violations`` (a share)."""
     sums: dict[str, list[float]] = {}
     for entry in entries:

@@ -57,12 +57,14 @@ class Recorded:
 
 
 def record(seconds: Iterable[tuple[int, Mapping[str, tuple[float, float]]]], applications: Sequence[str]) -> Recorded:
-    """What gateways reported.
+    """Gateways' reports from the first second in which anything arrived: silence before a load is no part of it.
 
     Args:
         seconds: (t, {application: (queries, items)}), oldest first.
     """
     listed = [counts for _, counts in seconds][-RECORD_S:]
+    came = [any(counts[name][0] > 0 for name in applications if name in counts) for counts in listed]
+    listed = listed[came.index(True) if True in came else len(listed) :]
     queries = {name: tuple(counts.get(name, (0.0, 0.0))[0] for counts in listed) for name in applications}
     rows = {}
     for name in applications:

@@ -44,7 +44,7 @@ SOLVE_S = 0.5
 
 @dataclass(frozen=True)
 class World:
-    """What a promise is for.
+    """The subject of a promise.
 
     Attributes:
         stack: by which the cluster serves.
@@ -66,7 +66,7 @@ class World:
 
 @dataclass(frozen=True)
 class Expectation:
-    """Of one application in windows like those simulated.
+    """Expectations of one application in windows like those simulated.
 
     Attributes:
         items: in all windows together.
@@ -171,8 +171,9 @@ def simulated(world: World, step: Callable[[float], None] | None = None, wall_s:
             f"{rate:,.0f} items/s are too many to simulate: {done} of {LEAST_WINDOWS} windows were done within "
             f"{LONGEST_S:g} s."
         )
+    apart = world.recorded.seconds / length if world.recorded.seconds else math.inf
     found = {
-        name: _expectation(*totals[index], accuracies[index], violations[index])
+        name: _expectation(*totals[index], accuracies[index], violations[index], apart)
         for index, name in enumerate(names)
         if totals[index][0]
     }
@@ -193,14 +194,14 @@ def run_window(
         arrivals: of both; None: like those recorded.
         progress: called now and then; what it raises ends the window.
     """
-    scenario = _scenario(world, length, seed)
+    window = scenario(world, length, seed)
     if arrivals is not None:
-        scenario = replace(scenario, arrivals=arrivals)
-    return _figures(simulate(scenario, progress=progress), len(world.problem.applications))
+        window = replace(window, arrivals=arrivals)
+    return _figures(simulate(window, progress=progress), len(world.problem.applications))
 
 
 def _by_process(world: World, found: dict[str, Expectation]) -> dict[str, Expectation]:
-    """Of stacks with policies: what these promise in the long run, in intervals that have room for it."""
+    """For stacks with policies: what these promise in the long run, in intervals that have room for it."""
     process = by_policy.PROCESSES.get(STACKS[world.stack].strategy)
     if process is None:
         return found
@@ -245,18 +246,24 @@ def _figures(run: SimulationResults, applications: int) -> list[tuple[float, flo
 
 
 def _expectation(
-    items: float, in_time: float, accuracy: float, accuracies: Sequence[float], violations: Sequence[float]
+    items: float,
+    in_time: float,
+    accuracy: float,
+    accuracies: Sequence[float],
+    violations: Sequence[float],
+    apart: float,
 ) -> Expectation:
     return Expectation(
         items=int(items),
         accuracy=float(accuracy / in_time) if in_time else None,
         violations=float(1.0 - in_time / items),
-        accuracy_interval=of_windows(accuracies).clipped(0.0, 100.0) if accuracies else None,
-        violations_interval=of_windows(violations).clipped(0.0, 1.0),
+        accuracy_interval=of_windows(accuracies, apart).clipped(0.0, 100.0) if accuracies else None,
+        violations_interval=of_windows(violations, apart).clipped(0.0, 1.0),
     )
 
 
-def _scenario(world: World, length: int, seed: int) -> Scenario:
+def scenario(world: World, length: int, seed: int) -> Scenario:
+    """A window as the simulator takes it."""
     problem = replace(world.problem, time_limit_s=SOLVE_S, milp_s=SOLVE_S / 3)
     names = tuple(a.id for a in problem.applications)
     known = Recorded({name: world.recorded.queries.get(name, ()) for name in names}, world.recorded.rows)

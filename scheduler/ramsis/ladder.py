@@ -52,6 +52,8 @@ class Rung:
 
 #: the arrivals at the worker when its application has this load, in items/s
 StreamOf = Callable[[float], Stream]
+#: whether there is time for more
+InTime = Callable[[], bool]
 
 
 def policies(
@@ -61,6 +63,7 @@ def policies(
     demand: float,
     weigh: Weight,
     met: float = MET,
+    in_time: InTime = lambda: True,
     variable: bool = False,
 ) -> tuple[Rung, ...]:
     """Policies for loads around a demand, by load.
@@ -68,17 +71,25 @@ def policies(
     Args:
         capacity: of all workers, items/s; above it no policy meets the load.
         met: expected violations at most.
+        in_time: asked before each policy but the first, which is that for the next load above the demand.
         variable: batches may leave queries behind.
     """
     ends = anchors(capacity, demand)
-    rungs = {load: rung(worker, stream(load), load, weigh, variable) for load in ends}
-    open_pairs = list(pairwise(ends))
+    rungs: dict[float, Rung] = {}
+    for load in sorted(ends, key=lambda load: (load < demand, abs(load - demand))):
+        if rungs and not in_time():
+            break
+        rungs[load] = rung(worker, stream(load), load, weigh, variable)
+    # Without its ends there is nothing to divide.
+    open_pairs = list(pairwise(ends)) if len(rungs) == len(ends) else []
     while open_pairs and len(rungs) < MOST_LOADS:
         low, high = open_pairs.pop()
         below, above = rungs[low].expected, rungs[high].expected
         step = NEAR_STEP if low < NEAR * demand and NEAR * high > demand else STEP
         if abs(below.accuracy - above.accuracy) <= step or high <= NEAREST * low or below.violation_rate > met:
             continue
+        if not in_time():
+            break
         between = (low + high) / 2
         rungs[between] = rung(worker, stream(between), between, weigh, variable)
         open_pairs += [(low, between), (between, high)]

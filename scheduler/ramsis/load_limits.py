@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 from workers.dispatch.policy_tables import LoadPolicy, constant
 
-from .ladder import MOST_LOADS
+from .ladder import MOST_LOADS, InTime
 from .worker import Worker
 
 #: loads are tried in steps of this part of the capacity; the paper has 40 steps
@@ -36,16 +36,22 @@ def jellyfish(worker: Worker, workers: float) -> tuple[LoadPolicy, ...]:
     return _policies(worker, limits)
 
 
-def model_switching(worker: Worker, workers: float) -> tuple[LoadPolicy, ...]:
-    """The same by ModelSwitching."""
+def model_switching(worker: Worker, workers: float, in_time: InTime = lambda: True) -> tuple[LoadPolicy, ...]:
+    """The same by ModelSwitching. ``in_time``: asked before each variant is measured but the first, the fastest."""
     some = min(workers, MOST_WORKERS)
-    return _policies(worker, [most_load(worker, p, some) * workers / some for p in range(len(worker.variants))])
+    limits = []
+    for place in range(len(worker.variants)):
+        if limits and not in_time():
+            break
+        limits.append(most_load(worker, place, some) * workers / some)
+    return _policies(worker, limits)
 
 
 def _policies(worker: Worker, limits: list[float]) -> tuple[LoadPolicy, ...]:
     """Variants by the load that they carry, without those that carry less than a more accurate one.
 
-    Of more than a plan may have, every second, third or so: the loads of those left out have the next faster one.
+    Where there are more than a plan may have, every second, third or so: the loads of those left out have the next
+    faster one.
     """
     order = sorted(range(len(limits)), key=lambda place: (-worker.variants[place].accuracy, -limits[place]))
     kept: list[LoadPolicy] = []

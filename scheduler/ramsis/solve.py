@@ -96,7 +96,7 @@ def _iterate(
 
 
 class Rewards:
-    """What a decision earns and counts: arrays (variant, rows, slack) and (rows)."""
+    """Rewards and counts of a decision: arrays (variant, rows, slack) and (rows)."""
 
     def __init__(self, chain: Chain, weigh: Weight) -> None:
         worker = chain.worker

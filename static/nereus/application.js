@@ -5,6 +5,7 @@ import { Dashboard } from "./dashboard.js";
 import { el } from "./dom.js";
 import { bytes, rate } from "./format.js";
 import { live } from "./live.js";
+import { Spans } from "./spans.js";
 
 const name = document.body.dataset.application;
 const board = new Dashboard(live);
@@ -14,6 +15,7 @@ const slo = JSON.parse(document.getElementById("slo-json").textContent);
 let snapshotTimer = null;
 
 board.adopt(document);
+const spans = new Spans(board, name);
 
 function stored() {
   return JSON.parse(document.getElementById("curves-json").textContent);
@@ -96,7 +98,7 @@ live
     const open = new Set(data.jobs.map((job) => job.job));
     for (const job of measuring.keys()) if (!open.has(job)) measuring.delete(job);
     for (const job of data.jobs) if (!measuring.has(job.job)) profile(job);
-    board.draw();
+    spans.draw();
   })
   .on("profile", profile)
   .on("changed", () => {
@@ -107,4 +109,4 @@ live
 document.addEventListener("refreshed", () => { showProgress(); drawCurves(); });
 document.addEventListener("theme", drawCurves);
 drawCurves();
-setInterval(() => board.draw(), 1000);
+setInterval(() => { if (spans.live) spans.draw(); }, 1000);

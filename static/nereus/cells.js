@@ -5,7 +5,7 @@ import { el, setText } from "./dom.js";
 import { bytes, percent } from "./format.js";
 import { DeviceDetail } from "./map.js";
 
-const STALE_S = 5;
+const STALE_S = 7;
 // Many changes at once, as when a site's nodes return together, are drawn together.
 const GATHER_MS = 250;
 const KEY = "nereus-map-color";

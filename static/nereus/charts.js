@@ -1,7 +1,9 @@
 // Drawing with Chart.js (a global, from django-unfold's packaged files). The data comes from series.js.
 
 import { el } from "./dom.js";
+import { moment } from "./format.js";
 import { points, words } from "./series.js";
+import { ticks } from "./timechart.js";
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -13,17 +15,18 @@ export function variantColor(index, count) {
 }
 
 const minutes = (length) => Array.from({ length: Math.ceil(length / 60) }, (_, i) => ({ value: -60 * i })).reverse();
-const xAxis = (length) => ({
+// Seconds before the end; of the history with times of day and dates.
+const xAxis = (length, span) => ({
   type: "linear", min: 1 - length, max: 0, grid: { display: false }, border: { color: css("--line") },
-  afterBuildTicks: (axis) => { axis.ticks = minutes(length); },
-  ticks: { autoSkip: false, maxRotation: 0, color: css("--muted"), font: { size: 10 }, callback: (v) => (v === 0 ? "now" : `${v / 60} min`) },
+  afterBuildTicks: (axis) => { axis.ticks = span ? ticks(span.end - length, span.end).map(({ value }) => ({ value: value - span.end })) : minutes(length); },
+  ticks: { autoSkip: Boolean(span), maxRotation: 0, color: css("--muted"), font: { size: 10 }, callback: (v) => (span ? moment(span.end + v, length) : v === 0 ? "now" : `${v / 60} min`) },
 });
 const yAxis = (more = {}) => ({
   beginAtZero: true, grid: { color: css("--line"), lineWidth: 0.5 }, border: { display: false },
   ...more, ticks: { maxTicksLimit: 5, color: css("--muted"), font: { size: 10 }, ...more.ticks },
 });
 const line = (label, color, column, x, more = {}) => ({
-  label, borderColor: color, backgroundColor: color, borderWidth: 1.6, pointRadius: 0, tension: 0, spanGaps: 2.5,
+  label, borderColor: color, backgroundColor: color, borderWidth: 1.6, pointRadius: 0, tension: 0,
   // Nulls are left out, not drawn: Chart.js bridges a gap by its length only between drawn points.
   data: x.flatMap((at, i) => (column[i] === null ? [] : [{ x: at, y: column[i] }])), ...more,
 });
@@ -31,6 +34,10 @@ const faded = (color) => `color-mix(in srgb, ${color} 16%, transparent)`;
 
 function datasets(kind, columns, context) {
   const { x } = columns;
+  return drawnOf(kind, columns, x, context).map((set) => ({ ...set, spanGaps: 2.5 * (context.span?.step ?? 1) }));
+}
+
+function drawnOf(kind, columns, x, context) {
   if (kind === "demand") {
     return [
       line("throughput", css("--c-throughput"), columns.throughput, x, { borderWidth: 2 }),
@@ -47,30 +54,33 @@ function datasets(kind, columns, context) {
     return drawn;
   }
   const order = context.variants ?? [];
-  const names = [...new Set([...order, ...Object.keys(columns.byVariant)])].filter((name) => columns.byVariant[name]);
-  return names.map((name) => {
-    const color = variantColor(Math.max(0, order.indexOf(name)), Math.max(order.length, 1));
+  const names = [...new Set([...order, ...Object.keys(columns.byVariant)])];
+  return names.filter((name) => columns.byVariant[name]).map((name) => {
+    // Variants that were deleted since come last.
+    const color = variantColor(names.indexOf(name), names.length);
     return line(name, color, columns.byVariant[name], x, { fill: "stack", backgroundColor: color, borderWidth: 0, stack: "answers" });
   });
 }
 
 function scales(kind, length, context) {
-  if (kind === "accuracy") return { x: xAxis(length), y: yAxis({ beginAtZero: false, suggestedMin: 90, suggestedMax: 100, max: 100.5, ticks: { callback: (v) => (v > 100 ? "" : v) } }) };
-  if (kind === "variants") return { x: xAxis(length), y: yAxis({ stacked: true }) };
-  if (kind !== "violations") return { x: xAxis(length), y: yAxis({ suggestedMax: 5 }) };
-  const both = { x: xAxis(length), y: yAxis({ suggestedMax: 5, max: undefined }) };
+  const x = xAxis(length, context.span);
+  if (kind === "accuracy") return { x, y: yAxis({ beginAtZero: false, suggestedMin: 90, suggestedMax: 100, max: 100.5, ticks: { callback: (v) => (v > 100 ? "" : v) } }) };
+  if (kind === "variants") return { x, y: yAxis({ stacked: true }) };
+  if (kind !== "violations") return { x, y: yAxis({ suggestedMax: 5 }) };
+  const both = { x, y: yAxis({ suggestedMax: 5, max: undefined }) };
   if (context.slo) both.ms = yAxis({ position: "right", suggestedMax: context.slo * 1.15, grid: { display: false } });
   return both;
 }
 
-// One chart over the last minutes. `context`: {slo (ms), variants (names, most accurate first)}.
+// One chart over the last minutes, or a part of the history. `context`: {slo (ms), variants (names, most accurate first),
+// span (of the history: length, end and step in seconds)}.
 export class LiveChart {
   constructor(container, kind) {
     this.container = container;
     this.kind = kind;
     this.chart = null;
     this.visible = true;
-    this.note = el("span", { class: "empty small chart-note", hidden: true }, "no queries in the last minutes");
+    this.note = el("span", { class: "empty small chart-note", hidden: true }, "no queries in this time");
     container.append(this.note);
     this.observer = new IntersectionObserver(([entry]) => { this.visible = entry.isIntersecting; }, { rootMargin: "200px" });
     this.observer.observe(container);
@@ -88,7 +98,10 @@ export class LiveChart {
     if (!this.visible || document.visibilityState === "hidden") return;
     const shared = { ...context, soft: (name) => faded(css(name)) };
     const data = datasets(this.kind, columns, shared);
-    if (!this.chart) this.#create(columns.x.length, shared, data.length);
+    const span = context.span && `${context.span.end} ${context.span.length}`;
+    if (span !== this.span) this.repaint();
+    this.span = span;
+    if (!this.chart) this.#create(context.span?.length ?? columns.x.length, shared, data.length);
     const hidden = this.chart.data.datasets.map((set, i) => [set.label, !this.chart.isDatasetVisible(i)]);
     this.chart.data.datasets = data;
     for (const [label, off] of hidden) {
@@ -101,15 +114,15 @@ export class LiveChart {
     this.container.dataset.points = n;
     this.container.dataset.updates = Number(this.container.dataset.updates ?? 0) + 1;
     this.note.hidden = n > 0;
-    this.#describe(data);
+    this.#describe(data, context);
   }
 
   // What the chart shows, in words.
-  #describe(data) {
+  #describe(data, context) {
     const canvas = this.container.querySelector("canvas");
     const title = this.container.parentElement.querySelector("figcaption")?.textContent.trim().replace(/\s+/g, " ") ?? "";
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", [`${title}, last minutes`, ...data.map((set) => `${set.label}: ${words(set.data.map((point) => point.y))}`)].join("; "));
+    canvas.setAttribute("aria-label", [`${title}, ${context.span ? `until ${moment(context.span.end, 0)}` : "last minutes"}`, ...data.map((set) => `${set.label}: ${words(set.data.map((point) => point.y))}`)].join("; "));
   }
 
   #create(length, context, count) {
@@ -122,7 +135,7 @@ export class LiveChart {
         scales: scales(this.kind, length, context),
         plugins: {
           legend: { display: count > 1 || this.kind === "variants", position: "bottom", labels: { boxWidth: 10, boxHeight: 10, color: css("--muted"), font: { size: 10 }, padding: 8 } },
-          tooltip: { callbacks: { title: ([item]) => (item ? `${Math.abs(item.parsed.x)} s ago` : ""), label: (item) => `${item.dataset.label}: ${item.parsed.y === null ? "–" : item.parsed.y.toFixed(1)}` } },
+          tooltip: { callbacks: { title: ([item]) => (item ? (context.span ? moment(context.span.end + item.parsed.x, 0) : `${Math.abs(item.parsed.x)} s ago`) : ""), label: (item) => `${item.dataset.label}: ${item.parsed.y === null ? "–" : item.parsed.y.toFixed(1)}` } },
         },
       },
     });

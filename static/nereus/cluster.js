@@ -23,6 +23,7 @@ export class Cluster {
     this.gateways = by(data.gateways, "name");
     this.devices = by(data.devices, "ref");
     this.jobs = by(data.jobs, "job");
+    for (const ref of this.seconds.keys()) if (!this.devices.has(ref)) this.seconds.delete(ref);
     // A plan event may have overtaken the snapshot.
     if (!this.plan || !data.plan || data.plan.version >= this.plan.version) this.plan = data.plan;
     this.known = true;
@@ -61,7 +62,8 @@ export class Cluster {
   }
 
   applyNodeSecond(data) {
-    for (const device of data.devices ?? []) this.seconds.set(device.device, { ...device, t: data.t });
+    // Figures that are 0 are left out.
+    for (const device of data.devices ?? []) this.seconds.set(device.device, { busy: 0, profiling: 0, queued_rows: 0, memory_bytes: 0, ...device, t: data.t });
   }
 
   variantsOf(application) {

@@ -5,8 +5,8 @@ import { Cluster } from "./cluster.js";
 import { Telemetry } from "./series.js";
 
 export const WINDOW_S = 300;
-// Reports of a second arrive within the next one; what is younger would look like a gap.
-const SETTLE_S = 2;
+// Reports of a second arrive within the next one, and messages have those of a second; what is younger would look like a gap.
+const SETTLE_S = 3;
 export const NOW_S = 5;
 
 export class Dashboard {
@@ -58,14 +58,19 @@ export class Dashboard {
     }
   }
 
-  draw() {
-    const end = this.end();
+  // The last minutes of an application, or (null) of all.
+  window(application) {
+    return this.telemetry.window(this.end(), WINDOW_S, application);
+  }
+
+  // Draw the last minutes, or `found`: {columns, span: {length, end, step}} of the history.
+  draw(found = null) {
     const columns = new Map();
     for (const [container, chart] of this.charts) {
       if (!chart.visible) continue;
       const application = container.closest("[data-application]")?.dataset.application ?? null;
-      if (!columns.has(application)) columns.set(application, this.telemetry.window(end, WINDOW_S, application));
-      chart.draw(columns.get(application), this.#context(application));
+      if (!columns.has(application)) columns.set(application, found?.columns ?? this.window(application));
+      chart.draw(columns.get(application), { ...this.#context(application), span: found?.span ?? null });
     }
   }
 

@@ -4,6 +4,8 @@ import { el, keepFocus } from "./dom.js";
 import { clock, percent, rate } from "./format.js";
 
 const KEEP = 80;
+// Events that are known again: more than a snapshot repeats.
+const KNOWN = 500;
 // While demand rises there is a plan a second: one line, as in the history of plans.
 const BY_DEMAND = ["burst", "overload"];
 const RUN_GAP_S = 5;
@@ -21,6 +23,7 @@ export class Feed {
     if (key !== null) {
       if (this.seen.has(key)) return;
       this.seen.add(key);
+      if (this.seen.size > KNOWN) this.seen.delete(this.seen.values().next().value);
     }
     const last = run && this.entries.find((entry) => entry.kind === kind);
     const joins = last?.run && t >= last.t && t - last.t <= RUN_GAP_S;

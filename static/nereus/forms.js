@@ -81,7 +81,7 @@ function keepAsDefaults(form) {
 function readForm(form) {
   const body = {};
   for (const input of form.elements) {
-    if (!input.name || (form.dataset.method === "PATCH" && untouched(input))) continue;
+    if (!input.name || input.dataset.kind === "none" || (form.dataset.method === "PATCH" && untouched(input))) continue;
     if (input.type === "checkbox") body[input.name] = input.checked;
     else if (input.dataset.kind === "number") { if (input.value !== "") body[input.name] = Number(input.value); }
     else if (input.dataset.kind === "number-or-none") body[input.name] = input.value === "" ? null : Number(input.value);

@@ -5,7 +5,7 @@ import { variantColor } from "./charts.js";
 import { el, setText } from "./dom.js";
 import { bytes, percent, rate } from "./format.js";
 
-const STALE_S = 5;
+const STALE_S = 7;
 const HOUR_S = 3600;
 const known = (column) => column.filter((value) => value !== null);
 const sensed = (value, unit, name) => (Number.isFinite(value) ? `${percent(value, 0)} ${unit}` : `${name} unknown`);
@@ -52,6 +52,7 @@ export class DeviceDetail {
   render(index) {
     this.index = index;
     this.parts.clear();
+    for (const ref of this.hosted.keys()) if (!this.cluster.devices.has(ref)) this.hosted.delete(ref);
     const device = this.ref === null ? null : this.cluster.devices.get(this.ref);
     this.container.replaceChildren(...(device ? [this.#device(device)] : []));
   }
@@ -79,6 +80,7 @@ export class DeviceDetail {
       el("div", { class: "util" }, bar, busy),
       facts,
       el("div", { class: "facts" }, "Last hour: ", hour),
+      el("p", { class: "small" }, el("a", { href: `/what-if/?remove=${encodeURIComponent(device.ref)}`, "data-testid": "without-device" }, "What if it were gone?")),
       rows.length ? rows : el("p", { class: "small muted" }, "Runs nothing."));
   }
 

@@ -27,7 +27,11 @@ export class ApplicationRows {
     const asked = this.asked;
     try {
       const found = await call("GET", `/api/v1/history/applications/?begin=${begin}&end=${end}&points=${POINTS}`);
-      if (asked === this.asked) { this.data = found; this.render(); }
+      if (asked !== this.asked) return;
+      const there = new Set(found.applications.map((row) => row.name));
+      for (const name of this.rows.keys()) if (!there.has(name) && !this.cluster.applications.has(name)) this.rows.delete(name);
+      this.data = found;
+      this.render();
     } catch { /* the live badge says that the server is away */ }
   }
 

@@ -53,6 +53,12 @@ let data = null;
 
 const go = (begin, end) => { location.href = `/?begin=${begin - AROUND}&end=${end + AROUND}`; };
 
+// Only lines and folds of what is there stay, in a page that is open for months.
+function forget(known, names) {
+  const there = new Set(names);
+  for (const name of known.keys()) if (!there.has(name)) known.delete(name);
+}
+
 function line(row) {
   if (!lines.has(row.name)) {
     const canvas = el("canvas", { class: "bars", "data-testid": `bars-${row.name}` });
@@ -122,6 +128,8 @@ async function read() {
   if (document.visibilityState === "hidden") return;
   try {
     data = await call("GET", `/api/v1/history/applications/?seconds=${MINUTES * 60}&points=${MINUTES}`);
+    forget(lines, data.applications.map((row) => row.name));
+    forget(folded, data.applications.map((row) => row.group ?? ""));
     render();
   } catch { /* the live badge says that the server is away */ }
 }

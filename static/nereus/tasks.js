@@ -8,6 +8,7 @@ import { live } from "./live.js";
 const EVERY_MS = { open: 3000, closed: 20000 };
 const SOON_MS = 400;
 const LINES = 40;
+const MOST_LOGS = 200;
 const OPEN = "nereus-tasks";
 const TONES = { running: "profiling", waiting: "plain", done: "ready", failed: "failed", cancelled: "plain" };
 const drawer = document.getElementById("tasks");
@@ -20,6 +21,12 @@ function log(key, text) {
   if (lines.at(-1)?.text === text) return;
   lines.push({ t: Date.now() / 1000, text });
   logs.set(key, lines.slice(-LINES));
+}
+
+// Logs of tasks that are listed no more go, the oldest first, once there are many.
+function forgetOld() {
+  const there = new Set(listed.map((task) => task.key));
+  for (const key of logs.keys()) if (logs.size > MOST_LOGS && !there.has(key)) logs.delete(key);
 }
 
 async function cancel(task, button) {
@@ -70,6 +77,7 @@ async function read() {
     listed = (await call("GET", drawer.dataset.tasks)).results;
     // Profiling tells by events, the others by what they are each time.
     for (const task of listed) if (task.kind !== "profiling") log(task.key, task.detail);
+    forgetOld();
     draw();
   } catch { /* the server is away: the badge says so */ }
 }

@@ -75,8 +75,22 @@ async function apply(id, force = false) {
   }
 }
 
+// The question in words: what the answer is about stands above it, whatever the form says by now.
+export function question(changes) {
+  const each = (entries, text) => Object.entries(entries ?? {}).map(([name, value]) => text(name, value));
+  return [
+    changes.demand_factor !== undefined && changes.demand_factor !== 1 && `demand times ${changes.demand_factor}`,
+    ...each(changes.demand, (name, value) => `${rate(value)} items/s of ${name}`),
+    ...each(changes.slo_ms, (name, value) => `${name} within ${ms(value)}`),
+    ...each(changes.add_devices, (name, value) => `${value} more of ${name}`),
+    ...(changes.cordon ?? []).map((name) => `without node ${name}`),
+    ...(changes.remove_devices ?? []).map((name) => `without ${name}`),
+    ...each(changes.variants, (name, value) => `${name}: ${value}`),
+  ].filter(Boolean).join(", ") || "everything as it is";
+}
+
 function show(found) {
-  const parts = [el("h2", {}, "The answer")];
+  const parts = [el("h2", {}, "The answer"), el("p", { "data-testid": "what-if-question" }, "What if: ", el("strong", {}, question(found.changes)), "?")];
   const planned = Object.keys(found.plan).length > 0;
   if (found.error) parts.push(el("div", { class: "notice bad", "data-testid": "what-if-failed" }, found.error));
   else if (found.state !== "done") parts.push(el("p", {}, el("progress", { max: 1, value: found.progress, "aria-label": "Simulation", "data-testid": "what-if-progress" }), el("span", { class: "muted small" }, planned ? "Simulating what to expect …" : "Planning …")));
@@ -104,6 +118,7 @@ async function ask() {
   box.hidden = true;
   const mine = (asked += 1);
   try {
+    showFactor();
     let found = await call("POST", form.dataset.ask, readChanges(form));
     for (;;) {
       if (mine !== asked) return;
@@ -119,10 +134,24 @@ async function ask() {
   }
 }
 
+function showFactor() {
+  document.getElementById("factor-shown").textContent = Number(form.elements.demand_factor.value).toFixed(1);
+}
+
 if (form) {
-  const shown = document.getElementById("factor-shown");
-  const showFactor = () => { shown.textContent = Number(form.elements.demand_factor.value).toFixed(1); };
   form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
   form.addEventListener("input", showFactor);
+  form.addEventListener("change", showFactor);
   form.addEventListener("reset", () => setTimeout(showFactor));
+  // Browsers bring a form's values back, with a page that was left or loaded again.
+  addEventListener("pageshow", () => setTimeout(showFactor));
+  showFactor();
+  // A link asks for a device to be imagined away.
+  const gone = new URLSearchParams(location.search).get("remove");
+  const choice = gone && form.querySelector(`[data-list="remove_devices"][value="${CSS.escape(gone)}"]`);
+  if (choice) {
+    choice.checked = true;
+    choice.closest("details").open = true;
+    choice.closest("label").scrollIntoView({ block: "center" });
+  }
 }

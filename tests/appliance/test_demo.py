@@ -31,26 +31,44 @@ def test_every_variant_is_profiled_and_its_accuracy_measured_as_published(demo):
                 assert found[variant.name]["accuracy"] == pytest.approx(variant.accuracy, abs=0.5)
 
 
-def test_bursts_change_variants_by_new_plans_and_most_answers_stay_in_time(demo):
-    def reports(application):
-        found = [line for line in demo.events("load") if line.get("process") == "load" and "variants" in line]
-        return [line for line in found if line["application"] == application.name]
+def reports(demo, application) -> list[dict]:
+    """The load's lines about an application, each of ten seconds."""
+    found = [line for line in demo.events("load") if line.get("process") == "load" and "variants" in line]
+    return [line for line in found if line["application"] == application.name]
 
-    def bursts_came() -> bool:
-        """Each application was answered by several variants in half a minute or more, and a burst made a plan."""
-        lines = [reports(each) for each in applications()]
-        return (
-            all(len({name for line in mine for name in line["variants"]}) >= 2 for mine in lines)
-            and all(max(line["t"] for line in mine) >= 30 for mine in lines)
-            and any(plan["trigger"] == "burst" for plan in demo.events("plan"))
+
+def several_variants(lines: list[dict]) -> bool:
+    return len({name for line in lines for name in line["variants"]}) >= 2
+
+
+def test_a_burst_changes_variants_by_a_new_plan(demo):
+    def burst_came() -> bool:
+        lines = [reports(demo, each) for each in applications()]
+        # The demo takes all cores for as long as it runs: one application's burst will do in the short form.
+        return any(map(several_variants, lines)) and any(plan["trigger"] == "burst" for plan in demo.events("plan"))
+
+    eventually(burst_came, 600, every=1, why="a burst changes variants")
+    for application in applications():
+        eventually(
+            lambda name=application: any(line["in_time"] for line in reports(demo, name)), 600, why="answers in time"
         )
 
-    # One comes once a minute to each application.
-    eventually(bursts_came, every=1, why="bursts change variants")
+
+@pytest.mark.long
+def test_bursts_come_to_each_application_and_most_answers_stay_in_time(demo):
+    eventually(
+        lambda: all(
+            several_variants(lines) and max(line["t"] for line in lines) >= 30
+            for lines in (reports(demo, each) for each in applications())
+        ),
+        600,
+        every=1,
+        why="bursts change variants of all",
+    )
     for application in applications():
-        lines = reports(application)
+        lines = reports(demo, application)
         sent, in_time = sum(line["sent"] for line in lines), sum(line["in_time"] for line in lines)
-        # Not a measure of speed (benchmarks are): far from what refusing each burst would leave.
+        # Far from what refusing each burst would leave. Long tests run alone: on a busy machine it would not hold.
         assert in_time >= 0.7 * sent
 
 

@@ -45,8 +45,8 @@ def small(tmp_path, monkeypatch):
 
 def test_profiles_capacities_and_samples_are_those_published(small, tmp_path):
     found = infadapter.worlds(small, tmp_path / "made", quick=False)
-    assert len(found) == 2 * (len(infadapter.BETAS) + 1)
-    scenario = found["bursty", 0.05].scenario()
+    assert len(found) == 2 * (len(infadapter.BETAS) + len(infadapter.LEARNING) + 1)
+    scenario = found["bursty", 0.05, "trend"].scenario()
     assert [model.name for model in scenario.models] == list(RATES)
     assert scenario.models[0].points["core"] == ((1, pytest.approx(1 / 24)),)
     assert scenario.models[4].load_s == infadapter.VARIANTS["resnet152"].load_s
@@ -54,7 +54,7 @@ def test_profiles_capacities_and_samples_are_those_published(small, tmp_path):
     assert len(scenario.devices) == 6 and scenario.costs.budget == 3 and scenario.make_before_break
     counts = [sum(second <= t < second + 1 for t in scenario.arrivals.times) for second in range(12)]
     assert counts == SPIKED
-    steady = found["steady", None].scenario()
+    steady = found["steady", None, "trend"].scenario()
     assert len(steady.devices) == 3 and len(steady.arrivals) == sum(STEADY)
     again = infadapter.worlds(small, tmp_path / "made", quick=False)
     assert {key: world.digest() for key, world in again.items()} == {k: world.digest() for k, world in found.items()}
@@ -67,7 +67,11 @@ def test_the_section_has_all_stacks_and_a_verdict_for_each_claim(small, tmp_path
     text = read_sections(page.read_text())["infadapter"]
     rows = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
     weighed = [f"{stack}, beta {beta:g}" for stack in ("infadapter", "ms+") for beta in infadapter.BETAS]
-    assert rows == 2 * [*weighed, "vpa+-fast", "vpa+-middle", "vpa+", "nereus"]
+    learning = [f"infadapter, beta 0.05, {name}" for name in infadapter.LEARNING]
+    assert rows == 2 * [*weighed, *learning, "vpa+-fast", "vpa+-middle", "vpa+", "nereus"]
+    changed = text.split("by another forecaster")[1].split("Plans for")[0].splitlines()
+    changed = [line.split("`")[:2] for line in changed if line.startswith(("| bursty", "| steady"))]
+    assert changed == [[f"| {trace} | ", name] for trace in ("bursty", "steady") for name in infadapter.LEARNING]
     claims = [line for line in text.split("The paper's claims:")[1].splitlines() if line.startswith("|")][2:]
     assert len(claims) == 13
     assert all(

@@ -12,3 +12,9 @@ def test_steady_arrivals_keep_every_promise():
 def test_arrivals_beyond_all_devices_break_it():
     found = promises.judge([40.0] * 120 + [3000.0] * 60, 1, 60, wall_s=0.0)
     assert found["violations"] == (1, 0, 0)
+
+
+def test_the_demos_load_is_promised_from_a_cold_start():
+    found = promises.judge_demo(1, 20, seed=1, wall_s=0.0)
+    assert [counts[0] for counts in found.values()] == [2, 2]
+    assert all(held <= counts for counts, _, held in found.values())

@@ -222,3 +222,54 @@ def test_a_part_that_is_read_again_keeps_focus_and_opened_details(run_script):
         """
     )
     assert result == ["Two, again", True, 2]
+
+
+def test_an_applications_range_is_seconds_or_history_and_says_who_answered(run_script):
+    result = run_script(
+        """
+        const spans = await import("/nereus/spans.js");
+        const found = { points: 3, step: 60, p95_ms: [1, null, 2],
+          by_variant: { big: [2, null, 1], small: [0, 1, 0], idle: [0, 0, 0] },
+          demand: [3, 1, 1], throughput: [2, 1, 1], accuracy: [99, 90, 99], violations: [0, 0, 0] };
+        const now = new Date(2026, 4, 5, 14, 30).getTime() / 1000;
+        const day = spans.span("yesterday", now);
+        const [begin, end] = [day.begin, day.end].map((at) => new Date(1000 * at));
+        return { columns: spans.columns(found), shares: spans.shares(found.by_variant),
+          none: spans.shares({ big: [null, 0] }), day: [begin.toDateString(), begin.getHours(), end.toDateString()],
+          hour: spans.span(3600, 10000),
+          parsed: ["?range=86400", "?range=yesterday", "?range=7", ""].map(spans.parse) };
+        """
+    )
+    assert result["columns"]["x"] == [-150, -90, -30] and result["columns"]["demand"] == [3, 1, 1]
+    assert result["shares"] == [["big", 75], ["small", 25]] and result["none"] == []
+    assert result["day"] == ["Mon May 04 2026", 0, "Tue May 05 2026"]
+    assert result["hour"] == {"begin": 6400, "end": 10000}
+    assert result["parsed"] == [86400, "yesterday", 300, 300]
+
+
+def test_a_page_that_is_open_all_day_keeps_a_bounded_list_of_events(run_script):
+    result = run_script(
+        """
+        const { Feed } = await import("/nereus/feed.js");
+        const feed = new Feed(document.body.appendChild(document.createElement("ol")));
+        for (let i = 0; i < 700; i += 1) feed.add(i, "note", "plain", `event ${i}`, { key: `n-${i}` });
+        feed.add(699, "note", "plain", "event 699 again", { key: "n-699" });
+        return { known: feed.seen.size, entries: feed.entries.length, newest: feed.entries[0].text };
+        """
+    )
+    assert result == {"known": 500, "entries": 80, "newest": "event 699"}
+
+
+def test_a_what_if_says_what_was_asked(run_script):
+    result = run_script(
+        """
+        const { question } = await import("/nereus/what_if.js");
+        return [question({}), question({ demand_factor: 2, demand: { a: 30 }, slo_ms: { b: 40 }, add_devices: { t4: 2 },
+          cordon: ["rack"], remove_devices: ["box/cpu0"], variants: { "a/v": "pinned" } })];
+        """
+    )
+    assert result == [
+        "everything as it is",
+        "demand times 2, 30.0 items/s of a, b within 40 ms, 2 more of t4, without node rack, without box/cpu0, "
+        "a/v: pinned",
+    ]

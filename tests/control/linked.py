@@ -18,7 +18,7 @@ from tests.running import free_ports
 from workers.gateway.gateway import FrontProcess
 from workers.gateway.options import GatewayOptions
 from workers.link import LinkTiming, MemberLink, Membership
-from workers.node import devices
+from workers.node import redivision
 from workers.node.daemon import NodeDaemon
 from workers.protocol import control
 from workers.settings import Settings
@@ -133,7 +133,7 @@ async def cluster(home: Path, executor: Sequence[str] = STAND_IN):
         settings.make_folders()
         node = NodeDaemon(
             settings,
-            devices.find(settings),
+            redivision.restore(settings),
             command=executor,
             restart_timing=QUICK_RESTART,
             link_timing=TIMING,

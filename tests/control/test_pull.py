@@ -263,7 +263,7 @@ async def test_a_push_to_all_is_answered_with_few_reads(monkeypatch):
     monkeypatch.setattr(push, "read", slow)
     shared = configurations.Configurations()
     first = asyncio.create_task(shared.gateway(1, time.monotonic()))
-    await asyncio.sleep(0.05)
+    await until(lambda: reads, "the first read has begun")
     await sync_to_async(make_key)()
     found = await asyncio.gather(*(shared.gateway(1, time.monotonic()) for _ in range(100)))
     await first

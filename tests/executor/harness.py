@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from workers.executor.codec import DTYPES, encode
-from workers.protocol import frames
+from workers.protocol import frame_connection, frames
 from workers.protocol.control import ProfileOrder
 from workers.protocol.frames import (
     Apply,
@@ -94,11 +94,11 @@ class Peer:
         #: those of queries that a test does not number itself
         self._ids = iter(range(10**6, 10**9))
         self._granted_rows: dict[int, int] = {}
-        self.connection: frames.FrameConnection | None = None
+        self.connection: frame_connection.FrameConnection | None = None
 
     async def connect(self, endpoint: str, role: str, name: str = "test", leases: bool = False) -> Peer:
-        self.connection = await frames.connect(
-            endpoint, lambda: frames.FrameConnection(frames.FromExecutor, self._on_message, self._on_closed)
+        self.connection = await frame_connection.connect(
+            endpoint, lambda: frame_connection.FrameConnection(frames.FromExecutor, self._on_message, self._on_closed)
         )
         if role:
             self.connection.send(Hello(role, name, leases))

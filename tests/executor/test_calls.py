@@ -9,7 +9,7 @@ from types import FrameType
 
 import uvloop
 
-from workers.protocol.frames import FrameConnection
+from workers.protocol.frame_connection import FrameConnection
 
 from .harness import application, resident, rows, variant
 from .test_on_arrival import MOMENT_S, InThisProcess

@@ -21,7 +21,8 @@ from workers.executor.request_shapes import CheckedShapes
 from workers.executor.runtime import Runtime
 from workers.executor.server import PeerServer
 from workers.executor.watchdog import Watchdog
-from workers.protocol.frames import ReceivedBatch, RequestShape, RunBatch, TensorHeader, encode
+from workers.protocol.frame_connection import encode
+from workers.protocol.frames import ReceivedBatch, RequestShape, RunBatch, TensorHeader
 
 from .harness import Executor, application, resident, rows, variant
 from .test_dispatched_data import LOOK_UP, look_up

@@ -21,14 +21,8 @@ from workers.executor.__main__ import read_device
 from workers.executor.peers import Peers
 from workers.executor.process import bind_cores, listening_socket
 from workers.protocol import endings
-from workers.protocol.frames import (
-    ExecutorIdentity,
-    ExecutorState,
-    FrameConnection,
-    ReceivedByExecutor,
-    Refusal,
-    Results,
-)
+from workers.protocol.frame_connection import FrameConnection
+from workers.protocol.frames import ExecutorIdentity, ExecutorState, ReceivedByExecutor, Refusal, Results
 from workers.protocol.specs import DeviceInfo
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from workers.protocol import frames
+from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.framing import MAX_BODY, MAX_HEADER, PREFIX, VERSION, FrameError, Framing
 
 
@@ -99,10 +100,10 @@ class _Transport:
 def test_frames_sent_together_are_one_write_and_arrive_as_they_would_singly():
     messages = [(frames.Withdraw(1), ()), (frames.Withdraw(2), [b"abc", memoryview(b"de")]), (frames.Moved(3), [b""])]
     heard: list[tuple[frames.Frame, bytes]] = []
-    receiver = frames.FrameConnection(
+    receiver = FrameConnection(
         frames.ToExecutor, lambda _, message, body: heard.append((message, bytes(body))), lambda *_: None
     )
-    sender = frames.FrameConnection(frames.FromExecutor, lambda *_: None, lambda *_: None)
+    sender = FrameConnection(frames.FromExecutor, lambda *_: None, lambda *_: None)
     transport = _Transport()
     sender.connection_made(transport)
     assert sender.send_all(messages)

@@ -9,7 +9,8 @@ import msgspec
 from tests.control.honest import GOOD
 from tests.gateway.conftest import application, config, plan
 from workers.protocol import control, frames, fronts
-from workers.protocol.frames import Frame, RequestShape, TensorHeader, encode
+from workers.protocol.frame_connection import encode
+from workers.protocol.frames import Frame, RequestShape, TensorHeader
 from workers.protocol.framing import PREFIX, FrameError, Framing
 
 LINKS = [frames.ToExecutor, frames.FromExecutor, fronts.ToCore, fronts.FromCore]

@@ -20,9 +20,9 @@ import sys
 
 import numpy as np
 
+from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frames import (
     ExecutorState,
-    FrameConnection,
     Hello,
     Moved,
     Refusal,

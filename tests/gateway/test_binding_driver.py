@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import itertools
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -181,6 +182,12 @@ class Held:
         self.holding.submit(flight)
         return flight
 
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Wait until something is true, or fail."""
+        async with asyncio.timeout(60):
+            while not true():
+                await asyncio.sleep(0.005)
+
     async def settle(self) -> None:
         """Until what came in this turn of the loop is booked, and what follows from it is done."""
         for _ in range(3):
@@ -231,7 +238,7 @@ async def test_a_batch_that_nobody_waits_for_keeps_its_device_until_it_should_en
     await held.settle()
     held.holding.withdraw_dispatched(gone, held.now)
     assert held.handler.dispatched == [("d0", [gone])], "the device cannot stop what it runs"
-    await asyncio.sleep(0.05)
+    await held.until(lambda: len(held.handler.dispatched) > 1)
     assert held.handler.dispatched[1:] == [("d0", [waits])]
 
 
@@ -254,5 +261,5 @@ async def test_a_state_sent_while_a_batch_runs_does_not_hold_its_device_beyond_t
     assert held.handler.dispatched == [("d0", [ended])]
     held.holding.reported("d0", ExecutorState("d0", 1, (), False, {"numbers": 1}, 60.0), held.now)
     held.holding.completed([ended], held.now + 0.01, 1, 0.01)
-    await asyncio.sleep(0.05)
+    await held.until(lambda: len(held.handler.dispatched) > 1)
     assert held.handler.dispatched[1:] == [("d0", [waits])]

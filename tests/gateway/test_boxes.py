@@ -12,6 +12,7 @@ import pytest
 
 from tests.executor.harness import WIDE, Executor, application, resident, variant
 from tests.gateway.conftest import AUTH, KEY, ROWS, GatewayProcess, config, free_ports, wait_for
+from tests.grpc_load import GrpcLoad
 from tests.load import Load
 from tests.transport.worlds import NOW, member
 from workers.protocol.control import GatewayConfig
@@ -140,6 +141,27 @@ async def test_no_query_fails_while_gateways_are_restarted_one_by_one(boxes):
             running[name] = boxes.gateway(name, running[name])
             await until(running[name].ready, "both gateways serve again")
     assert load.report.errors == [] and load.report.ok == load.report.sent
+
+
+def answered(gateway: GatewayProcess) -> bool:
+    """Whether a gateway has answered a query since it was started."""
+    return 'outcome="in_time"' in gateway.http.get("/metrics").text
+
+
+async def test_no_query_of_grpc_clients_fails_while_gateways_are_restarted_one_by_one(boxes):
+    """Their channels know both addresses, and learn that a gateway stops before it takes no more queries."""
+    running = {name: boxes.gateway(name) for name in ("one", "two")}
+    for gateway in running.values():
+        await until(gateway.ready, "both gateways serve")
+    with GrpcLoad([gateway.grpc for gateway in running.values()], KEY, "app", 20) as load:
+        for name in ("one", "two", "one"):
+            for gateway in running.values():
+                await until(lambda one=gateway: answered(one), "a channel that uses all addresses has reached it")
+            await until(lambda seen=load.sent.copy(): len(load.sent - seen) == 4, "every client asks")
+            assert await asyncio.to_thread(running[name].stop) == 0
+            running[name] = boxes.gateway(name, running[name])
+            await until(running[name].ready, "both gateways serve again")
+    assert load.errors == []
 
 
 async def test_a_gateway_that_is_not_listed_is_refused_and_one_that_is_revoked_is_cut(boxes):

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from workers.gateway.executors import Executors
-from workers.protocol.frames import ExecutorState, FrameConnection, ToExecutor
+from workers.protocol.frame_connection import FrameConnection
+from workers.protocol.frames import ExecutorState, ToExecutor
 from workers.transport.endpoints import Endpoint
 
 

@@ -4,6 +4,7 @@ must."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import struct
 
 import grpc
@@ -229,20 +230,64 @@ async def test_pings_and_settings_are_acknowledged_and_unknown_frames_ignored():
         await still_serves(peer, 1)
 
 
-async def test_a_server_that_stops_says_so_and_answers_what_is_under_way():
-    async with serving() as (server, echo), connected(server.port) as peer:
-        peer.ask(1, b"before", [(name, "/hold" if name == ":path" else value) for name, value in HEAD])
-        await eventually(lambda: len(echo.held) == 1, "it is there")
-        draining = asyncio.create_task(server.drain(5))
-        _, _, payload = await peer.until(h2.GOAWAY)
-        assert payload == U32(1) + U32(h2.NO_ERROR)
-        peer.ask(3, b"after")
-        assert await peer.until(h2.RST_STREAM) == (0, 3, U32(h2.REFUSED_STREAM))
-        echo.held[0].answer(b"answered")
-        assert (await peer.response(1))[0] == prefixed(b"answered")
+async def held_call(peer, echo, number: int) -> None:
+    count = len(echo.held)
+    peer.ask(number, b"held", [(name, "/hold" if name == ":path" else value) for name, value in HEAD])
+    await eventually(lambda: len(echo.held) > count, "it is there")
+
+
+ANY_STREAM = (2**31 - 1).to_bytes(4, "big")
+
+
+async def test_a_server_that_stops_takes_what_was_on_its_way_and_answers_it():
+    """Clients begin requests until they have read GOAWAY; one that is closed before loses those."""
+    async with serving(announce_s=300.0) as (server, echo), connected(server.port) as peer:
+        await held_call(peer, echo, 1)
+        draining = asyncio.create_task(server.drain(60))
+        assert (await peer.until(h2.GOAWAY))[2] == ANY_STREAM + U32(h2.NO_ERROR)
+        _, _, ping = await peer.until(h2.PING)
+        await held_call(peer, echo, 3)
+        peer.send(h2.frame(h2.PING, h2.ACK, 0, ping))
+        assert (await peer.until(h2.GOAWAY))[2] == U32(3) + U32(h2.NO_ERROR)
+        peer.ask(5, b"after")
+        assert await peer.until(h2.RST_STREAM) == (0, 5, U32(h2.REFUSED_STREAM))
+        for call in echo.held:
+            call.answer(b"answered")
+        assert [(await peer.response(number))[0] for number in (1, 3)] == [prefixed(b"answered")] * 2
         await draining
         assert await peer.reader.read() == b""
-        assert [call.number for call in echo.held] == [1]
+        assert [call.number for call in echo.held] == [1, 3]
+
+
+async def test_a_server_does_not_wait_for_clients_that_do_not_read_that_it_stops():
+    limits = dataclasses.replace(LIMITS, goaway_s=0.05)
+    async with serving(http2=limits, announce_s=0.05) as (server, echo), connected(server.port) as peer:
+        await still_serves(peer, 1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        await eventually(lambda: len(server.connections) == 2, "a second client says nothing at all")
+        await server.drain(60)
+        assert (await peer.until(h2.GOAWAY))[2] == ANY_STREAM + U32(h2.NO_ERROR)
+        assert (await peer.until(h2.GOAWAY))[2] == U32(1) + U32(h2.NO_ERROR)
+        await server.close()
+        assert await peer.reader.read() == await reader.read() == b""
+        writer.close()
+        assert not echo.held
+
+
+async def test_a_client_that_arrives_as_the_server_stops_is_greeted_first():
+    async with serving(announce_s=300.0) as (server, _), connected(server.port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        await eventually(lambda: len(server.connections) == 2, "it is accepted")
+        draining = asyncio.create_task(server.drain(60))
+        await asyncio.sleep(0)
+        peer = Peer(reader, writer)
+        peer.send(h2.PREFACE, h2.settings({}))
+        assert (await peer.frame())[0] == h2.SETTINGS
+        assert (await peer.until(h2.GOAWAY))[2] == ANY_STREAM + U32(h2.NO_ERROR)
+        peer.ask(1, b"on its way")
+        assert (await peer.response(1))[0] == prefixed(b"on its way")
+        writer.close()
+        draining.cancel()
 
 
 # --- what is wrong ----------------------------------------------------------------------------------------------------

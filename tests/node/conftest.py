@@ -13,7 +13,7 @@ import pytest
 
 from tests.node.control_plane import ControlPlane, free_port
 from workers.link import LinkTiming
-from workers.node import devices
+from workers.node import redivision
 from workers.node.backoff import RestartTiming
 from workers.node.daemon import NodeDaemon
 from workers.settings import Settings
@@ -70,7 +70,7 @@ async def running(settings, command=STAND_IN, restart_timing=QUICK_RESTART):
     """A daemon that runs within the block."""
     daemon = NodeDaemon(
         settings,
-        devices.find(settings),
+        redivision.restore(settings),
         command=command,
         restart_timing=restart_timing,
         link_timing=QUICK_LINK,

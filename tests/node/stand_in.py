@@ -16,6 +16,7 @@ import msgspec
 
 from workers import identity
 from workers.protocol import control, frames
+from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.specs import DeviceInfo, DeviceState, DeviceStats, ProfilePoint
 
 
@@ -23,7 +24,7 @@ class StandIn:
     def __init__(self, device: DeviceInfo, path: Path):
         self.device = device
         self.log = path.with_suffix(".log")
-        self.connections: list[frames.FrameConnection] = []
+        self.connections: list[FrameConnection] = []
         self.plan = 0
         self.warm: tuple[int, ...] = ()
 
@@ -36,7 +37,7 @@ class StandIn:
             state=DeviceState(device=self.device.id, state="up", plan_version=self.plan, warm=self.warm)
         )
 
-    def heard(self, connection: frames.FrameConnection, frame: frames.Frame, _body: memoryview) -> None:
+    def heard(self, connection: FrameConnection, frame: frames.Frame, _body: memoryview) -> None:
         match frame:
             case frames.Hello(role="node"):
                 self.note(f"hello {frame.name}")
@@ -62,7 +63,7 @@ class StandIn:
                 text += f'nereus_batches_total{{variant="a"}} {os.getpid()}\n'
                 connection.send(frames.Metrics(text=text))
 
-    def measure(self, connection: frames.FrameConnection, frame: frames.Measure) -> None:
+    def measure(self, connection: FrameConnection, frame: frames.Measure) -> None:
         order = frame.order
         self.note(f"measure {order.job} {order.variant.name} {Path(frame.path).stat().st_size}")
 
@@ -126,7 +127,7 @@ async def main() -> None:
     stand_in.note("started")
     if not arguments.never_listen:
         await asyncio.get_running_loop().create_unix_server(
-            lambda: frames.FrameConnection(frames.ToExecutor, stand_in.heard, lambda *_: None), path
+            lambda: FrameConnection(frames.ToExecutor, stand_in.heard, lambda *_: None), path
         )
     await stand_in.tell_seconds()
 

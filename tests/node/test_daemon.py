@@ -8,12 +8,14 @@ import os
 import signal
 import sys
 
+import msgspec
 import pytest
 
 from tests.node.conftest import QUICK_LINK, QUICK_RESTART, STAND_IN, asked, running
 from workers.node import devices, placement
 from workers.node.daemon import NodeDaemon
 from workers.node.executor_process import ExecutorProcess, pid_path
+from workers.node.redivision import Layout
 from workers.protocol import control
 from workers.protocol.specs import (
     ApplicationSpec,
@@ -300,7 +302,7 @@ async def test_a_device_that_appears_later_is_joined_and_served_on(settings, con
     control_plane.greeting = [control.encode(config(5, variant(1, digest), device="box/cpu1"))]
     daemon = NodeDaemon(
         settings,
-        both[:1],
+        Layout(both[:1]),
         command=STAND_IN,
         restart_timing=dataclasses.replace(QUICK_RESTART, probe=0.2),
         link_timing=QUICK_LINK,
@@ -339,3 +341,68 @@ async def test_a_file_that_the_disk_damaged_is_fetched_again_and_loaded_anew(set
         assert daemon.executors["box/cpu0"].pid != first
         assert daemon.cache.path(digest).read_bytes() == b"model one"
         assert daemon.cache.path(idle) is None
+
+
+# --- cores divided anew ---------------------------------------------------------------------------------------------
+
+
+def _joined(count: int):
+    return lambda m: len(m.devices) == count
+
+
+async def test_cores_are_divided_anew_beside_what_serves_and_stay_so_after_a_restart(settings, control_plane):
+    settings = dataclasses.replace(settings, cpu_devices="0;1")
+    digest = control_plane.add_blob(b"model one")
+    serving = config(5, variant(1, digest))
+    control_plane.greeting = [control.encode(serving)]
+    async with running(settings) as daemon:
+        first = await control_plane.told(control.JoinNode)
+        assert (first.divided, first.ordered, first.retiring, set(first.cores) >= {0, 1}) == ("0;1", False, (), True)
+        await control_plane.told(control.DeviceStates, warm(1, 5))
+        before = daemon.executors["box/cpu0"].pid
+        ordered = msgspec.structs.replace(serving, cpu_devices="0-1")
+        control_plane.greeting = [control.encode(ordered)]
+        await control_plane.say(ordered)
+        joined = await control_plane.told(control.JoinNode, _joined(3))
+        assert [(device.id, device.cores) for device in joined.devices][2] == ("box/cpu2", (0, 1))
+        assert (joined.divided, joined.ordered, joined.retiring) == ("0-1", True, ("box/cpu0", "box/cpu1"))
+        await control_plane.told(control.DeviceStates, lambda m: len(m.devices) == 3 and m.devices[2].state == "up")
+        assert daemon.executors["box/cpu0"].pid == before, "it serves until the new device does"
+        beside = daemon.executors["box/cpu2"].pid
+    # A restart in the middle goes on with all three.
+    control_plane.heard.clear()
+    async with running(settings) as daemon:
+        joined = await control_plane.told(control.JoinNode)
+        assert [device.id for device in joined.devices] == ["box/cpu2", "box/cpu0", "box/cpu1"]
+        assert joined.retiring == ("box/cpu0", "box/cpu1") and daemon.executors["box/cpu2"].pid != beside
+        await control_plane.told(control.DeviceStates, warm(1, 5))
+        # Plans leave them out now: they end once they hold nothing.
+        control_plane.heard.clear()
+        moved = config(6, variant(1, digest), device="box/cpu2")
+        moved = msgspec.structs.replace(moved, cpu_devices="0-1", retired=("box/cpu0", "box/cpu1"))
+        control_plane.greeting = [control.encode(moved)]
+        await control_plane.say(moved)
+        joined = await control_plane.told(control.JoinNode, _joined(1))
+        assert (joined.devices[0].id, joined.retiring) == ("box/cpu2", ())
+        await control_plane.told(control.DeviceStates, lambda m: [d.device for d in m.devices] == ["box/cpu2"])
+    control_plane.heard.clear()
+    async with running(settings):
+        joined = await control_plane.told(control.JoinNode)
+        assert [(device.id, device.cores) for device in joined.devices] == [("box/cpu2", (0, 1))]
+        # Back to the settings: the first names are free again.
+        await control_plane.say(msgspec.structs.replace(moved, cpu_devices="", retired=()))
+        joined = await control_plane.told(control.JoinNode, _joined(3))
+        assert [device.id for device in joined.devices] == ["box/cpu2", "box/cpu0", "box/cpu1"]
+        assert (joined.divided, joined.ordered, joined.retiring) == ("0;1", False, ("box/cpu2",))
+
+
+async def test_a_division_that_the_box_cannot_have_is_refused_with_the_reason(settings, control_plane):
+    async with running(settings) as daemon:
+        await control_plane.told(control.JoinNode)
+        await control_plane.say(msgspec.structs.replace(config(0), cpu_devices="999x1"))
+        joined = await control_plane.told(control.JoinNode, lambda m: m.division_problem)
+        assert "asks for 999 cores" in joined.division_problem and joined.divided == "1x1"
+        assert list(daemon.executors) == ["box/cpu0"]
+        await control_plane.say(config(0))
+        control_plane.heard.clear()
+        await control_plane.told(control.JoinNode, lambda m: not m.division_problem)

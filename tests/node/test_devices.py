@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from workers.node import devices, gpus
+from workers.partition import partition
 from workers.settings import SOCKET_PATH_LIMIT, Settings, SettingsError
 
 TWO_PACKAGES = {0: 0, 1: 0, 2: 0, 3: 1, 4: 1, 5: 1}
@@ -20,7 +21,7 @@ def _settings(home, **variables) -> Settings:
 
 def _problem(spec: str, cores=(0, 1)) -> str:
     with pytest.raises(SettingsError) as caught:
-        devices.partition(spec, cores, dict.fromkeys(cores, 0))
+        partition(spec, cores, dict.fromkeys(cores, 0))
     assert all(problem.startswith("NEREUS_CPU_DEVICES=") for problem in caught.value.problems)
     return "\n".join(caught.value.problems)
 
@@ -42,13 +43,13 @@ def _problem(spec: str, cores=(0, 1)) -> str:
     ],
 )
 def test_cores_are_partitioned(spec, expected):
-    assert devices.partition(spec, range(6), TWO_PACKAGES) == expected
+    assert partition(spec, range(6), TWO_PACKAGES) == expected
 
 
 @pytest.mark.parametrize(
     ("spec", "cores", "says"),
     [
-        ("2x1", (3,), "asks for 2 cores (2 devices with 1 each), but this process may use 1"),
+        ("2x1", (3,), "asks for 2 cores (2 devices with 1 each), but only 1 can be used"),
         ("1x3", (0, 1), "asks for 3 cores"),
         ("0-1;1", (0, 1), "core 1 is in two devices"),
         ("0-4", (0, 1), "core 4 is not among the usable cores 0-1"),

@@ -15,7 +15,8 @@ from websockets.asyncio.server import serve
 
 from tests.node.conftest import QUICK_LINK
 from tests.node.control_plane import ControlPlane
-from workers.link import MemberLink, Membership, _Refused, _same_control_plane
+from workers.credential import same_control_plane
+from workers.link import MemberLink, Membership, _Refused
 from workers.protocol import control
 from workers.protocol.specs import ApplicationStats, DeviceState, PlanSpec
 
@@ -246,7 +247,7 @@ async def test_a_credential_goes_to_the_control_plane_that_issued_it_and_to_no_o
     ],
 )
 def test_one_control_plane_is_one_host_and_port_and_never_in_clear_again(issuer, now, same):
-    assert _same_control_plane(issuer, now) is same
+    assert same_control_plane(issuer, now) is same
 
 
 async def test_a_replaced_member_backs_off_and_says_why(home, control_plane):

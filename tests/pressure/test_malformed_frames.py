@@ -16,12 +16,13 @@ from tests.executor import harness
 from tests.gateway.conftest import AUTH, application, config, plan, wait_for
 from tests.gateway.test_failures import BODY, PATH
 from workers.protocol import frames
-from workers.protocol.frames import FrameConnection, Hello, Moved, RequestShape, RunBatch, TensorHeader, Withdraw
+from workers.protocol.frame_connection import FrameConnection, encode
+from workers.protocol.frames import Hello, Moved, RequestShape, RunBatch, TensorHeader, Withdraw
 from workers.protocol.framing import MAX_BODY, MAX_HEADER, PREFIX, VERSION
 
 from .conftest import MIB, SLO_S
 
-HELLO = b"".join(frames.encode(Hello("gateway", "troublesome")))
+HELLO = b"".join(encode(Hello("gateway", "troublesome")))
 
 
 def prefixed(header: bytes, body: bytes = b"", /, magic: bytes = b"NR", version: int = VERSION, **sizes: int) -> bytes:
@@ -51,12 +52,12 @@ MALFORMED = {
     "a message that lacks fields": HELLO + prefixed(msgspec.msgpack.encode(["RunBatch", 1, "app"])),
     "a message that another role may send": HELLO + prefixed(msgspec.msgpack.encode(["MetricsRequest"])),
     "a second Hello": HELLO + HELLO,
-    "a message before Hello": b"".join(frames.encode(Moved(1))),
+    "a message before Hello": b"".join(encode(Moved(1))),
 }
 CUT_OFF = {
     "within the prefix": HELLO + b"NR\x01",
     "within the header": HELLO + prefixed(b"\x93", header=100),
-    "within a body": HELLO + b"".join(frames.encode(batch(1), [bytes(16)]))[:-7],
+    "within a body": HELLO + b"".join(encode(batch(1), [bytes(16)]))[:-7],
     "within a large body": HELLO + prefixed(msgspec.msgpack.encode(batch(1)), b"a" * 100_000, body=50 * MIB),
     "within a body that is only claimed": HELLO + prefixed(msgspec.msgpack.encode(batch(1)), b"a", body=MAX_BODY),
 }
@@ -137,11 +138,11 @@ async def test_a_query_that_is_wrong_in_itself_is_refused_and_its_neighbours_run
 # --- a device that answers in no frames -------------------------------------------------------------------------------
 
 WARM = frames.WarmVariant(1, "big", "numbers", 95.0, True)
-STATE = b"".join(frames.encode(frames.ExecutorState("bad", 1, (WARM,), False, {}, 0.0)))
+STATE = b"".join(encode(frames.ExecutorState("bad", 1, (WARM,), False, {}, 0.0)))
 ANSWERS = {
     "garbage": b"HTTP/1.1 400 Bad Request\r\n\r\n",
     "another version": prefixed(msgspec.msgpack.encode(["Refusal", 1, "late", "x", True]), version=VERSION + 1),
-    "a message that is not for gateways": b"".join(frames.encode(Withdraw(1))),
+    "a message that is not for gateways": b"".join(encode(Withdraw(1))),
     "half a frame": prefixed(b"\x93", header=100),
 }
 
@@ -156,7 +157,7 @@ class BadDevice:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(120)
 
     async def _listen(self) -> None:
         self._server = await self._loop.create_unix_server(
@@ -178,9 +179,9 @@ class BadDevice:
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
 
-        asyncio.run_coroutine_threadsafe(stop(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(stop(), self._loop).result(120)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(120)
         self._loop.close()
 
 

@@ -46,10 +46,12 @@ def test_without_arrivals_nothing_is_promised(clean_redis, cluster):
         present.present_world()
 
 
-def past(stack="nereus", state=State.WAITING, ago=20.0, window_s=10, interval=(97.0, 99.0), **fields) -> Promise:
+def past(
+    stack="nereus", state=State.WAITING, ago=20.0, window_s=10, interval=(97.0, 99.0), promised=None, **fields
+) -> Promise:
     figures = {
         "items_per_s": 20.0,
-        "accuracy": {"expected": 98.0, "interval": list(interval), "simulated": list(interval)},
+        "accuracy": {"expected": 98.0, "interval": list(promised or interval), "simulated": list(interval)},
         "violations": {"expected": 0.0, "interval": [0.0, 0.1], "simulated": [0.0, 0.1]},
     }
     return Promise.objects.create(
@@ -103,7 +105,7 @@ def test_a_promise_whose_conditions_changed_is_void(cluster):
 def test_intervals_are_widened_as_past_promises_missed(cluster):
     observed = {"digits": {"items": 200, "accuracy": 95.0, "violations": 0.05}}
     for _ in range(LEAST_PAST):
-        past(state=State.COMPARED, observed=observed)
+        past(state=State.COMPARED, observed=observed, promised=(94.0, 99.0))
         past(state=State.COMPARED, observed=observed, stack="proteus", interval=(0.0, 1.0))
     by = keeping.corrections("nereus")
     assert by[("digits", "accuracy")] == pytest.approx(2.0)
@@ -112,6 +114,13 @@ def test_intervals_are_widened_as_past_promises_missed(cluster):
     tasks.promise()
     accuracy = Promise.objects.first().expected["digits"]["accuracy"]
     assert accuracy["interval"][0] == pytest.approx(max(0.0, accuracy["simulated"][0] - 2.0))
+
+
+def test_after_misses_in_a_row_nothing_is_ruled_out(cluster):
+    for _ in range(6):
+        past(state=State.COMPARED, observed={"digits": {"items": 200, "accuracy": 95.0, "violations": 0.05}})
+    tasks.promise()
+    assert Promise.objects.first().expected["digits"]["accuracy"]["interval"] == [0.0, 100.0]
 
 
 def test_a_change_of_anything_that_plans_depend_on_changes_the_index(cluster):

@@ -49,6 +49,16 @@ def test_only_the_newest_seconds_count_and_rows_are_means():
     assert history[-1] == (-1, {"a": 12.0, "b": 0.0})
 
 
+@given(st.integers(0, RECORD_S), COUNTS)
+def test_silence_before_a_load_is_no_part_of_the_record(silent, counts):
+    seconds = [(t, {"a": (0.0, 0.0), "gone": (1.0, 1.0)}) for t in range(silent)]
+    seconds += [(silent + t, {"a": (float(came), float(came))}) for t, came in enumerate([1, *counts])]
+    found = record(seconds, ["a", "b"])
+    assert found.queries["a"] == tuple(map(float, [1, *counts]))
+    assert found.queries["b"] == (0.0,) * (1 + len(counts))
+    assert record(seconds[:silent], ["a"]).seconds == 0
+
+
 def test_an_application_of_which_nothing_is_recorded_gets_poisson_arrivals():
     found = imagined(Recorded({}, {}), {"a": 50.0})
     assert found.seconds == LEAST_S

@@ -7,7 +7,7 @@ import pytest
 
 from scheduler.allocation import by_policy, strategies
 from scheduler.promises import windows
-from scheduler.promises.windows import LEAST_WINDOWS, NothingToPromise, _scenario, run_ratios, simulated, window_s
+from scheduler.promises.windows import LEAST_WINDOWS, NothingToPromise, run_ratios, scenario, simulated, window_s
 from scheduler.simulation.controller import Controller
 from scheduler.simulation.scenario import ControlSettings
 from workers import forecasters
@@ -81,7 +81,7 @@ def test_later_plans_are_for_the_quantile_that_is_asked(forecaster):
     demand = {}
     for quantile in (0.5, 0.95, 0.99):
         made = replace(world(), quantile=quantile, control=ControlSettings(period_s=1.0, forecaster=forecaster))
-        controller = Controller(_scenario(made, 2, 0), "nereus")
+        controller = Controller(scenario(made, 2, 0), "nereus")
         loaded = {device.id: () for device in made.problem.devices}
         _, second = (controller.plan(now, loaded) for now in (0.0, 1.0))
         demand[quantile] = second.problem.applications[0].demand

@@ -9,13 +9,13 @@ import contextlib
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 from tests.running import ROOT
 
@@ -74,6 +74,7 @@ class Site:
 
     def start(self) -> None:
         """The bridge with this machine's address on it, and a key for ssh."""
+        (self.folder / "number").write_text(str(self.number))
         run("ip", "link", "add", self.bridge, "type", "bridge")
         run("ip", "address", "add", f"{NETWORK.format(self.number, 1)}/24", "dev", self.bridge)
         run("ip", "link", "set", self.bridge, "up")
@@ -93,6 +94,12 @@ class Site:
         box.boot()
         return box
 
+    def find(self, suites: dict[str, str]) -> None:
+        """The boxes of a site that another process has started and left."""
+        self.number = int((self.folder / "number").read_text())
+        for name, suite in suites.items():
+            self.boxes[name] = Box(self, name, suite, NETWORK.format(self.number, len(self.boxes) + 2))
+
     def ssh(self) -> str:
         """Options of ssh for all boxes."""
         return f"-i {self.key} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
@@ -106,11 +113,15 @@ class Box:
     name: str
     suite: str
     address: str
-    process: subprocess.Popen | None = None
 
     @property
     def root(self) -> Path:
         return self.site.folder / self.name
+
+    @property
+    def pid(self) -> Path:
+        """A file with the number of the process that runs the box."""
+        return self.site.folder / f"{self.name}.pid"
 
     @property
     def namespace(self) -> str:
@@ -151,11 +162,13 @@ class Box:
             *("--resolv-conf=off", "--timezone=off", "--system-call-filter=@sandbox"),
         ]
         unified = os.environ | {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=unified)
+        silent = subprocess.DEVNULL
+        started = subprocess.Popen(command, stdin=silent, stdout=log, stderr=log, env=unified, start_new_session=True)
+        self.pid.write_text(str(started.pid))
         for _ in range(120):
             if self.ssh("true", check=False).returncode == 0:
                 return
-            assert self.process.poll() is None, (self.site.folder / f"{self.name}.log").read_text()[-3000:]
+            assert started.poll() is None, (self.site.folder / f"{self.name}.log").read_text()[-3000:]
             time.sleep(0.5)
         raise AssertionError(f"{self.name} has no sshd: {(self.site.folder / f'{self.name}.log').read_text()[-3000:]}")
 
@@ -167,26 +180,19 @@ class Box:
         return done
 
     def stop(self) -> None:
-        """Power off."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(40)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        """Power off; also a box that another process has started."""
+        with contextlib.suppress(FileNotFoundError, psutil.NoSuchProcess):
+            process = psutil.Process(int(self.pid.read_text()))
+            # Another process may have its number by now.
+            if str(self.root) in process.cmdline():
+                process.terminate()
+                with contextlib.suppress(psutil.TimeoutExpired):
+                    process.wait(40)
+                if process.is_running():
+                    process.kill()
+                    process.wait()
+            self.pid.unlink()
         subprocess.run(["ip", "netns", "delete", self.namespace], capture_output=True)
-
-
-@contextlib.contextmanager
-def site(folder: Path) -> Iterator[Site]:
-    """A site whose boxes are gone afterwards."""
-    made = Site(folder)
-    made.start()
-    try:
-        yield made
-    finally:
-        made.stop()
 
 
 def python() -> str:
@@ -194,4 +200,4 @@ def python() -> str:
     return str(Path(sys.executable).parent)
 
 
-__all__ = ["ROOT", "Box", "Site", "available", "python", "root_archive", "run", "site"]
+__all__ = ["ROOT", "Box", "Site", "available", "python", "root_archive", "run"]

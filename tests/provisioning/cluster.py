@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -9,6 +10,8 @@ import signal
 import ssl
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 
@@ -19,6 +22,15 @@ from tests.running import ROOT
 
 #: an unpacked bundle that was made before; empty: one is made of this tree
 BUNDLE = os.environ.get("NEREUS_TEST_BUNDLE", "")
+#: a folder for boxes that stay when tests end, and that the next tests find; empty: boxes of these tests alone
+KEPT = os.environ.get("NEREUS_TEST_BOXES", "")
+#: for releases that need the packages of the one in use, as those of :meth:`Cluster.release` do: they share the files
+SAME_PACKAGES = {
+    "nereus_bundle": "",
+    "nereus_packages": [],
+    "nereus_virtualenv_command": "cp -al /opt/nereus/current/.venv",
+    "nereus_pip_options": "--no-index",
+}
 SUITES = {"c": "bookworm", "g": "trixie", "n1": "trixie", "n2": "bookworm"}
 HOME = "/var/lib/nereus"
 
@@ -30,6 +42,33 @@ class Cluster:
         self.site = site
         self.bundle = site.folder / "bundle"
         self.inventory = site.folder / "inventory.ini"
+
+    @classmethod
+    @contextlib.contextmanager
+    def running(cls, folder: Path) -> Iterator[Cluster]:
+        """A cluster whose boxes are gone afterwards, or one that was kept."""
+        folder = Path(KEPT) if KEPT else folder
+        made = cls(boxes.Site(folder))
+        if (folder / "inventory.ini").exists():
+            made.site.find(SUITES)
+            yield made
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        ready = False
+        try:
+            made.site.start()
+            made.prepare()
+            ready = True
+            yield made
+        finally:
+            if not (KEPT and ready):
+                made.stop()
+
+    def stop(self) -> None:
+        """Stop all boxes; nothing of theirs is left."""
+        self.site.stop()
+        shutil.rmtree(self.site.folder, ignore_errors=True)
 
     def prepare(self) -> None:
         """Have a bundle, boot the boxes, write the inventory."""

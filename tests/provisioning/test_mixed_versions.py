@@ -57,7 +57,7 @@ class Member:
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(180)
         self.log.close()
 
 
@@ -66,7 +66,7 @@ def answered(member: Member, key: str) -> bool:
     with contextlib.suppress(httpx.TransportError):
         headers = {"Authorization": f"Bearer {key}"}
         url = f"{member.url}/v2/models/tiny/infer"
-        return httpx.post(url, json=v2_request(), headers=headers, timeout=30).status_code == 200
+        return httpx.post(url, json=v2_request(), headers=headers, timeout=120).status_code == 200
     return False
 
 

@@ -40,6 +40,35 @@ def test_neighbours_differ_by_little_accuracy_and_none_is_made_twice():
     assert rung.cache_info().misses == before
 
 
+def test_whatever_time_there_is_the_load_next_above_the_demand_has_its_policy():
+    made, demand = three(lengths=12), 400.0
+
+    def stream(load):
+        return round_robin(load, WORKERS)
+
+    whole = policies(made, stream, made.capacity() * WORKERS, demand, "queries")
+    above = min(load for load in anchors(made.capacity() * WORKERS, demand) if load >= demand)
+    for most in range(len(whole) + 1):
+        left = iter(range(most))
+        some = policies(
+            made,
+            stream,
+            made.capacity() * WORKERS,
+            demand,
+            "queries",
+            in_time=lambda left=left: next(left, None) is not None,
+        )
+        loads = [one.policy.load for one in some]
+        assert len(some) <= most + 1 and above in loads and loads == sorted(loads)
+        assert set(loads) <= {one.policy.load for one in whole}
+
+
+def test_modelswitching_measures_the_fastest_variant_in_any_case():
+    (policy,) = model_switching(three(), WORKERS, in_time=lambda: False)
+    assert policy.choose(1, 0.0) == 0
+    assert policy in model_switching(three(), WORKERS)
+
+
 def test_steps_name_the_choice_of_every_state():
     policy = solve(three(lengths=40), round_robin(300.0, WORKERS))
     for queued, row in enumerate(steps(policy), 1):

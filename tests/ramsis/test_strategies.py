@@ -79,6 +79,19 @@ def test_policies_with_smaller_batches_promise_no_less(few_loads):
         assert worth[1] > worth[0] - 0.5
 
 
+@pytest.mark.parametrize("name", ["ramsis", "modelswitching"])
+def test_a_plan_that_runs_out_of_time_has_a_policy_for_each_device_and_the_next_has_the_others(name):
+    asked = problem(demands=(("a", 190.0), ("b", 45.0)))
+    short = strategies.get(name)(replace(asked, time_limit_s=1e-6))
+    assert short.cut_short and not violations(asked, short)
+    assert {device for planned in short.policies for device in planned.devices} == {"d0", "d1", "d2", "d3"}
+    assert all(len(planned.policies) == 1 for planned in short.policies)
+    whole = strategies.get(name)(replace(asked, time_limit_s=1e6))
+    assert not whole.cut_short
+    for few, many in zip(short.policies, whole.policies, strict=True):
+        assert set(few.policies) <= set(many.policies) and len(many.policies) > 1
+
+
 def test_policies_for_bursty_arrivals_promise_less():
     found = {
         (name, shape): strategies.get(name)(replace(problem(), arrival_shape=shape))
@@ -153,7 +166,7 @@ def test_without_demand_or_devices_there_is_a_plan_all_the_same():
     assert strategies.get("ramsis")(empty).status == "empty"
 
 
-def test_the_simulator_serves_by_the_policies():
+def test_the_simulator_serves_by_the_policies(few_loads):
     models = [
         model("p", "fast", 80, cpu={rows: 4 + 4 * rows for rows in range(1, 9)}),
         model("p", "good", 100, cpu={rows: 20 + 16 * rows for rows in range(1, 9)}),

@@ -62,6 +62,7 @@ def test_every_call_that_changes_something_leaves_an_entry(operator, application
     client, signature = APIClient(), application.signature
     client.credentials(HTTP_AUTHORIZATION=bearer(operator))
     models.Gateway.objects.create(name="edge")
+    models.Node.objects.update(division={"cores": [0, 1], "divided": "2x1", "ordered": False, "problem": ""})
     claimant = models.JoinToken.objects.create(name="claimant", token_hash="c" * 64)
     note = marking.mark(Mark.Kind.NOTE, "moved")
     job = models.ProfileJob.objects.create(variant=models.Variant.objects.get(), device_type="another", state="queued")
@@ -83,6 +84,8 @@ def test_every_call_that_changes_something_leaves_an_entry(operator, application
         ("POST", "node-approve"): ("/api/v1/nodes/box/approve/", {}),
         ("POST", "node-cordon"): ("/api/v1/nodes/box/cordon/", {}),
         ("DELETE", "node-cordon"): ("/api/v1/nodes/box/cordon/", {}),
+        ("POST", "node-division"): ("/api/v1/nodes/box/division/", {"cpu_devices": "1x2"}),
+        ("DELETE", "node-division"): ("/api/v1/nodes/box/division/", None),
         ("POST", "gateway-approve"): ("/api/v1/gateways/edge/approve/", {}),
         ("POST", "gateway-revoke"): ("/api/v1/gateways/edge/revoke/", {}),
         ("POST", "node-claim"): ("/api/v1/nodes/box/claim/", {}),

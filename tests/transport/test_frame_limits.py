@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.executor.harness import Executor
 from workers.executor.answers import GroupAnswer
 from workers.executor.replies import split_large
+from workers.protocol.frame_connection import FrameConnection, encode
 from workers.protocol.frame_limits import (
     GREETING,
     LEAST_ANSWER_BYTES,
@@ -22,16 +23,7 @@ from workers.protocol.frame_limits import (
     PeerLimits,
     QueryLimits,
 )
-from workers.protocol.frames import (
-    AskLease,
-    Cluster,
-    FrameConnection,
-    FromExecutor,
-    Hello,
-    ResultTensor,
-    ToExecutor,
-    encode,
-)
+from workers.protocol.frames import AskLease, Cluster, FromExecutor, Hello, ResultTensor, ToExecutor
 from workers.protocol.framing import PREFIX, VERSION, FrameError, Framing
 from workers.transport.authority import ClusterAuthority
 from workers.transport.endpoints import Endpoint, MemberListener, TlsClient, connect

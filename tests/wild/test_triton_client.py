@@ -19,7 +19,7 @@ from .models import DATATYPES
 
 @pytest.fixture
 def client(served):
-    with triton.InferenceServerClient(f"127.0.0.1:{served.port}", network_timeout=30) as client:
+    with triton.InferenceServerClient(f"127.0.0.1:{served.port}", network_timeout=300) as client:
         yield client
 
 

@@ -15,7 +15,7 @@ Steps = tuple[tuple[tuple[float, int], ...], ...]
 
 @dataclass(frozen=True)
 class LoadPolicy:
-    """What to run at an application's load of at most ``load`` rows/s.
+    """The table for an application's load of at most ``load`` rows/s.
 
     Attributes:
         steps: places of variants. Longer queues are taken for the longest one.

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from workers.protocol.frames import FrameConnection, ReceivedBatch, read_shapes
+from workers.protocol.frame_connection import FrameConnection
+from workers.protocol.frames import ReceivedBatch, read_shapes
 
 from .loaded import Loaded
 from .request_shapes import CheckedShape, CheckedShapes, InvalidQuery

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 
-from workers.protocol.frames import FrameConnection
+from workers.protocol.frame_connection import FrameConnection
 
 from .batch import DispatchedBatch, RefusalInfo
 

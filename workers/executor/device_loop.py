@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 from workers import log
-from workers.protocol.frames import FrameConnection
+from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import DeviceInfo
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from workers.protocol.frames import FrameConnection, ReceivedBatch
+from workers.protocol.frame_connection import FrameConnection
+from workers.protocol.frames import ReceivedBatch
 
 from .batch import DispatchedBatch, admit, waits_already
 from .batch_queue import BatchQueue

@@ -9,15 +9,8 @@ from collections.abc import Callable
 import msgspec
 
 from workers import log
-from workers.protocol.frames import (
-    AskLease,
-    ExecutorState,
-    FrameConnection,
-    Hello,
-    LearnedOfDevice,
-    LeaseState,
-    ReleaseLease,
-)
+from workers.protocol.frame_connection import FrameConnection
+from workers.protocol.frames import AskLease, ExecutorState, Hello, LearnedOfDevice, LeaseState, ReleaseLease
 
 from .leases import LEASE_S
 from .peers import Peers

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from workers import log
 from workers.protocol.control import ProfileDone, ProfileFailed
-from workers.protocol.frames import Buffer, Frame, FrameConnection, Relay
+from workers.protocol.frame_connection import FrameConnection
+from workers.protocol.frames import Buffer, Frame, Relay
 
 from .leases import Lease
 

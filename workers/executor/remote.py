@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from workers import log
 from workers.certificates import CertificateError
+from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frame_limits import PeerLimits
-from workers.protocol.frames import Cluster, FrameConnection
+from workers.protocol.frames import Cluster
 from workers.transport.endpoints import MemberListener
 from workers.transport.identity import PeerIdentity
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from workers import log
 from workers.protocol.control import OVERLOAD_BUDGET_SHARE, FaultReport
-from workers.protocol.frames import FrameConnection, Refusal, Relay, Results
+from workers.protocol.frame_connection import FrameConnection
+from workers.protocol.frames import Refusal, Relay, Results
 
 from .answers import GroupAnswer, Outcome
 from .batch import DispatchedBatch, RefusalInfo

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workers import log
+from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frame_limits import PeerLimits
 from workers.protocol.frames import (
     Apply,
@@ -18,7 +19,6 @@ from workers.protocol.frames import (
     Cluster,
     ExecutorIdentity,
     Frame,
-    FrameConnection,
     Hello,
     Measure,
     MeasureCancel,

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from workers import log
-from workers.protocol.frames import Frame, FrameConnection, Hello, Metrics, MetricsRequest
+from workers.protocol.frame_connection import FrameConnection
+from workers.protocol.frames import Frame, Hello, Metrics, MetricsRequest
 from workers.protocol.framing import FrameError
 from workers.protocol.gateways import Ping, Pong, ToGateway
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from workers import log
 from workers.certificates import CertificateError
 from workers.protocol.control import GatewayConfig
-from workers.protocol.frames import Frame, FrameConnection, Hello, RequestShape
+from workers.protocol.frame_connection import FrameConnection
+from workers.protocol.frames import Frame, Hello, RequestShape
 from workers.protocol.framing import FrameError
 from workers.protocol.fronts import (
     Answered,

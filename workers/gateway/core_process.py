@@ -86,7 +86,7 @@ class CoreProcess:
         if self._address is not None:
             self._fronts.listen_to_members(member_socket(self._address), self._limits)
         await self._fronts.listen(self._path)
-        self._ticker = asyncio.create_task(self._tick(), name="core-tick")
+        self._ticker = asyncio.create_task(tick(self._slot, self._second), name="core-tick")
         logger.info("core_started")
 
     def configure(self, config: GatewayConfig) -> None:
@@ -112,25 +112,14 @@ class CoreProcess:
         logger.info("core_stopped", cut_off=left)
         return left
 
-    async def _tick(self) -> None:
-        """At the end of each slot of arrivals: time limits, bursts, status; once a second: statistics."""
-        second = time.monotonic() + 1.0
-        while True:
-            await asyncio.sleep(BurstDetector.slot_ends_in(time.monotonic()) + AFTER_S)
-            try:
-                now = time.monotonic()
-                self._core.rollout.tick(now)
-                self._core.reports.slot(now)
-                self._fronts.report()
-                if now >= second:
-                    second = max(second + 1.0, now)
-                    self._second()
-                    self._core.rollout.keep_executors()
-            except Exception:
-                logger.exception("tick_failed")
+    def _slot(self, now: float) -> None:
+        self._core.rollout.tick(now)
+        self._core.reports.slot(now)
+        self._fronts.report()
 
     def _second(self) -> None:
         self._core.reports.second(merged(self._fronts.take_stats()), self._core.rollout.status())
+        self._core.rollout.keep_executors()
 
     def _page(self) -> bytes:
         status = self._core.rollout.status()
@@ -143,3 +132,18 @@ async def prepared(ready: Callable[[], bool]) -> None:
     end = time.monotonic() + PREPARE_S
     while not ready() and time.monotonic() < end:
         await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def tick(slot: Callable[[float], None], each_second: Callable[[], None]) -> None:
+    """At the end of each slot of arrivals call ``slot`` with the time, and once a second ``each_second``."""
+    second = time.monotonic() + 1.0
+    while True:
+        await asyncio.sleep(BurstDetector.slot_ends_in(time.monotonic()) + AFTER_S)
+        try:
+            now = time.monotonic()
+            slot(now)
+            if now >= second:
+                second = max(second + 1.0, now)
+                each_second()
+        except Exception:
+            logger.exception("tick_failed")

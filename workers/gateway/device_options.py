@@ -15,8 +15,7 @@ from workers.dispatch.options import OptionSet, ServingOption
 from workers.dispatch.policy_tables import LoadPolicy, PolicySet
 from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
-from workers.protocol.specs import ApplicationSpec, PlanSpec, ProfilePoint, Resident
-from workers.protocol.specs import LoadPolicy as LoadPolicySpec
+from workers.protocol.specs import ApplicationSpec, LoadPolicySpec, PlanSpec, ProfilePoint, Resident
 
 from .transfer import row_bytes
 

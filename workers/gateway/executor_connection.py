@@ -17,11 +17,11 @@ from workers import log
 from workers.certificates import CertificateError
 from workers.protocol import endings
 from workers.protocol.endings import Ending
+from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frames import (
     Buffer,
     ExecutorState,
     Frame,
-    FrameConnection,
     FromExecutor,
     Hello,
     LearnedOfDevice,

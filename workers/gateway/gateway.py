@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import resource
 import ssl
-import time
 from collections.abc import Callable
 
 from workers import log
@@ -21,10 +20,9 @@ from workers.transport.endpoints import Endpoint
 from .accounts import Accounts, Limits
 from .admin_socket import AdminSocket
 from .body_sizes import BodySizes
-from .bursts import BurstDetector
 from .catalog import Catalog
 from .core_link import CoreLink
-from .core_process import AFTER_S, LocalCore, prepared
+from .core_process import LocalCore, prepared, tick
 from .cores import Cores, OwnCore
 from .front import Front
 from .metadata import Metadata
@@ -140,7 +138,7 @@ class FrontProcess:
         if self._admin is not None:
             # Last: a process that answers here listens everywhere.
             await self._admin.start()
-        self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")
+        self._ticker = asyncio.create_task(tick(self._slot, self._second), name="gateway-tick")
         logger.info("gateway_started", name=options.name, port=self.port, grpc_port=self._rpc.port)
 
     async def stop(self, grace_s: float = 3.0) -> int:
@@ -233,26 +231,15 @@ class FrontProcess:
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
-    async def _tick(self) -> None:
-        """At the end of each slot of arrivals: time limits, bursts; once a second: statistics."""
-        second = time.monotonic() + 1.0
-        while True:
-            await asyncio.sleep(BurstDetector.slot_ends_in(time.monotonic()) + AFTER_S)
-            try:
-                now = time.monotonic()
-                if self._local is not None:
-                    self._local.rollout.tick(now)
-                    self._local.reports.slot(now)
-                else:
-                    self._shared.write(self._front.keys.asked)
-                self._cores.sweep(now)
-                if self._fronts is not None:
-                    self._fronts.report()
-                if now >= second:
-                    second = max(second + 1.0, now)
-                    self._second()
-            except Exception:
-                logger.exception("tick_failed")
+    def _slot(self, now: float) -> None:
+        if self._local is not None:
+            self._local.rollout.tick(now)
+            self._local.reports.slot(now)
+        else:
+            self._shared.write(self._front.keys.asked)
+        self._cores.sweep(now)
+        if self._fronts is not None:
+            self._fronts.report()
 
     def _second(self) -> None:
         stats = self._front.accounts.take_second(self._front.catalog.applications)

@@ -58,7 +58,7 @@ class OpenPages:
             self._metadata.refresh_metrics()
             self._page = self._metrics.text()
             done = time.monotonic()
-            # MetricsAccess may ask as often as they like.
+            # Who is permitted may ask as often as they like.
             self._page_until = done + (done - now) / PAGE_SHARE
         exchange.respond(200, [_TEXT], [self._page])
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from workers import log
 from workers.protocol.control import GatewayConfig
+from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frame_limits import PeerLimits
-from workers.protocol.frames import Frame, FrameConnection, Hello, Metrics, MetricsRequest
+from workers.protocol.frames import Frame, Hello, Metrics, MetricsRequest
 from workers.protocol.framing import FrameError
 from workers.protocol.fronts import (
     Answered,

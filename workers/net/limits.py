@@ -139,6 +139,8 @@ class Http2Limits:
     keepalive_timeout_s: float = 20.0
     #: bytes of a rejected client are discarded for so long, as with :attr:`Http1Limits.linger_s`
     linger_s: float = 2.0
+    #: the time that a client gets to close a connection whose last request was answered
+    goaway_s: float = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,5 +170,5 @@ class GrpcLimits:
     message_rate: Rate = field(default_factory=Rate)
     #: characters of a status message
     status_chars: int = 4096
-    #: on shutdown, the time that clients get to read GOAWAY
-    goaway_s: float = 0.3
+    #: on shutdown, the time that clients get to read that their connection ends, while their calls are accepted
+    announce_s: float = 1.0

@@ -13,7 +13,7 @@ import sys
 from .. import descriptors, disk, log
 from ..metrics_access import MetricsAccess
 from ..settings import Settings, SettingsError
-from . import devices, http
+from . import devices, http, redivision
 from .daemon import NodeDaemon
 
 #: what the control plane takes as a name
@@ -34,29 +34,29 @@ def main() -> int:
         settings.make_folders()
         log.configure("node", settings.log_level)
         descriptors.raise_limit()
-        found = devices.find(settings)
+        layout = redivision.restore(settings)
     except SettingsError as error:
         print("Settings that cannot be used:\n  " + "\n  ".join(error.problems), file=sys.stderr)
         return 2
     except OSError as error:
         print(f"Settings that cannot be used:\n  NEREUS_HOME: cannot be written: {error}", file=sys.stderr)
         return 2
-    devices.log_found(found)
+    devices.log_found(layout.devices)
     try:
         with _alone(settings):
             listener = http.listen(settings.node_http)
-            return asyncio.run(_serve(settings, found, listener))
+            return asyncio.run(_serve(settings, layout, listener))
     except OSError as error:
         log.get("daemon").error("node_failed", reason=error.strerror or str(error))
         return 1
 
 
-async def _serve(settings: Settings, found, listener) -> int:
+async def _serve(settings: Settings, layout, listener) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    daemon = NodeDaemon(settings, found)
+    daemon = NodeDaemon(settings, layout)
     stopping = asyncio.create_task(stop.wait())
     parts = [
         asyncio.create_task(daemon.run()),

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 import msgspec
 
 from workers import machine
 from workers.protocol.specs import DeviceInfo
-from workers.settings import Settings
+from workers.settings import Settings, SettingsError
 
 
-def listening(settings: Settings, devices: Iterable[DeviceInfo], taken: int = 0) -> list[DeviceInfo]:
+def listening(
+    settings: Settings, devices: Iterable[DeviceInfo], present: Iterable[DeviceInfo] = ()
+) -> list[DeviceInfo]:
     """The devices with the addresses that their executors listen on for other boxes, one port each.
 
     Args:
-        taken: ports that earlier devices have.
+        present: devices that have their addresses already; they keep them.
+
+    Raises:
+        SettingsError: there are not so many ports.
     """
     first = settings.executors
     if first is None:
         return list(devices)
-    return [
-        msgspec.structs.replace(device, address=machine.host_and_port(first.host, first.port + place))
-        for place, device in enumerate(devices, taken)
+    known = {device.id: device.address for device in present if device.address}
+    ports = {int(address.rpartition(":")[2]) for address in known.values()}
+    free = (port for port in itertools.count(first.port) if port not in ports)
+    found = [
+        msgspec.structs.replace(device, address=known.get(device.id) or machine.host_and_port(first.host, next(free)))
+        for device in devices
     ]
+    if any(int(device.address.rpartition(":")[2]) > 65535 for device in found):
+        raise SettingsError([f"NEREUS_EXECUTORS={first}: {len(found)} devices need a port each, and 65535 is the last"])
+    return found
 
 
 def announced(settings: Settings, devices: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:

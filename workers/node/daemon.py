@@ -27,6 +27,7 @@ from .executor_process import end_leftovers
 from .losses import Loss
 from .placement import DeviceRollout
 from .profiling import ProfileJobs
+from .redivision import Layout, Redivision
 from .sensors import SensorThread
 from .supervision import COMMAND, ExecutorSupervisor
 
@@ -48,14 +49,14 @@ class NodeDaemon:
 
     Args:
         settings: home, control plane, name, join token.
-        present: devices that this node offers from the start; one executor each.
+        layout: devices that this node offers from the start; one executor each.
         command: the executor's command line, without ``--device FILE``.
     """
 
     def __init__(
         self,
         settings: Settings,
-        present: Sequence[DeviceInfo],
+        layout: Layout,
         *,
         command: Sequence[str] = COMMAND,
         restart_timing: RestartTiming | None = None,
@@ -67,7 +68,8 @@ class NodeDaemon:
         """sockets of this box's fronts and their core by name; a gateway of one process serves its metrics itself"""
         if several:
             self.gateways[f"{several[0]}-core"] = settings.gateway_core_socket
-        self.devices = tuple(addresses.listening(settings, present))
+        self.devices = tuple(addresses.listening(settings, layout.devices, layout.devices))
+        self.division = Redivision(settings, self, layout)
         self._log = log.get("daemon").bind(node=self.name)
         self._config_file = settings.home / "members" / f"node-{disk.safe_name(self.name)}-config.json"
         self.config: control.NodeConfig | None = None
@@ -98,6 +100,8 @@ class NodeDaemon:
             context=lambda: client_context(settings, settings.control_url),
         )
         self.executors: dict[str, ExecutorSupervisor] = {}
+        self._running: dict[str, asyncio.Task] = {}
+        self._group: asyncio.TaskGroup | None = None
         self._rollouts: dict[str, DeviceRollout] = {}
         self._states: dict[str, DeviceState] = {}
         self._stats: dict[str, deque[DeviceStats]] = {}
@@ -112,7 +116,17 @@ class NodeDaemon:
 
     def _join(self) -> control.JoinNode:
         announced = addresses.announced(self._settings, self.devices)
-        return control.JoinNode(name=self.name, machine=machine.identity(), release=__version__, devices=announced)
+        return control.JoinNode(
+            name=self.name,
+            machine=machine.identity(),
+            release=__version__,
+            devices=announced,
+            cores=tuple(sorted(devices.usable())),
+            divided=self.division.settings.cpu_devices,
+            ordered=bool(self.division.ordered),
+            division_problem=self.division.problem,
+            retiring=tuple(sorted(self.division.retiring)),
+        )
 
     def _add(self, device: DeviceInfo) -> None:
         ref = device.id
@@ -144,11 +158,13 @@ class NodeDaemon:
         try:
             # None of these ends by itself, so the first to end has failed, and the others are cancelled.
             async with asyncio.TaskGroup() as running:
-                for ref, executor in self.executors.items():
-                    running.create_task(executor.run(), name=f"executor-{ref}")
+                self._group = running
+                for ref in self.executors:
+                    self._start(ref)
                 running.create_task(self.link.run(), name="link")
                 running.create_task(self._tick(), name="stats")
-                running.create_task(self._look_for_devices(running), name="devices")
+                running.create_task(self._look_for_devices(), name="devices")
+                running.create_task(self.division.run(), name="division")
                 running.create_task(self._verify_files(), name="verify")
                 running.create_task(control_trust.follow(self._settings), name="trust")
         finally:
@@ -158,30 +174,57 @@ class NodeDaemon:
                 await placement.close()
             await self.cache.close()
 
-    async def _look_for_devices(self, running: asyncio.TaskGroup) -> None:
+    async def _look_for_devices(self) -> None:
         """Serve on devices that appear, such as a GPU whose driver was loaded late."""
         while True:
             await asyncio.sleep(self._restart_timing.probe)
-            found = await devices.appeared(self._settings, self.executors)
-            found = addresses.listening(self._settings, found, len(self.devices))
-            for device in found:
-                self._add(device)
-                running.create_task(self.executors[device.id].run(), name=f"executor-{device.id}")
+            found = await devices.appeared(self.division.settings, self.devices)
+            # The cores may have been divided anew meanwhile.
+            known = {core for device in self.devices for core in device.cores} | self.executors.keys()
+            found = tuple(device for device in found if device.id not in known and not known & set(device.cores))
             if found:
-                devices.log_found(found)
-                self.devices = (*self.devices, *found)
-                if self.config is not None:
-                    for device in found:
-                        self._rollouts[device.id].place(self.config)
-                self.link.rejoin()
+                self.add(addresses.listening(self._settings, found, self.devices))
+                self.announce()
+
+    def _start(self, ref: str) -> None:
+        self._running[ref] = self._group.create_task(self.executors[ref].run(), name=f"executor-{ref}")
+
+    def add(self, found: Sequence[DeviceInfo]) -> None:
+        """Serve on more devices."""
+        devices.log_found(found)
+        self.devices = (*self.devices, *found)
+        for device in found:
+            self._add(device)
+            self._start(device.id)
+            if self.config is not None:
+                self._rollouts[device.id].place(self.config)
+
+    async def remove(self, ref: str) -> None:
+        """End a device's executor, and forget the device."""
+        self.jobs.lost(ref, Loss("its cores are other devices now"))
+        self._running[ref].cancel()
+        await asyncio.wait([self._running.pop(ref)])
+        await self._rollouts[ref].close()
+        self.devices = tuple(device for device in self.devices if device.id != ref)
+        for known in (self.executors, self._rollouts, self._states, self._stats, self._metrics_waiters):
+            del known[ref]
+        self._need_files()
+
+    def holds(self, ref: str) -> bool:
+        """Whether a device has a variant loaded, or has not said so yet."""
+        return bool(self._states[ref].warm)
+
+    def announce(self) -> None:
+        """Join anew, with the devices as they are."""
+        self.link.rejoin()
 
     async def _verify_files(self) -> None:
         """Find cached files that the disk has damaged, and have what was loaded from them loaded anew."""
         while True:
             damaged = await self.cache.verify()
-            for ref, rollout in self._rollouts.items():
+            for ref, rollout in list(self._rollouts.items()):
                 used = damaged & rollout.wanted
-                if used:
+                if used and ref in self.executors:
                     await self._replace_files(ref, used)
             await asyncio.sleep(VERIFY_EVERY_S)
 
@@ -191,9 +234,11 @@ class NodeDaemon:
                 await self.cache.fetch(digest)
         except FetchError:
             # The plan goes on without these variants, and is whole again once they can be fetched.
-            if self.config is not None:
+            if self.config is not None and ref in self._rollouts:
                 self._rollouts[ref].place(self.config)
-        executor = self.executors[ref]
+        executor = self.executors.get(ref)
+        if executor is None:
+            return
         executor.replace("a file that it serves from was damaged on disk")
         # One device after the other, or for a moment there would be none.
         starts, waited_s = executor.starts, 0.0
@@ -241,6 +286,7 @@ class NodeDaemon:
         for placement in self._rollouts.values():
             # The same configuration again (after a reconnect) only hurries what could not be fetched.
             placement.retry() if same else placement.place(config)
+        self.division.look()
 
     def _link_up(self) -> None:
         self._send_states()
@@ -324,6 +370,7 @@ class NodeDaemon:
     def _set_state(self, ref: str, state: DeviceState) -> None:
         if state != self._states[ref]:
             self._states[ref] = state
+            self.division.look()
             self._send_states()
 
     def _send_states(self) -> None:

@@ -6,32 +6,38 @@ A device's ``type`` is equal on equal hardware, so that one measured profile ser
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import psutil
 
 from .. import disk, log, topology
+from ..partition import VARIABLE, partition, ranges
 from ..protocol.specs import DeviceInfo
 from ..settings import SOCKET_PATH_LIMIT, Settings, SettingsError
 from ..topology import Topology
 from . import gpus
 from .division import divide
 
-VARIABLE = "NEREUS_CPU_DEVICES"
 
-
-def find(settings: Settings) -> tuple[DeviceInfo, ...]:
+def find(settings: Settings, present: Iterable[DeviceInfo] = ()) -> tuple[DeviceInfo, ...]:
     """All devices of this box that the settings allow, CPU devices first, numbered from 0 within their kind.
+
+    Args:
+        present: devices that there are: CPU devices with the same cores keep their names, others get free ones.
 
     Raises:
         SettingsError: more cores are asked for than this process may use, or there is nothing to serve on.
     """
     box = topology.read()
+    named = {device.cores: device.id for device in present if device.kind == "cpu"}
+    taken = set(named.values())
+    free = (id for number in itertools.count() if (id := f"{settings.node_name}/cpu{number}") not in taken)
     found = [
-        _cpu_device(settings, number, cores, box) for number, cores in enumerate(_parts(settings.cpu_devices, box))
+        _cpu_device(settings, named.get(cores) or next(free), cores, box) for cores in _parts(settings.cpu_devices, box)
     ]
     if settings.gpu:
         found += [_gpu_device(settings, number, gpu) for number, gpu in enumerate(gpus.find())]
@@ -56,82 +62,20 @@ def _parts(spec: str, box: Topology) -> Sequence[tuple[int, ...]]:
     return partition(spec, box.usable, packages(box.usable))
 
 
-async def appeared(settings: Settings, present: Collection[str]) -> tuple[DeviceInfo, ...]:
-    """Devices that are not among ``present`` (ids): of a GPU whose driver came late, or was loaded again."""
+def usable() -> Sequence[int]:
+    """Cores that this process may run on."""
+    return topology.read().usable
+
+
+async def appeared(settings: Settings, present: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:
+    """Devices that are not among ``present``: of a GPU whose driver came late, or was loaded again."""
+    known = {device.id for device in present}
     try:
-        found = await asyncio.to_thread(find, settings)
+        found = await asyncio.to_thread(find, settings, present)
     except SettingsError:
         # Cores that were there are gone for now; their executors report it.
         return ()
-    return tuple(device for device in found if device.id not in present)
-
-
-def partition(spec: str, usable: Sequence[int], package_of: Mapping[int, int]) -> list[tuple[int, ...]]:
-    """CPU cores by device.
-
-    Args:
-        spec: ``none``, ``COUNTxCORES``, or core lists such as ``0-1;2,3``, one a device; not ``auto``.
-        usable: the cores that this process may run on, best first (``COUNTxCORES`` takes them in this order, one
-            package after the other, so that no device spans two packages unless it must).
-        package_of: physical package by core.
-
-    Raises:
-        SettingsError: a core is named twice or cannot be used, or there are too few.
-    """
-    if spec == "none":
-        return []
-    by_package: dict[int, list[int]] = {}
-    for core in usable:
-        by_package.setdefault(package_of.get(core, 0), []).append(core)
-    if match := re.fullmatch(r"(\d+)x(\d+)", spec):
-        return _equal_parts(spec, int(match[1]), int(match[2]), [cores for _, cores in sorted(by_package.items())])
-    return _listed(spec, set(usable))
-
-
-def _equal_parts(spec: str, count: int, size: int, groups: list[list[int]]) -> list[tuple[int, ...]]:
-    available = sum(len(group) for group in groups)
-    if count * size > available:
-        raise SettingsError(
-            [
-                f"{VARIABLE}={spec!r}: asks for {count * size} cores ({count} devices with {size} each), but this "
-                f"process may use {available}"
-            ]
-        )
-    parts: list[tuple[int, ...]] = []
-    left: list[int] = []
-    for group in groups:
-        whole = len(group) // size * size
-        parts += [tuple(sorted(group[i : i + size])) for i in range(0, whole, size)]
-        left += group[whole:]
-    parts += [tuple(sorted(left[i : i + size])) for i in range(0, len(left) // size * size, size)]
-    return parts[:count]
-
-
-def _listed(spec: str, usable: set[int]) -> list[tuple[int, ...]]:
-    problems, taken, parts = [], set(), []
-    for part in spec.split(";"):
-        cores: set[int] = set()
-        for piece in part.split(","):
-            first, _, last = piece.partition("-")
-            low, high = int(first), int(last or first)
-            if low > high:
-                problems.append(f"{VARIABLE}={spec!r}: the range {piece} runs backwards")
-                continue
-            if high > max(usable):
-                # Said without walking through the range, which may be absurdly long.
-                problems.append(f"{VARIABLE}={spec!r}: core {high} is not among the usable cores {ranges(usable)}")
-                continue
-            cores |= set(range(low, high + 1))
-        problems += [
-            f"{VARIABLE}={spec!r}: core {core} is not among the usable cores {ranges(usable)}"
-            for core in sorted(cores - usable)
-        ]
-        problems += [f"{VARIABLE}={spec!r}: core {core} is in two devices" for core in sorted(cores & taken)]
-        taken |= cores
-        parts.append(tuple(sorted(cores)))
-    if problems:
-        raise SettingsError(problems)
-    return parts
+    return tuple(device for device in found if device.id not in known)
 
 
 def packages(cores: Sequence[int], root: Path = Path("/sys/devices/system/cpu")) -> dict[int, int]:
@@ -146,20 +90,20 @@ def packages(cores: Sequence[int], root: Path = Path("/sys/devices/system/cpu"))
     return found
 
 
-def _cpu_device(settings: Settings, number: int, cores: tuple[int, ...], box: Topology) -> DeviceInfo:
+def _cpu_device(settings: Settings, id: str, cores: tuple[int, ...], box: Topology) -> DeviceInfo:
     # Cores of two models in one device are as fast as neither.
     model = " and ".join(sorted({box.model_of[core] for core in cores}))
     physical = len({box.core_of[core] for core in cores})
     threads = f"{len(cores)}t" if len(cores) > physical else ""
     return DeviceInfo(
-        id=f"{settings.node_name}/cpu{number}",
+        id=id,
         kind="cpu",
         type=f"cpu-{slug(model)}-{physical}c{threads}",
         description=f"{physical} {'core' if physical == 1 else 'cores'} ({ranges(cores)}) of {model}"[:200],
         cores=cores,
         gpu_index=None,
         memory_bytes=int(memory_bytes() * settings.device_memory_share) * len(cores) // len(box.usable),
-        endpoint=endpoint(settings, f"cpu{number}"),
+        endpoint=endpoint(settings, id.rpartition("/")[2]),
     )
 
 
@@ -202,17 +146,6 @@ def slug(name: str) -> str:
     text = re.sub(r"\((r|tm|c)\)", " ", name.lower())
     text = re.sub(r"\b(cpu|processor|nvidia|\d+-core)\b|@", " ", text)
     return re.sub(r"[^a-z0-9.]+", "-", text).strip("-.")[:60].rstrip("-.") or "unknown"
-
-
-def ranges(cores: Iterable[int]) -> str:
-    """Cores as an operator writes them: 0-3,6."""
-    runs: list[list[int]] = []
-    for core in sorted(cores):
-        if runs and core == runs[-1][1] + 1:
-            runs[-1][1] = core
-        else:
-            runs.append([core, core])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def log_found(devices: Sequence[DeviceInfo]) -> None:

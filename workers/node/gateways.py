@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from ..protocol.frames import Frame, FrameConnection, Hello, Metrics, MetricsRequest, connect
+from ..protocol.frame_connection import FrameConnection, connect
+from ..protocol.frames import Frame, Hello, Metrics, MetricsRequest
 
 
 async def metrics(socket: Path, node: str, timeout_s: float = 1.5) -> str | None:

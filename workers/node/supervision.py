@@ -19,6 +19,7 @@ from workers.protocol.run_record import blamed, record_path
 
 from .. import disk, identity, log
 from ..protocol import endings, frames
+from ..protocol.frame_connection import FrameConnection, connect
 from ..protocol.specs import DeviceInfo
 from . import environment
 from .backoff import RestartBackoff, RestartTiming
@@ -70,7 +71,7 @@ class ExecutorSupervisor:
         self._process: ExecutorProcess | None = None
         self._reattaching = False
         self._unfit = ""
-        self._connection: frames.FrameConnection | None = None
+        self._connection: FrameConnection | None = None
         self._reported_at = 0.0
         self._up_since: float | None = None
         self._answering = asyncio.Event()
@@ -239,15 +240,16 @@ class ExecutorSupervisor:
     async def _connect(self) -> None:
         self._answering.clear()
         try:
-            connection = await frames.connect(
-                self.device.endpoint, lambda: frames.FrameConnection(frames.FromExecutor, self._received, self._closed)
+            connection = await connect(
+                self.device.endpoint,
+                lambda: FrameConnection(frames.FromExecutor, self._received, self._closed),
             )
         except OSError:
             return
         self._connection = connection
         connection.send(frames.Hello(role="node", name=self._node))
 
-    def _received(self, connection: frames.FrameConnection, frame: frames.Frame, _body: memoryview) -> None:
+    def _received(self, connection: FrameConnection, frame: frames.Frame, _body: memoryview) -> None:
         self._reported_at = time.monotonic()
         if connection is not self._connection and self._connection is not None and self._connection.open:
             return  # left over from an earlier connection
@@ -277,7 +279,7 @@ class ExecutorSupervisor:
             different = identity.difference(self._expected, frame)
         return f"was started by an earlier daemon and has {different}" if different else ""
 
-    def _closed(self, connection: frames.FrameConnection, error: Exception | None) -> None:
+    def _closed(self, connection: FrameConnection, error: Exception | None) -> None:
         if connection is self._connection:
             self._connection = None
             if self._answering.is_set():

@@ -34,7 +34,9 @@ from .specs import (
     ProfilePoint,
     Ratio,
     Reach,
+    Ref,
     Seconds,
+    Small,
     Text,
     ValidationSpec,
     VariantSpec,
@@ -96,9 +98,22 @@ class Join(FromMember, frozen=True, kw_only=True):
 
 
 class JoinNode(Join, tag="join_node", frozen=True, kw_only=True):
-    """A node daemon's, with all of its devices."""
+    """A node daemon's, with all of its devices.
+
+    Attributes:
+        cores: those that it may divide into devices. Empty: it runs older code, or has none.
+        divided: how they are divided, as ``NEREUS_CPU_DEVICES`` says it; empty: not reported.
+        ordered: whether that was ordered by the control plane; else the box's settings say so.
+        division_problem: why the newest order cannot be followed; empty: it is.
+        retiring: devices that others replace on the same cores; they serve until those do.
+    """
 
     devices: Annotated[tuple[DeviceInfo, ...], msgspec.Meta(max_length=MOST_DEVICES)]
+    cores: Annotated[tuple[Small, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
+    divided: Line = ""
+    ordered: bool = False
+    division_problem: Line = ""
+    retiring: Annotated[tuple[Ref, ...], msgspec.Meta(max_length=MOST_DEVICES)] = ()
 
 
 class JoinGateway(Join, tag="join_gateway", frozen=True, kw_only=True):
@@ -311,10 +326,17 @@ class Configuration(ToMember, frozen=True, kw_only=True):
 
 
 class NodeConfig(Configuration, tag="node_config", frozen=True, kw_only=True):
-    """A node's configuration. ``plan.devices`` are the node's own."""
+    """A node's configuration. ``plan.devices`` are the node's own.
+
+    Attributes:
+        keep: digests that the model cache should keep.
+        cpu_devices: how its cores become devices, as ``NEREUS_CPU_DEVICES`` says it; empty: as its settings say.
+        retired: retiring devices that plans leave out now; the node ends them once they hold nothing.
+    """
 
     keep: tuple[str, ...] = ()
-    """digests that the model cache should keep"""
+    cpu_devices: Line = ""
+    retired: tuple[str, ...] = ()
 
 
 class KeyLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from workers import log
-from workers.protocol import frames
+from workers.protocol import frame_connection
+from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frame_limits import GREETING, PeerLimits
-from workers.protocol.frames import FrameConnection, Hello
+from workers.protocol.frames import Hello
 from workers.protocol.framing import FrameError
 
 from .identity import PeerIdentity, peer_of, server_context
@@ -122,7 +123,7 @@ async def connect(
         CertificateError: this member has no certificate yet.
     """
     if endpoint.local:
-        return await frames.connect(endpoint.address, make)
+        return await frame_connection.connect(endpoint.address, make)
     host, _, port = endpoint.address.removeprefix("tls:").rpartition(":")
     if not endpoint.address.startswith("tls:") or not port.isdigit() or endpoint.member is None or client is None:
         raise ValueError(f"endpoint {endpoint.address!r}: must be unix:/path, or tls:HOST:PORT of a member")

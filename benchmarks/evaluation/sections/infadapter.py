@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from scheduler.allocation import strategies
+from workers.forecasters import TREND
 
 from .. import infadapter as world
-from ..infadapter import BURSTY, STEADY
+from ..infadapter import BETA, BURSTY, STEADY
 from ..page import Context, number, percent, table
 from ..runs import Case, Outcome
 from .common import cut_short, joined
@@ -16,10 +17,9 @@ from .common import cut_short, joined
 NAME = "infadapter"
 TITLE = "InfAdapter's world: ResNets within a budget of cores"
 WEIGHED, VERTICAL, DEFAULT = ("infadapter", "ms+"), ("vpa+-fast", "vpa+-middle", "vpa+"), "nereus"
+OURS = WEIGHED[0]
 #: by stack: the variant that it has
 FIXED = {"vpa+-fast": "ResNet18", "vpa+-middle": "ResNet50", "vpa+": "ResNet152"}
-#: of the paper's experiments
-BETA = 0.05
 
 #: by trace and label
 Found = dict[str, dict[str, Outcome]]
@@ -29,9 +29,12 @@ def _cases(context: Context) -> dict[str, dict[str, Case]]:
     every = world.worlds(context.data.parent / "infadapter", context.runner.folder / "infadapter", context.quick)
     return {
         trace: {
-            **{_label(stack, beta): Case(every[trace, beta], stack) for stack in WEIGHED for beta in world.BETAS},
-            **{stack: Case(every[trace, BETA], stack) for stack in VERTICAL},
-            DEFAULT: Case(every[trace, None], DEFAULT),
+            **{
+                _label(stack, beta): Case(every[trace, beta, TREND], stack) for stack in WEIGHED for beta in world.BETAS
+            },
+            **{_learned(name): Case(every[trace, BETA, name], OURS) for name in world.LEARNING},
+            **{stack: Case(every[trace, BETA, TREND], stack) for stack in VERTICAL},
+            DEFAULT: Case(every[trace, None, TREND], DEFAULT),
         }
         for trace in (BURSTY, STEADY)
     }
@@ -39,6 +42,10 @@ def _cases(context: Context) -> dict[str, dict[str, Case]]:
 
 def _label(stack: str, beta: float) -> str:
     return f"{stack}, beta {beta:g}"
+
+
+def _learned(forecaster: str) -> str:
+    return f"{_label(OURS, BETA)}, {forecaster}"
 
 
 def cases(context: Context) -> list:
@@ -56,10 +63,13 @@ def body(context: Context) -> str:
         "it, and the steadiest. The planner knows the published capacities by their regression. A core takes for a "
         "query what the slope of that regression says, whatever the instance's size; instances of one variant are "
         "one-core devices that take their queries in turn. Accuracies are of ImageNet; *loss* is below "
-        f"{world.BEST:g}. Cores are the mean of what plans use. Demand is forecast as live, not by the paper's LSTM, "
-        "and what cannot be in time is refused, not answered late. `nereus` has 20 cores, uses all of them, and keeps "
-        "several variants on each.",
+        f"{world.BEST:g}. Cores are the mean of what plans use. What cannot be in time is refused, not answered late. "
+        "`nereus` has 20 cores, uses all of them, and keeps several variants on each. Demand is forecast as live "
+        "(`trend`); where a row names `minute` by the largest second of the next minute, as the paper's LSTM does, and "
+        "where it names `learned` by the mean of the next 30 s: both by regressions that were fitted to days 1 to 14 "
+        "of the trace and go on learning.",
         *(f"The {trace} sample:\n\n{_table(some)}" for trace, some in found.items()),
+        _forecasts(found),
         _figures(points) if points else "",
         "The paper's claims:",
         table(("claim", "found", "verdict"), _claims(points, found)) if points else "",
@@ -84,6 +94,27 @@ def _table(found: dict[str, Outcome]) -> str:
             for label, outcome in found.items()
         ],
     )
+
+
+def _forecasts(found: Found) -> str:
+    """How forecasters change `infadapter`, against the default one."""
+    rows = []
+    for trace, some in found.items():
+        for name in world.LEARNING:
+            usual, other = some.get(_label(OURS, BETA)), some.get(_learned(name))
+            if usual is None or other is None:
+                continue
+            violations = other.summary["violation_ratio"] - usual.summary["violation_ratio"]
+            cores = other.summary["mean_cost"] - usual.summary["mean_cost"]
+            loss, before = _loss(other), _loss(usual)
+            lost = None if loss is None or before is None else loss - before
+            changes = (f"{violations:+.2%}", f"{cores:+.1f}", "" if lost is None else f"{lost:+.2f}")
+            loads = other.summary["loads"] - usual.summary["loads"]
+            rows.append((trace, f"`{name}`", *changes, f"{loads:+,}"))
+    if not rows:
+        return ""
+    head = ("sample", "forecaster", "violations", "cores", "accuracy loss", "loads")
+    return joined(f"Changes of `{_label(OURS, BETA)}` by another forecaster than `{TREND}`:", table(head, rows))
 
 
 def _loss(outcome: Outcome) -> float | None:

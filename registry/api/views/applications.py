@@ -10,7 +10,7 @@ from rest_framework.reverse import reverse
 
 from registry import services
 from registry.api.schema import DRAIN
-from registry.api.serializers import (
+from registry.api.serializers.applications import (
     ApplicationSerializer,
     ChangedApplicationSerializer,
     ValidationSetSerializer,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_view
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
 from rest_framework import status
 from rest_framework.response import Response
 
-from registry import members, reach
-from registry.api.member_serializers import (
+from registry import dividing, members, reach
+from registry.api.serializers.members import (
     CordonSerializer,
     DeviceSerializer,
+    DivisionLookSerializer,
+    DivisionSerializer,
     GatewaySerializer,
     NodeSerializer,
     RevocationSerializer,
@@ -110,6 +112,33 @@ class NodeCordon(_Nodes):
     def delete(self, request, name):
         """Have plans use its devices again."""
         return Response(NodeSerializer(members.uncordon(self.get_object())).data)
+
+
+class NodeDivision(_Nodes):
+    """How a node's cores become devices."""
+
+    @extend_schema(
+        operation_id="nodes_division_look",
+        parameters=[OpenApiParameter("cpu_devices", str, description="Empty: as the box's settings say.")],
+        responses=DivisionLookSerializer,
+    )
+    def get(self, request, name):
+        """The effect of an order; it changes nothing."""
+        wanted = request.query_params.get("cpu_devices", "").strip()
+        said = dividing.consequences(self.get_object(), wanted)
+        return Response(DivisionLookSerializer({"cpu_devices": wanted, "consequences": said}).data)
+
+    @extend_schema(request=DivisionSerializer, responses=NodeSerializer)
+    def post(self, request, name):
+        """Have its cores divided so, also after restarts. New devices start beside the present ones, which serve until
+        the new ones do; `phase` of each device says how far that is."""
+        wanted = self.checked(DivisionSerializer)["cpu_devices"].strip()
+        return Response(NodeSerializer(dividing.divide(self.get_object(), wanted)).data)
+
+    @extend_schema(request=None, responses=NodeSerializer)
+    def delete(self, request, name):
+        """Have its cores divided as the box's settings say."""
+        return Response(NodeSerializer(dividing.divide(self.get_object(), "")).data)
 
 
 class NodeClaim(_Claim, _Nodes):

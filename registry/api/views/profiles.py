@@ -8,7 +8,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.response import Response
 
 from registry import profiling
-from registry.api.serializers import ProfileJobSerializer, ProfileJobsSerializer, ProfileSerializer
+from registry.api.serializers.variants import ProfileJobSerializer, ProfileJobsSerializer, ProfileSerializer
 from registry.api.views.base import View
 from registry.audit.recording import record
 from registry.errors import Conflict

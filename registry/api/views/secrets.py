@@ -9,13 +9,13 @@ from rest_framework import status
 from rest_framework.response import Response
 
 from registry import joining, members
-from registry.api.member_serializers import (
+from registry.api.serializers.members import (
     JoinCommandSerializer,
     JoinLineSerializer,
     JoinTokenSerializer,
     NewJoinTokenSerializer,
 )
-from registry.api.serializers import (
+from registry.api.serializers.secrets import (
     ApiKeyChangeSerializer,
     ApiKeySerializer,
     ApiTokenSerializer,

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from registry import signatures, trying
-from registry.api.serializers import NumberField, StrictMixin
+from registry.api.serializers.fields import NumberField, StrictMixin
 from registry.api.views.base import View
 from registry.models import name_validator
 

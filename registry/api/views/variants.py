@@ -13,7 +13,7 @@ from rest_framework.reverse import reverse
 from registry import services, usage
 from registry.accuracy import normalized_accuracies
 from registry.api.schema import DRAIN
-from registry.api.serializers import VariantChangeSerializer, VariantSerializer, VariantUploadSerializer
+from registry.api.serializers.variants import VariantChangeSerializer, VariantSerializer, VariantUploadSerializer
 from registry.api.views.base import UploadMixin, View
 from registry.models import Application, Variant
 

@@ -16,6 +16,9 @@ from workers.net.tls import listen
 from .call import OVERLOADED_READING, OVERLOADED_UNSENT, Admitted, Call
 from .status import StatusError, overloaded
 
+#: seconds between two looks whether clients have read that the server stops
+LOOK_EVERY_S = 0.02
+
 
 class GrpcService(Protocol):
     """The application behind a server."""
@@ -70,34 +73,53 @@ class GrpcServer:
         self._sweeper = asyncio.create_task(self._sweep(), name="grpc-sweep")
 
     async def drain(self, grace_s: float) -> None:
-        """Accept no more calls; wait up to ``grace_s`` for those in progress, and for responses to be read."""
+        """Accept no more calls; wait up to ``grace_s`` for those in progress, and for responses to be read.
+
+        Calls are accepted until their clients have read that the connection ends: then none is on its way.
+        """
         if self._server is None:
             return
+        until = time.monotonic() + grace_s
         self._server.close()
         self._sweeper.cancel()
         self.service.stop()
         for connection in list(self.connections):
+            connection.announce()
+        await self._announced(min(grace_s, self.limits.announce_s))
+        # Streams that began meanwhile.
+        self.service.stop()
+        for connection in list(self.connections):
             connection.stop()
         try:
-            async with asyncio.timeout(grace_s):
+            async with asyncio.timeout(max(0.0, until - time.monotonic())):
                 while self.streams or any(connection.unsent for connection in self.connections):
                     self._idle.clear()
                     await self._idle.wait()
         except TimeoutError:
             pass
 
+    async def _announced(self, patience_s: float) -> None:
+        until = time.monotonic() + patience_s
+        while not all(connection.stopped for connection in self.connections) and time.monotonic() < until:
+            await asyncio.sleep(LOOK_EVERY_S)
+
     async def close(self) -> None:
-        """Close all connections once everything written was sent, or after a moment."""
+        """Leave connections to their clients for a moment, then close them once everything written was sent."""
+        await self._ended()
         for connection in list(self.connections):
             connection.close()
+        await self._ended()
+        for connection in list(self.connections):
+            connection.abort()
+
+    async def _ended(self) -> None:
         try:
-            async with asyncio.timeout(self.limits.goaway_s):
+            async with asyncio.timeout(self.limits.http2.goaway_s):
                 while self.connections:
                     self._idle.clear()
                     await self._idle.wait()
         except TimeoutError:
-            for connection in list(self.connections):
-                connection.abort()
+            pass
 
     def readmit(self) -> None:
         """End streaming calls that :meth:`GrpcService.admit` would no longer accept."""

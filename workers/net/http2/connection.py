@@ -22,6 +22,10 @@ logger = logging.getLogger(__name__)
 
 _SETTINGS_ACK = h2.frame(h2.SETTINGS, h2.ACK, 0)
 _PING = h2.frame(h2.PING, 0, 0, b"stillup?")
+_LAST_PING = b"lastone?"
+#: a first GOAWAY refuses nothing, as requests may be on their way; a client that answers the PING behind it has read it
+#: (RFC 9113, section 6.8)
+_ANNOUNCEMENT = h2.goaway(h2.MAX_WINDOW, h2.NO_ERROR) + h2.frame(h2.PING, 0, 0, _LAST_PING)
 
 
 @functools.cache
@@ -92,7 +96,10 @@ class Http2Connection(asyncio.Protocol):
         self._refusals = RefusalBudget(limits.refusals)
         #: requests that ended neither by a reset nor refused
         self._answered = 0
-        self._closing = self._stopping = False
+        #: no bytes are read; the client knows that this connection ends; it was told which request is the last
+        self._closing = self._announced = self._stopping = False
+        #: the server's SETTINGS, which come before all other frames, are written
+        self._greeted = False
         #: the highest stream number so far
         self._last = 0
         #: bytes of data since the last update of the window
@@ -176,7 +183,10 @@ class Http2Connection(asyncio.Protocol):
 
     def on_preface(self) -> None:
         """See :class:`.parser.FrameSink`."""
+        self._greeted = True
         self.write(_preface(self._limits))
+        if self._announced:
+            self.write(_ANNOUNCEMENT)
 
     def on_data(self, number: int, payload: Buffer, length: int, end: bool) -> None:
         """See :class:`.parser.FrameSink`."""
@@ -236,6 +246,8 @@ class Http2Connection(asyncio.Protocol):
             _require_stream(not number)
             if not flags & h2.ACK:
                 self.write(h2.frame(h2.PING, h2.ACK, 0, payload))
+            elif self._announced and payload == _LAST_PING:
+                self.stop()
         elif kind == h2.SETTINGS:
             _require_stream(not number)
             self._on_settings(flags, payload)
@@ -437,7 +449,7 @@ class Http2Connection(asyncio.Protocol):
         if self.streams:
             return
         if self._stopping:
-            self.close()
+            self._close_in_order()
         self._server.closed(self)
 
     def _gone(self, stream: Http2Stream) -> None:
@@ -483,14 +495,37 @@ class Http2Connection(asyncio.Protocol):
         """Some written bytes have not been sent."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
+    def announce(self) -> None:
+        """Tell the client to send its next requests elsewhere; :meth:`stop` follows once it has read that."""
+        if not self._announced and not self._stopping and not self._closing:
+            self._announced = True
+            if self._greeted:
+                self.write(_ANNOUNCEMENT)
+
+    @property
+    def stopped(self) -> bool:
+        """Its client knows which request was the last one."""
+        return self._stopping or self._closing
+
     def stop(self) -> None:
         """Accept no more requests, and close once those in progress are answered."""
-        if self._stopping or self._closing:
+        if self.stopped:
             return
         self._stopping = True
+        if not self._greeted:
+            self.close()
+            return
         self.write(h2.goaway(self._last, h2.NO_ERROR))
         if not self.streams:
-            self.close()
+            self._close_in_order()
+
+    def _close_in_order(self) -> None:
+        """Leave the end to the client for a moment.
+
+        A socket that is closed with unread bytes in it, acknowledgements for instance, is reset, and what the client
+        has not received by then is lost.
+        """
+        asyncio.get_running_loop().call_later(self._limits.goaway_s, self.close)
 
     @property
     def idle(self) -> bool:
@@ -500,6 +535,7 @@ class Http2Connection(asyncio.Protocol):
     def evict_idle(self) -> None:
         """Close, so that another client can connect."""
         self.stop()
+        self.close()
 
     def close(self) -> None:
         """Close once everything written was sent."""

@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from registry import models, reach
-from registry.api.serializers import ExpiryField, StrictMixin, one_of
+from registry.api.serializers.fields import ExpiryField, StrictMixin, one_of
 from registry.joining import LONGEST, SHORTEST
 
 #: seconds that a cordon may last that ends by itself: a week
@@ -56,6 +56,7 @@ class DeviceSerializer(serializers.ModelSerializer):
             "unreachable",
             "state",
             "detail",
+            "phase",
             "warm",
             "plan_version",
             "changed",
@@ -124,6 +125,30 @@ class CordonSerializer(RevocationSerializer):
     )
 
 
+class DivisionSerializer(StrictMixin, serializers.Serializer):
+    """How a node's cores are to become devices."""
+
+    cpu_devices = serializers.CharField(
+        max_length=200, help_text="As NEREUS_CPU_DEVICES: auto, none, 2x1 (count x cores), or lists such as 0-1;2,3."
+    )
+
+
+class DivisionLookSerializer(serializers.Serializer):
+    """The effect of an order to divide a node's cores."""
+
+    cpu_devices = serializers.CharField(help_text="Empty: as the box's settings say.")
+    consequences = serializers.ListField(child=serializers.CharField())
+
+
+class DivisionReportSerializer(serializers.Serializer):
+    """The cores of a node, as it reported them."""
+
+    cores = serializers.ListField(child=serializers.IntegerField(), help_text="Those that it may divide.")
+    divided = serializers.CharField(help_text="How they are divided now, as NEREUS_CPU_DEVICES says it.")
+    ordered = serializers.BooleanField(help_text="Whether that was ordered here; else the box's settings say so.")
+    problem = serializers.CharField(help_text="Why the newest order cannot be followed; empty: it is.")
+
+
 class NodeSerializer(MemberMixin, serializers.ModelSerializer):
     """A node. Its credential is nobody's to see."""
 
@@ -134,6 +159,15 @@ class NodeSerializer(MemberMixin, serializers.ModelSerializer):
         read_only=True, help_text="Whether it is cordoned and no query is left on its devices."
     )
 
+    cpu_devices = serializers.CharField(
+        read_only=True, help_text="How its cores are to be divided, as ordered; empty: as its settings say."
+    )
+    division = serializers.SerializerMethodField(help_text="Null: the node has not reported it.")
+
+    @extend_schema_field(DivisionReportSerializer(allow_null=True))
+    def get_division(self, node: models.Node) -> dict[str, Any] | None:
+        return DivisionReportSerializer(node.division).data if node.division else None
+
     class Meta:
         model = models.Node
         fields = [
@@ -143,6 +177,8 @@ class NodeSerializer(MemberMixin, serializers.ModelSerializer):
             "cordoned_at",
             "cordoned_until",
             "drained",
+            "cpu_devices",
+            "division",
             "last_seen",
             "release",
             "last_words",

@@ -1,0 +1,104 @@
+"""API keys and API tokens as JSON, and accepted input."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import User
+from rest_framework import serializers
+
+from registry import models
+from registry.access.roles import BY_LABEL
+from registry.api.serializers.fields import ExpiryField, NumberField, StrictMixin, one_of
+
+
+class ApiKeySerializer(StrictMixin, serializers.ModelSerializer):
+    """An API key, without the key."""
+
+    applications = serializers.ListField(
+        child=serializers.CharField(max_length=63),
+        allow_null=True,
+        required=False,
+        max_length=1000,
+        help_text="Applications that it reaches, by name; null: all.",
+    )
+    rate = NumberField(
+        allow_null=True, required=False, min_value=0.001, max_value=1e6, help_text="Queries/s; null: no limit."
+    )
+    burst = serializers.IntegerField(
+        allow_null=True,
+        required=False,
+        min_value=1,
+        max_value=1_000_000,
+        help_text="Queries that may come at once after a pause; null: those of one second.",
+    )
+    share = NumberField(
+        allow_null=True,
+        required=False,
+        min_value=0.001,
+        max_value=1,
+        help_text="Part of an application's capacity that it gets at most while the application refuses queries; "
+        "null: no limit.",
+    )
+    expires = ExpiryField(allow_null=True, required=False)
+
+    class Meta:
+        model = models.ApiKey
+        fields = ["name", "prefix", *models.ApiKey.LIMITS, "created"]
+        read_only_fields = ["prefix", "created"]
+        extra_kwargs = {"name": {"validators": [models.name_validator]}}
+
+    def validate_applications(self, names: list[str] | None) -> list[str] | None:
+        """Names of existing applications, each once."""
+        if names is None:
+            return None
+        known = set(models.Application.objects.filter(name__in=names).values_list("name", flat=True))
+        # An application that went stays in a key's list, so that changing the list need not name what is gone.
+        known |= set((self.instance.applications if self.instance else None) or ())
+        missing = sorted(set(names) - known)
+        if missing:
+            raise serializers.ValidationError(f"no such application: {', '.join(missing)[:200]}")
+        return sorted(set(names))
+
+
+class ApiKeyChangeSerializer(ApiKeySerializer):
+    """Changed limits of an API key; the name stays."""
+
+    class Meta(ApiKeySerializer.Meta):
+        read_only_fields = ["name", "prefix", "created"]
+
+
+class NewApiKeySerializer(ApiKeySerializer):
+    """A key that was just made; this once it can be read."""
+
+    key = serializers.CharField(read_only=True)
+
+    class Meta(ApiKeySerializer.Meta):
+        fields = [*ApiKeySerializer.Meta.fields, "key"]
+
+
+class ApiTokenSerializer(StrictMixin, serializers.ModelSerializer):
+    """An API token, without the token."""
+
+    user = serializers.SlugRelatedField(
+        slug_field="username", queryset=User.objects.filter(is_active=True), required=False
+    )
+    role = serializers.ChoiceField(
+        choices=list(BY_LABEL),
+        error_messages=one_of(BY_LABEL),
+        help_text="What it may do at most; never more than its account.",
+    )
+    expires = ExpiryField(allow_null=True, required=False)
+
+    class Meta:
+        model = models.ApiToken
+        fields = ["name", "user", "role", "prefix", "expires", "last_used", "created"]
+        read_only_fields = ["prefix", "last_used", "created"]
+        extra_kwargs = {"name": {"validators": [models.name_validator]}}
+
+
+class NewApiTokenSerializer(ApiTokenSerializer):
+    """A token that was just made; this once it can be read."""
+
+    token = serializers.CharField(read_only=True)
+
+    class Meta(ApiTokenSerializer.Meta):
+        fields = [*ApiTokenSerializer.Meta.fields, "token"]

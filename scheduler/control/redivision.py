@@ -1,0 +1,70 @@
+"""Nodes whose cores become other devices: which of both plans use, and when they change over.
+
+Phases of a device: ``coming`` (starts beside those that serve, and is measured; plans leave it out), ``retiring``
+(serves until the coming ones do), ``retired`` (plans leave it out; its node ends it). All others have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from registry import events, reach
+from registry.models import Application, Device, Node, Profile, ProfileJob, Variant
+from registry.profiling import OPEN
+from scheduler.control.assemble import available_devices
+from scheduler.control.requests import request_plan
+
+Phase = Device.Phase
+
+
+def advance() -> list[str]:
+    """Let plans use the coming devices of nodes where they are ready, instead of the retiring ones; those nodes."""
+    moved = []
+    for node in Node.objects.filter(devices__phase=Phase.RETIRING).distinct():
+        if waits_for(node):
+            continue
+        mine = Device.objects.filter(node=node)
+        mine.filter(phase=Phase.COMING).update(phase=Phase.KEPT)
+        mine.filter(phase=Phase.RETIRING).update(phase=Phase.RETIRED)
+        events.changed("node", node.name)
+        request_plan("change", f"the cores of {node.name} are other devices now")
+        moved.append(node.name)
+    return moved
+
+
+def waits_for(node: Node) -> list[str]:
+    """Why plans still use the node's retiring devices, a sentence each; empty: the coming ones are ready."""
+    devices = list(node.devices.select_related("node"))
+    coming = [device for device in devices if device.phase == Phase.COMING]
+    retiring = [device for device in devices if device.phase == Phase.RETIRING]
+    gateways = reach.approved_gateways()
+    said = []
+    down = [device.ref for device in coming if device.state != Device.State.UP]
+    if down:
+        said.append(f"{', '.join(down)} {'is' if len(down) == 1 else 'are'} not up yet.")
+    said += [why for device in coming if device.ref not in down and (why := reach.why_unreachable(device, gateways))]
+    types = {device.type for device in coming}
+    jobs = ProfileJob.objects.filter(device_type__in=types, state__in=OPEN).count()
+    if jobs:
+        said.append(f"{jobs} measurement{'' if jobs == 1 else 's'} of variants on the new devices to go.")
+    if not said:
+        others = {device.type for device in available_devices() if device.pk not in {one.pk for one in retiring}}
+        lost = _runnable(device.type for device in retiring) - _runnable(types | others)
+        if lost:
+            said.append(
+                f"No variant of {', '.join(sorted(lost))} can run on other devices than the present ones: add one that "
+                "can, or divide the cores as before."
+            )
+    return said
+
+
+def _runnable(types: Iterable[str]) -> set[str]:
+    """Active applications of which a variant was measured on one of these device types."""
+    found = Profile.objects.filter(
+        device_type__in=set(types),
+        blocked="",
+        variant__excluded=False,
+        variant__state__in=Variant.PLANNED,
+        variant__application__state=Application.State.ACTIVE,
+    )
+    return set(found.values_list("variant__application__name", flat=True).distinct())

@@ -1,0 +1,180 @@
+"""Divides a box's cores into other devices while it serves, make before break, and remembers how over restarts.
+
+The new devices' executors start beside those that serve. The devices that they replace *retire*: the control plane
+plans with them until the new ones are profiled, then with the new ones; the node ends a retired device once it holds
+nothing. A device whose cores stay together stays as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from .. import disk, log
+from ..protocol import control
+from ..protocol.specs import DeviceInfo
+from ..settings import Settings, SettingsError
+from . import addresses, devices
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """How a box's cores and GPUs are devices.
+
+    Attributes:
+        devices: all of them; empty: nothing is known of earlier starts.
+        ordered: the division that the control plane ordered; empty: the settings'.
+        retiring: ids of devices that others replace.
+    """
+
+    devices: tuple[DeviceInfo, ...] = ()
+    ordered: str = ""
+    retiring: tuple[str, ...] = ()
+
+
+class Box(Protocol):
+    """The daemon's part."""
+
+    devices: tuple[DeviceInfo, ...]
+    config: control.NodeConfig | None
+
+    def add(self, found: Sequence[DeviceInfo]) -> None:
+        """Start executors for these devices."""
+
+    async def remove(self, ref: str) -> None:
+        """End a device's executor, and forget the device."""
+
+    def holds(self, ref: str) -> bool:
+        """Whether a device has a variant loaded, or has not said so yet."""
+
+    def announce(self) -> None:
+        """Join anew, with the devices as they are."""
+
+
+def divided_as(settings: Settings, ordered: str) -> Settings:
+    """The settings with the division that was ordered, where one was."""
+    return dataclasses.replace(settings, cpu_devices=ordered) if ordered else settings
+
+
+def file(settings: Settings) -> Path:
+    """Where the layout is kept."""
+    return settings.home / "members" / f"node-{disk.safe_name(settings.node_name)}-devices.json"
+
+
+def restore(settings: Settings) -> Layout:
+    """The layout for this start: the last one, as far as the box still has its cores, else that of the settings.
+
+    Raises:
+        SettingsError: the settings' own division cannot be used.
+    """
+    before = _stored(settings)
+    try:
+        found = devices.find(divided_as(settings, before.ordered), before.devices)
+    except SettingsError as error:
+        if not before.ordered:
+            raise
+        log.get("devices").error("division_refused", ordered=before.ordered, reason="; ".join(error.problems))
+        before = Layout()
+        found = devices.find(settings)
+    names = {device.id for device in found}
+    retiring = [device for device in before.devices if device.id in before.retiring and device.id not in names]
+    there = [device for device in retiring if set(device.cores) <= set(devices.usable())]
+    known = (*addresses.listening(settings, found, before.devices), *there)
+    return Layout(known, before.ordered, tuple(device.id for device in there))
+
+
+def _stored(settings: Settings) -> Layout:
+    path = file(settings)
+    try:
+        data = disk.read(path)
+        return Layout() if data is None else msgspec.json.decode(data, type=Layout)
+    except (OSError, msgspec.DecodeError) as error:
+        log.get("devices").error("layout_unreadable", path=str(path), reason=str(error))
+        return Layout()
+
+
+class Redivision:
+    """Follows the division that the control plane orders, for as long as :meth:`run` runs.
+
+    Attributes:
+        ordered: the division in use that was ordered; empty: the settings'.
+        problem: why the newest order cannot be followed; empty: it is.
+        retiring: ids of devices that others replace.
+    """
+
+    def __init__(self, settings: Settings, box: Box, layout: Layout):
+        self._settings, self._box = settings, box
+        self._file = file(settings)
+        self._wake = asyncio.Event()
+        self._refused: str | None = None
+        self.ordered, self.retiring, self.problem = layout.ordered, set(layout.retiring), ""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings with the division in use."""
+        return divided_as(self._settings, self.ordered)
+
+    def look(self) -> None:
+        """A configuration came, or a device's state changed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Follow orders until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            config = self._box.config
+            if config is not None:
+                await self._divide(config.cpu_devices)
+                await self._end_retired(config)
+
+    async def _divide(self, ordered: str) -> None:
+        if ordered in (self.ordered, self._refused):
+            if ordered == self.ordered and self.problem:
+                self.problem, self._refused = "", None
+                self._box.announce()
+            return
+        present = self._box.devices
+        try:
+            found = await asyncio.to_thread(devices.find, divided_as(self._settings, ordered), present)
+            found = addresses.listening(self._settings, found, present)
+        except SettingsError as error:
+            self.problem, self._refused = "; ".join(error.problems)[:200], ordered
+            log.get("devices").error("division_refused", ordered=ordered, reason=self.problem)
+            self._box.announce()
+            return
+        self.ordered, self.problem, self._refused = ordered, "", None
+        self.retiring = _replaced(present, {device.id for device in found})
+        known = {device.id for device in present}
+        self._box.add([device for device in found if device.id not in known])
+        self._store()
+        log.get("devices").info("divided", ordered=ordered, retiring=sorted(self.retiring))
+        self._box.announce()
+
+    async def _end_retired(self, config: control.NodeConfig) -> None:
+        planned = {plan.device for plan in config.plan.devices if plan.residents}
+        over = (self.retiring & set(config.retired)) - planned
+        ended = [ref for ref in sorted(over) if not self._box.holds(ref)]
+        for ref in ended:
+            await self._box.remove(ref)
+            self.retiring.discard(ref)
+            log.get("devices").info("device_retired", id=ref)
+        if ended:
+            self._store()
+            self._box.announce()
+
+    def _store(self) -> None:
+        layout = Layout(self._box.devices, self.ordered, tuple(sorted(self.retiring)))
+        try:
+            disk.write_private(self._file, msgspec.json.encode(layout))
+        except OSError as error:
+            # The devices serve all the same; a restart would divide the cores by the last configuration anew.
+            log.get("devices").error("layout_not_stored", path=str(self._file), reason=str(error))
+
+
+def _replaced(present: Sequence[DeviceInfo], kept: Collection[str]) -> set[str]:
+    return {device.id for device in present if device.kind == "cpu" and device.id not in kept}

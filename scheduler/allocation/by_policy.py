@@ -46,11 +46,13 @@ class Process:
         weigh: what rewards count.
         shortest: queries go to the shortest queue, not round robin.
         gamma: gaps between queries follow a Gamma law with the problem's ``arrival_shape``; else arrivals are Poisson.
+        variable: batches may leave queries behind; else they take all that wait.
     """
 
     weigh: Weight = "queries"
     shortest: bool = False
     gamma: bool = False
+    variable: bool = False
 
     @property
     def met(self) -> float:
@@ -70,6 +72,7 @@ PROCESSES: Mapping[str, Process] = {
     "ramsis-by-decisions": Process("decisions"),
     "ramsis-gamma": Process(gamma=True),
     "ramsis-shortest-queue": Process(shortest=True),
+    "ramsis-variable": Process(variable=True),
 }
 
 
@@ -90,7 +93,10 @@ def ramsis_policies(
 ) -> list[tuple[LoadPolicy, float]]:
     """Policies that a form of RAMSIS' process gives."""
     stream = partial(process.stream, problem, made, workers)
-    rungs = ladder.policies(made, stream, made.capacity() * workers, demand, process.weigh, process.met, in_time)
+    capacity = made.capacity() * workers
+    rungs = ladder.policies(
+        made, stream, capacity, demand, process.weigh, process.met, in_time, variable=process.variable
+    )
     return [(rung.policy, rung.expected.accuracy) for rung in rungs]
 
 
@@ -184,9 +190,12 @@ def expectations(
 def _expected(problem: Problem, group: _Group, policy: LoadPolicy, rate: float, process: Process) -> Expected:
     made = group.worker
     stream = process.stream(problem, made, group.workers, rate)
+    queued, nothing = range(1, made.queue + 1), [0] * len(made.slacks)
     # Steps are rounded to microseconds.
-    choice = [[policy.choose(rows, slack + 1e-6) for slack in made.slacks] for rows in range(1, made.queue + 1)]
-    return expected(Policy(made, stream, np.array([[0] * len(made.slacks), *choice]), 0.0, 0.0))
+    slacks = [slack + 1e-6 for slack in made.slacks]
+    choice = np.array([nothing, *([policy.choose(waiting, slack) for slack in slacks] for waiting in queued)])
+    rows = np.array([nothing, *([policy.batch(waiting, slack) for slack in slacks] for waiting in queued)])
+    return expected(Policy(made, stream, choice, rows, 0.0, 0.0))
 
 
 def _mean(parts: Sequence[tuple[float, Expected]]) -> Expected:

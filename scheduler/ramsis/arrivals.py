@@ -56,6 +56,14 @@ class Counts:
         np.cumsum(np.log(size + number[:-1]), axis=1, out=rising[:, 1:])
         return rising - log_factorials(most) + size * math.log(self.shape) + number * math.log1p(-self.shape)
 
+    def next_within(self, count: int, total: np.ndarray, part_s: np.ndarray, whole_s: float) -> np.ndarray:
+        """The chance that one more arrival in ``whole_s`` seconds is in a part of them, which has ``count`` of the
+        ``total`` there are."""
+        if self.shape == 1.0:
+            return part_s / whole_s
+        sizes = self.rate * self.shape / (1 - self.shape)
+        return (sizes * part_s + count) / (sizes * whole_s + total)
+
     def probabilities(self, most: int, seconds: np.ndarray) -> np.ndarray:
         """Probabilities of 0 to ``most`` arrivals, a row for each of ``seconds`` (at least 0)."""
         made = np.zeros((len(seconds), most + 1))

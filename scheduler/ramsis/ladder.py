@@ -7,12 +7,14 @@ load leaves these, the next plan has others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from workers.dispatch.policy_tables import LoadPolicy
+import numpy as np
+
+from workers.dispatch.policy_tables import LoadPolicy, Steps
 
 from .arrivals import Stream
 from .expectation import Expected, expected
@@ -62,6 +64,7 @@ def policies(
     weigh: Weight,
     met: float = MET,
     in_time: InTime = lambda: True,
+    variable: bool = False,
 ) -> tuple[Rung, ...]:
     """Policies for loads around a demand, by load.
 
@@ -69,13 +72,14 @@ def policies(
         capacity: of all workers, items/s; above it no policy meets the load.
         met: expected violations at most.
         in_time: asked before each policy but the first, which is that for the next load above the demand.
+        variable: batches may leave queries behind.
     """
     ends = anchors(capacity, demand)
     rungs: dict[float, Rung] = {}
     for load in sorted(ends, key=lambda load: (load < demand, abs(load - demand))):
         if rungs and not in_time():
             break
-        rungs[load] = rung(worker, stream(load), load, weigh)
+        rungs[load] = rung(worker, stream(load), load, weigh, variable)
     # Without its ends there is nothing to divide.
     open_pairs = list(pairwise(ends)) if len(rungs) == len(ends) else []
     while open_pairs and len(rungs) < MOST_LOADS:
@@ -87,7 +91,7 @@ def policies(
         if not in_time():
             break
         between = (low + high) / 2
-        rungs[between] = rung(worker, stream(between), between, weigh)
+        rungs[between] = rung(worker, stream(between), between, weigh, variable)
         open_pairs += [(low, between), (between, high)]
     return tuple(rungs[load] for load in sorted(rungs) if rungs[load].expected.violation_rate <= met)
 
@@ -101,21 +105,29 @@ def anchors(capacity: float, demand: float) -> list[float]:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def rung(worker: Worker, stream: Stream, load: float, weigh: Weight) -> Rung:
+def rung(worker: Worker, stream: Stream, load: float, weigh: Weight, variable: bool = False) -> Rung:
     """The policy for a stream, which belongs to a load of the application."""
-    chain = Chain(worker, stream)
+    chain = Chain(worker, stream, variable)
     policy = solve(worker, stream, weigh, chain)
-    return Rung(LoadPolicy(load, steps(policy)), expected(policy, chain=chain))
+    return Rung(LoadPolicy(load, steps(policy), batches(policy)), expected(policy, chain=chain))
 
 
-def steps(policy: Policy) -> tuple[tuple[tuple[float, int], ...], ...]:
+def steps(policy: Policy) -> Steps:
     """A policy's choices by queued rows, from 1: (least slack in seconds, place of the variant), ascending."""
-    slacks = policy.worker.slacks
+    return _steps(policy.worker.slacks, policy.choice)
+
+
+def batches(policy: Policy) -> Steps:
+    """The same with the rows of a batch; nothing where all that wait go."""
+    return _steps(policy.worker.slacks, policy.rows) if (policy.rows < policy.worker.all_rows()).any() else ()
+
+
+def _steps(slacks: Sequence[float], table: np.ndarray) -> Steps:
     made = []
-    for row in policy.choice[1:]:
+    for row in table[1:]:
         mine = [(0.0, int(row[0]))]
-        for slack, variant in zip(slacks[1:], row[1:], strict=True):
-            if variant != mine[-1][1]:
-                mine.append((round(slack, 6), int(variant)))
+        for slack, value in zip(slacks[1:], row[1:], strict=True):
+            if value != mine[-1][1]:
+                mine.append((round(slack, 6), int(value)))
         made.append(tuple(mine))
     return tuple(made)

@@ -6,8 +6,11 @@ pairs, and solving their equations is faster than sweeps over all states.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from .leaving import LeavingRun
 from .transitions import Chain
 
 #: pairs of a policy at most; with more, sweeps are faster (and larger systems are solved on all cores)
@@ -75,6 +78,24 @@ class Pairs:
         return states / every, dropped / every
 
 
-def runs_of(chain: Chain, choice: np.ndarray) -> np.ndarray:
-    """The runs by queued rows, from 1, and slack."""
-    return chain.run_of[choice[1:], np.arange(1, chain.worker.queue + 1)[:, None]]
+def runs_of(chain: Chain, choice: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+    """The runs by queued rows, from 1, and slack; for batches that leave some behind, another run of all that wait.
+
+    Args:
+        rows: None: all that wait.
+    """
+    queued = np.arange(1, chain.worker.queue + 1)[:, None]
+    if rows is not None:
+        choice = np.where(rows[1:] == queued, choice[1:], chain.fallback[queued])
+    else:
+        choice = choice[1:]
+    return chain.run_of[choice, queued]
+
+
+def leaving_states(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> Iterator[tuple[LeavingRun, np.ndarray]]:
+    """The runs of a policy that leave queries behind, and the states of each, as (queued, slack) of the run."""
+    for run in chain.leaving:
+        here = run.queues, slice(run.slack, None)
+        states = (choice[here] == run.variant) & (rows[here] == run.rows)
+        if states.any():
+            yield run, states

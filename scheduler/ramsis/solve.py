@@ -9,19 +9,23 @@ sweeps over earned and counted side by side, which also gives its g.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from .arrivals import Stream
-from .pairs import Pairs, runs_of
+from .leaving import LeavingRun
+from .long_run import stationary
+from .pairs import Pairs, leaving_states, runs_of
 from .transitions import Chain
 from .worker import Worker
 
 Weight = Literal["queries", "decisions"]
 #: percent of accuracy within which the worth of a policy is exact
 EXACT = 5e-3
+#: values that differ by less are equal
+TIE = 1e-9
 #: sweeps of one evaluation, and rounds, at most
 SWEEPS, ROUNDS = 8, 100
 
@@ -31,7 +35,8 @@ class Policy:
     """A policy and what it is worth.
 
     Attributes:
-        choice: (queued, slack): the variant that takes all that wait; row 0 has no meaning.
+        choice: (queued, slack): the variant that runs; row 0 has no meaning.
+        rows: (queued, slack): how many of those that wait it takes, the first ones.
         worth: percent, earned by counted.
         gap: percent by which its worth may be off, and a better policy be worth more.
     """
@@ -39,31 +44,59 @@ class Policy:
     worker: Worker
     stream: Stream
     choice: np.ndarray
+    rows: np.ndarray
     worth: float
     gap: float
 
 
 def solve(worker: Worker, stream: Stream, weigh: Weight = "queries", chain: Chain | None = None) -> Policy:
-    """The optimal policy within ``EXACT``, or the best of ``ROUNDS`` rounds, whose ``gap`` says how far it may be."""
+    """The optimal policy within ``EXACT``, or the best of ``ROUNDS`` rounds, whose ``gap`` says how far it may be.
+
+    Args:
+        chain: of this worker and stream; None: with maximal batching.
+    """
     chain = chain or Chain(worker, stream)
     rewards = Rewards(chain, weigh)
-    shape = (worker.queue + 1, len(worker.slacks), 2)
-    values = np.zeros(shape)
-    worth = max(variant.accuracy for variant in worker.variants)
-    best: Policy | None = None
-    for _ in range(ROUNDS):
-        choice, change = _improve(chain, rewards, values, worth)
-        # The best policy's mean is between the least and the largest change; two decisions count one query at least.
-        gap = 2 * change
-        if best is not None and gap <= EXACT:
-            return Policy(worker, stream, best.choice, best.worth, gap)
-        values, worth = _evaluate(chain, rewards, choice, values)
-        best = Policy(worker, stream, choice, worth, gap)
+    values = np.zeros((worker.queue + 1, len(worker.slacks), 2))
+    start = max(variant.accuracy for variant in worker.variants)
+    best, values = _iterate(chain, rewards, (), values, start)
+    if chain.leaving:
+        # From the best policy that leaves none behind: whatever comes of it is worth no less.
+        often, _ = stationary(chain, best.choice, best.rows)
+        other, _ = _iterate(chain, rewards, chain.leaving, values, best.worth, often)
+        if other.gap <= EXACT and other.worth > best.worth:
+            best = other
+        best = replace(best, gap=other.gap)
     return best
 
 
+def _iterate(
+    chain: Chain,
+    rewards: Rewards,
+    leaving: tuple[LeavingRun, ...],
+    values: np.ndarray,
+    worth: float,
+    often: np.ndarray | None = None,
+) -> tuple[Policy, np.ndarray]:
+    """The best policy that takes all that wait, or as in a run of ``leaving``, and its values, from some values on.
+
+    Args:
+        often: weights of the states by which worths are judged before all states agree; None: the extremes.
+    """
+    best: Policy | None = None
+    for _ in range(ROUNDS):
+        choice, rows, change = _improve(chain, rewards, leaving, values, worth)
+        # The best policy's mean is between the least and the largest change; two decisions count one query at least.
+        gap = 2 * change
+        if best is not None and gap <= EXACT:
+            return replace(best, gap=gap), values
+        values, worth = _evaluate(chain, rewards, choice, rows, values, often)
+        best = Policy(chain.worker, chain.stream, choice, rows, worth, gap)
+    return best, values
+
+
 class Rewards:
-    """Rewards and counts of a decision: arrays (variant, queued, slack) and (queued)."""
+    """Rewards and counts of a decision: arrays (variant, rows, slack) and (rows)."""
 
     def __init__(self, chain: Chain, weigh: Weight) -> None:
         worker = chain.worker
@@ -76,14 +109,17 @@ class Rewards:
         self.dropped = np.array([0.0, 1.0 if by_queries else 0.0])
 
 
-def _improve(chain: Chain, rewards: Rewards, values: np.ndarray, worth: float) -> tuple[np.ndarray, float]:
-    """The best choice at these values, and the most by which a sweep with it changes them, up or down."""
+def _improve(
+    chain: Chain, rewards: Rewards, leaving: tuple[LeavingRun, ...], values: np.ndarray, worth: float
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """The best choice and rows at these values, and the most by which a sweep with them changes these, up or down."""
     price = np.array([[1.0], [-worth]])
     flat = values @ price
     ahead = chain.ahead(flat, rewards.dropped @ price)[:, :, 0]
     queue, slacks = chain.worker.queue, len(chain.slacks)
-    choice = np.zeros((queue + 1, slacks), int)
-    most = abs(rewards.counted[0] * -worth + flat[1, -1, 0] - flat[0, 0, 0])
+    choice, rows = np.zeros((queue + 1, slacks), int), chain.worker.all_rows()
+    best = np.empty((queue + 1, slacks))
+    best[0] = rewards.counted[0] * -worth + flat[1, -1, 0]
     for queued in range(1, queue + 1):
         runs = chain.run_of[:, queued]
         some = np.nonzero(runs >= 0)[0]
@@ -91,27 +127,42 @@ def _improve(chain: Chain, rewards: Rewards, values: np.ndarray, worth: float) -
         now = rewards.earned[some, queued] - worth * rewards.counted[queued] + future
         now = np.where(chain.allowed[some, queued], now, -np.inf)
         choice[queued] = some[now.argmax(axis=0)]
-        most = max(most, np.abs(now.max(axis=0) - flat[queued, :, 0]).max())
-    return choice, float(most)
+        best[queued] = now.max(axis=0)
+    for run in leaving:
+        earned = rewards.earned[run.variant, run.rows, run.slack :] - worth * rewards.counted[run.rows]
+        now = earned + run.ahead(flat, rewards.dropped @ price)[:, :, 0]
+        here = best[run.queues, run.slack :]
+        # Between equals, all that wait go at once.
+        better = now > here + TIE
+        here[better] = now[better]
+        choice[run.queues, run.slack :][better] = run.variant
+        rows[run.queues, run.slack :][better] = run.rows
+    return choice, rows, float(np.abs(best - flat[:, :, 0]).max())
 
 
-def _evaluate(chain: Chain, rewards: Rewards, choice: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]:
+def _evaluate(
+    chain: Chain,
+    rewards: Rewards,
+    choice: np.ndarray,
+    rows: np.ndarray,
+    values: np.ndarray,
+    often: np.ndarray | None,
+) -> tuple[np.ndarray, float]:
     """Relative values of a policy, in columns earned and counted, and its worth."""
-    queued = np.arange(1, chain.worker.queue + 1)[:, None]
     gain = np.zeros_like(values)
-    gain[1:, :, 0] = rewards.earned[choice[1:], queued, np.arange(len(chain.slacks))]
-    gain[:, :, 1] = rewards.counted[:, None]
-    if Pairs.fit(chain, choice):
+    gain[:, :, 0] = rewards.earned[choice, rows, np.arange(len(chain.slacks))]
+    gain[:, :, 1] = rewards.counted[rows]
+    if (rows == chain.worker.all_rows()).all() and Pairs.fit(chain, choice):
         values, (earned, counted) = Pairs(chain, choice).values(gain, rewards.dropped)
         return values, float(earned / counted)
-    step = Sweep(chain, choice)
+    step = Sweep(chain, choice, rows)
     worth = 0.0
     for _ in range(SWEEPS):
         after = step(values, gain, rewards.dropped)
         drift = after - values
         values = after - after[0, 0]
         low, high = drift.min(axis=(0, 1)), drift.max(axis=(0, 1))
-        earned, counted = (low + high) / 2
+        earned, counted = (low + high) / 2 if often is None else np.einsum("ns,nsc->c", often, drift)
         worth = earned / counted
         if (high[0] - low[0]) / counted < EXACT / 4 and (high[1] - low[1]) * worth / counted < EXACT / 4:
             break
@@ -121,9 +172,10 @@ def _evaluate(chain: Chain, rewards: Rewards, choice: np.ndarray, values: np.nda
 class Sweep:
     """One decision of a fixed policy from every state."""
 
-    def __init__(self, chain: Chain, choice: np.ndarray) -> None:
+    def __init__(self, chain: Chain, choice: np.ndarray, rows: np.ndarray) -> None:
         self._chain = chain
-        self._where = [np.unique(row, return_inverse=True) for row in runs_of(chain, choice)]
+        self._leaving = list(leaving_states(chain, choice, rows))
+        self._where = [np.unique(row, return_inverse=True) for row in runs_of(chain, choice, rows)]
 
     def __call__(self, values: np.ndarray, gain: np.ndarray, dropped: np.ndarray) -> np.ndarray:
         """The values before the decision, from those after it."""
@@ -134,4 +186,7 @@ class Sweep:
         for queued, (runs, which) in enumerate(self._where, 1):
             future = self._chain.phases[queued] @ ahead[runs]
             made[queued] = gain[queued] + future[which, slacks]
+        for run, states in self._leaving:
+            after = gain[run.queues, run.slack :] + run.ahead(values, dropped)
+            made[run.queues, run.slack :][states] = after[states]
         return made

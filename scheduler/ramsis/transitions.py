@@ -1,4 +1,4 @@
-"""Transitions of a worker's Markov decision process with maximal batching, as linear operators. Pure.
+"""Transitions of a worker's Markov decision process, as linear operators. Pure.
 
 The published sums over arrivals in the intervals A to D (Eq. 2) fall into three factors, since increments are
 independent, and no transition matrix is ever made:
@@ -9,7 +9,8 @@ independent, and no transition matrix is ever made:
 3. Intervals C and D: the head of the next batch arrives within a slack time, and others after it
    (:attr:`Slabs.first`).
 
-So a sweep over all states and actions takes a few million multiplications, where |S|^2 |A| would be 10^8.
+So a sweep over all states and actions takes a few million multiplications, where |S|^2 |A| would be 10^8. This is for
+batches that take all that wait; ``leaving`` has the others.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .arrivals import Counts, Stream
+from .leaving import LeavingRun, leaving_runs
 from .worker import Worker
 
 #: slabs that are made together, and numbers in an array of theirs: more are beyond the processor's cache
@@ -96,9 +98,13 @@ class Chain:
         fallback: (queued): the variant with the shortest run, which takes what is late anyway.
         allowed: (variant, queued, slack): the run ends in time, or it is the fallback where none does.
         in_time: the same, ending in time.
+        leaving: runs of fewer rows than wait; none with maximal batching.
+
+    Args:
+        variable: a batch takes all that wait, or fewer where those are in time (variable batching).
     """
 
-    def __init__(self, worker: Worker, stream: Stream) -> None:
+    def __init__(self, worker: Worker, stream: Stream, variable: bool = False) -> None:
         self.worker, self.stream = worker, stream
         self.slacks = np.array(worker.slacks)
         self.ages = worker.slo_s - self.slacks[::-1]
@@ -111,6 +117,9 @@ class Chain:
             self.allowed[self.fallback[queued], queued, hopeless[queued]] = True
         self.allowed[:, 0, :] = False
         self.phases = self._phases()
+        self.leaving: tuple[LeavingRun, ...] = (
+            leaving_runs(worker, stream, self.phases, self.in_time) if variable else ()
+        )
         used = self.allowed.any(axis=2)
         self.run_of = np.full(used.shape, -1)
         self._groups: list[_Group] = []

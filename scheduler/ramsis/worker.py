@@ -44,6 +44,10 @@ class Worker:
             table[index, 1 : 1 + len(some)] = some
         return table
 
+    def all_rows(self) -> np.ndarray:
+        """(queued, slack): the rows of batches that take all that wait."""
+        return np.repeat(np.arange(self.queue + 1)[:, None], len(self.slacks), axis=1)
+
     def capacity(self) -> float:
         """Rows/s of the best batch within the SLO."""
         rates = [

@@ -34,6 +34,7 @@ PUBLISHED = {
     "ramsis-by-decisions": ("ramsis", "shares"),
     "ramsis-gamma": ("ramsis", "shares"),
     "ramsis-shortest-queue": ("ramsis", "shortest-queue"),
+    "ramsis-variable": ("ramsis", "shares"),
     "ramsis-by-models": ("ramsis", "shares"),
     "ramsis-known-load": ("ramsis", "shares"),
     "jellyfish+": ("by-load", "shortest-queue"),

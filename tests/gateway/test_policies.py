@@ -64,10 +64,15 @@ async def two(gateways, tiny_models, tmp_path, control_plane):
 
 async def ask(http: httpx.AsyncClient, gateway: GatewayProcess, rows: int) -> str:
     """The variant that answers a query of so many rows."""
+    return (await send(http, gateway, rows))["variant"]
+
+
+async def send(http: httpx.AsyncClient, gateway: GatewayProcess, rows: int) -> dict:
+    """The parameters of the answer to a query of so many rows."""
     tensor = {"name": "x", "datatype": "FP32", "shape": [rows, 4], "data": [1.0] * 4 * rows}
     response = await http.post(f"{gateway.url}/v2/models/app/infer", json={"inputs": [tensor]})
     assert response.status_code == 200, response.text
-    return response.json()["parameters"]["variant"]
+    return response.json()["parameters"]
 
 
 async def test_devices_run_what_the_plan_s_policies_name(two):
@@ -81,6 +86,16 @@ async def test_devices_run_what_the_plan_s_policies_name(two):
         # No query has an hour left.
         await adopt(4, policies(1e6, (((0.0, 0), (3_600.0, 1)),)))
         assert await ask(http, gateway, 1) == "quick"
+
+
+async def test_devices_leave_queries_behind_where_the_policies_say_so(two):
+    gateway, adopt = two
+    small = LoadPolicySpec(1e6, (((0.0, 0),),) * 8, tuple(((0.0, min(waiting, 2)),) for waiting in range(1, 9)))
+    async with httpx.AsyncClient(headers=AUTH, timeout=120) as http:
+        await adopt(2, (small,), "ramsis-variable")
+        answers = await asyncio.gather(*(send(http, gateway, 1) for _ in range(60)))
+    assert {answer["variant"] for answer in answers} == {"quick"}
+    assert max(answer["batch_size"] for answer in answers) <= 2
 
 
 async def test_a_switch_of_stacks_with_policies_under_load_fails_no_query(two):

@@ -10,23 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.ramsis.arrivals import round_robin, shortest_queue
-from scheduler.ramsis.expectation import expected, stationary
+from scheduler.ramsis.expectation import expected
+from scheduler.ramsis.long_run import stationary
 from scheduler.ramsis.solve import EXACT, Policy, solve
 from scheduler.ramsis.transitions import Chain
 from scheduler.ramsis.worker import WorkerVariant, undominated, worker
 from tests.ramsis.workers import linear, observed, three
 
 
-def worth(chain: Chain, choice: np.ndarray, by_queries: bool) -> float:
+def worth(chain: Chain, choice: np.ndarray, rows: np.ndarray, by_queries: bool) -> float:
     """Earned by counted in the long run, from the states' probabilities."""
-    states, dropped = stationary(chain, choice)
+    states, dropped = stationary(chain, choice, rows)
     earned, counted = 0.0, dropped if by_queries else states[0].sum()
     for queued in range(1, chain.worker.queue + 1):
         for slack, variant in enumerate(choice[queued]):
-            rows = queued if by_queries else 1
-            counted += states[queued, slack] * rows
-            accuracy = chain.worker.variants[variant].accuracy
-            earned += states[queued, slack] * rows * accuracy * chain.in_time[variant, queued, slack]
+            batch = rows[queued, slack]
+            weight = states[queued, slack] * (batch if by_queries else 1)
+            counted += weight
+            earned += weight * chain.worker.variants[variant].accuracy * chain.in_time[variant, batch, slack]
     return earned / counted
 
 
@@ -48,9 +49,9 @@ def test_no_other_policy_of_a_small_worker_is_worth_more(weigh, rate):
         choice = base.copy()
         for (queued, slack), variant in zip(free, some, strict=True):
             choice[queued, slack] = variant
-        best = max(best, worth(chain, choice, weigh == "queries"))
+        best = max(best, worth(chain, choice, chain.worker.all_rows(), weigh == "queries"))
     assert len(free) >= 4
-    assert worth(chain, found.choice, weigh == "queries") == pytest.approx(best, abs=2 * EXACT)
+    assert worth(chain, found.choice, found.rows, weigh == "queries") == pytest.approx(best, abs=2 * EXACT)
     assert found.worth == pytest.approx(best, abs=2 * EXACT)
 
 

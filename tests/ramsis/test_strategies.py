@@ -43,8 +43,14 @@ def problem(devices: int = 4, demands=(("a", 200.0), ("b", 50.0)), **changes) ->
     )
 
 
+@pytest.fixture
+def few_loads(monkeypatch):
+    """Plans with few policies, which are made sooner."""
+    monkeypatch.setattr(ladder, "NEAREST", 1.3)
+
+
 @pytest.mark.parametrize("name", by_policy.STRATEGIES)
-def test_each_device_serves_one_application_by_policies_for_its_demand(name):
+def test_each_device_serves_one_application_by_policies_for_its_demand(name, few_loads):
     asked = problem()
     plan = strategies.get(name)(asked)
     assert not violations(asked, plan)
@@ -57,6 +63,20 @@ def test_each_device_serves_one_application_by_policies_for_its_demand(name):
         assert loads == sorted(loads) and any(load >= asked.applications[0].demand / 4 for load in loads)
         assert [variant.split("-")[1] for variant in planned.variants] == list(TIMES)
     assert 60 < plan.accuracy <= 100
+
+
+def test_policies_with_smaller_batches_promise_no_less(few_loads):
+    rates, found = {"a": 200.0, "b": 50.0}, {}
+    for name in ("ramsis", "ramsis-variable"):
+        plan = strategies.get(name)(problem())
+        found[name] = plan, by_policy.expectations(problem(), plan, rates, by_policy.PROCESSES[name])
+    (most, promised), (variable, better) = found.values()
+    assert not any(one.batches for planned in most.policies for one in planned.policies)
+    assert any(one.batches for planned in variable.policies for one in planned.policies)
+    for name in rates:
+        worth = [one[name].accuracy * (1 - one[name].violation_rate) for one in (promised, better)]
+        # Policies are made for loads near the rate.
+        assert worth[1] > worth[0] - 0.5
 
 
 @pytest.mark.parametrize("name", ["ramsis", "modelswitching"])
@@ -146,7 +166,7 @@ def test_without_demand_or_devices_there_is_a_plan_all_the_same():
     assert strategies.get("ramsis")(empty).status == "empty"
 
 
-def test_the_simulator_serves_by_the_policies():
+def test_the_simulator_serves_by_the_policies(few_loads):
     models = [
         model("p", "fast", 80, cpu={rows: 4 + 4 * rows for rows in range(1, 9)}),
         model("p", "good", 100, cpu={rows: 20 + 16 * rows for rows in range(1, 9)}),
@@ -156,10 +176,10 @@ def test_the_simulator_serves_by_the_policies():
     surge = [(4_800 + 4.0 * i, "p") for i in range(600)]
     results = {
         name: simulate(world(models, calm + surge, ["cpu", "cpu"], slo_s={"p": 0.1}, control=control), name)
-        for name in ("ramsis", "clipper-ht", "jellyfish+", "modelswitching", "ramsis-shortest-queue")
+        for name in ("ramsis", "clipper-ht", "jellyfish+", "modelswitching", "ramsis-shortest-queue", "ramsis-variable")
     }
     found = {name: result.summary for name, result in results.items()}
     assert found["ramsis"]["violation_ratio"] < 0.03
     assert found["clipper-ht"]["effective_accuracy"] == 80 < found["ramsis"]["effective_accuracy"]
-    for name in ("jellyfish+", "modelswitching", "ramsis-shortest-queue"):
+    for name in ("jellyfish+", "modelswitching", "ramsis-shortest-queue", "ramsis-variable"):
         assert found[name]["violation_ratio"] < 0.1 and found[name]["effective_accuracy"] >= 80

@@ -41,10 +41,10 @@ def observed(policy: Policy, stream: Stream, arrivals: int, seed: int) -> tuple[
             free_at = max(free_at, coming[0])
         while coming and coming[0] <= free_at:
             queue.append(coming.popleft())
-        rows = min(len(queue), made.queue)
+        waiting = min(len(queue), made.queue)
         slack = queue[0] + made.slo_s - free_at
         place = max((i for i, least in enumerate(made.slacks) if least <= slack + 1e-12), default=0)
-        variant = policy.choice[rows, place]
+        variant, rows = policy.choice[waiting, place], policy.rows[waiting, place]
         batch = [queue.popleft() for _ in range(rows)]
         free_at += seconds[variant, rows]
         in_time = [arrived for arrived in batch if free_at <= arrived + made.slo_s + 1e-12]

@@ -9,18 +9,22 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+#: by waiting rows, from 1: (least slack of the head in seconds, value), ascending; the first one begins at 0
+Steps = tuple[tuple[tuple[float, int], ...], ...]
+
 
 @dataclass(frozen=True)
 class LoadPolicy:
     """The table for an application's load of at most ``load`` rows/s.
 
     Attributes:
-        steps: by waiting rows, from 1: (least slack of the head in seconds, place of the variant), ascending; the first
-            one begins at 0. Longer queues are taken for the longest one.
+        steps: places of variants. Longer queues are taken for the longest one.
+        batches: rows of a batch; empty: all that wait.
     """
 
     load: float
-    steps: tuple[tuple[tuple[float, int], ...], ...]
+    steps: Steps
+    batches: Steps = ()
 
     @property
     def longest(self) -> int:
@@ -29,8 +33,19 @@ class LoadPolicy:
 
     def choose(self, rows: int, slack_s: float) -> int:
         """The place of the variant to run."""
-        mine = self.steps[min(rows, len(self.steps)) - 1]
-        return mine[max(0, bisect_right(mine, slack_s, key=_slack) - 1)][1]
+        return _at(self.steps, rows, slack_s)
+
+    def batch(self, rows: int, slack_s: float) -> int:
+        """How many of the rows that wait to run at once."""
+        if not self.batches:
+            return rows
+        some = _at(self.batches, rows, slack_s)
+        return some if some < len(self.batches) else rows
+
+
+def _at(steps: Steps, rows: int, slack_s: float) -> int:
+    mine = steps[min(rows, len(steps)) - 1]
+    return mine[max(0, bisect_right(mine, slack_s, key=_slack) - 1)][1]
 
 
 def _slack(step: tuple[float, int]) -> float:

@@ -160,6 +160,12 @@ STACKS: dict[str, Stack] = {
             "RAMSIS with queries sent to the shortest queue, and policies made for that.",
         ),
         _published(
+            "ramsis-variable",
+            "ramsis",
+            "shares",
+            "RAMSIS with batches that may leave queries behind, where that is more accurate.",
+        ),
+        _published(
             "jellyfish+",
             "by-load",
             "shortest-queue",

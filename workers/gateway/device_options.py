@@ -15,7 +15,7 @@ from workers.dispatch.options import OptionSet, ServingOption
 from workers.dispatch.policy_tables import LoadPolicy, PolicySet
 from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
-from workers.protocol.specs import ApplicationSpec, PlanSpec, ProfilePoint, Resident
+from workers.protocol.specs import ApplicationSpec, LoadPolicySpec, PlanSpec, ProfilePoint, Resident
 
 from .transfer import row_bytes
 
@@ -52,7 +52,7 @@ class DeviceOptions:
         self._planned = {(device.device, r.variant.id) for device in plan.devices for r in device.residents}
         self._policies = {}
         for some in plan.policies:
-            policies = PolicySet(some.variants, tuple(LoadPolicy(one.load, one.steps) for one in some.policies))
+            policies = PolicySet(some.variants, tuple(map(_policy, some.policies)))
             self._policies |= {(device, some.application): policies for device in some.devices}
         self._made.clear()
 
@@ -159,3 +159,7 @@ def option(
         bound=LatencyModel([(p.batch, max(p.p50_s, p.p95_s) + AROUND_S + transfer_s * p.batch) for p in known]),
         row_transfer_s=transfer_s,
     )
+
+
+def _policy(spec: LoadPolicySpec) -> LoadPolicy:
+    return LoadPolicy(spec.load, spec.steps, spec.batches)

@@ -149,18 +149,20 @@ class Band(msgspec.Struct, frozen=True):
     rise: float = 0.0
 
 
+PolicySteps = Annotated[tuple[tuple[Seconds, Small], ...], msgspec.Meta(min_length=1, max_length=MOST_STEPS)]
+
+
 class LoadPolicySpec(msgspec.Struct, frozen=True):
-    """Which variant runs at a load of at most ``load`` rows/s.
+    """Which variant runs at a load of at most ``load`` rows/s, and with how many rows.
 
     Attributes:
         steps: by waiting rows, from 1: (least slack of the first query in seconds, place of the variant), ascending.
+        batches: the same with the rows of a batch; empty: all that wait.
     """
 
     load: Ratio
-    steps: Annotated[
-        tuple[Annotated[tuple[tuple[Seconds, Small], ...], msgspec.Meta(min_length=1, max_length=MOST_STEPS)], ...],
-        msgspec.Meta(min_length=1, max_length=MOST_ROWS),
-    ]
+    steps: Annotated[tuple[PolicySteps, ...], msgspec.Meta(min_length=1, max_length=MOST_ROWS)]
+    batches: Annotated[tuple[PolicySteps, ...], msgspec.Meta(max_length=MOST_ROWS)] = ()
 
 
 class DevicePolicies(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ...policy_tables import LoadPolicy
 from .clipper import ClipperPolicy
 from .forming import classify, start, wait
 from .policy import BatchPolicy, Candidate, Decision, QueueView, Waiting
@@ -13,13 +14,14 @@ from .policy import BatchPolicy, Candidate, Decision, QueueView, Waiting
 
 class RamsisPolicy(BatchPolicy):
     """All that wait run at once, on the variant that the policy of the present load names for their number and the
-    slack of the first one (maximal batching).
+    slack of the first one (maximal batching); or only the first ones, as many as the policy says (variable batching).
 
     The policy is that of the lowest load above the measured one; above all of them, and without a plan's policies, the
     fastest variant runs. Where the variant named is not loaded, or slower here than its profile, the most accurate of
-    the faster ones runs that is in time. Where none is, all would be late: where late ones are served, they run on the
-    fastest variant, as published; else the first ones are dropped, until the others are in time together. (To run the
-    first ones alone would leave the others behind, which by then are as late.) Work-conserving.
+    the faster ones runs that is in time; where none is, the same is tried with all that wait. Where all of these would
+    be late and late ones are served, they run on the fastest variant, as published; else the first ones are dropped,
+    until the others are in time together. (To run the first ones alone would leave the others behind, which by then are
+    as late.) Work-conserving.
     """
 
     def decide(self, view: QueueView) -> Decision:
@@ -30,10 +32,15 @@ class RamsisPolicy(BatchPolicy):
         if not found.viable:
             return wait(quick, found)
         slack_s = found.viable[0].deadline - view.now
-        chosen = _in_time(candidates[: _place(view, candidates, found.rows, slack_s) + 1], found.rows, slack_s)
-        if chosen is not None:
-            exact = msgspec.structs.replace(view, candidates=[chosen])
-            return start(exact, found, len(found.viable), found.rows, chosen.max_batch)
+        policy = _policy(view)
+        allowed = candidates[: _place(view, policy, candidates, found.rows, slack_s) + 1]
+        every = len(found.viable), found.rows
+        first = every if policy is None else _first(found.viable, policy.batch(found.rows, slack_s))
+        for count, rows in dict.fromkeys((first, every)):
+            chosen = _in_time(allowed, rows, slack_s)
+            if chosen is not None:
+                exact = msgspec.structs.replace(view, candidates=[chosen])
+                return start(exact, found, count, rows, chosen.max_batch)
         if view.serve_late:
             return start(quick, found, len(found.viable), found.rows, fastest.max_batch)
         late = _late_first(found.viable, view.now, fastest)
@@ -52,7 +59,7 @@ class ByLoadPolicy(BatchPolicy):
 
     def decide(self, view: QueueView) -> Decision:
         candidates = _in_order(view)
-        chosen = candidates[_place(view, candidates, 1, 0.0)]
+        chosen = candidates[_place(view, _policy(view), candidates, 1, 0.0)]
         return self._batching.decide(msgspec.structs.replace(view, candidates=[chosen]))
 
     def observe(self, rows: int, late: int) -> None:
@@ -75,12 +82,27 @@ def _in_order(view: QueueView) -> list[Candidate]:
     ]
 
 
-def _place(view: QueueView, candidates: Sequence[Candidate], rows: int, slack_s: float) -> int:
-    """The place of the variant that the policy names, or of the next faster one that is loaded."""
+def _policy(view: QueueView) -> LoadPolicy | None:
+    """The policy for the present load."""
     if view.policies is None or view.load is None:
-        return 0
-    policy = view.policies.at(view.load.rate(view.now))
-    if policy is None:
+        return None
+    return view.policies.at(view.load.rate(view.now))
+
+
+def _first(viable: Sequence[Waiting], most: int) -> tuple[int, int]:
+    """(queries, rows) of the first ones with at most so many rows; at least one query."""
+    count, rows = 1, viable[0].rows
+    while count < len(viable) and rows + viable[count].rows <= most:
+        rows += viable[count].rows
+        count += 1
+    return count, rows
+
+
+def _place(
+    view: QueueView, policy: LoadPolicy | None, candidates: Sequence[Candidate], rows: int, slack_s: float
+) -> int:
+    """The place of the variant that the policy names, or of the next faster one that is loaded."""
+    if policy is None or view.policies is None:
         return 0
     named = policy.choose(rows, slack_s)
     allowed = set(view.policies.variants[: named + 1])

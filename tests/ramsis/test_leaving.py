@@ -1,0 +1,167 @@
+"""Batches that leave queries behind: probabilities, where the next head is, and policies that are worth no less."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.ramsis.arrivals import Counts, round_robin, shortest_queue
+from scheduler.ramsis.expectation import expected
+from scheduler.ramsis.solve import EXACT, Policy, solve
+from scheduler.ramsis.transitions import Chain
+from scheduler.ramsis.worker import worker
+from tests.ramsis.test_solve import worth
+from tests.ramsis.workers import linear, observed, three
+
+streams = st.one_of(
+    st.builds(round_robin, st.floats(5, 600), st.integers(1, 9), st.sampled_from([1.0, 0.3])),
+    st.builds(shortest_queue, st.floats(5, 600), st.integers(1, 9), st.floats(50, 200)),
+)
+lengths = st.one_of(st.none(), st.integers(1, 20))
+
+
+def variable(made, stream, weigh="queries") -> tuple[Policy, Chain]:
+    chain = Chain(made, stream, variable=True)
+    return solve(made, stream, weigh, chain), chain
+
+
+@settings(max_examples=30, deadline=None)
+@given(streams, lengths, st.integers(2, 8))
+def test_probabilities_sum_to_one(stream, lengths, queue):
+    for run in Chain(three(lengths=lengths, queue=queue), stream, variable=True).leaving:
+        assert run.heads.sum(axis=2) == pytest.approx(np.ones(run.heads.shape[:2]), abs=1e-9)
+        assert run.during.sum(axis=2) + run.full == pytest.approx(np.ones(run.full.shape), abs=1e-9)
+        assert run.spread.sum(axis=1) == pytest.approx(np.ones(len(run.spread)))
+        assert min(part.min() for part in (run.heads, run.during, run.full, run.dropped, run.spread)) >= -1e-12
+        states = np.zeros((queue + 1, run.spread.shape[1]))
+        weights = np.zeros(run.heads.shape[:2])
+        weights[-1, 0] = 1.0
+        assert run.back(weights, states) >= 0 and states.sum() == pytest.approx(1, abs=1e-9)
+        # Those left behind are still there.
+        left = run.queues.stop - 1 - run.rows
+        assert states[:left].sum() == 0
+
+
+@settings(max_examples=20, deadline=None)
+@given(streams, lengths, st.integers(0, 2**32 - 1))
+def test_back_is_the_transpose_of_ahead(stream, lengths, seed):
+    chain = Chain(three(lengths=lengths), stream, variable=True)
+    source = np.random.default_rng(seed)
+    values = source.normal(size=(chain.worker.queue + 1, len(chain.slacks), 2))
+    price = source.normal(size=2)
+    for run in chain.leaving:
+        weights = source.random(run.heads.shape[:2])
+        states = np.zeros(values.shape[:2])
+        dropped = run.back(weights, states)
+        forward = (weights[:, :, None] * run.ahead(values, price)).sum(axis=(0, 1))
+        assert forward == pytest.approx((states[:, :, None] * values).sum(axis=(0, 1)) + dropped * price, rel=1e-9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sampled_from([1.0, 0.3, 0.7]), st.floats(20, 500), st.integers(1, 12), st.floats(0.05, 0.95))
+def test_arrivals_of_a_part_are_those_of_the_whole_one_by_one(shape, rate, total, part):
+    counts, whole_s = Counts(rate, shape), 0.1
+    there, here = np.array([part * whole_s]), np.array([(1 - part) * whole_s])
+    one, other = counts.logs(total, there)[0], counts.logs(total, here)[0][::-1]
+    given_total = np.exp(one + other - counts.logs(total, np.array([whole_s]))[0, total])
+    # Each arrival is in the part or not, given those before it.
+    chances = np.ones(1)
+    for count in range(total):
+        step = np.array(
+            [float(counts.next_within(n, np.array(count), there, whole_s).item()) for n in range(count + 1)]
+        )
+        chances = np.append(chances * (1 - step), 0.0) + np.append(0.0, chances * step)
+    assert chances == pytest.approx(given_total, abs=1e-9)
+
+
+def ordered(total: int, least: int, share: float) -> float:
+    """The chance that at least so many of ``total`` uniform times are within a share of the time."""
+    return sum(math.comb(total, n) * share**n * (1 - share) ** (total - n) for n in range(least, total + 1))
+
+
+@pytest.mark.parametrize("workers, queued, rows, slack", [(1, 3, 1, 90), (3, 4, 2, 60), (3, 5, 1, 45), (5, 2, 1, 80)])
+def test_the_next_head_is_where_order_statistics_say(workers, queued, rows, slack):
+    chain = Chain(three(lengths=100), round_robin(50.0 * workers, workers), variable=True)
+    slacks, slo, seconds = chain.worker.slacks, chain.worker.slo_s, chain.worker.seconds()
+    run = next(one for one in chain.leaving if (one.variant, one.rows) == (0, rows))
+    weights = np.zeros(run.heads.shape[:2])
+    weights[queued - run.first, slack - run.slack] = 1.0
+    states = np.zeros((chain.worker.queue + 1, len(slacks)))
+    run.back(weights, states)
+    age, after = slo - slacks[slack], states.sum(axis=0)
+    for place in range(1, len(slacks)):
+        # The head of the rest has less slack than this when the run ends.
+        share = min(1.0, max(0.0, (slacks[place] + seconds[0, rows] - slacks[slack]) / age))
+        below = sum(
+            chance * ordered((queued - 1) * workers + phase, rows * workers, share)
+            for phase, chance in enumerate(chain.phases[queued, slack])
+        )
+        nearby = after[place - 1 : place + 1].sum()
+        assert after[:place].sum() == pytest.approx(below, abs=nearby / 4 + 1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.floats(5, 400),
+    st.integers(1, 12),
+    st.one_of(st.none(), st.integers(2, 30)),
+    st.sampled_from(["queries", "decisions"]),
+    st.lists(st.tuples(st.floats(1, 30), st.floats(1, 20), st.integers(1, 8)), min_size=1, max_size=3),
+)
+def test_a_policy_is_worth_no_less_and_leaves_queries_behind_only_where_its_batch_is_in_time(
+    rate, workers, lengths, weigh, times
+):
+    variants = [linear(f"v{i}", 50 + 10 * i, base, row, most) for i, (base, row, most) in enumerate(times)]
+    made = worker(0.1, variants, lengths, 6)
+    policy, chain = variable(made, round_robin(rate, workers), weigh)
+    assert policy.worth >= solve(made, chain.stream, weigh).worth
+    seconds, slacks = made.seconds(), np.array(made.slacks)
+    queued, slack = np.nonzero((policy.rows < made.all_rows())[1:])
+    queued += 1
+    rows, choice = policy.rows[queued, slack], policy.choice[queued, slack]
+    assert (rows >= 1).all() and (seconds[choice, rows] <= slacks[slack] + 1e-12).all()
+
+
+def test_no_other_policy_of_a_small_worker_is_worth_more():
+    variants = [linear("fast", 60, 20, 25, 2), linear("slow", 90, 45, 20, 2)]
+    made, stream = worker(0.1, variants, 4, 2), round_robin(40.0, 2)
+    found, chain = variable(made, stream)
+    options = []
+    for queued, slack in itertools.product((1, 2), range(5)):
+        all_rows = [(v, queued) for v in (0, 1) if chain.allowed[v, queued, slack]]
+        one_row = [(v, 1) for v in (0, 1) if chain.in_time[v, 1, slack]] if queued == 2 else []
+        options.append([(queued, slack, *some) for some in all_rows + one_row])
+    assert 16 <= math.prod(map(len, options)) <= 5_000
+    best = 0.0
+    for policy in itertools.product(*options):
+        choice, rows = np.zeros((3, 5), int), made.all_rows()
+        for queued, slack, variant, batch in policy:
+            choice[queued, slack], rows[queued, slack] = variant, batch
+        best = max(best, worth(chain, choice, rows, by_queries=True))
+    assert worth(chain, found.choice, found.rows, by_queries=True) == pytest.approx(best, abs=2 * EXACT)
+    assert (found.rows < made.all_rows()).any()
+
+
+@pytest.mark.parametrize("rate, workers", [(60.0, 1), (700.0, 10), (1_300.0, 10)])
+def test_the_expectation_is_close_to_a_simulation(rate, workers):
+    stream = round_robin(rate, workers)
+    policy, chain = variable(three(lengths=100), stream)
+    promised = expected(policy, chain=chain)
+    accuracy, late = observed(policy, stream, 30_000, seed=7)
+    assert accuracy == pytest.approx(promised.accuracy, abs=0.6)
+    assert late == pytest.approx(promised.violation_rate, abs=0.02)
+    assert promised.accuracy * (1 - promised.violation_rate) == pytest.approx(policy.worth, abs=2 * EXACT)
+    # The chain that the policy needs is made where none is given.
+    assert expected(policy) == promised
+
+
+def test_near_the_capacity_smaller_batches_in_time_are_worth_more():
+    variants = [linear("fast", 60, 5, 10, 12), linear("slow", 90, 25, 16, 12)]
+    made, stream = worker(0.1, variants, 50, 12), round_robin(650.0, 10)
+    most, (policy, _) = solve(made, stream), variable(made, stream)
+    assert policy.worth > most.worth + 2 and (policy.rows < made.all_rows()).any()

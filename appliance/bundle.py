@@ -108,8 +108,10 @@ def wheels(folder: Path, machine: str, version: str) -> Iterator[str]:
 
 
 def lacking(folder: Path, environment: dict[str, str]) -> list[str]:
-    """What wheels of the folder need in such an environment and the folder does not have: pip evaluates markers of
-    dependencies for the Python that it runs in."""
+    """Requirements of the folder's wheels that the folder does not have, in such an environment.
+
+    Pip evaluates markers of dependencies for the Python that it runs in.
+    """
     there = {canonicalize_name(path.name.partition("-")[0]) for path in folder.glob("*.whl")}
     needed = set()
     for path in folder.glob("*.whl"):

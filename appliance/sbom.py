@@ -45,7 +45,7 @@ class NotInstalled(Exception):
 
 
 def requirements(file: Path = ROOT / "requirements.txt") -> list[Requirement]:
-    """What a release asks for."""
+    """The requirements of a release."""
     lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in file.read_text().splitlines())
     return [Requirement(line) for line in lines if line]
 

@@ -85,7 +85,7 @@ def make_credentials(home: Path) -> dict[str, Any]:
             values = made | {name: new_secret() for name in ("api_token", "api_key", "join_token")} | {"installed": []}
             save_credentials(home, values)
         elif "installed" not in values:
-            # Of an earlier release, which stored them once they were in the database, or about to be.
+            # From an earlier release, which stored them once they were in the database, or about to be.
             values["installed"] = sorted(set(ENTRIES) & set(values))
         _keep_join_token(home, values)
         return values

@@ -38,7 +38,7 @@ WITHIN = 0.1
 
 @dataclass(frozen=True)
 class Round:
-    """What honest clients got. ``untold``: queries without a right answer or a refusal."""
+    """The service that honest clients got. ``untold``: queries without a right answer or a refusal."""
 
     goodput: float
     p99_ms: float

@@ -13,7 +13,7 @@ from appliance.local.child import ROOT
 
 
 class Work(Protocol):
-    """What a clients' process is told: the file of its record, and how long it waits for an answer (seconds)."""
+    """The orders of a clients' process: the file of its record, and how long it waits for an answer (seconds)."""
 
     file: str
     patience_s: float

@@ -83,7 +83,7 @@ class Appliance(RunningAppliance):
         self._processes = found
 
     def pids(self, role: str) -> list[int]:
-        """Of ``gateway`` (a core of its own is not among them), ``core``, ``executor`` or ``control``."""
+        """The process of ``gateway`` (a core of its own is not among them), ``core``, ``executor`` or ``control``."""
         return [process.pid for process in self._processes[role]]
 
     def cpu_s(self) -> dict[str, float]:

@@ -91,8 +91,8 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Served:
-    """What served: devices, their profiles by type, run times over these by variant id, and what a query takes beside
-    its run, in seconds."""
+    """The service as it ran: devices, their profiles by type, run times over these by variant id, and seconds that a
+    query takes beside its run."""
 
     devices: Devices
     profiles: Mapping[str, Profiles]
@@ -252,7 +252,7 @@ def slowdowns(
     Raises:
         ValueError: nothing was answered.
     """
-    # Of a batch of n rows n answers tell.
+    # Each of the n answers of a batch of n rows tells of it.
     batches: dict[tuple[str, str], dict[int, float]] = {}
     for (application, variant, rows), count in Counter(answers).items():
         batches.setdefault((application, variant), {})[rows] = count / rows
@@ -298,7 +298,7 @@ def way_s(appliance: RunningAppliance, wanted: Sequence[DemoApplication]) -> flo
 
 
 def scenario(wanted: Sequence[DemoApplication], arrivals: Trace, served: Served, seed: int) -> Scenario:
-    """What was served, for the simulator: profiles as the gateway reads them, run times as they were."""
+    """The live run, for the simulator: profiles as the gateway reads them, run times as they were."""
     models = []
     for application in wanted:
         for variant in application.variants:

@@ -57,12 +57,12 @@ def infadapter(days: int = 2) -> Series:
 
 
 def planned(seconds, names: list[str], now: int, horizon_s: int) -> dict[str, float]:
-    """What the appliance plans for."""
+    """The demand that the appliance plans for."""
     return demand.estimate(seconds, names, now, horizon_s=horizon_s)
 
 
 def learned_start(seconds, names: list[str], now: int, horizon_s: int) -> dict[str, float]:
-    """What ``learned`` plans for before it has learned anything."""
+    """The demand that ``learned`` plans for before it has learned anything."""
     start = learned.start(learned.Target(horizon_s), demand.QUANTILE)
     return demand.estimates(seconds, names, now, coefficients=dict.fromkeys(names, start)).planned
 

@@ -87,7 +87,7 @@ def per_query(
 
 
 def spend(generator: Generator, load: Load, cpu_s: Callable[[], dict[str, float]]) -> Spent:
-    """What a load costs. Raises LoadError as :func:`per_query`."""
+    """The cost of a load. Raises LoadError as :func:`per_query`."""
     cpu, records, seconds = per_query(generator, load, cpu_s)
     us = {name: value * 1e6 for name, value in cpu.items()}
     us["together"] = us["gateway"] + us["executor"] if "gateway" in us else sum(us.values())

@@ -59,7 +59,8 @@ class Found:
 
 @dataclass(frozen=True)
 class Growth:
-    """Of one figure: its median, its slope by the hour, and its growth over the part of the run that counts."""
+    """The growth of one figure: its median, its slope by the hour, and its growth over the part of the run that
+    counts."""
 
     name: str
     limit: Limit
@@ -100,7 +101,7 @@ def theil_sen(moments: np.ndarray, values: np.ndarray) -> float:
 
 
 def growth(name: str, limit: Limit, moments: np.ndarray, values: np.ndarray, part_s: float) -> Growth:
-    """Of samples at moments (s), by the medians of parts of ``part_s`` seconds."""
+    """The growth of samples at moments (s), by the medians of parts of ``part_s`` seconds."""
     places = ((moments - moments[0]) // part_s).astype(int)
     kept = np.unique(places)
     medians = np.array([np.median(values[places == place]) for place in kept])

@@ -64,7 +64,7 @@ def parts(node: Node, cpu_devices: str) -> list[tuple[int, ...]] | None:
 
 
 def consequences(node: Node, cpu_devices: str) -> list[str]:
-    """What the order would do, a sentence each.
+    """Effects of the order, a sentence each.
 
     Raises:
         InvalidInput: as :func:`divide`.

@@ -45,7 +45,7 @@ def approved_gateways() -> list[Gateway]:
 
 
 def reported(gateway: Gateway, device: Device) -> Reported:
-    """What the gateway's last report says of the device."""
+    """The device's entry in the gateway's last report."""
     found = gateway.reach or {}
     if device.ref in found.get("unreached", ()):
         return Reported(False, clock.age(found["unreached"][device.ref]), device.ref in found.get("lost", ()))

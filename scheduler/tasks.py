@@ -28,7 +28,7 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
     from scheduler.trail import trails
 
     if ticket is None:
-        # Of now: while another worker plans, this waits.
+        # The time is now's: while another worker plans, this waits.
         ticket = superseded.ticket()
     with outcome.recorded(), leases.held(leases.PLAN) as lease:
         if superseded.superseded(ticket):

@@ -87,7 +87,7 @@ def node_second(node: str, stats: NodeStats, now: float, own: Container[str] | N
     }
 
 
-class Entry(NamedTuple):
+class StreamEntry(NamedTuple):
     """A second as it is stored in a stream. ``sizes``: stamps of the size classes that arrived in it."""
 
     stream: str
@@ -95,7 +95,7 @@ class Entry(NamedTuple):
     sizes: dict[str, str]
 
 
-def entry(stream: str, second: dict[str, Any]) -> Entry:
+def entry(stream: str, second: dict[str, Any]) -> StreamEntry:
     """A second, whose ``t`` is by the wall clock of now.
 
     Raises:
@@ -113,7 +113,7 @@ def entry(stream: str, second: dict[str, Any]) -> Entry:
         for size, items in counts.get("arrived_by_size", {}).items()
         if items
     }
-    return Entry(stream, fields, arrived)
+    return StreamEntry(stream, fields, arrived)
 
 
 def record(stream: str, second: dict[str, Any]) -> None:
@@ -121,7 +121,7 @@ def record(stream: str, second: dict[str, Any]) -> None:
     record_all([entry(stream, second)])
 
 
-def record_all(entries: Sequence[Entry]) -> None:
+def record_all(entries: Sequence[StreamEntry]) -> None:
     """Append seconds in one exchange with Redis, and drop the oldest."""
     client, sizes = live.client(), {}
     with client.pipeline(transaction=False) as pipe:
@@ -175,7 +175,7 @@ def _read(stream: str, seconds: float) -> list[tuple[float, dict[str, Any]]]:
 
 
 def history(seconds: float = 300) -> list[dict[str, Any]]:
-    """History for the live page: ``{"event", "data"}``, oldest first. Of nodes the latest second alone, which is all
+    """History for the live page: ``{"event", "data"}``, oldest first. Nodes have the latest second alone, which is all
     that the page shows: a cluster's quarter of an hour would be tens of megabytes."""
     latest = {data["node"]: data for _, data in _read(NODE_STREAM, min(seconds, LATEST_S))}
     found = [{"event": "gateway_second", "data": data} for data in gateway_seconds(seconds)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from importlib.metadata import distribution
 
-#: a page's findings, as axe reports them
-RUN = """const done = arguments[arguments.length - 1];
-axe.run({ resultTypes: ["violations"] }).then((found) => done(found.violations), (error) => done(`${error}`));"""
+#: a page's findings, as axe reports them: of all rules, or of those given
+RUN = """const [rules, done] = arguments, only = rules.length ? { runOnly: { type: "rule", values: rules } } : {};
+axe.run({ resultTypes: ["violations"], ...only }).then((found) => done(found.violations),
+  (error) => done(`${error}`));"""
 THEME = """localStorage.setItem("nereus-theme", arguments[0]);
 localStorage.setItem("adminTheme", JSON.stringify(arguments[0]));
 document.documentElement.dataset.theme = arguments[0];
@@ -27,10 +28,11 @@ def show(browser, theme: str) -> None:
     browser.execute_script(THEME, theme)
 
 
-def violations(browser) -> list[str]:
-    """Each violation in a line: the rule, and the first elements that break it."""
+def violations(browser, *rules: str) -> list[str]:
+    """Each violation in a line: the rule, and the first elements that break it; of ``rules`` alone if given."""
     browser.set_script_timeout(300)
-    browser.execute_script(script())
-    found = browser.execute_async_script(RUN)
+    if not browser.execute_script("return 'axe' in window"):
+        browser.execute_script(script())
+    found = browser.execute_async_script(RUN, list(rules))
     assert isinstance(found, list), found
     return [f"{each['id']}: {each['help']}; {[node['html'][:200] for node in each['nodes'][:3]]}" for each in found]

@@ -1,4 +1,4 @@
-"""Whom a member trusts as its control plane: the authority that ``NEREUS_CONTROL_FINGERPRINT`` pins.
+"""A member's trust in its control plane: the authority that ``NEREUS_CONTROL_FINGERPRINT`` pins.
 
 The control plane's page :data:`PATH` has the authority, which is public. A member asks for it once, over a connection
 that cannot be verified yet and on which nothing else is sent, compares it with the pin, and keeps it in its home. From
@@ -121,7 +121,7 @@ def _certifies(earlier: x509.Certificate, cross: x509.Certificate, later: x509.C
 
 
 async def _shown(settings: Settings, trusting: ssl.SSLContext) -> list[x509.Certificate]:
-    """What the control plane shows as its authority, and by which other one it is certified."""
+    """The authority that the control plane shows, and the one that certifies it."""
     url = urlsplit(settings.control_url)
     request = f"GET {PATH} HTTP/1.0\r\nHost: {url.netloc}\r\n\r\n"
     async with asyncio.timeout(_TIMEOUT_S):

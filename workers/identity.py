@@ -1,4 +1,4 @@
-"""What tells whether a running executor is the one that its node would start now: code, settings and device.
+"""Identity of a running executor, beside that of the one that its node would start now: code, settings and device.
 
 Both ends compute it: the executor when it starts, from the code that it loads; the node daemon when it finds one that
 an earlier daemon started.

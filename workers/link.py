@@ -87,7 +87,7 @@ class Membership:
 
 
 async def _no_context() -> None:
-    """Of a control plane that is asked without TLS."""
+    """No context, for a control plane that is asked without TLS."""
 
 
 class MemberLink:
@@ -269,7 +269,7 @@ class MemberLink:
         return admitted
 
     def _start(self, socket: ClientConnection) -> list[asyncio.Task]:
-        """What runs while the link is up."""
+        """The tasks that run while the link is up."""
         running = [asyncio.create_task(self._write(socket), name="link-writer")]
         if self._renewal is not None:
             running.append(asyncio.create_task(self._renewal.watch(), name="link-renewal"))

@@ -60,7 +60,7 @@ class _Bucket:
 
 
 class LimitedRate(logging.Filter):
-    """Leaves out lines of a kind that come too often, whoever causes them.
+    """Leaves out lines of a kind that come too often.
 
     A kind is a logger, a level and an event. Refused requests (4xx) are counted rather than logged: five lines, then
     one a minute for each status.

@@ -119,7 +119,7 @@ def trust_file(settings: Settings) -> Path | None:
 
 
 def client_context(settings: Settings, url: str) -> ssl.SSLContext | None:
-    """Whom to trust behind an outgoing connection; None where ``url`` uses no TLS.
+    """Trust for an outgoing connection; None where ``url`` uses no TLS.
 
     Raises:
         OSError: the authorities cannot be read (``ssl.SSLError`` is one).
@@ -135,7 +135,7 @@ def client_context(settings: Settings, url: str) -> ssl.SSLContext | None:
 
 
 async def control_context(settings: Settings) -> ssl.SSLContext | None:
-    """Whom to trust as the control plane; its authority is fetched where it is pinned and not here yet.
+    """Trust for the control plane; its authority is fetched where it is pinned and not here yet.
 
     Raises:
         TrustError: the control plane shows another authority than the pinned one.

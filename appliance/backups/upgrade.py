@@ -1,4 +1,4 @@
-"""What happens to the database at a start, before its migrations."""
+"""The database at a start, before its migrations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def before_migrations() -> None:
     """Complete an interrupted restore, copy a database that is about to be migrated, and prepare SQLite's file.
 
     Raises:
-        BackupError: the database cannot be copied, for want of space, say.
+        BackupError: the database cannot be copied; the disk is full, for example.
     """
     if restoring.finish():
         logger.warning("restore_completed")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 
 
 @dataclass
-class Counts:
+class QueryCounts:
     """Queries by outcome; sums over answers.
 
     ``late``: answered after the SLO. ``refused``: as overload. ``failed``: any other error, or no answer.
@@ -28,7 +28,7 @@ class Counts:
     latencies_ms: list[float] = field(default_factory=list)
     lags_ms: list[float] = field(default_factory=list)
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: QueryCounts) -> None:
         """Add another period's or application's counts to these."""
         for name in (f.name for f in fields(self)):
             mine, theirs = getattr(self, name), getattr(other, name)

@@ -16,7 +16,7 @@ from tritonclient.grpc.aio import InferenceServerClient
 from tritonclient.utils import InferenceServerException
 
 from . import v2
-from .counts import Counts
+from .counts import QueryCounts
 from .manifest import DemoApplication
 from .rates import RateProfile, arrivals
 
@@ -75,7 +75,7 @@ class Clients:
 
 
 @dataclass(frozen=True)
-class Stream:
+class QueryStream:
     """One application's queries: their rate over time, and which ``seed`` their times and rows are drawn from."""
 
     application: DemoApplication
@@ -91,7 +91,7 @@ class Driver:
     ``key`` may be replaced at any time.
     """
 
-    def __init__(self, clients: Clients, streams: list[Stream], key: str):
+    def __init__(self, clients: Clients, streams: list[QueryStream], key: str):
         self._clients = clients
         self._streams = streams
         self.key = key
@@ -99,7 +99,7 @@ class Driver:
         self._labels = {s.application.name: s.application.labels() for s in streams}
         self._stopped = asyncio.Event()
         self._in_flight: dict[str, set[asyncio.Task]] = {name: set() for name in self._queries}
-        self.counts = {name: Counts() for name in self._queries}
+        self.counts = {name: QueryCounts() for name in self._queries}
         self.begun = 0.0
         self.last_error = ""
 
@@ -107,9 +107,9 @@ class Driver:
         """Send nothing more; :meth:`run` returns at once."""
         self._stopped.set()
 
-    def take(self) -> dict[str, Counts]:
+    def take(self) -> dict[str, QueryCounts]:
         """The counts since the last call, by application."""
-        taken, self.counts = self.counts, {name: Counts() for name in self.counts}
+        taken, self.counts = self.counts, {name: QueryCounts() for name in self.counts}
         return taken
 
     def elapsed(self) -> float:
@@ -119,7 +119,7 @@ class Driver:
     async def run(self, seconds: float | None = None, grace_s: float = 0.0) -> None:
         """Send for ``seconds`` (None: until stopped), then wait up to ``grace_s`` for the last answers.
 
-        What is in flight after that, or when stopped, is counted as abandoned.
+        Queries in flight after that, or when stopped, are counted as abandoned.
         """
         self.begun = time.monotonic()
         senders = [asyncio.create_task(self._send_all(stream, seconds)) for stream in self._streams]
@@ -148,7 +148,7 @@ class Driver:
                 task.cancel()
             await asyncio.gather(*open_tasks, return_exceptions=True)
 
-    async def _send_all(self, stream: Stream, seconds: float | None) -> None:
+    async def _send_all(self, stream: QueryStream, seconds: float | None) -> None:
         chance = random.Random(f"arrivals:{stream.seed}:{stream.application.name}")
         count = len(self._queries[stream.application.name])
         for due in arrivals(stream.profile, chance):

@@ -25,7 +25,7 @@ from workers.settings import Settings, SettingsError
 from workers.tls import trust_file
 
 from .capacity import measured
-from .counts import Counts
+from .counts import QueryCounts
 from .drive import Clients, Driver, until_ready
 from .manifest import applications
 from .rates import LoadCapacity
@@ -103,7 +103,7 @@ async def calibrate(control_url: str, token: str) -> dict[str, LoadCapacity]:
         await asyncio.sleep(CALIBRATE_AGAIN_S)
 
 
-async def _report(driver: Driver, total: dict[str, Counts]) -> None:
+async def _report(driver: Driver, total: dict[str, QueryCounts]) -> None:
     while True:
         await asyncio.sleep(REPORT_S)
         _log_period(driver, total)
@@ -119,7 +119,7 @@ async def _follow_key(driver: Driver, credentials: Path) -> None:
             logger.warning("credentials not read", reason=str(error))
 
 
-def _log_period(driver: Driver, total: dict[str, Counts]) -> None:
+def _log_period(driver: Driver, total: dict[str, QueryCounts]) -> None:
     for name, counts in driver.take().items():
         logger.info("load", application=name, t=round(driver.elapsed(), 1), **counts.summary())
         # Percentiles of a whole run would keep every latency in memory; they are for the periods.
@@ -165,7 +165,7 @@ async def _work(address: str, control_url: str, credentials: Path, seed: int, au
             least_accurate_qps=round(capacity.least_accurate, 1),
             limit_qps=round(stream.profile.limit, 1),
         )
-    total = {stream.application.name: Counts() for stream in chosen}
+    total = {stream.application.name: QueryCounts() for stream in chosen}
     async with Clients(address, limit=IN_FLIGHT, timeout_s=patience_s(chosen), authorities=authorities) as clients:
         driver = Driver(clients, chosen, key)
         beside: list[asyncio.Task] = []
@@ -183,7 +183,7 @@ async def _work(address: str, control_url: str, credentials: Path, seed: int, au
             _log_end(driver, total)
 
 
-def _log_end(driver: Driver, total: dict[str, Counts]) -> None:
+def _log_end(driver: Driver, total: dict[str, QueryCounts]) -> None:
     for name, counts in driver.take().items():
         total[name].add(counts)
         # Percentiles were logged period by period; those of the last one would pass for the whole run's.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from .counts import Counts
-from .drive import Clients, Driver, Stream, until_ready
+from .counts import QueryCounts
+from .drive import Clients, Driver, QueryStream, until_ready
 from .manifest import DemoApplication, applications
 from .rates import LoadCapacity, RateProfile
 
@@ -18,21 +18,21 @@ PATIENCE = 10
 
 def streams(
     capacities: Mapping[str, LoadCapacity], seed: int = 0, demo: tuple[DemoApplication, ...] | None = None
-) -> list[Stream]:
+) -> list[QueryStream]:
     """A stream for each application that has a capacity, their waves and bursts spread evenly over the cycle."""
     chosen = [a for a in (applications() if demo is None else demo) if a.name in capacities]
     return [
-        Stream(application, RateProfile(capacities[application.name], seed + place, place / len(chosen)), seed)
+        QueryStream(application, RateProfile(capacities[application.name], seed + place, place / len(chosen)), seed)
         for place, application in enumerate(chosen)
     ]
 
 
-def patience_s(chosen: list[Stream]) -> float:
+def patience_s(chosen: list[QueryStream]) -> float:
     """Seconds after which an unanswered query counts as failed."""
     return PATIENCE * max(stream.application.slo_ms for stream in chosen) / 1000
 
 
-async def replay_async(address: str, key: str, seconds: float, chosen: list[Stream]) -> dict[str, dict]:
+async def replay_async(address: str, key: str, seconds: float, chosen: list[QueryStream]) -> dict[str, dict]:
     """As :func:`replay`, within a running loop and with streams of one's own."""
     async with Clients(address, limit=IN_FLIGHT, timeout_s=patience_s(chosen)) as clients:
         await until_ready(clients)
@@ -40,7 +40,7 @@ async def replay_async(address: str, key: str, seconds: float, chosen: list[Stre
         # One second more than an answer is waited for, so that every query has an end and none is abandoned.
         await driver.run(seconds, grace_s=patience_s(chosen) + 1)
         counts = driver.take()
-    total = Counts()
+    total = QueryCounts()
     for part in counts.values():
         total.add(part)
     return {"total": total.summary(), **{name: part.summary() for name, part in counts.items()}}
@@ -58,7 +58,7 @@ def replay(
         seed: the same seed sends the same rows at the same times.
 
     Returns:
-        ``total`` and each application's name: :meth:`Counts.summary`, in which answers after the SLO, refusals,
+        ``total`` and each application's name: :meth:`QueryCounts.summary`, in which answers after the SLO, refusals,
         failures and queries that could not even be sent are all violations.
     """
     return asyncio.run(replay_async(address, key, seconds, streams(capacities, seed)))

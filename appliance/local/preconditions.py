@@ -1,4 +1,4 @@
-"""What must hold before anything starts: one appliance a home, free ports, devices that exist."""
+"""Conditions of a start: one appliance a home, free ports, devices that exist."""
 
 from __future__ import annotations
 

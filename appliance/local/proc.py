@@ -1,4 +1,4 @@
-"""What ``/proc`` shows of a process, and the kernel's adoption of orphans."""
+"""Processes as ``/proc`` shows them, and the kernel's adoption of orphans."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def data_plane(values: Settings, log: Path, roles: Roles = ALL) -> list[Supervis
     """
 
     def environment() -> Mapping[str, str]:
-        # What the supervisor made of "auto".
+        # The supervisor's choice for "auto".
         return {"NEREUS_CPU_DEVICES": values.cpu_devices} | SINGLE
 
     found = [_node(values, environment, log)] if BoxRole.NODE in roles else []

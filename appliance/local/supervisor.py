@@ -108,7 +108,7 @@ class Supervisor:
                 service.up.set()
                 return
             service.up.clear()
-            # What runs once is of no use before it has ended.
+            # A service that runs once is of no use before it has ended.
             useful_s = time.monotonic() - alive_since[0] if alive_since and not service.once else 0.0
             pause = backoff.died(useful_s)
             logger.warning("service_failed", service=service.name, reason=reason, restart_in_s=pause)

@@ -166,7 +166,7 @@ class _Appliance:
 
     def _start_ended(self, starting: asyncio.Task) -> None:
         if not starting.cancelled() and starting.exception() is not None:
-            # What serves by now goes on.
+            # Services that serve by now go on.
             logger.error("start_failed", exc_info=starting.exception())
             self._say(f"Starting failed: {starting.exception()!r}; see {self._log.path}")
 

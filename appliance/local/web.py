@@ -29,7 +29,7 @@ class StructuredLogger(Logger):
         self.error_log.propagate = True
 
 
-class Worker(UvicornWorker):
+class ConsoleWorker(UvicornWorker):
     """An ASGI worker that does not wait for open websockets when stopped."""
 
     CONFIG_KWARGS = {
@@ -64,7 +64,7 @@ class Worker(UvicornWorker):
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
 
 
-def post_fork(server: Arbiter, worker: Worker) -> None:
+def post_fork(server: Arbiter, worker: ConsoleWorker) -> None:
     """Have Django spool bodies on the appliance's own disk, in a folder that each start empties."""
     spool = _settings.home / "tmp"
     shutil.rmtree(spool, ignore_errors=True)
@@ -76,7 +76,7 @@ _settings = Settings.from_environ()
 log.configure("web", _settings.log_level)
 logger_class = StructuredLogger
 bind = str(_settings.console)
-worker_class = "appliance.local.web.Worker"
+worker_class = "appliance.local.web.ConsoleWorker"
 workers = 1
 graceful_timeout = GRACE_S + 1
 timeout = 120

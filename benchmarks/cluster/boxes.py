@@ -119,13 +119,13 @@ class Box:
         return done.stdout
 
     def log(self) -> str:
-        """What its processes have logged."""
+        """The log of its processes."""
         found = sorted((self.home / "nereus" / "logs").glob("*.log"))
         return "".join(path.read_text(errors="replace") for path in found)
 
     @property
     def credentials(self) -> dict[str, str]:
-        """Of the control box."""
+        """Those of the control box."""
         return json.loads((self.home / "nereus" / "credentials.json").read_text())
 
 
@@ -214,7 +214,7 @@ class Cluster:
         return found
 
     def run_times(self) -> dict[str, runtimes.RunTimes]:
-        """Of all nodes' batches so far, by variant."""
+        """Those of all nodes' batches so far, by variant."""
         found: dict[str, runtimes.RunTimes] = {}
         for node in self.nodes:
             page = httpx.get(f"http://{node.address}:{NODE_PORT}/metrics", timeout=20, trust_env=False)

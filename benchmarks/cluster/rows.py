@@ -35,7 +35,7 @@ class Site:
 
 @dataclass
 class Figures:
-    """What a row has found.
+    """The findings of a row.
 
     Attributes:
         cut: from when to when connections of clients may break.

@@ -92,7 +92,7 @@ def _slowdowns(
     """Run times over profiles: the mean of all, and the distribution by variant id, of all types together."""
     types = dict(served.devices)
     ends = [(one.first.sent.application, one.first.end) for one in answered]
-    # Of a batch of n rows n answers tell.
+    # Each of the n answers of a batch of n rows tells of it.
     batches = Counter((application, end.variant, types[end.device], end.rows) for application, end in ends)
     pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for (application, variant, kind, rows), count in batches.items():

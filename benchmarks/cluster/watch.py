@@ -24,7 +24,7 @@ TOGETHER_S = 0.1
 
 
 class Seen(NamedTuple):
-    """What a front says of the core that it uses: its name, and the devices that this core has."""
+    """The core that a front uses, as it reports: its name, and the devices that this core has."""
 
     at: float
     core: str

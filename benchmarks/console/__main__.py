@@ -45,14 +45,14 @@ SETTLE_S = 15.0
 
 
 def rendered(site: Site) -> dict[str, dict[str, float]]:
-    """What the server does for each page, by :mod:`.rendering`."""
+    """The server's work for each page, by :mod:`.rendering`."""
     paths = {name: path.partition("?")[0].replace("/plan/", f"/plans/{site.version}/") for name, path in PAGES.items()}
     found = json.loads(site.plane.manage("benchmarks.console.rendering", *dict.fromkeys(paths.values())))
     return {name: found[path] for name, path in paths.items()}
 
 
 def painted(site: Site, seconds: float) -> dict[str, dict]:
-    """What chromium does for each page, by :mod:`.pages`."""
+    """Chromium's work for each page, by :mod:`.pages`."""
     if not shutil.which("chromedriver") or not shutil.which("chromium"):
         return {}
     with painting.browser() as driver:

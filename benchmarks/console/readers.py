@@ -42,7 +42,7 @@ class Reader:
         self.seconds |= {(each["data"]["gateway"], each["data"]["t"]) for each in events if "gateway" in each["event"]}
 
     def missed(self, known: set[tuple[str, int]]) -> set[tuple[str, int]]:
-        """Of the seconds that any reader got, those between this one's first and last that it did not."""
+        """Seconds that other readers got and this one did not, between its first and last."""
         if not self.seconds:
             return known
         first, last = min(t for _, t in self.seconds), max(t for _, t in self.seconds)

@@ -1,4 +1,4 @@
-"""What the server does for a page: ``python -m benchmarks.console.rendering PATH ...`` with a plane's settings.
+"""The server's work for a page: ``python -m benchmarks.console.rendering PATH ...`` with a plane's settings.
 
 Prints JSON: for each address the database's queries, processor time by this process' own clock, bytes, and bytes after
 gzip. The client is Django's own, signed in as the first account, so that nothing but rendering is counted.

@@ -19,7 +19,7 @@ _MARKER = "<!-- section: {} -->"
 
 @dataclass(frozen=True)
 class Context:
-    """What a section works with. ``data``: folder of the published profiles and traces. ``images``: folder of the
+    """The inputs of a section. ``data``: folder of the published profiles and traces. ``images``: folder of the
     page's images, ``prefix`` how the page refers to it."""
 
     runner: Runner

@@ -1,4 +1,4 @@
-"""What the page is compared with: figures quoted for the published simulator, and what is to be reached.
+"""Published figures beside the page's own: figures quoted for the published simulator, and what is to be reached.
 
 Source of the published figures: the simulator of Ahmad et al., "Proteus: A High-Throughput Inference-Serving System
 with Accuracy Scaling" (ASPLOS '24), run on its own traces with its MILP solved exactly. It counts as late what is

@@ -40,7 +40,7 @@ class SourceChanged(RuntimeError):
 
 @dataclass(frozen=True)
 class Case:
-    """One run. What is None comes from the strategy."""
+    """One run. A value of None comes from the strategy."""
 
     world: World
     strategy: str

@@ -43,7 +43,7 @@ class World:
         """Read and checked.
 
         Raises:
-            ScenarioError: it cannot be used, for want of the data say.
+            ScenarioError: it cannot be used; the data are missing, for example.
         """
         scenario = parse(json.loads(self.values), self.folder)
         if self.first_s is None:

@@ -35,7 +35,7 @@ class Stream(msgspec.Struct):
 
 
 class Work(msgspec.Struct):
-    """What the clients do.
+    """The clients' load.
 
     Attributes:
         rows: inputs, sent in turn; ``columns``: the shape of each.

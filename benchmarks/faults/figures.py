@@ -1,4 +1,4 @@
-"""What a fault cost, from a history: refused, late and lost queries, and the time until all are answered again."""
+"""The cost of a fault, from a history: refused, late and lost queries, and the time until all are answered again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEADY_S = 1.0
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one application from a moment on.
+    """Figures of one application from a moment on.
 
     Attributes:
         sent, refused, unknown: queries; ``late``: answered after the SLO.

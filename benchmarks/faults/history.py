@@ -1,4 +1,4 @@
-"""What happened in one row: events of clients and of the observer, as JSON lines.
+"""The events of one row: events of clients and of the observer, as JSON lines.
 
 Times are ``time.monotonic()`` of this machine, which all its processes share.
 """

@@ -54,7 +54,7 @@ class Result:
 
     @property
     def lost_s(self) -> float:
-        """Of the application that lost most."""
+        """Those of the application that lost most."""
         return max((cost.lost_s for cost in self.costs.values()), default=0.0)
 
     def misses(self) -> list[str]:

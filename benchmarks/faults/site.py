@@ -1,4 +1,4 @@
-"""What a row of the fault matrix runs on: an appliance with two devices and two applications, to be broken."""
+"""The appliance of a row of the fault matrix: an appliance with two devices and two applications, to be broken."""
 
 from __future__ import annotations
 

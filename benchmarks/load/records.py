@@ -121,18 +121,18 @@ class Records:
     # --- quantiles ---
 
     def latency_ms(self, q: float) -> float:
-        """Of answers, from when they were due; infinite while any query of these is without an end."""
+        """Percentile over answers, from when they were due; infinite while any query of these is without an end."""
         if self.untold:
             return float("inf")
         return quantile(self.took_s[self.answered] * 1e3, q)
 
     def refusal_ms(self, q: float) -> float:
-        """Of refusals, from when the query was sent: what the server took to say no."""
+        """Percentile over refusals, from when the query was sent: what the server took to say no."""
         rows = self.rows[self.refused]
         return quantile((rows["ended"] - rows["sent"]) * 1e3, q)
 
     def queue_ms(self, q: float) -> float:
-        """Of answers, as they tell."""
+        """Percentile over answers, as they tell."""
         return quantile(self.rows["queue_ms"][self.answered], q)
 
     def lateness_ms(self, q: float) -> float:

@@ -37,7 +37,7 @@ class Model(mosec.Worker):
 
 
 if __name__ == "__main__":
-    # What is left is mosec's own; its workers are started with the whole line again.
+    # The remaining arguments are mosec's own; its workers are started with the whole line again.
     own = sys.argv[5:]
     whole, sys.argv = sys.argv, [sys.argv[0], *own]
     server = mosec.Server()

@@ -176,7 +176,7 @@ class Run:
         return answer if "last" in answer else None
 
     def _steady(self) -> None:
-        # What joins and the first plan began is over.
+        # The work that joins and the first plan began is over.
         time.sleep(5.0)
         began, before = time.monotonic(), self.members.ask("state")
         commands = self._commands()

@@ -105,7 +105,7 @@ class Member:
 
     @property
     def told(self) -> dict:
-        """What a report says of the configuration held."""
+        """The part of a report on the configuration held."""
         if self.config is None:
             return {"plan_version": 0, "config_hash": ""}
         return {"plan_version": self.config.plan.version, "config_hash": self.config.hash}

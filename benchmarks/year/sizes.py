@@ -1,4 +1,4 @@
-"""What an appliance holds: memory by process, and bytes on the disk and in Redis."""
+"""Sizes of an appliance: memory by process, and bytes on the disk and in Redis."""
 
 from __future__ import annotations
 

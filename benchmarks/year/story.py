@@ -1,4 +1,4 @@
-"""What happens in the year, what is checked, and the page."""
+"""The events of the year, the checks, and the page."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class Year:
         return len(members) == 2
 
     def _refused(self) -> list[str]:
-        """What the audit log says of certificates beyond their issue."""
+        """The audit log's entries on certificates beyond their issue."""
         with self._rest() as rest:
             entries = []
             for kind in ("node", "gateway"):
@@ -257,7 +257,7 @@ class Year:
 
 
 def complaints(found: Found, days: int) -> list[str]:
-    """What does not hold, each in a line; empty: all does."""
+    """Broken promises, each in a line; empty: none."""
     lines = [f"day {day}: {count} queries failed: {how}" for (day, how), count in sorted(found.failed.items())]
     lines += [f"day {day}: {what}" for day, what in found.late]
     lines += found.refused

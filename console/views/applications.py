@@ -96,7 +96,7 @@ def compare(request, name: str):
 
 
 def _common(application: Application) -> dict[str, object]:
-    """What both pages of an application show: how to upload, and how to send it a query."""
+    """Contents of both pages of an application: how to upload, and how to send it a query."""
     address, authorities = trying.gateway_url(), trying.authorities()
     return {
         "application": application,

@@ -54,7 +54,7 @@ def nodes(request):
 
 
 def _dividing(node: Node) -> dict | None:
-    """What the change of the node's cores to other devices waits for; None: there is none."""
+    """The reason why the node's cores do not change to other devices yet; None: there is none."""
     phases = {device.phase for device in node.devices.all()} - {Device.Phase.KEPT}
     if not phases:
         return None

@@ -13,7 +13,7 @@ SHOWN = 7
 
 @page
 def overview(request):
-    """What needs a person, and a frame that is filled over the websocket.
+    """Repairs, and a frame that is filled over the websocket.
 
     Its look at repairs is the shared one, as its websocket's is: when that differs, the page reads this part again.
     """

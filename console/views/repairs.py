@@ -1,4 +1,4 @@
-"""What needs a person."""
+"""Repairs: the list of what needs a person."""
 
 from __future__ import annotations
 

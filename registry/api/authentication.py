@@ -70,7 +70,7 @@ def slow_down(request) -> None:
 
 
 class RolePermission(BasePermission):
-    """What :mod:`registry.access.table` permits the caller's role."""
+    """Permission by :mod:`registry.access.table` and the caller's role."""
 
     message = "The role does not permit this."
 

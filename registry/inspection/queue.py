@@ -20,7 +20,7 @@ PLACES = 2
 MAX_WAITING = 8
 #: how long an upload waits
 MAX_WAIT_S = 30
-#: a further inspection starts only if so many times its memory is available
+#: a further inspection starts only if this multiple of its memory is available
 MEMORY_FACTOR = 2
 _POLL_S = 0.05
 

@@ -156,7 +156,7 @@ def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None =
 def expectations(
     problem: Problem, allocation: Allocation, rates: Mapping[str, float], process: Process
 ) -> dict[str, Expected]:
-    """What the policies of a plan promise at these arrivals, by application (Section 5.1).
+    """Expectations of a plan's policies at these arrivals, by application (Section 5.1).
 
     Args:
         allocation: by one of RAMSIS' strategies for this problem.
@@ -190,7 +190,7 @@ def _expected(problem: Problem, group: _Group, policy: LoadPolicy, rate: float, 
 
 
 def _mean(parts: Sequence[tuple[float, Expected]]) -> Expected:
-    """Of all items: weights are those of the groups' loads."""
+    """Shares of all items: weights are those of the groups' loads."""
     load = sum(weight for weight, _ in parts) or 1.0
     in_time = sum(weight * (1.0 - one.violation_rate) for weight, one in parts)
     earned = sum(weight * (1.0 - one.violation_rate) * one.accuracy for weight, one in parts)

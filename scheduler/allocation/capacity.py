@@ -71,7 +71,7 @@ def slice_cost(profile: LatencyProfile, limit_s: float) -> SliceCost | None:
 
     Batches count up to the first one that takes too long. Between profiled sizes latency is linear, so that a line
     above the profiled points is above everything between; below the smallest profiled size it costs the smallest.
-    Of the lines (alpha, beta >= 0) above all points, the one with the least sum of over-estimates. None: the
+    The line (alpha, beta >= 0) above all points with the least sum of over-estimates. None: the
     smallest batch exceeds the limit. Slices are bounded by the longest batches of each size.
     """
     points: list[tuple[int, float]] = []

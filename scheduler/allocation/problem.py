@@ -36,7 +36,7 @@ class DeviceResources:
 
 @dataclass(frozen=True)
 class CostWeights:
-    """What cores and loads cost beside accuracy, for the stacks that weigh them (InfAdapter, Eq. 1).
+    """Costs of cores and loads beside accuracy, for the stacks that weigh them (InfAdapter, Eq. 1).
 
     Attributes:
         accuracy: of a point of mean accuracy (alpha).

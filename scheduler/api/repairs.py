@@ -51,7 +51,7 @@ _KEY = OpenApiParameter("key", OpenApiTypes.STR, OpenApiParameter.PATH, descript
 
 
 class RepairList(View):
-    """What needs a person."""
+    """Repairs: the list of what needs a person."""
 
     serializer_class = RepairSerializer
 

@@ -69,7 +69,7 @@ def estimate(
     horizon_s: float = 10.0,
     quantile: float = QUANTILE,
 ) -> dict[str, float]:
-    """What :func:`estimates` plans for."""
+    """The demand that :func:`estimates` plans for."""
     return estimates(seconds, applications, now, observed, horizon_s, quantile).planned
 
 

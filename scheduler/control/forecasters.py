@@ -1,4 +1,4 @@
-"""What the learning forecasters keep between plans.
+"""State of the learning forecasters between plans.
 
 Regressions are kept in Redis, so that whichever process plans next goes on with them; where Redis lost them, they start
 anew. Their examples are the seconds that are recorded there, too: a restart of the control plane leaves out none.
@@ -15,7 +15,7 @@ import numpy as np
 from registry import clock
 from scheduler import live
 from scheduler.control.demand import HISTORY_S
-from scheduler.control.learned import INPUTS, PAST_S, Learner, Target, learn, target_of
+from scheduler.control.learned import INPUTS, PAST_S, ForecastTarget, Learner, learn, target_of
 from workers import log
 
 logger = log.get("forecasters")
@@ -39,7 +39,7 @@ def history_s(forecaster: str, period_s: float) -> float:
 def coefficients(
     seconds: Sequence[tuple[int, Mapping[str, float]]],
     applications: Iterable[str],
-    target: Target,
+    target: ForecastTarget,
     quantile: float,
 ) -> dict[str, np.ndarray]:
     """Each application's regressions after they learned from ``seconds``, oldest first, by the wall clock.

@@ -41,7 +41,7 @@ HORIZON_S = 30
 INPUTS, LAST_MEAN = 12, 3
 
 
-class Target(NamedTuple):
+class ForecastTarget(NamedTuple):
     """The next ``seconds``, and whether their largest or their mean is forecast."""
 
     seconds: int
@@ -49,7 +49,7 @@ class Target(NamedTuple):
 
 
 #: the largest second of the next minute, which InfAdapter plans for (Section 5)
-NEXT_MINUTE = Target(MINUTE_S, largest=True)
+NEXT_MINUTE = ForecastTarget(MINUTE_S, largest=True)
 
 
 class Forecast(NamedTuple):
@@ -59,11 +59,11 @@ class Forecast(NamedTuple):
     upper: np.ndarray
 
 
-def target_of(forecaster: str, period_s: float) -> Target | None:
+def target_of(forecaster: str, period_s: float) -> ForecastTarget | None:
     """Seconds that a forecaster learns to forecast; None: it does not learn."""
     if forecaster == TREND:
         return None
-    return NEXT_MINUTE if forecaster == MINUTE else Target(min(max(1, round(period_s)), HORIZON_S))
+    return NEXT_MINUTE if forecaster == MINUTE else ForecastTarget(min(max(1, round(period_s)), HORIZON_S))
 
 
 def inputs(items: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ def inputs(items: np.ndarray) -> np.ndarray:
     return np.stack([*maxima, *means, *recent, *highest, noise], axis=1)
 
 
-def start(target: Target, quantile: float) -> np.ndarray:
+def start(target: ForecastTarget, quantile: float) -> np.ndarray:
     """Coefficients to start from, shape (2, inputs): for the median and for ``quantile``.
 
     Interpolated between the horizons that were fitted, and from the fitted quantile by the deviations of a normal
@@ -111,7 +111,7 @@ class Learner:
         state: an earlier learner's :attr:`state`; one of another shape or with values that are not finite is ignored.
     """
 
-    def __init__(self, target: Target, quantile: float, state: np.ndarray | None = None) -> None:
+    def __init__(self, target: ForecastTarget, quantile: float, state: np.ndarray | None = None) -> None:
         self._levels = np.array([0.5, quantile])
         self._start = start(target, quantile)
         self._sums = np.zeros((2, INPUTS, INPUTS + 1))
@@ -162,7 +162,7 @@ def forecast(items: np.ndarray, coefficients: np.ndarray) -> Forecast:
 def learn(
     learners: Mapping[str, Learner],
     seconds: Sequence[tuple[int, Mapping[str, float]]],
-    target: Target,
+    target: ForecastTarget,
     since: int | None,
     now: int,
 ) -> int:

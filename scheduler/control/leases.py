@@ -1,9 +1,9 @@
 """Leases on work that one process of the cluster does at a time.
 
-A lease is a row: holder, epoch and a count of renewals. Its holder renews it; whoever wants it and has seen the same
-epoch and count for :data:`TTL_S` by its own clock takes it over. No clock is compared with another box's, and each step
-is one conditional update, which SQLite and PostgreSQL carry out alike. A holder that was stalled finds another epoch:
-what it wrote is not stored, since :meth:`Lease.confirm` runs in the transaction that stores it.
+A lease is a row: holder, epoch and a count of renewals. Its holder renews it; another that wants it and has seen
+the same epoch and count for :data:`TTL_S` by its own clock takes it over. No clock is compared with another box's, and
+each step is one conditional update, which SQLite and PostgreSQL carry out alike. A holder that was stalled finds
+another epoch: what it wrote is not stored, since :meth:`HeldLease.confirm` runs in the transaction that stores it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def holder() -> str:
     return f"{settings.NEREUS.node_name}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
-class Lease:
+class HeldLease:
     """A lease that this process holds."""
 
     def __init__(self, name: str, holder: str, epoch: int) -> None:
@@ -83,11 +83,11 @@ class Lease:
             if not renewed:
                 logger.error("lease_lost", lease=self.name, epoch=self.epoch)
                 break
-        # Of this thread, which ends.
+        # The connection of this thread, which ends.
         connection.close()
 
 
-class Watch:
+class LeaseWatch:
     """One process' view of a lease: how long it has not been renewed, by this process' own clock."""
 
     def __init__(self, name: str) -> None:
@@ -100,7 +100,7 @@ class Watch:
         age = self._unchanged.ages({self.name: (row.epoch, row.renewals, row.holder)})[self.name]
         return row, not row.holder or age >= TTL_S
 
-    def take(self) -> Lease | None:
+    def take(self) -> HeldLease | None:
         """Take the lease if that is possible now."""
         row, free = self.look()
         if not free:
@@ -111,7 +111,7 @@ class Watch:
         same = WorkLease.objects.filter(name=self.name, epoch=row.epoch, renewals=row.renewals, holder=row.holder)
         if not same.update(holder=mine, epoch=row.epoch + 1, renewals=0):
             return None
-        return Lease(self.name, mine, row.epoch + 1)
+        return HeldLease(self.name, mine, row.epoch + 1)
 
     def abandoned(self) -> bool:
         """Clear a lease whose holder ended in the middle of its work; whether it was one."""
@@ -123,9 +123,9 @@ class Watch:
 
 
 @contextmanager
-def held(name: str, wait_s: float = float("inf")) -> Iterator[Lease | None]:
+def held(name: str, wait_s: float = float("inf")) -> Iterator[HeldLease | None]:
     """Hold a lease within the block; None where another process still holds it after ``wait_s`` seconds."""
-    watch, until = Watch(name), clock.steady() + wait_s
+    watch, until = LeaseWatch(name), clock.steady() + wait_s
     pause = threading.Event()
     while (lease := watch.take()) is None and clock.steady() < until:
         pause.wait(LOOK_S)

@@ -18,7 +18,7 @@ from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control import choices, forecasters, redivision, sizes, versions
 from scheduler.control.assemble import assemble, available_devices, idle_devices
 from scheduler.control.demand import HISTORY_S, Estimates, estimates
-from scheduler.control.leases import Lease
+from scheduler.control.leases import HeldLease
 from scheduler.control.wire import wire_plan
 from scheduler.instances.interference import interfered_shares
 from scheduler.models import Plan
@@ -30,7 +30,7 @@ logger = log.get("planner")
 
 
 def make_plan(
-    trigger: str, detail: str = "", observed: dict[str, float] | None = None, lease: Lease | None = None
+    trigger: str, detail: str = "", observed: dict[str, float] | None = None, lease: HeldLease | None = None
 ) -> Plan | None:
     """Estimate demand, solve, store. None where there is nothing to plan (no device or no ready variant): the plan in
     force stays, since a control plane that just started may not have received its nodes' reports yet.
@@ -158,7 +158,7 @@ def _row(
 
 
 @transaction.atomic
-def _store(plan: Plan, lease: Lease | None) -> None:
+def _store(plan: Plan, lease: HeldLease | None) -> None:
     if lease is not None:
         lease.confirm()
     plan.pk = versions.next_version()

@@ -36,7 +36,7 @@ def stop() -> None:
     _ended.set()
 
 
-def look(watch: leases.Watch) -> bool:
+def look(watch: leases.LeaseWatch) -> bool:
     """Request a plan in the place of one that was abandoned; whether there was one."""
     if not watch.abandoned():
         return False
@@ -48,7 +48,7 @@ def look(watch: leases.Watch) -> bool:
 
 
 def _watch() -> None:
-    watch = leases.Watch(leases.PLAN)
+    watch = leases.LeaseWatch(leases.PLAN)
     while not _ended.wait(EVERY_S):
         try:
             look(watch)

@@ -13,7 +13,7 @@ STARTED, SERVED = live.key("plans_started"), live.key("plans_served")
 
 
 def ticket() -> int:
-    """What a request carries: how many plans were started before it."""
+    """The contents of a request: how many plans were started before it."""
     return int(live.client().get(STARTED) or 0)
 
 

@@ -212,7 +212,7 @@ class DeviceHistory(Ranged):
 
 
 class Marks(Ranged):
-    """What happened when, for the time axis of charts."""
+    """Events by time, for the time axis of charts."""
 
     serializer_class = MarkSerializer
     pagination_class = None

@@ -159,7 +159,7 @@ class Counted:
         self._boot, self._newest, self._mask = boot, newest, mask
 
     def state(self) -> list[Any]:
-        """What the constructor takes."""
+        """The constructor's arguments."""
         return [self._boot, self._newest, f"{self._mask:x}"]
 
     @classmethod

@@ -17,7 +17,7 @@ _IDS, _NUMBERS = np.dtype("<u4"), np.dtype("<i8")
 Numbering = Callable[[str, str], int]
 
 
-class Packed(NamedTuple):
+class PackedRow(NamedTuple):
     """The columns of a row."""
 
     seconds: int
@@ -27,9 +27,9 @@ class Packed(NamedTuple):
     devices: bytes
 
 
-def pack(bucket: Bucket, number: Numbering) -> Packed:
+def pack(bucket: Bucket, number: Numbering) -> PackedRow:
     """A bucket as bytes."""
-    return Packed(
+    return PackedRow(
         bucket.seconds,
         np.array(bucket.total(), _NUMBERS).tobytes(),
         _table({number("a", name): sums for name, sums in bucket.applications.items()}),
@@ -38,7 +38,7 @@ def pack(bucket: Bucket, number: Numbering) -> Packed:
     )
 
 
-def unpack(packed: Packed, names: Mapping[int, str]) -> Bucket:
+def unpack(packed: PackedRow, names: Mapping[int, str]) -> Bucket:
     """The reverse of :func:`pack`; what has no name any more is left out."""
 
     def rows(data: bytes, width: int) -> dict[str, list[int]]:

@@ -19,7 +19,7 @@ from redis.exceptions import ResponseError
 from scheduler import live, telemetry
 from scheduler.history.folding import TIERS, Bucket, Counted, add_gateway_second, add_node_second, coarsened
 from scheduler.history.models import HistoryName, HistoryPosition, HistoryRow
-from scheduler.history.packing import Packed, pack, unpack
+from scheduler.history.packing import PackedRow, pack, unpack
 from workers import log
 
 logger = log.get("history")
@@ -130,14 +130,14 @@ def _store(folds: int, position: Position, buckets: dict[int, Bucket]) -> bool:
     for tier in TIERS:
         starts = [start for resolution, start in changed if resolution == tier.resolution]
         for row in HistoryRow.objects.filter(resolution=tier.resolution, start__in=starts):
-            bucket = unpack(Packed(*(getattr(row, column) for column in Packed._fields)), names)
+            bucket = unpack(PackedRow(*(getattr(row, column) for column in PackedRow._fields)), names)
             changed[tier.resolution, row.start].merge(bucket)
     rows = [
         HistoryRow(resolution=resolution, start=start, **pack(bucket, lambda *key: numbers[key])._asdict())
         for (resolution, start), bucket in changed.items()
     ]
     HistoryRow.objects.bulk_create(
-        rows, update_conflicts=True, unique_fields=["resolution", "start"], update_fields=Packed._fields
+        rows, update_conflicts=True, unique_fields=["resolution", "start"], update_fields=PackedRow._fields
     )
     return True
 

@@ -20,8 +20,8 @@ WINDOW_S = 10
 
 
 class Observed(NamedTuple):
-    """Of an instance. ``rate``: rows/s; ``ratio``: observed over profiled run time, 0: nothing observed; ``run_s``:
-    mean seconds of a batch."""
+    """Figures of an instance. ``rate``: rows/s; ``ratio``: observed over profiled run time, 0: nothing observed;
+    ``run_s``: mean seconds of a batch."""
 
     rate: float = 0.0
     ratio: float = 0.0

@@ -1,7 +1,7 @@
 """Work that all connections of a process have every second, done for all of them at once.
 
-A query, a command or a broadcast for each member costs more than all else that the control plane does for it. What
-connections put here is stored together, a moment later.
+A query, a command or a broadcast for each member costs more than all else that the control plane does for it. Work
+that connections put here is stored together, a moment later.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ TOLD_S = 1.0
 Seen = tuple[type[Node] | type[Gateway], int, str]
 
 
-class Second(NamedTuple):
+class MemberSecond(NamedTuple):
     """A member's second of statistics: the event that browsers get, and what is stored."""
 
     event: str
     data: dict[str, Any]
-    entry: telemetry.Entry
+    entry: telemetry.StreamEntry
 
 
 class Batch:
@@ -73,7 +73,7 @@ class Batches:
 
     Attributes:
         seen: of :data:`Seen`.
-        seconds: of :data:`Second`.
+        seconds: of :data:`MemberSecond`.
         told: names and data of members' seconds, for browsers.
         heard: of ids of nodes that sent statistics, with steady stamps.
     """
@@ -91,7 +91,7 @@ async def _store_seen(items: list[Seen]) -> None:
     troubles.over(troubles.REDIS)
 
 
-async def _store_seconds(items: list[Second]) -> None:
+async def _store_seconds(items: list[MemberSecond]) -> None:
     await in_thread(telemetry.record_all)([second.entry for second in items])
     for second in items:
         batches().told.put((second.event, second.data))

@@ -16,7 +16,7 @@ from registry import authority, clock
 from registry.audit import origins
 from registry.audit.recording import record
 from registry.models import Gateway, Member, Node
-from scheduler.members.intake import Bucket
+from scheduler.members.intake import TokenBucket
 from scheduler.members.peers import Peer
 from scheduler.members.standing import Row
 from workers import log
@@ -39,8 +39,8 @@ PROMPT_EVERY_S = 60.0
 _LATEST = VALIDITY + timedelta(hours=1)
 
 #: by member, whose id another database may give again: refusals that the audit log shows, and keys
-_shown: dict[tuple[type, int, datetime], Bucket] = {}
-_keys: dict[tuple[type, int, datetime], Bucket] = {}
+_shown: dict[tuple[type, int, datetime], TokenBucket] = {}
+_keys: dict[tuple[type, int, datetime], TokenBucket] = {}
 
 
 def issue(member: Node | Gateway, request: str, peer: Peer, channel: str) -> IssuedCertificate:
@@ -64,9 +64,9 @@ def issue(member: Node | Gateway, request: str, peer: Peer, channel: str) -> Iss
             return IssuedCertificate(refused=reason)
 
 
-def _takes(buckets: dict[tuple[type, int, datetime], Bucket], member: Node | Gateway, burst: float) -> bool:
+def _takes(buckets: dict[tuple[type, int, datetime], TokenBucket], member: Node | Gateway, burst: float) -> bool:
     key = (type(member), member.pk, member.created)
-    return buckets.setdefault(key, Bucket(burst, PER_MEMBER_SECOND)).takes(clock.steady())
+    return buckets.setdefault(key, TokenBucket(burst, PER_MEMBER_SECOND)).takes(clock.steady())
 
 
 @transaction.atomic
@@ -128,7 +128,7 @@ class Requests:
     """Certificates on one connection: what its member may ask, and when it is asked to."""
 
     def __init__(self) -> None:
-        self._asked = Bucket(BURST, PER_SECOND)
+        self._asked = TokenBucket(BURST, PER_SECOND)
         self._prompted = -math.inf
 
     def takes(self, now: float) -> bool:

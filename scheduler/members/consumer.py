@@ -21,7 +21,7 @@ from scheduler import live, troubles
 from scheduler.members import admission, certificates, peers, standing
 from scheduler.members.batches import Seen, batches
 from scheduler.members.configurations import configurations, in_thread
-from scheduler.members.intake import MAX_MESSAGE, Intake
+from scheduler.members.intake import MAX_MESSAGE, IntakeLimits
 from scheduler.members.lag import Lag
 from scheduler.members.passing import PASSING, Losses, noted
 from scheduler.members.standing import Standing
@@ -83,7 +83,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         self.claims = False
         self.groups_joined: list[str] = []
         self.rejoin_at = math.inf
-        self.losses, self.intake = Losses(), Intake()
+        self.losses, self.intake = Losses(), IntakeLimits()
         self.turned_away = self.replaced = False
         self.seen_at = 0.0
         self.lag = Lag()
@@ -138,7 +138,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
             return
         pause = self.intake.pause(len(text_data), time.monotonic())
         if pause:
-            # What it sends meanwhile waits at its end.
+            # Messages that it sends meanwhile wait at its end.
             await asyncio.sleep(pause)
         message = await self._decoded(text_data)
         if message is None:
@@ -308,7 +308,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     async def _tell_browsers(self, connected: bool) -> None:
         if self.claims:
-            # Of the member itself nothing has changed.
+            # Nothing about the member itself has changed.
             await live.publish_async("changed", {"kind": self.kind.__name__.lower(), "ref": self.member.name})
             return
         row = await in_thread(standing.row_of)(self.kind, self.member.pk)

@@ -31,7 +31,7 @@ class GatewayConsumer(MemberConsumer):
     total = TotalArrivals()
 
     async def connect(self) -> None:
-        self.reach_changes = reaching.Changes()
+        self.reach_changes = reaching.ReportChanges()
         await super().connect()
 
     def decode(self, text: str):

@@ -22,7 +22,7 @@ BAD_BURST, BAD_PER_SECOND = 10.0, 0.1
 
 
 @dataclass
-class Bucket:
+class TokenBucket:
     """A token bucket: ``burst`` at once, then ``per_second``."""
 
     burst: float
@@ -51,7 +51,7 @@ class Bucket:
         return max(0.0, -self._left / self.per_second)
 
 
-class Intake:
+class IntakeLimits:
     """The limits of one connection.
 
     Attributes:
@@ -61,9 +61,9 @@ class Intake:
 
     def __init__(self) -> None:
         self.bad = self.surplus = 0
-        self._messages = Bucket(BURST, PER_SECOND)
-        self._statistics = Bucket(STATISTICS_BURST, STATISTICS_PER_SECOND)
-        self._faults = Bucket(BAD_BURST, BAD_PER_SECOND)
+        self._messages = TokenBucket(BURST, PER_SECOND)
+        self._statistics = TokenBucket(STATISTICS_BURST, STATISTICS_PER_SECOND)
+        self._faults = TokenBucket(BAD_BURST, BAD_PER_SECOND)
 
     def pause(self, characters: int, now: float) -> float:
         """Seconds to wait before a message is dealt with."""

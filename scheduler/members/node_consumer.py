@@ -9,7 +9,7 @@ from registry.models import Node
 from scheduler import live, telemetry
 from scheduler.control import requests, upkeep
 from scheduler.members import devices, faults, push
-from scheduler.members.batches import Second, batches
+from scheduler.members.batches import MemberSecond, batches
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.consumer import MemberConsumer
 from scheduler.members.lag import Lasting
@@ -64,7 +64,7 @@ class NodeConsumer(MemberConsumer):
                 own = {device.id for device in self.join_message.devices}
                 second = telemetry.node_second(self.member.name, message, clock.wall(), own)
                 entry = telemetry.entry(telemetry.NODE_STREAM, second)
-                batches().seconds.put(Second("node_second", second, entry))
+                batches().seconds.put(MemberSecond("node_second", second, entry))
             case control.DeviceStates():
                 found = await in_thread(devices.report)(self.member, message.devices)
                 await live.publish_all([{"event": "device_state", "data": event} for event in found])

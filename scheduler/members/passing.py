@@ -30,7 +30,7 @@ def noted(error: Exception) -> None:
 
 
 class Losses:
-    """What one connection lost so far, logged now and then."""
+    """Losses of one connection so far, logged now and then."""
 
     def __init__(self) -> None:
         self._lost, self._logged = 0, float("-inf")

@@ -32,7 +32,7 @@ SILENCE_S = 2.5
 
 
 @dataclass(frozen=True)
-class View:
+class GatewayView:
     """One connected gateway's view of one device.
 
     Attributes:
@@ -50,7 +50,7 @@ class View:
     lost: bool = False
 
 
-def cut_off(was: bool, views: Sequence[View], serving_s: float, silent_for_s: float = 0.0) -> bool:
+def cut_off(was: bool, views: Sequence[GatewayView], serving_s: float, silent_for_s: float = 0.0) -> bool:
     """Whether plans leave a device out since no core reaches it. Pure.
 
     Any core may come to lead, so one that reaches the device is enough. Without any gateway nothing changes. A core
@@ -77,7 +77,7 @@ def cut_off(was: bool, views: Sequence[View], serving_s: float, silent_for_s: fl
     return all(view.unreached_s >= PATIENCE_S or (silent and view.lost) for view in unreached)
 
 
-class Changes:
+class ReportChanges:
     """Whether a connection's report says something else than the last one that was stored."""
 
     def __init__(self) -> None:
@@ -160,9 +160,11 @@ def judge() -> bool:
     return bool(lost or found)
 
 
-def _view(gateway: Gateway, device: Device) -> View:
+def _view(gateway: Gateway, device: Device) -> GatewayView:
     says = reach.reported(gateway, device)
-    return View(reach.announced(gateway, device), gateway.reach is not None, says.reached, says.unreached_s, says.lost)
+    return GatewayView(
+        reach.announced(gateway, device), gateway.reach is not None, says.reached, says.unreached_s, says.lost
+    )
 
 
 def _serving_s(device: Device) -> float:

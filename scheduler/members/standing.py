@@ -33,7 +33,7 @@ COLUMNS = Row._fields
 
 
 class Standing(Enum):
-    """What a connection is to its member."""
+    """The relation of a connection to its member."""
 
     APPROVED = "approved"
     PENDING = "waits for an operator's approval"

@@ -1,6 +1,6 @@
 """Prediction intervals: where the next window will be, by simulated windows and by past promises. Pure.
 
-Of n exchangeable windows, the next one lies between the least and the greatest of the others with probability
+Among n exchangeable windows, the next one lies between the least and the greatest of the others with probability
 (n - 1) / (n + 1): with 19 of them, 90%. But windows that are drawn from the same two minutes have seconds in common,
 and know no more of the load than as many as these minutes have room for, side by side. With fewer than 19 of those the
 interval is at least Student's for so many.

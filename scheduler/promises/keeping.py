@@ -118,7 +118,7 @@ def compare() -> int:
 
 
 def outcomes(entries: Iterable[Mapping[str, Any]], began: float, ended: float) -> dict[str, dict[str, float | None]]:
-    """What gateways' seconds say came of queries by application: ``items``, ``accuracy`` (percent of the best, of those
+    """Ends of queries by application, from gateways' seconds: ``items``, ``accuracy`` (percent of the best, of those
     in time) and ``violations`` (a share)."""
     sums: dict[str, list[float]] = {}
     for entry in entries:

@@ -40,7 +40,7 @@ def check_index() -> str:
 
 
 def recorded(applications: list[str]) -> Recorded:
-    """What arrived lately."""
+    """Recent arrivals."""
     entries = telemetry.gateway_seconds(RECORD_S + 1)
     queries, rows = (telemetry.sum_arrivals(entries, field) for field in ("arrived", "arrived_rows"))
     items = dict(rows)
@@ -63,7 +63,7 @@ def medians() -> dict[str, float]:
 def world(
     stack: str, problem: Problem, allocation: Allocation, arrived: Recorded, factors: Mapping[str, float]
 ) -> World:
-    """What a promise for this plan is made of."""
+    """The inputs of a promise for this plan."""
     control = ControlSettings(
         period_s=settings.NEREUS.plan_period_s,
         headroom=settings.NEREUS.headroom,

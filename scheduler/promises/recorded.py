@@ -57,7 +57,7 @@ class Recorded:
 
 
 def record(seconds: Iterable[tuple[int, Mapping[str, tuple[float, float]]]], applications: Sequence[str]) -> Recorded:
-    """What gateways reported, from the first second in which anything arrived: silence before a load is no part of it.
+    """Gateways' reports from the first second in which anything arrived: silence before a load is no part of it.
 
     Args:
         seconds: (t, {application: (queries, items)}), oldest first.

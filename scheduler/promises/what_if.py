@@ -136,7 +136,7 @@ def _answer(row: WhatIf) -> None:
 
 
 def plan_waiting() -> None:
-    """Make the plans of all what-ifs that wait, oldest first. They are not lost while the worker comes by here."""
+    """Make the plans of all what-ifs that wait, oldest first. They are not lost as long as the worker runs this."""
     _untaken().update(stamp=clock.stamp())
     for row in WhatIf.objects.filter(state=State.WAITING).order_by("pk"):
         if WhatIf.objects.filter(pk=row.pk, state=State.WAITING).update(state=State.PLANNING):
@@ -198,7 +198,7 @@ def _kept(problem: Problem, previous: Allocation | None) -> Allocation | None:
 
 
 def _world(row: WhatIf) -> tuple[World, str]:
-    """What the promise is made of, and how its arrivals were."""
+    """The inputs of the promise, and a description of its arrivals."""
     problem = msgspec.convert(row.plan["problem"], Problem)
     allocation = msgspec.convert(row.plan["allocation"], Allocation)
     changes = msgspec.convert(row.changes, Changes)
@@ -269,7 +269,7 @@ def _changed(row: WhatIf) -> None:
 
 
 def plan_summary(problem: Problem, allocation: Allocation) -> dict[str, Any]:
-    """What a plan does: in all, and by application with its variants' rates (items/s) and devices."""
+    """The outcome of a plan: in all, and by application with its variants' rates (items/s) and devices."""
     variants = {variant.id: variant for variant in problem.variants}
     mixes: dict[str, dict[str, dict[str, Any]]] = {a.id: {} for a in problem.applications}
     for placement in allocation.placements:

@@ -44,7 +44,7 @@ SOLVE_S = 0.5
 
 @dataclass(frozen=True)
 class World:
-    """What a promise is for.
+    """The subject of a promise.
 
     Attributes:
         stack: by which the cluster serves.
@@ -66,7 +66,7 @@ class World:
 
 @dataclass(frozen=True)
 class Expectation:
-    """Of one application in windows like those simulated.
+    """Expectations of one application in windows like those simulated.
 
     Attributes:
         items: in all windows together.
@@ -201,7 +201,7 @@ def run_window(
 
 
 def _by_process(world: World, found: dict[str, Expectation]) -> dict[str, Expectation]:
-    """Of stacks with policies: what these promise in the long run, in intervals that have room for it."""
+    """For stacks with policies: what these promise in the long run, in intervals that have room for it."""
     process = by_policy.PROCESSES.get(STACKS[world.stack].strategy)
     if process is None:
         return found

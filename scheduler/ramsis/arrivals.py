@@ -57,7 +57,7 @@ class Counts:
         return rising - log_factorials(most) + size * math.log(self.shape) + number * math.log1p(-self.shape)
 
     def probabilities(self, most: int, seconds: np.ndarray) -> np.ndarray:
-        """Of 0 to ``most`` arrivals, a row for each of ``seconds`` (at least 0)."""
+        """Probabilities of 0 to ``most`` arrivals, a row for each of ``seconds`` (at least 0)."""
         made = np.zeros((len(seconds), most + 1))
         made[:, 0] = 1.0
         some = seconds > 0

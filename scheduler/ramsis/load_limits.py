@@ -50,7 +50,8 @@ def model_switching(worker: Worker, workers: float, in_time: InTime = lambda: Tr
 def _policies(worker: Worker, limits: list[float]) -> tuple[LoadPolicy, ...]:
     """Variants by the load that they carry, without those that carry less than a more accurate one.
 
-    Of more than a plan may have, every second, third or so: the loads of those left out have the next faster one.
+    Where there are more than a plan may have, every second, third or so: the loads of those left out have the next
+    faster one.
     """
     order = sorted(range(len(limits)), key=lambda place: (-worker.variants[place].accuracy, -limits[place]))
     kept: list[LoadPolicy] = []

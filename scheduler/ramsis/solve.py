@@ -63,7 +63,7 @@ def solve(worker: Worker, stream: Stream, weigh: Weight = "queries", chain: Chai
 
 
 class Rewards:
-    """What a decision earns and counts: arrays (variant, queued, slack) and (queued)."""
+    """Rewards and counts of a decision: arrays (variant, queued, slack) and (queued)."""
 
     def __init__(self, chain: Chain, weigh: Weight) -> None:
         worker = chain.worker

@@ -1,4 +1,4 @@
-"""What the control plane knows of now, read once for all checks."""
+"""The present as the control plane knows it, read once for all checks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MINUTE_S = 60
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class RecentArrivals:
     """Queries of an application within the last minute at all gateways."""
 
     arrived: int = 0
@@ -113,7 +113,7 @@ class Facts:
     crashes: Mapping[tuple[int, str], datetime] = field(default_factory=dict)
     plan: Plan | None = None
     before: Mapping[str, Plan] = field(default_factory=dict)
-    arrivals: Mapping[str, Arrivals] = field(default_factory=dict)
+    arrivals: Mapping[str, RecentArrivals] = field(default_factory=dict)
     planning: outcome.PlanningOutcome = field(default_factory=outcome.PlanningOutcome)
     disk: Disk | None = None
     certificate: CertificateInUse | None = None
@@ -197,14 +197,14 @@ def _from_redis() -> tuple[bool, dict]:
         return False, {}
 
 
-def _arrivals() -> dict[str, Arrivals]:
+def _arrivals() -> dict[str, RecentArrivals]:
     found: dict[str, list[int]] = {}
     for second in telemetry.gateway_seconds(MINUTE_S):
         for name, counts in second["applications"].items():
             sums = found.setdefault(name, [0, 0])
             sums[0] += counts.get("arrived", 0)
             sums[1] += counts.get("dropped", 0)
-    return {name: Arrivals(*sums) for name, sums in found.items()}
+    return {name: RecentArrivals(*sums) for name, sums in found.items()}
 
 
 def _jobs(variants: list[Variant]) -> dict[tuple[int, str], ProfileJob]:

@@ -69,7 +69,7 @@ def needing(found: Iterable[Repair], role: AccessRole) -> list[Repair]:
 
 
 def summary(found: Iterable[Repair], role: AccessRole) -> dict[str, Any]:
-    """What browsers follow: how many need a person, by severity, and a name for what the list says."""
+    """The value that browsers follow: how many need a person, by severity, and a name for what the list says."""
     visible = [repair for repair in found if repair.visible(role)]
     mine = needing(visible, role)
     counts = {str(severity): sum(repair.severity == severity for repair in mine) for severity in _FIRST}

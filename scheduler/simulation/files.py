@@ -34,7 +34,7 @@ def staged(folder: Path | str) -> Iterator[Path]:
             _merge(Path(name), folder)
     except BaseException:
         for path in made:
-            # What was there before, and what someone else has put here meanwhile, stays.
+            # Files that were there before, and those that someone else has put here meanwhile, stay.
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
         raise

@@ -115,7 +115,7 @@ def load(path: Path | str) -> Scenario:
     except OSError as error:
         raise ScenarioError([f"scenario: {path} cannot be read: {error.strerror or error}"]) from None
     except ValueError as error:
-        # Of TOML, of UTF-8, or an integer with more digits than Python reads.
+        # A fault in TOML or UTF-8, or an integer with more digits than Python reads.
         raise ScenarioError([f"scenario: {path} is not TOML: {error}"]) from None
     return parse(values, path.parent, path.stem)
 

@@ -38,7 +38,7 @@ def with_examples(count: int, policies: int, many: int):
     return pytest.mark.parametrize(("name", "examples"), [*(pytest.param(*one, id=one[0]) for one in few), *long])
 
 
-@with_examples(20, policies=4, many=100)
+@with_examples(10, policies=3, many=100)
 def test_every_strategy_keeps_every_rule(name, examples):
     @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(problem=problems())
@@ -62,7 +62,7 @@ def test_every_strategy_keeps_every_rule(name, examples):
     keeps()
 
 
-@with_examples(20, policies=4, many=100)
+@with_examples(10, policies=3, many=100)
 def test_a_plan_in_force_that_breaks_a_rule_by_now_is_not_kept(name, examples):
     """Time was reserved for profiling, latencies drifted, memory and limits changed since it was made."""
 
@@ -77,7 +77,7 @@ def test_a_plan_in_force_that_breaks_a_rule_by_now_is_not_kept(name, examples):
     keeps()
 
 
-@with_examples(15, policies=4, many=100)
+@with_examples(8, policies=3, many=100)
 def test_identical_problems_get_identical_allocations(name, examples):
     @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(problem=problems(devices=3, applications=4, variants=2))

@@ -11,7 +11,7 @@ import uvicorn
 import websockets
 
 from appliance.local import asgi_server
-from appliance.local.web import Worker
+from appliance.local.web import ConsoleWorker
 from workers.link import LinkTiming
 
 
@@ -86,4 +86,4 @@ def test_idle_connections_make_room_for_requests_while_open_requests_stay(port, 
 def test_the_console_is_more_patient_with_links_than_members_are():
     # It reads a link on when the messages before are handled, and pongs come behind them; members read at once.
     timing = LinkTiming()
-    assert Worker.CONFIG_KWARGS["ws_ping_timeout"] > timing.ping_every + timing.ping_answer
+    assert ConsoleWorker.CONFIG_KWARGS["ws_ping_timeout"] > timing.ping_every + timing.ping_answer

@@ -75,11 +75,12 @@ def test_the_live_charts_move_while_queries_flow(appliance, signed_in):
         return int(by_testid(browser, "chart-demand").get_attribute("data-points"))
 
     with Load(appliance.http, appliance.credentials["api_key"], rate=15):
-        before = points()
+        # The page may be live before its charts are drawn.
+        (before,) = wait(browser, lambda: (points(),))
         wait(browser, lambda: points() >= before + 3)
         wait(browser, lambda: float(by_testid(browser, "kpi-demand").text.split()[0].replace(",", "")) > 5)
         wait(browser, lambda: by_testid(browser, "kpi-accuracy").text.strip()[0].isdigit())
-    assert by_testid(browser, "device-box/cpu0").is_displayed()
+    wait(browser, lambda: by_testid(browser, "device-box/cpu0").is_displayed())
 
 
 #: drops a file of these bytes (base64) on the guided upload, as a person would from a file manager

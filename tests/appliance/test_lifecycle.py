@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -83,14 +84,18 @@ def _spooled_in(appliance: RunningAppliance, folder: Path) -> None:
             b"authorization: Bearer %s\r\n\r\n" % appliance.credentials["api_token"].encode() + bytes(8 * 2**20)
         )
         eventually(
-            lambda: any(
-                os.readlink(link).startswith(f"{folder}/")
-                for worker in workers
-                for link in Path(f"/proc/{worker.pid}/fd").iterdir()
-                if link.is_symlink()
-            ),
+            lambda: any(file.startswith(f"{folder}/") for worker in workers for file in _open_files(worker.pid)),
             why="spooled on the appliance's disk",
         )
+
+
+def _open_files(pid: int) -> list[str]:
+    found = []
+    for link in list(Path(f"/proc/{pid}/fd").iterdir()):
+        # Closed since they were listed.
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(link))
+    return found
 
 
 def test_serving_starts_without_a_usable_database(home):

@@ -75,10 +75,10 @@ def test_nereus_is_taken_apart_in_bursts_and_with_few_residents_too(tmp_path, mo
     text = read_sections((tmp_path / "page.md").read_text())["ablations"]
     tables = {part.splitlines()[0]: part for part in text.split("### ")[1:]}
     assert list(tables) == [
-        "Of Proteus",
-        "Of nereus",
-        "Of nereus, on zipf_exponential_bursty",
-        "Of nereus, at most 3 residents a device",
+        "Parts of Proteus",
+        "Parts of nereus",
+        "Parts of nereus, on zipf_exponential_bursty",
+        "Parts of nereus, at most 3 residents a device",
     ]
     rows = [[line for line in part.splitlines() if line.startswith("| `")] for part in tables.values()]
     assert [len(some) for some in rows] == [1, 2, 2, 2]

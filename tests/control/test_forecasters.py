@@ -12,7 +12,7 @@ from django.test import override_settings
 from registry import clock
 from scheduler import live, telemetry
 from scheduler.control import forecasters
-from scheduler.control.learned import NEXT_MINUTE, Target, start, target_of
+from scheduler.control.learned import NEXT_MINUTE, ForecastTarget, start, target_of
 from scheduler.control.planner import make_plan
 from tests.control.world import application, listening, node, variant
 from workers.forecasters import LEARNED, MINUTE, TREND
@@ -20,7 +20,7 @@ from workers.protocol.control import GatewayStats
 from workers.protocol.specs import ApplicationStats
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
-TARGET = Target(30)
+TARGET = ForecastTarget(30)
 
 
 def seconds(rate: float, length: int = 270) -> list[tuple[int, dict[str, float]]]:
@@ -51,7 +51,7 @@ def test_after_redis_was_emptied_it_starts_anew_from_what_is_recorded(clean_redi
 
 def test_another_target_or_quantile_starts_anew():
     forecasters.coefficients(seconds(40), ["a"], TARGET, 0.95)
-    for target, quantile in ((Target(10), 0.95), (NEXT_MINUTE, 0.95), (NEXT_MINUTE, 0.8)):
+    for target, quantile in ((ForecastTarget(10), 0.95), (NEXT_MINUTE, 0.95), (NEXT_MINUTE, 0.8)):
         found = forecasters.coefficients([], ["a"], target, quantile)["a"]
         assert found == pytest.approx(start(target, quantile))
 
@@ -83,9 +83,9 @@ def test_regressions_of_applications_that_are_gone_are_deleted():
 
 def test_each_forecaster_has_its_target():
     assert target_of(TREND, 30) is None
-    assert target_of(LEARNED, 30) == Target(30)
-    assert target_of(LEARNED, 0.5) == Target(1)
-    assert target_of(LEARNED, 3600) == Target(30)
+    assert target_of(LEARNED, 30) == ForecastTarget(30)
+    assert target_of(LEARNED, 0.5) == ForecastTarget(1)
+    assert target_of(LEARNED, 3600) == ForecastTarget(30)
     assert target_of(MINUTE, 30) == NEXT_MINUTE
 
 

@@ -15,16 +15,16 @@ from scheduler.control.learned import (
     LIMIT,
     NEXT_MINUTE,
     PAST_S,
+    ForecastTarget,
     Learner,
-    Target,
     forecast,
     inputs,
     learn,
     start,
 )
 
-PERIOD = Target(30)
-TARGETS = st.sampled_from([NEXT_MINUTE, Target(1), Target(10), PERIOD, Target(3600)])
+PERIOD = ForecastTarget(30)
+TARGETS = st.sampled_from([NEXT_MINUTE, ForecastTarget(1), ForecastTarget(10), PERIOD, ForecastTarget(3600)])
 COUNTS = st.lists(st.integers(0, 1_000_000), min_size=1, max_size=PAST_S + 5)
 
 
@@ -32,7 +32,7 @@ def column(counts) -> np.ndarray:
     return np.array(counts, dtype=float)[:, None]
 
 
-def starting(counts, target: Target = PERIOD, quantile: float = 0.95):
+def starting(counts, target: ForecastTarget = PERIOD, quantile: float = 0.95):
     median, upper = forecast(column(counts), start(target, quantile)[None])
     return float(median[0]), float(upper[0])
 
@@ -96,7 +96,7 @@ def test_a_higher_quantile_is_a_higher_plan():
     assert starting(counts, quantile=0.8)[1] < starting(counts)[1] < starting(counts, quantile=0.99)[1]
 
 
-def taught(seconds, target: Target = PERIOD) -> Learner:
+def taught(seconds, target: ForecastTarget = PERIOD) -> Learner:
     learner = Learner(target, 0.95)
     learn({"a": learner}, seconds, target, None, seconds[-1][0] + 1)
     return learner
@@ -105,7 +105,7 @@ def taught(seconds, target: Target = PERIOD) -> Learner:
 def test_it_learns_a_rhythm_that_the_start_does_not_know():
     # Twenty seconds at 200/s follow on forty at 20/s: the next ten seconds' mean is known for certain.
     wave = np.tile([20.0] * 40 + [200.0] * 20, 300)
-    seconds, target = history(wave, len(wave)), Target(10)
+    seconds, target = history(wave, len(wave)), ForecastTarget(10)
     learner = Learner(target, 0.95)
     first = len(wave) // 2
     learn({"a": learner}, seconds[:first], target, None, first)

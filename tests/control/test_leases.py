@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 def test_a_lease_has_one_holder_and_is_free_once_released():
     with leases.held("plan") as first:
-        assert leases.Watch("plan").take() is None
+        assert leases.LeaseWatch("plan").take() is None
         with leases.held("plan", wait_s=0.0) as second:
             assert second is None
         with leases.held("tend") as other:
@@ -43,7 +43,7 @@ def abandoned() -> None:
 
 def test_a_lease_that_is_not_renewed_is_taken_over_and_its_holder_stores_nothing(later):
     abandoned()
-    watch = leases.Watch("plan")
+    watch = leases.LeaseWatch("plan")
     assert watch.take() is None
     later(leases.TTL_S - 0.5)
     WorkLease.objects.update(renewals=4)
@@ -68,7 +68,7 @@ def test_a_lease_that_is_not_renewed_is_taken_over_and_its_holder_stores_nothing
 def test_a_plan_whose_worker_ended_is_requested_again_once(later, clean_redis):
     abandoned()
     clean_redis.set(requests.WAITING, "a request that the worker took along")
-    watches = [leases.Watch("plan") for _ in range(2)]
+    watches = [leases.LeaseWatch("plan") for _ in range(2)]
     assert not any(succession.look(watch) for watch in watches)
     later(leases.TTL_S)
     assert [succession.look(watch) for watch in watches] == [True, False]
@@ -177,7 +177,7 @@ class Workers:
         self.lines += found
         return found
 
-    def until(self, what, seconds: float = 90.0) -> list[str]:
+    def until(self, what, seconds: float = 500.0) -> list[str]:
         """The first line for which ``what`` is true."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.members.intake import BURST, MAX_MESSAGE, PER_SECOND, Bucket, Intake
+from scheduler.members.intake import BURST, MAX_MESSAGE, PER_SECOND, IntakeLimits, TokenBucket
 from tests.control.honest import COUNTS, DEVICE_SECOND, DONE, GATEWAY_SECOND, GOOD, INFO, STATE
 from workers.protocol import control
 from workers.protocol.specs import ApplicationStats
@@ -131,19 +131,19 @@ def test_anything_in_any_place_is_taken_or_named(data):
 
 
 def test_a_link_may_send_so_much_at_once_and_then_so_much_a_second():
-    intake = Intake()
+    intake = IntakeLimits()
     small = [intake.pause(100, 0.0) for _ in range(int(BURST) - 20)]
     assert not any(small)
     late = [intake.pause(100, 0.0) for _ in range(1000)]
     assert late[-1] > 1.0 and late == sorted(late)
-    assert Intake().pause(MAX_MESSAGE, 0.0) == 0.0
-    large = Intake()
+    assert IntakeLimits().pause(MAX_MESSAGE, 0.0) == 0.0
+    large = IntakeLimits()
     waited = sum(pause := large.pause(MAX_MESSAGE, 0.0) for _ in range(20)) and pause
     assert waited * PER_SECOND * 16 * 1024 > 10 * MAX_MESSAGE
 
 
 def test_a_node_that_was_cut_off_for_a_minute_may_send_all_it_has():
-    intake = Intake()
+    intake = IntakeLimits()
     assert all(intake.takes_statistics(0.0) for _ in range(120))
     assert all(intake.takes_statistics(1.0 + second) for second in range(600) for _ in range(2))
     assert intake.surplus == 0
@@ -151,7 +151,7 @@ def test_a_node_that_was_cut_off_for_a_minute_may_send_all_it_has():
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=50))
 def test_a_bucket_never_gives_more_than_its_rate(gaps):
-    bucket, now, given_out = Bucket(3.0, 0.5), 0.0, 0
+    bucket, now, given_out = TokenBucket(3.0, 0.5), 0.0, 0
     for gap in gaps:
         now += gap
         given_out += bucket.takes(now)

@@ -22,7 +22,7 @@ from scheduler.control.assemble import available_devices
 from scheduler.control.planner import make_plan
 from scheduler.members import following, push, reaching
 from scheduler.members.presence import heard
-from scheduler.members.reaching import PATIENCE_S, SILENCE_S, View, cut_off
+from scheduler.members.reaching import PATIENCE_S, SILENCE_S, GatewayView, cut_off
 from tests.accounts import account, bearer
 from tests.control.connections import Connection, token
 from tests.control.linked import cluster, until
@@ -35,15 +35,15 @@ WAITING = "nereus:plan_waiting"
 rows = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 ages = st.floats(0, 100)
-views = st.builds(View, st.booleans(), st.booleans(), st.none(), st.just(0.0)) | st.builds(
-    View, st.booleans(), st.just(True), st.booleans(), ages
+views = st.builds(GatewayView, st.booleans(), st.booleans(), st.none(), st.just(0.0)) | st.builds(
+    GatewayView, st.booleans(), st.just(True), st.booleans(), ages
 )
 
 
 @given(st.booleans(), st.lists(views), ages)
 def test_what_one_core_reaches_is_never_cut_off(was, others, serving_s):
-    assert not cut_off(was, [*others, View(announced=False, reached=True)], serving_s)
-    assert not cut_off(was, [*others, View(announced=True, reports=False)], serving_s), "as before reports"
+    assert not cut_off(was, [*others, GatewayView(announced=False, reached=True)], serving_s)
+    assert not cut_off(was, [*others, GatewayView(announced=True, reports=False)], serving_s), "as before reports"
 
 
 @given(st.booleans(), ages)
@@ -74,12 +74,12 @@ def test_one_more_gateway_that_says_nothing_else_cuts_nothing_off(was, some, mor
 
 silences = st.floats(SILENCE_S, 100)
 #: a core that reached the device before, and does not now
-lost = st.builds(View, st.booleans(), st.just(True), st.just(False), ages, st.just(True))
+lost = st.builds(GatewayView, st.booleans(), st.just(True), st.just(False), ages, st.just(True))
 
 
 @given(st.booleans(), st.lists(views), ages, silences)
 def test_a_silent_node_is_not_cut_off_while_a_core_reaches_its_device(was, others, serving_s, silent_s):
-    assert not cut_off(was, [*others, View(announced=False, reached=True)], serving_s, silent_s)
+    assert not cut_off(was, [*others, GatewayView(announced=False, reached=True)], serving_s, silent_s)
     assert cut_off(was, [], serving_s, silent_s) is was
 
 
@@ -87,9 +87,9 @@ def test_a_silent_node_is_not_cut_off_while_a_core_reaches_its_device(was, other
 def test_a_device_that_a_core_lost_with_its_node_is_cut_off_at_once(some, serving_s, silent_s):
     assert cut_off(False, some, serving_s, silent_s)
     assert not cut_off(False, some, 0.0, silent_s), "it does not serve"
-    new = View(announced=True, reached=False, unreached_s=PATIENCE_S / 2)
+    new = GatewayView(announced=True, reached=False, unreached_s=PATIENCE_S / 2)
     assert not cut_off(False, [*some, new], serving_s, silent_s), "a core that has just started may reach it"
-    assert not cut_off(False, [*some, View(announced=True)], serving_s, silent_s), "it has not said anything"
+    assert not cut_off(False, [*some, GatewayView(announced=True)], serving_s, silent_s), "it has not said anything"
 
 
 @given(st.lists(views | lost), ages, st.floats(0, SILENCE_S, exclude_max=True))
@@ -112,7 +112,7 @@ def test_a_report_is_undecided_while_a_devices_time_runs():
 
 
 def test_a_report_is_new_until_it_was_stored():
-    changes = reaching.Changes()
+    changes = reaching.ReportChanges()
     reached, lost = Reach(reached=("a/0",)), Reach(unreached={"a/0": 1.0})
     assert changes.new(reached) and changes.new(reached), "it could not be stored"
     changes.stored()

@@ -8,8 +8,8 @@ import time
 import pytest
 from grpc import StatusCode as Code
 
-from appliance.demo.counts import Counts
-from appliance.demo.drive import CONNECTIONS, Clients, Driver, Stream, until_ready
+from appliance.demo.counts import QueryCounts
+from appliance.demo.drive import CONNECTIONS, Clients, Driver, QueryStream, until_ready
 from appliance.demo.rates import LoadCapacity, RateProfile
 from appliance.demo.replay import replay_async
 from tests.demo.serving import V2Server, application
@@ -21,9 +21,9 @@ def shapes(tmp_path):
     return application(tmp_path, slo_ms=4000)
 
 
-def stream(shapes, qps: float = 100.0) -> Stream:
+def stream(shapes, qps: float = 100.0) -> QueryStream:
     """About ``qps``, with no burst in the first seconds."""
-    return Stream(shapes, RateProfile(LoadCapacity(qps / 0.68, qps * 5), phase=0.2), seed=1)
+    return QueryStream(shapes, RateProfile(LoadCapacity(qps / 0.68, qps * 5), phase=0.2), seed=1)
 
 
 async def drive(server: V2Server, shapes, seconds: float = 1.5, qps: float = 100.0, limit: int = 256, patience=10.0):
@@ -170,11 +170,11 @@ async def test_latency_counts_from_the_due_time(tmp_path):
 
 
 def test_counts_add_up():
-    one = Counts(sent=2, in_time=1, late=1, accuracy_sum=90, correct=1, variants={"a": 1}, latencies_ms=[1, 400])
-    one.add(Counts(sent=3, in_time=1, refused=1, failed=1, accuracy_sum=80, variants={"a": 1, "b": 2}))
+    one = QueryCounts(sent=2, in_time=1, late=1, accuracy_sum=90, correct=1, variants={"a": 1}, latencies_ms=[1, 400])
+    one.add(QueryCounts(sent=3, in_time=1, refused=1, failed=1, accuracy_sum=80, variants={"a": 1, "b": 2}))
     assert (one.sent, one.decided, one.violations) == (5, 5, 3)
     assert one.variants == {"a": 2, "b": 2}
     summary = one.summary()
     assert summary["effective_accuracy"] == 85.0 and summary["violation_ratio"] == 0.6
     assert summary["latency_p50_ms"] == 1 and summary["latency_p99_ms"] == 400
-    assert Counts().summary()["effective_accuracy"] is None
+    assert QueryCounts().summary()["effective_accuracy"] is None

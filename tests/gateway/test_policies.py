@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.executor.harness import Executor, application, resident, variant
-from workers.protocol.specs import DevicePlan, DevicePolicies, LoadPolicy, PlanSpec, Route
+from workers.protocol.specs import DevicePlan, DevicePolicies, LoadPolicySpec, PlanSpec, Route
 
 from .conftest import AUTH, GatewayProcess, config, wait_for
 
@@ -19,8 +19,8 @@ HEAVY, QUICK = 1, 2
 CHOOSY = ((0.0, 0), (60.0, 1)), ((0.0, 0),)
 
 
-def policies(load: float, steps=CHOOSY) -> tuple[LoadPolicy, ...]:
-    return (LoadPolicy(load, steps),)
+def policies(load: float, steps=CHOOSY) -> tuple[LoadPolicySpec, ...]:
+    return (LoadPolicySpec(load, steps),)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def two(gateways, tiny_models, tmp_path, control_plane):
         await executor.__aenter__()
         executor.apply(1, [quick], [app], list(tiny_models.values()), relief=[heavy])
 
-    def plan(version: int, some: tuple[LoadPolicy, ...], stack: str = "ramsis") -> PlanSpec:
+    def plan(version: int, some: tuple[LoadPolicySpec, ...], stack: str = "ramsis") -> PlanSpec:
         refs = tuple(executor.info.id for executor in executors)
         devices = tuple(DevicePlan(e.info.id, e.endpoint, (quick,), relief=(heavy,)) for e in executors)
         made = PlanSpec(version, devices, tuple(Route("app", ref, 0.5) for ref in refs), stack=stack)
@@ -46,7 +46,7 @@ async def two(gateways, tiny_models, tmp_path, control_plane):
     )
     await asyncio.to_thread(wait_for, lambda: control_plane.connection, "the gateway joined")
 
-    async def adopt(version: int, some: tuple[LoadPolicy, ...], stack: str = "ramsis") -> None:
+    async def adopt(version: int, some: tuple[LoadPolicySpec, ...], stack: str = "ramsis") -> None:
         for executor in executors:
             executor.apply(version, [quick], [app], list(tiny_models.values()), relief=[heavy])
         control_plane.send(config(plan(version, some, stack), [app]))

@@ -12,7 +12,7 @@ from scheduler import live, retention, tasks, telemetry
 from scheduler.history import limits, reading, recording
 from scheduler.history.folding import TIERS
 from scheduler.history.models import HistoryName, HistoryPosition, HistoryRow, Mark
-from scheduler.history.packing import Packed, totals, unpack
+from scheduler.history.packing import PackedRow, totals, unpack
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
@@ -57,7 +57,7 @@ def test_what_is_reported_is_in_all_tiers_once():
     assert everywhere() == {31 * 5}
     row = HistoryRow.objects.filter(resolution=3600).last()
     names = dict(HistoryName.objects.values_list("pk", "name"))
-    bucket = unpack(Packed(*(getattr(row, column) for column in Packed._fields)), names)
+    bucket = unpack(PackedRow(*(getattr(row, column) for column in PackedRow._fields)), names)
     assert bucket.variants["digits/quick"] == bucket.applications["digits"][0]
 
 
@@ -209,11 +209,11 @@ def test_rows_of_days_are_made_of_what_older_releases_left():
         report(ago, gateway="back", name="faces", arrived=3)
     recording.record()
     days = HistoryRow.objects.filter(resolution=86_400)
-    kept = list(days.order_by("start").values_list("start", *Packed._fields))
+    kept = list(days.order_by("start").values_list("start", *PackedRow._fields))
     days.delete()
     step = import_module("scheduler.history.migrations.0002_days")
     for _ in range(2):
         step.add_days(apps, None)
-        assert list(days.order_by("start").values_list("start", *Packed._fields)) == kept
+        assert list(days.order_by("start").values_list("start", *PackedRow._fields)) == kept
     step.remove_days(apps, None)
     assert not days.exists()

@@ -31,7 +31,7 @@ _CUDA_SCRATCH = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Isolation:
-    """What keeps a model apart from its box.
+    """The means that keep a model apart from its box.
 
     Attributes:
         landlock: the ABI of its domain, 0 without one.
@@ -62,7 +62,7 @@ class Isolation:
 
 
 def isolation() -> Isolation:
-    """What this kernel can do for a process that is confined from its start."""
+    """The isolation that this kernel has for a process that is confined from its start."""
     return Isolation(landlock.abi(), seccomp.available())
 
 
@@ -81,7 +81,7 @@ def confine_inspection(
         file_bytes: bytes that it may write to an open file.
 
     Returns:
-        What isolates it, and whether it has a network of its own besides.
+        Its means of isolation, and whether it has a network of its own besides.
     """
     limits.limit(cpu_s, address_space, file_bytes)
     apart = limits.separate_network()

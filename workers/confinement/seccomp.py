@@ -1,7 +1,7 @@
 """A seccomp filter: system calls that this process and its threads can no longer make. Linux, by ctypes.
 
 The filter is classic BPF (linux/seccomp.h, linux/filter.h). It names what is forbidden: Python, numpy, onnxruntime and
-CUDA need others on each kernel and C library. What is newer than the table is answered as by an older kernel.
+CUDA need others on each kernel and C library. Calls newer than the table are answered as by an older kernel.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _program(accept: bool, gpu: bool) -> list[bytes]:
         "kill": _unless(0, pid),
         "tgkill": _unless(0, pid),
         "prlimit64": _unless(0, 0, pid),
-        # Of the calling thread alone: neither of a process group nor of a user.
+        # For the calling thread alone: neither of a process group nor of a user.
         "setpriority": [*_unless(0, _PRIO_PROCESS), *_unless(1, 0)],
         "ioctl": _if(1, _TIOCSTI, _TIOCLINUX),
     }

@@ -109,13 +109,13 @@ class Binding(Protocol):
         """Set the device's round trip in seconds."""
 
     def learned(self, device: Hashable) -> LearnedLatencies | None:
-        """What the device's batches have shown of its latencies; None: nothing."""
+        """Latencies learned from the device's batches; None: nothing."""
 
     def inherit(self, device: Hashable, learned: LearnedLatencies) -> None:
         """Begin with what another core has learnt of the device, unless this one has learnt something."""
 
     def lost(self, device: Hashable, now: float) -> Decisions:
-        """The device is gone with its dispatched batches. Queries to try again come by :meth:`returned`."""
+        """The device is gone with its dispatched batches. Queries to try again arrive by :meth:`returned`."""
 
     def arrived(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
         """Queries arrived together."""

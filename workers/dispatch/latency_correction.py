@@ -155,8 +155,8 @@ class OptionEstimator(RatioEstimator):
 
 
 class LearnedLatencies(NamedTuple):
-    """What one core has learnt of a device, for the next one: means and mean deviations of observed over expected
-    seconds.
+    """Latencies of a device that one core has learned, for the next one: means and mean deviations of observed over
+    expected seconds.
 
     Attributes:
         common, scale: as in :class:`LatencyCorrections`.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class LoadPolicy:
-    """What to run at an application's load of at most ``load`` rows/s.
+    """The table for an application's load of at most ``load`` rows/s.
 
     Attributes:
         steps: by waiting rows, from 1: (least slack of the head in seconds, place of the variant), ascending; the first

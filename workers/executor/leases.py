@@ -1,8 +1,8 @@
 """Which core the device takes batches from: a lease, so that it is never one of two. Pure.
 
 The device decides by itself, without a database or a vote. A core keeps its lease by asking for it again before it runs
-out; afterwards whoever asks gets it. A core of a higher rank that leads elsewhere gets it back after the cluster was
-divided, once its holder has drained the device (docs/decisions/0040-one-core-decides-for-all-boxes.md).
+out; afterwards the first that asks gets it. A core of a higher rank that leads elsewhere gets it back after the cluster
+was divided, once its holder has drained the device (docs/decisions/0040-one-core-decides-for-all-boxes.md).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RECLAIM_S = 5.0
 
 
 class LeaseTerms(NamedTuple):
-    """What a core is told: the lease's number; whether that core holds it; by whom it is held, empty: by none; whether
+    """An answer to a core: the lease's number; whether that core holds it; by whom it is held, empty: by none; whether
     the holder is to drain the device and release it; whether its last holder stops."""
 
     epoch: int
@@ -106,7 +106,7 @@ class Lease:
             self._until = min(self._until, now + AWAY_S)
 
     def terms(self, core: Hashable, now: float) -> LeaseTerms:
-        """What the core is told."""
+        """The answer to the core."""
         held = core is self._holder
         holder = self._name if held or now < self._until else ""
         return LeaseTerms(self._epoch, held, holder, held and self._reclaimed_at is not None, self._offered)

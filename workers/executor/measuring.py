@@ -170,7 +170,7 @@ class Measuring:
         memory = _Memory(device.runtime)
         load = functools.partial(device.runtime.load, job.path, order.application.signature, order.variant.id)
         model = await device.load(memory.around, load)
-        # What others' runs left in the memory arena would hide what this variant needs.
+        # Memory that others' runs left in the arena would hide what this variant needs.
         device.runtime.watchdog.shrink_next = True
         batches = _batches(min(order.max_batch, model.most_rows or order.max_batch))
         await self._first_run(order, model, memory)

@@ -138,7 +138,7 @@ class RunnableModel:
             self._survive(error)
             text = _one_line(error)
             if out_of_memory(text):
-                # What the run was given before it failed must not stay with the arena.
+                # Memory that the run was given before it failed must not stay with the arena.
                 self._watchdog.shrink_next = True
             raise (RunStopped if self._watchdog.terminating else RunError)(text) from None
         seconds = time.perf_counter() - started

@@ -31,7 +31,7 @@ class Limits:
 
 
 class _InFlight:
-    """What one client has in flight."""
+    """The queries that one client has in flight."""
 
     __slots__ = ("bytes", "queries", "rows")
 

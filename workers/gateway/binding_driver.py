@@ -179,7 +179,7 @@ class BindingDriver:
         self._binding.rtt_changed(device, rtt_s)
 
     def learned(self, device: str) -> LearnedLatencies | None:
-        """What the device's batches have shown of its latencies; None: nothing."""
+        """Latencies learned from the device's batches; None: nothing."""
         return self._binding.learned(device)
 
     def lost(self, device: str, now: float) -> None:

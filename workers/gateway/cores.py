@@ -1,6 +1,6 @@
 """Which core a front gives its queries to: its own gateway's, or, while that stands by, another gateway's.
 
-Of the cores that lead, the one of the best rank that can be reached. A cluster has one that leads, except for moments
+The core of the best rank among those that lead and can be reached. A cluster has one that leads, except for moments
 in which it is divided (docs/decisions/0040-one-core-decides-for-all-boxes.md), or in which the next one takes over:
 queries wait meanwhile, and after :data:`WAIT_S` the core before refuses them.
 """

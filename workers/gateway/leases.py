@@ -21,7 +21,7 @@ YIELD_S = 1.0
 
 
 class DeviceLease:
-    """What one connection to an executor knows of the device's lease. Times in seconds on the monotonic clock.
+    """The device's lease as one connection to its executor knows it. Times in seconds on the monotonic clock.
 
     Attributes:
         held: this core may dispatch there.
@@ -74,7 +74,7 @@ class DeviceLease:
         return now >= self._next_at
 
     def question(self, leads: bool, stands_by: bool, now: float) -> AskLease | None:
-        """What to ask now, if anything.
+        """The request that is due now, if any.
 
         Args:
             leads: this core has another device.

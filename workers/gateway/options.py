@@ -70,7 +70,7 @@ class GatewayOptions:
 
     @property
     def query_limits(self) -> QueryLimits:
-        """Of frames to and from other boxes."""
+        """Limits of frames to and from other boxes."""
         return QueryLimits(self.max_body_bytes, self.max_json_bytes)
 
     @property

@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from workers import log
 from workers.net.compression import ENCODINGS
-from workers.net.grpc import Admitted, Call, Endpoint, StatusError, parse_timeout
+from workers.net.grpc import Admitted, Call, GrpcMethod, StatusError, parse_timeout
 from workers.net.http2 import HeaderList
 from workers.protocol.frames import Buffer
 from workers.protocol.specs import ApplicationSpec
@@ -66,13 +66,13 @@ class Rpc:
         self._memory = GrpcMemory()
         self._memory_of: Catalog | None = None
         self._streaming = Streaming(self._submit, self.rejected, self._withdraw)
-        self._open: dict[bytes, Endpoint] = {
+        self._open: dict[bytes, GrpcMethod] = {
             b"ServerLive": _Plain(pb.ServerLiveRequest, lambda *_: pb.ServerLiveResponse(live=True)),
             b"ServerReady": _Plain(
                 pb.ServerReadyRequest, lambda *_: pb.ServerReadyResponse(ready=not metadata.not_ready())
             ),
         }
-        self._keyed: dict[bytes, Endpoint] = {
+        self._keyed: dict[bytes, GrpcMethod] = {
             b"ServerMetadata": _Plain(
                 pb.ServerMetadataRequest, lambda *_: pb.ServerMetadataResponse(**metadata.server())
             ),
@@ -125,7 +125,7 @@ class Rpc:
         """Return True if the decision still holds: a key is revoked at once."""
         return admitted.config is self._front.catalog
 
-    def _most(self, endpoint: Endpoint, catalog: Catalog) -> int:
+    def _most(self, endpoint: GrpcMethod, catalog: Catalog) -> int:
         """The most bytes of a message."""
         if isinstance(endpoint, _Plain):
             return IN_LOOP_BYTES
@@ -133,7 +133,7 @@ class Rpc:
             self._message_bytes_of, self._message_bytes = catalog, self._sizes.message_bytes(catalog)
         return self._message_bytes
 
-    def _endpoint(self, fields: dict[bytes, bytes]) -> tuple[Endpoint, str]:
+    def _endpoint(self, fields: dict[bytes, bytes]) -> tuple[GrpcMethod, str]:
         """Return endpoint and hash of the API key (or ""). Raises GatewayError."""
         path = fields[b":path"]
         if fields[b":method"] != b"POST" or not fields.get(b"content-type", b"").startswith(b"application/grpc"):
@@ -282,7 +282,7 @@ class Rpc:
         return pb.ModelReadyResponse(ready=not why)
 
 
-class _Plain(Endpoint):
+class _Plain(GrpcMethod):
     """Answers a message at once.
 
     Args:
@@ -301,7 +301,7 @@ class _Plain(Endpoint):
         self._permit = permit
 
     def message(self, call: Call, data: Buffer) -> None:
-        """See :class:`Endpoint`."""
+        """See :class:`GrpcMethod`."""
         try:
             request = self._kind.FromString(data)
         except DecodeError:
@@ -311,7 +311,7 @@ class _Plain(Endpoint):
         call.answer(self._answer(request, call.client).SerializeToString())
 
 
-class _Infer(Endpoint):
+class _Infer(GrpcMethod):
     """Answers a query."""
 
     def __init__(self, submit: Submit, withdraw: Callable[[InFlightQuery | Parse], None]):
@@ -319,11 +319,11 @@ class _Infer(Endpoint):
         self._withdraw = withdraw
 
     def message(self, call: Call, data: Buffer) -> None:
-        """See :class:`Endpoint`."""
+        """See :class:`GrpcMethod`."""
         self.compressed(call, data, b"identity")
 
     def compressed(self, call: Call, data: Buffer, encoding: bytes) -> None:
-        """See :class:`Endpoint`."""
+        """See :class:`GrpcMethod`."""
         read_at = call.connection.touched
         flight = self._submit(data, call.left_s(read_at), read_at, call, call.client, encoding)
         if not call.done:
@@ -331,7 +331,7 @@ class _Infer(Endpoint):
             call.waiter = flight
 
     def gone(self, call: Call) -> None:
-        """See :class:`Endpoint`."""
+        """See :class:`GrpcMethod`."""
         flight, call.waiter = call.waiter, None
         if flight is not None:
             self._withdraw(flight)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from workers import log
-from workers.net.grpc import Call, Endpoint
+from workers.net.grpc import Call, GrpcMethod
 from workers.protocol.frames import Buffer
 from workers.v2 import grpc
 from workers.v2.query import MAX_ID, V2Error
@@ -68,7 +68,7 @@ class _StreamQuery:
             stream.settled(self)
 
 
-class Streaming(Endpoint):
+class Streaming(GrpcMethod):
     """The endpoint of stream calls.
 
     Queries of a stream are answered in order; an error ends a query, not the stream.

@@ -99,7 +99,7 @@ class ModelCache:
         """The file with this digest, from disk or else from the control plane; concurrent calls share one fetch.
 
         Raises:
-            FetchError: it cannot be had, and why. What arrived of it is kept for the next call.
+            FetchError: it cannot be had, and why. The part that arrived is kept for the next call.
         """
         if not _DIGEST.fullmatch(digest):
             raise FetchError(f"digest {digest[:80]!r}: must be 64 hexadecimal digits, lower case", permanent=True)

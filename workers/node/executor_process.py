@@ -23,7 +23,7 @@ _STOPPED, _DEAD = "Tt", "ZXx"
 
 
 class ProcessStat(NamedTuple):
-    """Of ``/proc/PID/stat``: state, CPU time in clock ticks, start time in clock ticks since boot, wait status."""
+    """Fields of ``/proc/PID/stat``: state, CPU time and start time since boot in clock ticks, wait status."""
 
     state: str
     cpu_ticks: int

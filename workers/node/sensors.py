@@ -1,8 +1,8 @@
 """Temperature and power of this box's devices: NVML for GPUs, the kernel's sensors and RAPL for CPUs.
 
-Much of it is often missing: virtual machines have no sensors, and RAPL's counters are readable for root alone. What is
-not known, or cannot be true, is None. Everything is read in one thread of its own, since a driver may hang; a reading
-that is too old counts as none.
+Much of it is often missing: virtual machines have no sensors, and RAPL's counters are readable for root alone. A value
+that is not known, or cannot be true, is None. Everything is read in one thread of its own, since a driver may hang; a
+reading that is too old counts as none.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ GREETING = FrameLimits(16 * 1024, 0)
 
 
 class PeerLimits(NamedTuple):
-    """What may be received from a peer, and what it may be sent."""
+    """Bytes of frames that may be received from a peer, and sent to it."""
 
     received: FrameLimits
     sent: FrameLimits
@@ -43,12 +43,12 @@ class QueryLimits(NamedTuple):
 
     @property
     def queries(self) -> FrameLimits:
-        """Of a frame with queries, from a front to a core and from a core to an executor."""
+        """Limits of a frame with queries, from a front to a core and from a core to an executor."""
         return FrameLimits(MAX_HEADER, max(SEVERAL_BYTES, self.request_bytes, JSON_EXPANDS * self.json_bytes))
 
     @property
     def answers(self) -> FrameLimits:
-        """Of a frame with the outputs of a run."""
+        """Limits of a frame with the outputs of a run."""
         return FrameLimits(MAX_HEADER, max(LEAST_ANSWER_BYTES, ANSWER_EXPANDS * self.queries.body))
 
     @property

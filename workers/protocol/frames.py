@@ -54,7 +54,7 @@ class WarmVariant(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LearnedOfDevice(msgspec.Struct, frozen=True, array_like=True):
-    """What a core has learned of a device's latencies, which the device keeps for the next one
+    """A device's latencies as a core has learned them; the device keeps them for the next one
     (:class:`workers.dispatch.latency_correction.LearnedLatencies`): mean and deviation of observed over expected
     seconds, of all runs, of the device's scale, and by variant."""
 
@@ -179,7 +179,7 @@ class LeaseState(Frame, frozen=True):
         held: by this connection: batches of no other one are taken.
         holder: name of the core that holds it; empty: none does.
         reclaimed: a core of a higher rank is back: drain the device, then send :class:`ReleaseLease`.
-        offered: the core that had the device stops: whoever asks first gets it.
+        offered: the core that had the device stops: the first that asks gets it.
     """
 
     number: Count

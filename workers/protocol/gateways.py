@@ -75,7 +75,7 @@ class CoreStatus(msgspec.Struct, frozen=True, kw_only=True):
         cold: applications of the newest plan that no device can serve now.
         routes: by application, (device, share) of those that serve it.
         name: the gateway's that it belongs to.
-        leads: it has devices. Of several gateways' cores, those that have none stand by.
+        leads: it has devices. Cores of gateways that have none stand by.
         held: queries that wait.
         suspect_inputs: remembered inputs that were in flight at a crash.
     """

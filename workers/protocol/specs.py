@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-#: What members and executors report is bounded, or one of them could report what no reader can count with: a bound on
+#: Reports of members and executors are bounded, or one of them could report what no reader can count with: a bound on
 #: floats also rejects NaN and infinities.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
@@ -19,7 +19,7 @@ Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Percent = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
 Name = Annotated[str, msgspec.Meta(max_length=500)]
 Text = Annotated[str, msgspec.Meta(max_length=20_000)]
-#: What the registry stores has the bounds of its columns; PostgreSQL stores no NUL.
+#: Values that the registry stores have the bounds of its columns; PostgreSQL stores no NUL.
 Small = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Ref = Annotated[str, msgspec.Meta(min_length=1, max_length=120, pattern=r"^[^\x00]*\Z")]
 Line = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\x00]*\Z")]
@@ -149,7 +149,7 @@ class Band(msgspec.Struct, frozen=True):
     rise: float = 0.0
 
 
-class LoadPolicy(msgspec.Struct, frozen=True):
+class LoadPolicySpec(msgspec.Struct, frozen=True):
     """Which variant runs at a load of at most ``load`` rows/s.
 
     Attributes:
@@ -169,7 +169,7 @@ class DevicePolicies(msgspec.Struct, frozen=True):
     application: str
     devices: tuple[str, ...]
     variants: Annotated[tuple[int, ...], msgspec.Meta(min_length=1, max_length=MOST_NAMES)]
-    policies: Annotated[tuple[LoadPolicy, ...], msgspec.Meta(max_length=MOST_LOADS)]
+    policies: Annotated[tuple[LoadPolicySpec, ...], msgspec.Meta(max_length=MOST_LOADS)]
 
 
 class PlanSpec(msgspec.Struct, frozen=True):

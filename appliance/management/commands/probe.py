@@ -85,7 +85,7 @@ async def _silent(values: Settings, roles: Roles) -> list[str]:
     """Which do not answer, and why."""
     asked = {
         BoxRole.GATEWAY: (values.http.url, "/v2/health/live", b""),
-        # Of a node, all of whose devices are up.
+        # The answer of a node, all of whose devices are up.
         BoxRole.NODE: (values.node_http.url, "/health", b'"status":"ok"'),
         BoxRole.CONTROL: (values.console.url, "/health/", b""),
     }

@@ -59,10 +59,10 @@ def _worlds(context: Context) -> list[tuple[str, World, dict]]:
     bursty = world(context.data, BURSTY, context.quick)
     few = realistic(context.data, TRACE, RESIDENTS, context.quick)
     return [
-        ("Of Proteus", trace, PROTEUS),
-        ("Of nereus", trace, _nereus()),
-        (f"Of nereus, on {BURSTY}", bursty, _nereus()),
-        (f"Of nereus, at most {RESIDENTS} residents a device", few, _nereus()),
+        ("Parts of Proteus", trace, PROTEUS),
+        ("Parts of nereus", trace, _nereus()),
+        (f"Parts of nereus, on {BURSTY}", bursty, _nereus()),
+        (f"Parts of nereus, at most {RESIDENTS} residents a device", few, _nereus()),
     ]
 
 

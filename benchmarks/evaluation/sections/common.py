@@ -1,4 +1,4 @@
-"""What several sections share: the stacks that are compared, and the table of Fig. 4's quantities."""
+"""Parts that several sections share: the stacks that are compared, and the table of Fig. 4's quantities."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _quoted(trace: str) -> str:
 
 
 def _verdicts(context: Context) -> str:
-    """What ``nereus`` was to reach, and what it does."""
+    """The targets of ``nereus``, and its results."""
     rows = []
     for trace in published.TRACES:
         outcome = context.outcomes(_cases(context, trace)).get(STACKS[-1])
@@ -76,4 +76,4 @@ def _verdicts(context: Context) -> str:
     speed = f"simulated queries a CPU second (asked {published.SIMULATED_PER_S:,})"
     head = ("trace", "violations", "effective accuracy", "max drop, 10 s", "fluid references", speed, "verdict")
     note = " (the targets are for whole traces; this is a quick evaluation)" if context.quick else ""
-    return joined(f"What `nereus` was to reach, and what it does{note}:", table(head, rows))
+    return joined(f"Targets of `nereus` and its results{note}:", table(head, rows))

@@ -1,4 +1,4 @@
-"""Live against simulated: the same scenario served by real devices. What measures is benchmarks/fidelity.py."""
+"""Live against simulated: the same scenario served by real devices. benchmarks/fidelity.py measures them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long solves take: Fig. 10. What measures is benchmarks/solver.py."""
+"""How long solves take: Fig. 10. benchmarks/solver.py measures them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def body(context) -> str:
 
 
 def misses(rows: Sequence[solver.Row]) -> list[str]:
-    """What of the targets for `nereus` these rows miss, by the gap asked for: gaps that were not certified, and corners
+    """Targets for `nereus` that these rows miss, by the gap asked for: gaps that were not certified, and corners
     that took too long."""
     found = []
     ours = [row for row in rows if row.strategy == "nereus"]

@@ -89,7 +89,7 @@ def body(context: Context) -> str:
         f"`{unlike.BURSTING}` in two bursts. *{WRONG}*: `{TRACE}`, where each variant takes on each device type its "
         f"profile times a factor from {1 - ERROR:g} to {1 + ERROR:g} that nobody tells the planner. *{STALLS}*: the "
         f"same trace, where one batch in {STALL_EVERY}, by chance, takes {STALL_MS} ms more, longer than the SLO. "
-        f"What that costs by itself are the queries of these batches, {1 / STALL_EVERY:.1%}.",
+        f"The stalls by themselves cost the queries of these batches, {1 / STALL_EVERY:.1%}.",
         f"*{cold.capitalize()}*: the part of the violations that falls there, while everything is loaded and no demand "
         "is known, as a share of all queries. *Fluid reference*: with batches within the SLO, and the share of the "
         "queries that it serves. How fast the simulator is stands in [End to end](#end-to-end), what is certified for "
@@ -135,7 +135,7 @@ def _mostly_cold(found: dict[str, Outcome]) -> str:
     if not some:
         return ""
     return (
-        f"After the first {COLD_S} s these violate no more than was asked: {'; '.join(some)}. What they miss is the "
+        f"After the first {COLD_S} s these violate no more than was asked: {'; '.join(some)}. Their misses are the "
         "cold start: at first all devices load at once; later, while they serve, one in eight of a type does."
     )
 

@@ -134,14 +134,14 @@ class DivisionSerializer(StrictMixin, serializers.Serializer):
 
 
 class DivisionLookSerializer(serializers.Serializer):
-    """What an order to divide a node's cores would do."""
+    """The effect of an order to divide a node's cores."""
 
     cpu_devices = serializers.CharField(help_text="Empty: as the box's settings say.")
     consequences = serializers.ListField(child=serializers.CharField())
 
 
 class DivisionReportSerializer(serializers.Serializer):
-    """What a node reported on its cores."""
+    """The cores of a node, as it reported them."""
 
     cores = serializers.ListField(child=serializers.IntegerField(), help_text="Those that it may divide.")
     divided = serializers.CharField(help_text="How they are divided now, as NEREUS_CPU_DEVICES says it.")

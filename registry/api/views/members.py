@@ -123,7 +123,7 @@ class NodeDivision(_Nodes):
         responses=DivisionLookSerializer,
     )
     def get(self, request, name):
-        """What an order would do; it changes nothing."""
+        """The effect of an order; it changes nothing."""
         wanted = request.query_params.get("cpu_devices", "").strip()
         said = dividing.consequences(self.get_object(), wanted)
         return Response(DivisionLookSerializer({"cpu_devices": wanted, "consequences": said}).data)

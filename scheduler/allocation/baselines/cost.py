@@ -1,4 +1,4 @@
-"""What scaling actions of INFaaS cost, and how long it waits before it scales down. Pure.
+"""Costs of INFaaS' scaling actions, and its wait before it scales down. Pure.
 
 Source: Romero et al., "INFaaS" (ATC '21), Sections 4.2.1 and 4.2.2. An action that adds n instances of a variant costs
 C * (n + lambda * T_load * max(n, 0)): the hardware, and the loading. Costs are those of devices a second

@@ -143,7 +143,7 @@ class _Cluster:
         if count > len(free):
             return
         devices = tuple(free[:count])
-        # What runs already, and goes on, is not loaded.
+        # Instances that run already, and go on, are not loaded.
         stays = sum(d.id in instead and instead[d.id].variant.id == option.variant.id for d in devices)
         cost = adding(option, count - stays) + stays * option.device.cost
         cost -= sum(one.device.cost for one in instead.values())

@@ -5,7 +5,7 @@ from itertools import groupby
 from django.db import migrations
 
 from scheduler.history.folding import Bucket
-from scheduler.history.packing import Packed, pack, unpack
+from scheduler.history.packing import PackedRow, pack, unpack
 
 FROM, TO = 21_600, 86_400
 
@@ -19,13 +19,13 @@ def add_days(apps, schema_editor) -> None:
     for day, parts in groupby(rows, key=lambda row: row.start - row.start % TO):
         bucket = Bucket()
         for row in parts:
-            bucket.merge(unpack(Packed(*(bytes(v) if n else v for n, v in enumerate(_columns(row)))), names))
+            bucket.merge(unpack(PackedRow(*(bytes(v) if n else v for n, v in enumerate(_columns(row)))), names))
         packed = pack(bucket, lambda kind, name: int(name))._asdict()
         Row.objects.bulk_create([Row(resolution=TO, start=day, **packed)], ignore_conflicts=True)
 
 
 def _columns(row) -> list:
-    return [getattr(row, name) for name in Packed._fields]
+    return [getattr(row, name) for name in PackedRow._fields]
 
 
 def remove_days(apps, schema_editor) -> None:

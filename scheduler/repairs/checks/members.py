@@ -71,7 +71,7 @@ def _lost(facts: Facts, device: Device, share: float) -> Repair:
 
 
 def _falls(facts: Facts, device: Device) -> Iterator[str]:
-    """What plans say that the loss costs, where they were made for about the same demand."""
+    """The cost of the loss by plans that were made for about the same demand."""
     before, now = facts.before.get(device.ref), facts.plan
     if before is None or now is None or now.pk == before.pk:
         return

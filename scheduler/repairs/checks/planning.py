@@ -10,7 +10,7 @@ from django.conf import settings
 from registry.models import Application, Variant
 from scheduler.repairs import texts
 from scheduler.repairs.capacity import fastest
-from scheduler.repairs.facts import MINUTE_S, Arrivals, Facts
+from scheduler.repairs.facts import MINUTE_S, Facts, RecentArrivals
 from scheduler.repairs.repair import Action, Repair, Severity
 
 #: seconds after which refused demand is no burst any more
@@ -82,7 +82,7 @@ def demand(facts: Facts) -> Iterator[Repair]:
     missing = facts.plan.allocation.get("left_out") or {} if facts.plan is not None else {}
     for application in facts.applications:
         left_out = missing.get(application.name, 0.0)
-        seen = facts.arrivals.get(application.name, Arrivals())
+        seen = facts.arrivals.get(application.name, RecentArrivals())
         many = seen.refused >= max(REFUSED_LEAST, REFUSED_SHARE * seen.arrived)
         if left_out <= NEGLIGIBLE and not many:
             continue
@@ -134,7 +134,7 @@ def _too_slow(facts: Facts, application: Application, mine: list[Variant]) -> It
     wanted = next((each for each in facts.problem.applications if each.id == application.name), None)
     if wanted is None or any(fastest(facts.problem, wanted, device) > 0 for device in facts.problem.devices):
         return
-    seen = facts.arrivals.get(application.name, Arrivals())
+    seen = facts.arrivals.get(application.name, RecentArrivals())
     measured = [variant for variant in facts.problem.variants if variant.application == application.name]
     slo, none = f"{application.slo_ms:g} ms", f"0 of {texts.several(len(mine), 'variant')}"
     yield Repair(

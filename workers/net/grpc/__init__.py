@@ -1,11 +1,11 @@
 """gRPC for servers over HTTP/2 (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md).
 
-A :class:`GrpcServer` listens, asks a :class:`GrpcService` which :class:`Endpoint` answers a call by its headers, and
+A :class:`GrpcServer` listens, asks a :class:`GrpcService` which :class:`GrpcMethod` answers a call by its headers, and
 hands that endpoint each message as bytes; errors are :class:`StatusError`. No protobuf, no threads, no task a call.
 Entry point: :class:`GrpcServer`. Imports numpy and ``workers.net`` only.
 """
 
-from .call import Admitted, Call, Endpoint, parse_timeout
+from .call import Admitted, Call, GrpcMethod, parse_timeout
 from .messages import MessageParser
 from .server import GrpcServer, GrpcService
 from .status import Code, StatusError
@@ -14,7 +14,7 @@ __all__ = [
     "Admitted",
     "Call",
     "Code",
-    "Endpoint",
+    "GrpcMethod",
     "GrpcServer",
     "GrpcService",
     "MessageParser",

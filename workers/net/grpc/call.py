@@ -29,7 +29,7 @@ _HEADERS = (
 _OK = h2.literal(b"grpc-status", b"0")
 
 
-class Endpoint:
+class GrpcMethod:
     """One method, to be extended. ``streams``: its calls take any number of messages instead of one."""
 
     streams = False
@@ -69,7 +69,7 @@ class Admitted:
     """
 
     config: object
-    endpoint: Endpoint | None
+    endpoint: GrpcMethod | None
     error: StatusError | None = None
     timeout_s: float | None = None
     encoding: bytes = b"identity"

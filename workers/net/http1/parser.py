@@ -311,7 +311,7 @@ class RequestParser:
             if coding.lower() != b"chunked":
                 return self._fail(501, "transfer-encoding: only 'chunked' is supported")
             if version == "1.0":
-                # Whoever forwarded it may not have understood the chunks (RFC 9112, section 6.1).
+                # A proxy that forwarded it may not have understood the chunks (RFC 9112, section 6.1).
                 head.persistence = CLOSE
             head.length = None
             return True

@@ -15,9 +15,9 @@ class ClipperPolicy(BatchPolicy):
     """A cap on the batch that grows by a row while batches meet the SLO and shrinks by 10% on a miss.
 
     Reactive, as published: it looks neither at the length of the queue nor at deadlines, so a batch may make its first
-    query late; that is the miss it learns from. The device is never idle while a query waits. What could not be in time
-    even alone is dropped; where late ones are served, it runs when nothing viable waits, and is no miss, since no batch
-    size would have helped.
+    query late; that is the miss it learns from. The device is never idle while a query waits. A query that could not be
+    in time even alone is dropped; where late ones are served, it runs when nothing viable waits, and is no miss, since
+    no batch size would have helped.
 
     Only a batch that reached the cap lets it grow: a smaller one says nothing about the next larger. The cap stays
     between 1 and the plan's largest batch.

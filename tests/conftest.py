@@ -13,29 +13,9 @@ from xdist.scheduler import LoadFileScheduling
 from appliance.redis_server import executable as redis_executable
 from tests import tiny
 
-#: folders and files whose tests start whole appliances, those that take longest first
-APPLIANCES = (
-    "appliance/test_browser.py",
-    "appliance/test_command_line.py",
-    "appliance/test_demo.py",
-    "appliance/test_year.py",
-    "appliance/test_lifecycle.py",
-    "appliance/test_roles.py",
-    "faults/test_matrix.py",
-    "appliance",
-    "provisioning",
-)
-#: others that take long: they begin first, so that no process is left alone with them at the end
-LONGEST = (
-    "benchmarks/test_console.py",
-    "test_ansible.py",
-    "control/test_leases.py",
-    "backups",
-    "benchmarks/test_scale.py",
-)
-#: files of other tests for each one that starts an appliance: an appliance waits more than it computes, and several of
-#: them at a time take much memory
-BETWEEN = 3
+#: files whose tests take longest begin first, so that no process is left alone with them at the end
+LONGEST = ("test_year.py", "test_demo.py", "test_matrix.py", "test_benchmarks.py", "test_ansible.py", "test_backup.py")
+
 
 #: files that share a process's appliance: it takes longer to start than many of their tests. Browsers' tests add nodes.
 SHARED = {
@@ -47,29 +27,8 @@ SHARED = {
 }
 
 
-def _rank(file: str, first: tuple[str, ...]) -> int:
-    """The place of a file, or of its folder, in a list; its length: it is not there."""
-    return next((rank for rank, name in enumerate(first) if file == name or file.startswith(name + "/")), len(first))
-
-
-def _order(files: list[str]) -> list[str]:
-    """Files with appliances among the others from the beginning on, each kind's longest first."""
-    whole = sorted(
-        (one for one in files if _rank(one, APPLIANCES) < len(APPLIANCES)), key=lambda f: _rank(f, APPLIANCES)
-    )
-    others = sorted((one for one in files if one not in whole), key=lambda file: _rank(file, LONGEST))
-    ordered = []
-    while whole or others:
-        ordered += whole[:1] + others[:BETWEEN]
-        whole, others = whole[1:], others[BETWEEN:]
-    return ordered
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    folder = Path(__file__).parent
-    files = {item.path: str(item.path.relative_to(folder)) for item in items}
-    places = {file: place for place, file in enumerate(_order(list(files.values())))}
-    items.sort(key=lambda item: places[files[item.path]])
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 class _ByFile(LoadFileScheduling):

@@ -301,4 +301,4 @@ def test_the_console_and_health_say_what_fails(client, admin_client):
     (found,) = client.get("/health/").json()["troubles"]
     assert found["what"] == "redis"
     troubles.over(troubles.REDIS)
-    assert "Redis fails" not in admin_client.get("/").content.decode()
+    assert "Redis fails" not in admin_client.get("/repairs/").content.decode()

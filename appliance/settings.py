@@ -146,9 +146,10 @@ REDIS_URL = connections.redis(NEREUS.redis_url, NEREUS.ca_file) or f"unix://{NER
 CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "scheduler.channel_layer.PatientRedisLayer",
-        # The layer blocks for 5 s on an empty channel, which is also redis-py's default time-out.
+        # The layer blocks for 5 s on an empty channel, which is also redis-py's default time-out. While Redis hangs, a
+        # member's message waits that long for each call, and its link has to outlive two of them.
         "CONFIG": {
-            "hosts": [{"address": REDIS_URL, "socket_timeout": 20}],
+            "hosts": [{"address": REDIS_URL, "socket_timeout": 10}],
             "prefix": f"{NEREUS.redis_prefix}:asgi",
             "capacity": 1000,
             "expiry": 30,

@@ -1,4 +1,7 @@
-"""ASGI middleware by which the supervisor sees that the web process still runs its event loop."""
+"""Liveness of the web process, which the supervisor asks for.
+
+ASGI middleware answers, which shows that the event loop runs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ PATH = "/health/live"
 
 
 class AliveCheck:
-    """Answers GET /health/live by itself: a database or Redis that is away makes the process no less alive."""
+    """ASGI middleware that answers GET /health/live by itself.
+
+    A database or Redis that is away makes the process no less alive.
+    """
 
     def __init__(self, app: Callable[..., Awaitable[None]]):
         self._app = app

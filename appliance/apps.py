@@ -1,3 +1,5 @@
+"""Django's configuration of the appliance."""
+
 from django.apps import AppConfig
 
 

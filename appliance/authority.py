@@ -1,4 +1,7 @@
-"""The page with the authority that other boxes trust; it is public, and members compare it with a fingerprint."""
+"""The public page with the certificate authority that other boxes trust.
+
+Members compare it with a fingerprint.
+"""
 
 from __future__ import annotations
 

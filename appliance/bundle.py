@@ -1,8 +1,9 @@
-"""``make bundle``: one file with all that an installation without a network needs, and a manifest to verify it by.
+"""Build one file for installations without a network (``make bundle``).
 
-In it: the code (as ``make release`` makes it), the Ansible collection, wheels for each machine and Python, Debian's
-packages as a repository, ``MANIFEST.sha256`` with the digest of each file, and ``verify``, which needs ``sh`` and
-``sha256sum`` alone. Nothing of Django or of the control plane is imported here.
+It has all that such an installation needs: the code (as ``make release`` makes it), the Ansible collection, wheels for
+each machine and Python, Debian's packages as a repository, ``MANIFEST.sha256`` with the digest of each file to verify
+it by, and ``verify``, which needs ``sh`` and ``sha256sum`` alone. Nothing of Django or of the control plane is imported
+here.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ VERIFY = ROOT / "ansible" / "roles" / "nereus" / "files" / "verify"
 
 
 def main(arguments: list[str]) -> None:
-    """Build the bundle; returns nothing, prints what is in it and what could not be had."""
+    """Build the bundle, and print its size and digest and what could not be obtained."""
     parser = argparse.ArgumentParser(prog="python -m appliance.bundle", description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, help="where the bundle goes; the release archive is there")
     parser.add_argument("--machines", nargs="+", default=list(MACHINES), choices=list(MACHINES))
@@ -66,7 +67,10 @@ def main(arguments: list[str]) -> None:
 
 
 def fill(contents: Path, options: argparse.Namespace) -> Iterator[str]:
-    """Put code, collection, wheels and packages into a folder; yields what could not be had."""
+    """Put code, collection, wheels and packages into a folder.
+
+    Yields a line for everything that could not be obtained.
+    """
     shutil.copy(options.folder / f"nereus-{workers.__version__}.tar.gz", contents)
     collection = [_tool("ansible-galaxy"), "collection", "build", str(ROOT / "ansible"), "--output-path", str(contents)]
     _run([*collection, "--force"])
@@ -84,7 +88,10 @@ def target(machine: str, version: str) -> dict[str, str]:
 
 
 def requirements(machine: str, version: str) -> list[str]:
-    """The lines of requirements.txt that hold on such a machine: pip itself looks at the machine that it runs on."""
+    """Return the lines of requirements.txt that hold on such a machine.
+
+    Pip itself evaluates them for the machine that it runs on.
+    """
     environment = target(machine, version)
     lines = (line.partition("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines())
     found = []
@@ -96,7 +103,10 @@ def requirements(machine: str, version: str) -> list[str]:
 
 
 def wheels(folder: Path, machine: str, version: str) -> Iterator[str]:
-    """Download wheels of all requirements; where that fails, of those that can be had, and yields the others."""
+    """Download wheels of all requirements.
+
+    Where that fails, those that can be obtained are downloaded, and a line is yielded for the others.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = requirements(machine, version)
     if not _download(folder, machine, version, wanted):
@@ -108,9 +118,9 @@ def wheels(folder: Path, machine: str, version: str) -> Iterator[str]:
 
 
 def lacking(folder: Path, environment: dict[str, str]) -> list[str]:
-    """Requirements of the folder's wheels that the folder does not have, in such an environment.
+    """Return requirements of the folder's wheels that the folder does not have.
 
-    Pip evaluates markers of dependencies for the Python that it runs in.
+    Their markers are evaluated for ``environment``; pip evaluates them for the Python that it runs in.
     """
     there = {canonicalize_name(path.name.partition("-")[0]) for path in folder.glob("*.whl")}
     needed = set()
@@ -146,7 +156,10 @@ def _download(folder: Path, machine: str, version: str, wanted: list[str]) -> bo
 
 
 def packages(folder: Path, suite: str, architecture: str) -> Iterator[str]:
-    """Download Debian's packages with all that they need, as a repository that apt can read."""
+    """Download Debian's packages and their dependencies as a repository for apt.
+
+    Yields a line if they cannot be obtained.
+    """
     if shutil.which("apt-get") is None:
         yield f"packages of {suite} ({architecture}): apt-get is not installed here"
         return
@@ -171,7 +184,10 @@ def packages(folder: Path, suite: str, architecture: str) -> Iterator[str]:
 
 
 def _private_apt(folder: Path, suite: str, architecture: str) -> list[str]:
-    """Options for an apt of its own: nothing is installed yet there, so that all that is needed is downloaded."""
+    """Return options for an apt with a folder of its own.
+
+    Nothing is installed yet there, so that everything that the packages need is downloaded.
+    """
     for name in ("state/lists/partial", "cache/archives/partial", "etc/parts"):
         (folder / name).mkdir(parents=True)
     (folder / "status").touch()

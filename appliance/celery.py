@@ -15,10 +15,11 @@ import appliance.heartbeats  # noqa: E402, F401
 
 
 class SteadyScheduler(Scheduler):
-    """Beat's schedule on the monotonic clock: a wall clock that is set never delays a periodic task.
+    """Beat's schedule on the monotonic clock.
 
-    Celery's own waits out a step back, and keeps the times of last runs in a file that outlives a restart. Several
-    beats of one cluster take turns: :mod:`scheduler.control.turns` says which one sends a task.
+    A wall clock that is set never delays a periodic task. Celery's own waits out a step back, and keeps the times of
+    last runs in a file that outlives a restart. Several beats of one cluster take turns: :mod:`scheduler.control.turns`
+    says which one sends a task.
     """
 
     def setup_schedule(self) -> None:

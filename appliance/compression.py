@@ -1,4 +1,7 @@
-"""Texts go out compressed: a page with a large plan is a thirtieth of its size."""
+"""Compression of text responses.
+
+A page with a large plan shrinks to a thirtieth of its size.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How the control plane reaches its database and Redis: URLs as Django, redis-py and Celery want them."""
+"""Connections to the database and Redis.
+
+Turns their URLs into the forms that Django, redis-py and Celery take.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,11 @@ _OURS = ("pool",)
 
 
 def postgresql(url: str, ca_file: Path | None) -> dict:
-    """Django's settings of a PostgreSQL database. libpq itself parses the URL, so all of its options work.
+    """Return Django's settings of a PostgreSQL database.
 
-    With ``ca_file``, servers elsewhere must have a certificate of it that names them, unless the URL says otherwise.
-    Connections are kept in a pool: a request under ASGI has a thread of its own, and its connection would end with it.
+    libpq itself parses the URL, so all of its options work. With ``ca_file``, servers elsewhere must have a certificate
+    of it that names them, unless the URL says otherwise. Connections are kept in a pool: a request under ASGI has a
+    thread of its own, and its connection would end with it.
 
     Raises:
         SettingsError: libpq has no such option, or the URL cannot be parsed.
@@ -72,7 +76,10 @@ def postgresql(url: str, ca_file: Path | None) -> dict:
 
 
 def libpq(database: dict) -> tuple[str, str]:
-    """The same database for PostgreSQL's own programs: a connection string without the password, and the password."""
+    """Return a connection string for PostgreSQL's own programs, and the password.
+
+    The string names the same database and does not contain the password.
+    """
     from psycopg.conninfo import make_conninfo
 
     known = {"dbname": "NAME", "user": "USER", "host": "HOST", "port": "PORT"}
@@ -82,7 +89,10 @@ def libpq(database: dict) -> tuple[str, str]:
 
 
 def redis(url: str, ca_file: Path | None) -> str:
-    """A URL of Redis for redis-py, with the authorities to trust; rediss:// verifies certificates by default."""
+    """Return the URL of Redis for redis-py, with the authorities to trust.
+
+    With rediss://, redis-py verifies certificates by default.
+    """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     if parts.scheme != "rediss" or ca_file is None or "ssl_ca_certs" in options:
@@ -91,7 +101,10 @@ def redis(url: str, ca_file: Path | None) -> str:
 
 
 def broker(url: str) -> tuple[str, dict | bool]:
-    """The same Redis for Celery, and its options for TLS: unlike redis-py, Celery verifies only if asked to."""
+    """Return the URL of the same Redis for Celery, and its options for TLS.
+
+    Unlike redis-py, Celery verifies certificates only if asked to. The options are False without TLS.
+    """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     if parts.scheme == "unix":

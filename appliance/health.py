@@ -1,4 +1,7 @@
-"""Health and metrics of the web process. Strangers read whether it works, and no more."""
+"""Health and metrics of the web process.
+
+Strangers read whether it works, and no more.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,10 @@ from workers.metrics_access import MetricsAccess
 
 
 def health(request: HttpRequest) -> JsonResponse:
-    """200 while database and Redis answer, else 503; viewers and permitted addresses read which does not, and what
-    failed lately though both do."""
+    """Answer 200 while database and Redis answer, else 503.
+
+    Viewers and permitted addresses also read which of them does not, and recent failures.
+    """
     checks = {}
     for name, probe in (("database", _database), ("redis", lambda: live.client().ping())):
         started = time.perf_counter()
@@ -46,7 +51,10 @@ def health(request: HttpRequest) -> JsonResponse:
 
 
 def _may_see_more(request: HttpRequest) -> bool:
-    """Whether the caller has the role for metrics, by session or token, or a permitted address."""
+    """Return whether the caller has the role for metrics, or a permitted address.
+
+    The role is that of a session or an API token.
+    """
     # Django has checked the host's name, and proxies that are trusted have told the caller's address.
     if MetricsAccess.of(settings.NEREUS).includes(address(request)):
         return True
@@ -103,7 +111,10 @@ REGISTRY.register(ControlPlaneCollector())
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus metrics, for viewers (``authorization`` in Prometheus' configuration) and permitted addresses."""
+    """Answer with Prometheus metrics, for viewers and permitted addresses.
+
+    Prometheus authenticates by ``authorization`` in its configuration.
+    """
     if not _may_see_more(request):
         refused = problems.render(401, "Metrics need an API token or session with the role viewer.")
         refused["WWW-Authenticate"] = 'Bearer realm="nereus"'

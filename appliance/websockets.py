@@ -20,8 +20,10 @@ CLOSE_TRY_AGAIN = 1013
 
 
 class SameOrigin:
-    """ASGI middleware: a browser's websocket is accepted from pages of this console alone, not from another port of the
-    host or another site. Browsers always send an origin."""
+    """ASGI middleware that accepts websockets from pages of this console alone.
+
+    Pages of another port of the host or of another site are refused. Browsers always send an origin.
+    """
 
     def __init__(self, app: Callable[..., Awaitable[None]]):
         self._app = app
@@ -48,8 +50,10 @@ class SameOrigin:
 
 
 class CloseWithoutRedis:
-    """ASGI middleware: a websocket that loses Redis is closed with a code for it, and one line is logged; members
-    and browsers reconnect by themselves."""
+    """ASGI middleware that closes a websocket that loses Redis with a code for it.
+
+    One line is logged; members and browsers reconnect by themselves.
+    """
 
     def __init__(self, app: Callable[..., Awaitable[None]]):
         self._app = app

@@ -1,1 +1,4 @@
-"""Benchmarks: ``python -m benchmarks`` (or ``make bench``) runs all and writes docs/benchmarks.md."""
+"""Benchmarks: ``python -m benchmarks`` (or ``make bench``) runs the usual ones.
+
+``python -m benchmarks NAME`` runs one of them, and docs/benchmarks.md describes all. Figures are printed.
+"""

@@ -38,7 +38,13 @@ WITHIN = 0.1
 
 @dataclass(frozen=True)
 class Round:
-    """The service that honest clients got. ``untold``: queries without a right answer or a refusal."""
+    """The service that honest clients got in one round.
+
+    Attributes:
+        goodput: answers in time, per second.
+        p99_ms: 99th percentile of latency.
+        untold: queries without a right answer or a refusal.
+    """
 
     goodput: float
     p99_ms: float
@@ -47,7 +53,12 @@ class Round:
 
 @dataclass(frozen=True)
 class Pair:
-    """A round without and one with an attacker, who made so many requests and took so many cores."""
+    """A round without and one with an attacker.
+
+    Attributes:
+        made: requests or connections that the attacker made.
+        cores: CPU cores that it took.
+    """
 
     without: Round
     beside: Round
@@ -130,7 +141,11 @@ def _ratio(values: Sequence[float]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; 1: a query was lost or answered wrongly, or a process did not run."""
+    """Measure and print.
+
+    Returns:
+        1: a query was lost or answered wrongly, or a process did not run. 0 otherwise.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks attack", description=__doc__.splitlines()[0])
     parser.add_argument("--attacks", nargs="+", choices=ATTACKERS, default=list(ATTACKERS), metavar="NAME")
     parser.add_argument("--rounds", type=int, choices=range(1, 101), default=3, metavar="N")

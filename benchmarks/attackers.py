@@ -1,4 +1,6 @@
-"""``python -m benchmarks.attackers NAME HTTP_PORT GRPC_PORT KEY PATH SECONDS``: one attacker of a gateway on loopback.
+"""One attacker of a gateway on loopback, as a process.
+
+    python -m benchmarks.attackers NAME HTTP_PORT GRPC_PORT KEY PATH SECONDS
 
 Each is bounded in connections and requests a second, and does what one limit is there for. Those that need a key have
 one: an application's own client may be faulty. It prints how many requests or connections it made.
@@ -32,7 +34,10 @@ BLOCK = b"\x83\x86\x44\x05/none"
 
 @dataclass
 class Target:
-    """A gateway, and until when it is attacked. ``made``: requests or connections so far."""
+    """A gateway, and the moment until which it is attacked.
+
+    ``made``: requests or connections so far.
+    """
 
     http: int
     grpc: int
@@ -59,7 +64,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 async def _each(target: Target, count: int, one: Callable[[Target], Awaitable[None]]) -> None:
-    """So many at once, each again when it has ended."""
+    """Run ``count`` at once, each again when it has ended."""
 
     async def again() -> None:
         while not target.over:
@@ -144,7 +149,7 @@ async def many_fields(target: Target) -> None:
 
 
 async def _frames(target: Target, make: Callable[[int], bytes]) -> None:
-    """Frames of one stream after the other on one connection of gRPC, as long as it lasts."""
+    """Send frames of one stream after the other on one gRPC connection while it lasts."""
     reader, writer = await asyncio.open_connection(HOST, target.grpc)
     try:
         writer.write(PREFACE)
@@ -164,7 +169,10 @@ async def _frames(target: Target, make: Callable[[int], bytes]) -> None:
 
 
 async def resets(target: Target) -> None:
-    """Calls that are reset by the client ("Rapid Reset"), and by the server ("MadeYouReset")."""
+    """Open calls that the client resets, and calls that the server resets.
+
+    The first kind is known as "Rapid Reset", the second as "MadeYouReset".
+    """
 
     def make(number: int) -> bytes:
         head = frame(HEADERS, END_HEADERS, number, BLOCK)

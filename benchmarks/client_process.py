@@ -1,4 +1,7 @@
-"""Clients in a process of their own, so that what they measure is not what the benchmark itself does."""
+"""Clients in a process of their own, apart from the benchmark's own work.
+
+Their measurements do not contain the work that the benchmark itself does.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,24 @@ from appliance.local.child import ROOT
 
 
 class Work(Protocol):
-    """The orders of a clients' process: the file of its record, and how long it waits for an answer (seconds)."""
+    """The orders of a clients' process.
+
+    Attributes:
+        file: the file of its record.
+        patience_s: how long it waits for an answer.
+    """
 
     file: str
     patience_s: float
 
 
 class ClientProcess:
-    """A module that takes its work as a line of JSON, prints ``ready``, and sends until its input ends.
+    """A process that runs a clients' module; a context manager.
 
-    A context manager. ``attempts`` of a query, each of which may take the work's patience.
+    The module takes its work as a line of JSON, prints ``ready``, and sends until its input ends.
+
+    Args:
+        attempts: of a query, each of which may take the work's patience.
     """
 
     def __init__(self, module: str, work: Work, attempts: int = 1) -> None:

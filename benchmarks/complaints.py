@@ -77,7 +77,11 @@ class Bench:
         return int(np.count_nonzero(records.in_time & (records.rows["ended"] < seconds))) / seconds
 
     async def give_up(self, seconds: float) -> int:
-        """Clients that ask the long application and leave at once, for so long; returns how many queries they sent."""
+        """Run clients that ask the long application and leave at once, for so long.
+
+        Returns:
+            How many queries they sent.
+        """
         load = self.appliance.load(LONG, self._variants[LONG], self.folder / "unused.npy", connections=1)
         until, sent = time.monotonic() + seconds, 0
 

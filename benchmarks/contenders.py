@@ -34,7 +34,13 @@ READY_S = 300.0
 
 @dataclass(frozen=True)
 class Contender:
-    """``name``: in tables. ``tree``: a checkout. ``environment``: settings beside the usual ones."""
+    """A checkout with settings, compared with others.
+
+    Attributes:
+        name: in tables.
+        tree: the checkout.
+        environment: settings beside the usual ones.
+    """
 
     name: str
     tree: Path
@@ -63,7 +69,11 @@ class Appliance(RunningAppliance):
     def register(
         self, name: str, slo_ms: float, variants: Sequence[Variant], signature: dict | None = None, pinned: bool = True
     ) -> None:
-        """Register an application, and wait until all of its variants are ready; ``pinned``: and warm, for good."""
+        """Register an application, and wait until all of its variants are ready.
+
+        Args:
+            pinned: pin them, and wait until they are warm, too.
+        """
         with client(self.console, self.credentials["api_token"], self.trust()) as rest:
             upload(rest, name, slo_ms, variants, signature or variants[0].model.signature)
             path = f"/applications/{name}/variants/"
@@ -83,11 +93,17 @@ class Appliance(RunningAppliance):
         self._processes = found
 
     def pids(self, role: str) -> list[int]:
-        """The process of ``gateway`` (a core of its own is not among them), ``core``, ``executor`` or ``control``."""
+        """Return the process ids of a role.
+
+        Args:
+            role: ``gateway`` (a core of its own is not among them), ``core``, ``executor`` or ``control``.
+        """
         return [process.pid for process in self._processes[role]]
 
     def cpu_s(self) -> dict[str, float]:
-        """Seconds of CPU time so far, by role, and of each process of a gateway; ``gateway``: of all of them.
+        """Return seconds of CPU time so far, by role and by process of a gateway.
+
+        ``gateway`` is the sum of a gateway's processes, a core of its own included.
 
         Raises:
             RuntimeError: a process has ended.
@@ -135,7 +151,10 @@ def upload(rest: httpx.Client, name: str, slo_ms: float, variants: Sequence[Vari
 
 
 def ready(rest: httpx.Client, name: str, pinned: bool = False) -> bool:
-    """Whether all variants of an application are ready; ``pinned``: and warm somewhere.
+    """Return whether all variants of an application are ready.
+
+    Args:
+        pinned: they must also be warm somewhere.
 
     Raises:
         RuntimeError: one could not be profiled.
@@ -161,7 +180,9 @@ def started(contenders: Sequence[Contender], folder: Path) -> Iterator[list[Appl
 
 
 def process_cpu_s(pid: int) -> float:
-    """Seconds of CPU time of a process with all its threads, to the nanosecond (clock_getcpuclockid(3)).
+    """Return seconds of CPU time of a process with all its threads.
+
+    They are exact to the nanosecond (clock_getcpuclockid(3)).
 
     Raises:
         OSError: there is no such process.
@@ -173,7 +194,11 @@ def process_cpu_s(pid: int) -> float:
 
 
 def add_contenders(parser: argparse.ArgumentParser, gateways: bool = True) -> None:
-    """Add the options that say what is compared; ``gateways``: numbers of gateways, too."""
+    """Add the options that say which contenders are compared.
+
+    Args:
+        gateways: also the option for numbers of gateways.
+    """
     text = "checkouts to compare (default: this one)"
     parser.add_argument("--trees", type=_tree, nargs="+", default=[ROOT], metavar="PATH", help=text)
     parser.set_defaults(gateways=[1])
@@ -183,7 +208,10 @@ def add_contenders(parser: argparse.ArgumentParser, gateways: bool = True) -> No
 
 
 def contenders(given: argparse.Namespace, **environment: str) -> list[Contender]:
-    """Each tree with each number of gateways; the first is what the others are compared with."""
+    """Return each tree with each number of gateways.
+
+    The others are compared with the first.
+    """
     found, names = [], [tree.name for tree in given.trees]
     for number, tree in enumerate(given.trees):
         for gateways in given.gateways:

@@ -1,4 +1,4 @@
-"""Copies of an image tensor of 600 KB between the gateway's socket and the session's input.
+"""Copies of an image tensor of 600 KB between gateway socket and session input.
 
 A small library (``moved.c``, compiled when this runs) stands in front of the C library's memcpy, memmove and realloc in
 all processes of the appliance, and counts the bytes of all moves of 16 KB and more. Copies that the kernel makes in and
@@ -65,7 +65,11 @@ def _count(appliance: Appliance, folder: Path, moved: Path, seconds: float) -> l
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; 1: a query failed, a server did not run, or there is no C compiler."""
+    """Measure and print.
+
+    Returns:
+        1: a query failed, a server did not run, or there is no C compiler. 0 otherwise.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks copies", description=__doc__.splitlines()[0])
     add_contenders(parser)
     parser.add_argument("--seconds", type=between(0.1, 600.0), default=4.0, help="of each load (default: 4)")

@@ -1,6 +1,6 @@
-"""Live against simulated: the same queries at the same times, answered by a real appliance with two one-core devices
-and by the simulator, on profiles and run times measured in the same run with everything up. Violations are counted
-strictly at the client.
+"""Live against simulated: the same queries at the same times, answered twice.
+A real appliance with two one-core devices answers them, and the simulator does, on profiles and run times measured in
+the same run with everything up. Violations are counted strictly at the client.
 
 Gateway, load and executors share the machine's cores, so batches take longer than profiled: the simulator draws run
 times from the distribution of those observed, by variant. It is fitted to the executors' metrics after each replay, and
@@ -67,9 +67,16 @@ Devices = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Live:
-    """A replay. ``violation_ratio``: 0 to 1; ``accuracy``: normalised percent, None where nothing was in time;
-    ``slowdown``: run time of all batches over their profiles' medians; ``ratios``: the same by variant id, as a
-    distribution; ``load_average``: of the machine, over the last minute."""
+    """A replay.
+
+    Attributes:
+        violation_ratio: 0 to 1.
+        accuracy: normalised percent; None where nothing was in time.
+        median_ms: median latency; None where nothing was answered.
+        slowdown: run time of all batches over their profiles' medians.
+        ratios: the same by variant id, as a distribution.
+        load_average: of the machine, over the last minute.
+    """
 
     queries: int
     violation_ratio: float
@@ -91,8 +98,14 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Served:
-    """The service as it ran: devices, their profiles by type, run times over these by variant id, and seconds that a
-    query takes beside its run."""
+    """The service as it ran.
+
+    Attributes:
+        devices: with their types.
+        profiles: by device type.
+        ratios: run times over profiled ones, by variant id.
+        way_s: seconds that a query takes beside its run.
+    """
 
     devices: Devices
     profiles: Mapping[str, Profiles]
@@ -127,8 +140,11 @@ class Row:
 
 
 def chosen() -> tuple[DemoApplication, ...]:
-    """The demo's applications with their three cheapest variants, and this benchmark's objective and accuracies.
-    Variants' names are unique, as executors' metrics tell nothing but these."""
+    """Return the demo's applications with their three cheapest variants.
+
+    They have this benchmark's objective and accuracies. Variants' names are unique, as executors' metrics tell nothing
+    but these.
+    """
     return tuple(
         dataclasses.replace(
             application,
@@ -143,7 +159,7 @@ def chosen() -> tuple[DemoApplication, ...]:
 
 
 def register(appliance: Appliance, wanted: Sequence[DemoApplication]) -> Profiles:
-    """Create the applications, wait until all variants are profiled, and return the profiles."""
+    """Create the applications, wait until all are profiled, and return the profiles."""
     for application in wanted:
         variants = [Variant(one.name, one, one.accuracy) for one in application.variants]
         appliance.register(application.name, application.slo_ms, variants, application.signature, pinned=False)
@@ -163,8 +179,11 @@ def one_box(profiles: Profiles, ratios: Mapping[str, Sequence[float]], way: floa
 
 
 def rates(served: Served, wanted: Sequence[DemoApplication], utilisation: float, slowdown: float) -> dict:
-    """Queries/s by application that keep the devices so busy with the most accurate variants alone, each application
-    as much as the other, where run times are ``slowdown`` times the profiles."""
+    """Return the rates that keep the devices so busy, in queries/s by application.
+
+    They do so with the most accurate variants alone, each application as much as the other, where run times are
+    ``slowdown`` times the profiles.
+    """
     found = {}
     for application in wanted:
         best = max(application.variants, key=lambda variant: variant.accuracy)
@@ -277,9 +296,10 @@ def _run_times(appliance: RunningAppliance) -> dict[str, runtimes.RunTimes]:
 
 
 def way_s(appliance: RunningAppliance, wanted: Sequence[DemoApplication]) -> float:
-    """Seconds that a query takes beside its run: the mean round trip of single queries less their executors' run times.
+    """Return the seconds that a query takes beside its run.
 
-    The queries name a variant, so that no batching delay is part of it.
+    They are the mean round trip of single queries less their executors' run times. The queries name a variant, so that
+    no batching delay is part of it.
 
     Raises:
         RuntimeError: none was answered.
@@ -298,7 +318,10 @@ def way_s(appliance: RunningAppliance, wanted: Sequence[DemoApplication]) -> flo
 
 
 def scenario(wanted: Sequence[DemoApplication], arrivals: Trace, served: Served, seed: int) -> Scenario:
-    """The live run, for the simulator: profiles as the gateway reads them, run times as they were."""
+    """Return the live run as a scenario for the simulator.
+
+    Profiles are as the gateway reads them, run times as they were.
+    """
     models = []
     for application in wanted:
         for variant in application.variants:
@@ -326,7 +349,11 @@ def scenario(wanted: Sequence[DemoApplication], arrivals: Trace, served: Served,
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """A row for each utilisation and repetition; ``quick``: the highest utilisation only, and shorter."""
+    """Return a row for each utilisation and repetition.
+
+    Args:
+        quick: the highest utilisation only, and shorter.
+    """
     wanted = chosen()
     cores = sorted(os.sched_getaffinity(0))
     environment = {

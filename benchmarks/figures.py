@@ -11,7 +11,10 @@ Row = Mapping[str, object]
 
 
 def heading(title: str, about: str) -> str:
-    """A title, the text of a docstring with each paragraph in one line, and the machine."""
+    """Return a heading: a title, the text of a docstring, and the machine.
+
+    Each paragraph of the text becomes one line.
+    """
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in about.strip().split("\n\n"))
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
     return f"# {title}\n\n{text}\n\n{machine()}, load before: {load}.\n"
@@ -25,7 +28,10 @@ def machine() -> str:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Columns are the first row's; figures get as many digits as they deserve, ``None`` is left empty."""
+    """Return rows as a Markdown table with the first row's columns.
+
+    Figures get as many digits as they deserve; None is left empty.
+    """
     columns = list(rows[0])
     lines = [_line(columns), _line("---" if _is_text(rows, column) else "---:" for column in columns)]
     return "\n".join([*lines, *(_line(_cell(row.get(column)) for column in columns) for row in rows)])

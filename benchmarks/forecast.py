@@ -1,10 +1,11 @@
-"""How honest the demand forecast is on published traces, against an exponentially weighted mean times 1.05.
+"""The demand forecast on published traces, against a weighted mean.
 
-At every period's start both say what to plan for, from nothing but the seconds before, and are held against the mean
-rate that then comes. *Covered*: share of (application, period) pairs whose mean stays at or below what was planned.
-*Short*: demand above it, over all demand: what a plan made for it could not serve. *Over*: planned above what came,
-over all demand: accuracy given away. *Loss*: pinball loss at the quantile aimed at, over all demand; it is least for
-the true quantile, so that neither a careless nor a fearful forecast can win by it.
+The mean is exponentially weighted, times 1.05. At every period's start both say what to plan for, from nothing but the
+seconds before, and are held against the mean rate that then comes. *Covered*: share of (application, period) pairs
+whose mean stays at or below what was planned. *Short*: demand above it, over all demand: what a plan made for it could
+not serve. *Over*: planned above what came, over all demand: accuracy given away. *Loss*: pinball loss at the quantile
+aimed at, over all demand; it is least for the true quantile, so that neither a careless nor a fearful forecast can win
+by it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ Planner = Callable[[list[tuple[int, dict[str, float]]], list[str], int, int], di
 
 
 def proteus(trace: str) -> Series:
-    """A trace's queries by application; its last second, which is cut off, is left out."""
+    """Return a trace's queries by application, for each second.
+
+    Its last second, which is cut off, is left out.
+    """
     seconds: dict[str, list[int]] = {}
     with gzip.open(PUBLISHED / "proteus" / "traces" / f"{trace}.csv.gz", "rt") as file:
         for row in csv.DictReader(file):
@@ -43,7 +47,10 @@ def proteus(trace: str) -> Series:
 
 
 def ramsis() -> Series:
-    """The published rates, with Poisson arrivals within each second, as the paper has them."""
+    """Return the published rates, with Poisson arrivals within each second.
+
+    The paper has them so.
+    """
     with (PUBLISHED / "ramsis" / "twitter_qps.csv").open() as file:
         rates = [float(row["qps"]) for row in csv.DictReader(file)]
     return {"twitter": np.random.default_rng(1).poisson(rates)}
@@ -68,7 +75,10 @@ def learned_start(seconds, names: list[str], now: int, horizon_s: int) -> dict[s
 
 
 def ewma(seconds, names: list[str], now: int, horizon_s: int) -> dict[str, float]:
-    """The exponentially weighted mean of the complete seconds (weight 0.25), times 1.05."""
+    """Return the exponentially weighted mean of the seconds before, times 1.05.
+
+    The weight is 0.25, and only complete seconds count.
+    """
     found = {}
     for name in names:
         mean = seconds[0][1][name]
@@ -90,7 +100,10 @@ class Score:
 
 
 def score(series: Series, planner: Planner, horizon_s: int, every_s: int, warm_up_s: int = 20) -> Score:
-    """A planner's score at one start in ``every_s`` seconds. It is shown the three minutes before each, no more."""
+    """Return a planner's score at one start in ``every_s`` seconds.
+
+    It is shown the three minutes before each start, no more.
+    """
     names = list(series)
     length = len(series[names[0]])
     said, came = [], []
@@ -111,7 +124,10 @@ def score(series: Series, planner: Planner, horizon_s: int, every_s: int, warm_u
 
 
 def measure(every_s: int = 7) -> dict[tuple[str, int], tuple[Score, ...]]:
-    """Scores of ``trend``, of ``learned`` as it starts, and of the weighted mean, by trace and horizon (s)."""
+    """Return scores by trace and horizon (s).
+
+    They are those of ``trend``, of ``learned`` as it starts, and of the weighted mean.
+    """
     found = {}
     for name, series in [("ramsis", ramsis()), ("infadapter", infadapter()), *((t, proteus(t)) for t in PROTEUS)]:
         # Two days give enough periods with fewer starts; a second that no period's length divides meets all phases.

@@ -20,7 +20,10 @@ OUTPUTS = 3
 
 @dataclass(frozen=True)
 class Model:
-    """A model file ``path`` with one input ``x`` of FP32 [batch, *row] and one output ``y`` of FP32 [batch, 3]."""
+    """A model file with one input and one output.
+
+    The input is ``x`` of FP32 [batch, *row], the output ``y`` of FP32 [batch, 3].
+    """
 
     name: str
     path: Path
@@ -93,7 +96,10 @@ def tiny(folder: Path, name: str = "tiny", seed: int = 0) -> Model:
 
 
 def convolutions(folder: Path, name: str, width: float) -> Model:
-    """A CNN on 3 x 32 x 32 whose cost grows with the square of ``width``: about 4 ms a row at 1."""
+    """Save a CNN on 3 x 32 x 32 whose cost grows with the square of ``width``.
+
+    It takes about 4 ms a row at a width of 1.
+    """
     graph, row = _Graph(), (3, 32, 32)
     value, channels = "x", 3
     for out, stride in ((64, 1), (96, 1), (128, 2), (192, 1), (192, 2)):
@@ -104,8 +110,10 @@ def convolutions(folder: Path, name: str, width: float) -> Model:
 
 
 def perceptron(folder: Path, name: str, layers: int) -> Model:
-    """An MLP of ``layers`` hidden layers of 1024 x 1024 that share eight matrices of 4 MB. A single row is bound by
-    memory, so that batches cost much less by row."""
+    """Save an MLP of ``layers`` hidden layers of 1024 x 1024.
+
+    They share eight matrices of 4 MB. A single row is bound by memory, so that batches cost much less by row.
+    """
     graph, row = _Graph(), (1024,)
     value, weights = "x", [graph.weight(1024, 1024) for _ in range(8)]
     for layer in range(layers):

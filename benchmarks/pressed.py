@@ -1,4 +1,7 @@
-"""An application of three variants to be pressed, the capacity of the appliance that serves it, and a watched run."""
+"""An application of three variants to be pressed, and a watched run of it.
+
+The capacity of the appliance that serves it is measured, too.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,10 @@ class Capacity:
 
 
 def capacity(pressed: Pressed, generator: Generator, seconds: float, connections: int = 0) -> Capacity:
-    """Measure a closed loop with so many connections; 0: with as many as bring the most answers in time.
+    """Measure the capacity by a closed loop with this many connections.
+
+    Args:
+        connections: 0: as many as bring the most answers in time.
 
     Raises:
         LoadError: the load generator failed.
@@ -111,7 +117,11 @@ def counted(address: str, application: str) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Run:
-    """A watched load. ``counted``: queries by how they ended, by the gateway's own counters."""
+    """A watched load.
+
+    Attributes:
+        counted: queries by how they ended, by the gateway's own counters.
+    """
 
     records: Records
     summary: Summary
@@ -125,7 +135,10 @@ class Run:
 
 
 def carry_out(pressed: Pressed, generator: Generator, load: Load, every_s: float) -> Run:
-    """Carry out a load and watch the gateway and the executor, every ``every_s`` or each second.
+    """Carry out a load and watch the gateway and the executor.
+
+    Args:
+        every_s: seconds between samples; at most 1 counts.
 
     Raises:
         LoadError, RuntimeError: the load generator failed, or a process ended.
@@ -155,7 +168,14 @@ def main_of(
     run: Callable[[Pressed, argparse.Namespace], tuple[str, bool]],
     arguments: Sequence[str] | None,
 ) -> int:
-    """The command line of a benchmark that presses appliances; ``run`` returns its page, and whether all is well."""
+    """Run the command line of a benchmark that presses appliances.
+
+    Args:
+        run: returns the benchmark's page, and whether all is well.
+
+    Returns:
+        The exit status: 1 where an appliance or the load failed, or not all is well.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=about.splitlines()[0])
     add_contenders(parser, gateways=False)
     options(parser)

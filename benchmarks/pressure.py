@@ -39,7 +39,13 @@ PLAN_PERIOD_S = 10.0
 
 @dataclass(frozen=True)
 class Found:
-    """One run. Seconds of half the load ``before`` and ``after``; ``capacities``: before and after."""
+    """One run.
+
+    Attributes:
+        before, after: seconds of half the load, before and after the burst.
+        burst: its start and its end, in seconds of the load.
+        capacities: before and after.
+    """
 
     before: float
     after: float
@@ -62,7 +68,7 @@ class Found:
 
 
 def measure(pressed: Pressed, seconds: float) -> Found:
-    """Run everything once, with a burst of so many seconds.
+    """Run everything once, with a burst of this many seconds.
 
     Raises:
         LoadError, RuntimeError: a process did not start or ended.
@@ -137,7 +143,11 @@ def _missed(records: Records) -> float:
 
 
 def _growth(found: Found, process: str) -> tuple[float, float]:
-    """(MiB by which memory grew from the burst's first quarter to its last, MiB in the first): medians."""
+    """Return by how much a process' memory grew in the burst, and from where.
+
+    Returns:
+        (MiB by which it grew from the burst's first quarter to its last, MiB in the first quarter), by medians.
+    """
     start, end = (found.run.summary.began + moment for moment in found.burst)
     quarter = (end - start) / 4
     _, first = found.run.watch.series(process, "rss_mib", start, start + quarter)
@@ -198,7 +208,11 @@ def page(found: Found) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; 1: queries were lost or answered wrongly, or a process did not run."""
+    """Measure and print.
+
+    Returns:
+        1: queries were lost or answered wrongly, or a process did not run. 0 otherwise.
+    """
 
     def options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--seconds", type=between(1.0, 3600.0), default=60.0, help="of the burst (default: 60)")

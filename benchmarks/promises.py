@@ -1,7 +1,7 @@
-"""How often promised intervals hold, simulated: on a published trace, and under the demo's load.
+"""Coverage of promised intervals, simulated on a trace and the demo's load.
 
 *twitter*: every minute of InfAdapter's trace a promise is made from the two minutes before, for the plan that the
-estimated demand gives four devices with a quick and a good variant. What comes is the same plan, simulated on the
+estimated demand gives four devices with a quick and a good variant. The outcome is the same plan, simulated on the
 seconds that follow.
 
 *demo*: one long run of the demo's waves and bursts on two devices with eight variants of two applications, which take
@@ -59,7 +59,11 @@ COLD_S = 20
 
 @dataclass
 class Judged:
-    """Promises and what came. ``counts``: by figure, promises, those that held as simulated, and as corrected."""
+    """Promises and their outcomes.
+
+    Attributes:
+        counts: by figure: promises, those that held as simulated, and those that held as corrected.
+    """
 
     counts: dict[str, list[int]] = field(default_factory=lambda: {figure: [0, 0, 0] for figure in FIGURES})
     _misses: dict[tuple[str, str], list[float]] = field(default_factory=dict)
@@ -86,7 +90,10 @@ class Judged:
 
 
 def problem(demand: float) -> Problem:
-    """Four devices, which serve 133 items/s with the good variant and 1,000 with the quick one."""
+    """Return a problem with four devices.
+
+    They serve 133 items/s with the good variant and 1,000 with the quick one.
+    """
 
     def profile(ms: float) -> LatencyProfile:
         return LatencyProfile(tuple((batch, batch * ms / 1000) for batch in (1, 2, 4, 8)))
@@ -169,7 +176,11 @@ def demo_run(world: World, seconds: int, seed: int) -> SimulationResults:
 
 
 def judge_demo(count: int, every_s: int, seed: int, wall_s: float = 60.0) -> dict[str, tuple[int, int, int]]:
-    """By figure: promises, those that held as simulated, and as corrected, under the demo's load."""
+    """Count promises under the demo's load that held.
+
+    Returns:
+        By figure: promises, those that held as simulated, and those that held as corrected.
+    """
     world, judged = demo_world(), Judged()
     run = demo_run(world, COLD_S + count * every_s + MOST_S, seed)
     times, outcome = np.asarray(run.scenario.arrivals.times), np.frombuffer(run.record.outcome, dtype=np.uint8)

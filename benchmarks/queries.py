@@ -1,4 +1,4 @@
-"""Requests of the load generator, made beforehand, and the answers that they must get."""
+"""Requests of the load generator, made beforehand, and their right answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ def requests(model: Model, make: Callable[[np.ndarray], bytes]) -> tuple[list[by
 
 
 def v2_request(application: str, key: str, version: str = "", name: str = "x") -> Callable[[np.ndarray], bytes]:
-    """Makes a whole V2 HTTP request with binary tensors; ``version``: a variant that must answer."""
+    """Return a function that makes a whole V2 HTTP request with binary tensors.
+
+    Args:
+        version: a variant that must answer.
+    """
     path = f"/v2/models/{application}" + (f"/versions/{version}" if version else "") + "/infer"
 
     def make(x: np.ndarray) -> bytes:

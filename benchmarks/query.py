@@ -43,7 +43,12 @@ PARTS = ("gateway", "executor", "together", "busiest", "core", "control")
 
 @dataclass(frozen=True)
 class Spent:
-    """A load on one server: microseconds of CPU time a query by part, and what clients saw."""
+    """A load on one server: CPU time by part, and latencies of clients.
+
+    Attributes:
+        cpu_us: microseconds of CPU time a query, by part.
+        queries_s, p50_ms, p99_ms, batch: as clients saw them.
+    """
 
     cpu_us: dict[str, float]
     queries_s: float
@@ -54,7 +59,12 @@ class Spent:
 
 @dataclass(frozen=True)
 class Server:
-    """Something to be measured; ``load`` makes a load of (connections, idle ones, protocol)."""
+    """A server to be measured.
+
+    Attributes:
+        load: makes a load of (connections, idle ones, protocol).
+        cpu_s: returns seconds of CPU time so far, by part.
+    """
 
     name: str
     protocols: Sequence[str]
@@ -99,7 +109,10 @@ def spend(generator: Generator, load: Load, cpu_s: Callable[[], dict[str, float]
 
 
 def measure(servers: Sequence[Server], loads: Sequence[tuple[int, int, str]], rounds: int) -> Found:
-    """Rounds in which all servers and loads take turns; each round begins with another server."""
+    """Measure rounds in which all servers and loads take turns.
+
+    Each round begins with another server.
+    """
     found: Found = {}
     with Generator() as generator:
         for number in range(rounds):
@@ -132,7 +145,10 @@ def costs(found: Found) -> list[Row]:
 
 
 def ratios(found: Found, first: str) -> list[Row]:
-    """A row for each load and server but the first, of its parts over the first's; and all over mosec."""
+    """Return a row for each load and server, of its parts over the first server's.
+
+    All parts together are also compared with mosec's, whose own loads have no row.
+    """
     rows: list[Row] = []
     for ((count, idle, protocol), name), rounds in sorted(found.items()):
         if name == Mosec.name:

@@ -1,4 +1,6 @@
-"""How long an appliance's batches took, from its node's metrics: run times in buckets, by variant.
+"""Run times of an appliance's batches, from its node's metrics.
+
+They are in buckets, by variant.
 
 A log-normal distribution of run times over profiled ones is fitted to the buckets (maximum likelihood of grouped data)
 with the mean that the sums tell exactly.
@@ -23,8 +25,12 @@ _NORMAL = NormalDist()
 
 @dataclass(frozen=True)
 class RunTimes:
-    """Batches of a variant on all devices. ``counts`` by upper bound (s) of their run time, each without those below;
-    ``sum_s`` of all run times."""
+    """Run times of a variant's batches on all devices.
+
+    Attributes:
+        counts: batches by upper bound (s) of their run time, each without those below.
+        sum_s: of all run times.
+    """
 
     counts: Mapping[float, float]
     sum_s: float
@@ -66,8 +72,9 @@ def read(page: str) -> dict[str, RunTimes]:
 
 
 def ratios(profiled: Sequence[tuple[float, float]], took: RunTimes) -> tuple[float, ...]:
-    """Run times over profiled ones: :data:`VALUES` values that are equally likely, ascending, with the mean that was
-    observed.
+    """Return a distribution of run times over profiled ones.
+
+    It has :data:`VALUES` values that are equally likely, ascending, with the mean that was observed.
 
     Args:
         profiled: (seconds by the profile, batches), one pair for each batch size that ran.

@@ -1,4 +1,7 @@
-"""Samples that are taken in threads while something runs, and may be broken meanwhile."""
+"""Samples that are taken in threads while something runs.
+
+They may fail while it is broken.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ from collections.abc import Callable, Iterable
 
 
 class Sampling:
-    """Calls each of some functions again and again, from ``start`` to ``stop``; ``every_s``: seconds between.
+    """Calls each of some functions again and again, from ``start`` to ``stop``.
 
     A function that raises is called again: it is expected to while something is broken.
+
+    Args:
+        samples: functions, each with the seconds between its calls.
     """
 
     def __init__(self, samples: Iterable[tuple[Callable[[], None], float]]) -> None:

@@ -32,7 +32,12 @@ WARMING_S, WARMING_SHARE = 60.0, 0.2
 
 @dataclass(frozen=True)
 class Limit:
-    """Growth over the run that is allowed: at most this share of the median, or this much."""
+    """Growth over the run that is allowed.
+
+    Attributes:
+        share: of the median.
+        least: allowed whatever the median is, in ``unit``.
+    """
 
     share: float
     least: float
@@ -49,7 +54,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Found:
-    """One run of so many seconds. ``rate``: offered, and ``capacity``, in queries/s."""
+    """One run of this many seconds. ``rate``: offered, and ``capacity``, in queries/s."""
 
     seconds: float
     rate: float
@@ -59,8 +64,13 @@ class Found:
 
 @dataclass(frozen=True)
 class Growth:
-    """The growth of one figure: its median, its slope by the hour, and its growth over the part of the run that
-    counts."""
+    """The growth of one figure.
+
+    Attributes:
+        median: of the figure.
+        hourly: its slope by the hour.
+        grown: its growth over the part of the run that counts.
+    """
 
     name: str
     limit: Limit
@@ -93,7 +103,10 @@ def measure(pressed: Pressed, seconds: float, share: float) -> Found:
 
 
 def theil_sen(moments: np.ndarray, values: np.ndarray) -> float:
-    """The median of the slopes of all pairs of points (Sen, 1968); 0 of fewer than two."""
+    """Return the median of the slopes of all pairs of points (Sen, 1968).
+
+    0 of fewer than two points.
+    """
     slopes = [
         (values[j] - values[i]) / (moments[j] - moments[i]) for i, j in itertools.combinations(range(len(moments)), 2)
     ]
@@ -101,7 +114,11 @@ def theil_sen(moments: np.ndarray, values: np.ndarray) -> float:
 
 
 def growth(name: str, limit: Limit, moments: np.ndarray, values: np.ndarray, part_s: float) -> Growth:
-    """The growth of samples at moments (s), by the medians of parts of ``part_s`` seconds."""
+    """Return the growth of samples, by the medians of parts of ``part_s`` seconds.
+
+    Args:
+        moments: of the samples, in seconds.
+    """
     places = ((moments - moments[0]) // part_s).astype(int)
     kept = np.unique(places)
     medians = np.array([np.median(values[places == place]) for place in kept])
@@ -198,7 +215,11 @@ def page(found: Found, growths: Sequence[Growth]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; 1: something grew, queries were lost, or a process did not run."""
+    """Measure and print.
+
+    Returns:
+        1: something grew, queries were lost, or a process did not run. 0 otherwise.
+    """
 
     def options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--seconds", type=between(2.0, 86_400.0), default=900.0, help="how long (default: 900)")

@@ -1,4 +1,4 @@
-"""How long a solve takes to a certified gap: ``python -m benchmarks solver``.
+"""Time of a solve to a certified gap: ``python -m benchmarks solver``.
 
 Devices, variants and applications grow one at a time (as in Fig. 10 of Proteus), and there are three corners; `nereus`,
 and `proteus` as published with identical devices counted, on one core.
@@ -117,7 +117,11 @@ def published() -> dict[str, list[CandidateVariant]]:
 
 
 def problem(world: World, seed: int = SEED, demand: float = 1.0) -> Problem:
-    """A problem of that size; the same for the same seed. ``demand``: a factor on all of it."""
+    """Return a problem of that size; the same for the same seed.
+
+    Args:
+        demand: a factor on all of it.
+    """
     rng = random.Random(f"{seed}:{world.devices}:{world.variants}:{world.applications}")
     by_application = list(published().values())
     devices = []
@@ -151,7 +155,10 @@ def problem(world: World, seed: int = SEED, demand: float = 1.0) -> Problem:
 
 
 def device_counts(devices: int) -> dict[str, int]:
-    """Devices by type, as near to their shares as whole numbers can be; the first types get what is left."""
+    """Return numbers of devices by type, as near to their shares as can be.
+
+    Devices that are left over go to the types with the largest remainders, the first of equal ones.
+    """
     counts = {kind: int(devices * share) for kind, share in TYPES.items()}
     by_remainder = sorted(TYPES, key=lambda kind: counts[kind] - devices * TYPES[kind])
     for kind in by_remainder[: devices - sum(counts.values())]:
@@ -166,10 +173,12 @@ def _scaled(profile: LatencyProfile, factor: float) -> LatencyProfile:
 def _most(
     devices: list[DeviceResources], applications: list[ApplicationDemand], variants: list[CandidateVariant]
 ) -> float:
-    """Items/s of which fluid demand, split so, can just be served (to a part in a thousand).
+    """Return the most fluid demand that can just be served, in items/s.
+
+    It is split as the applications' demands are, and exact to a part in a thousand.
 
     Raises:
-        ValueError: not even :data:`LEAST` items/s can be.
+        ValueError: not even :data:`LEAST` items/s can be served.
     """
     low, high = 0.0, 1e3 * len(devices)
     while high - low > 1e-3 * high:

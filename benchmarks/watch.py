@@ -14,7 +14,12 @@ MIB = 1024 * 1024
 
 
 class Sample(NamedTuple):
-    """``at``: ``time.monotonic()``. ``connections``: how many of the descriptors are TCP connections of clients."""
+    """A process at one moment.
+
+    Attributes:
+        at: seconds of ``time.monotonic()``.
+        connections: how many of the descriptors are established TCP connections.
+    """
 
     at: float
     rss_mib: float

@@ -1,4 +1,5 @@
-"""The web console: pages (:mod:`.views`) and the browsers' websocket (:mod:`.consumers`).
+"""The web console: pages and the browsers' websocket.
 
-Shows what registry and scheduler know, and changes it through the REST API alone. May import all of the control plane.
+Pages are in :mod:`.views`, the websocket in :mod:`.consumers`. Shows what registry and scheduler know, and changes it
+through the REST API alone. May import all of the control plane.
 """

@@ -1,4 +1,7 @@
-"""Past promises for pages: how often intervals held, and a chart of intervals with what came."""
+"""Past promises for pages.
+
+How often intervals held, and a chart of intervals with the values observed.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,13 @@ LEAST_RANGE = {"accuracy": 0.5, "violations": 0.005}
 
 
 def by_application(promises: Sequence[Promise]) -> list[dict[str, Any]]:
-    """A row for each application that was promised anything: the latest promise, what came of it if it was compared,
-    and how often intervals held."""
+    """Return a row for each application that was promised anything.
+
+    It has the latest promise, the values observed if it was compared, and how often intervals held.
+
+    Args:
+        promises: the newest first.
+    """
     latest = promises[0] if promises else None
     held = calibration(promises)
     return [
@@ -32,8 +40,14 @@ def by_application(promises: Sequence[Promise]) -> list[dict[str, Any]]:
 
 
 def chart(promises: Iterable[Promise], application: str, figure: str) -> dict[str, Any]:
-    """Marks of the newest promises that were compared, oldest first, in the view box; ``low`` and ``high`` are the
-    figure's values at its lower and upper edge."""
+    """Return marks of the newest promises that were compared, oldest first.
+
+    They are in the view box. ``low`` and ``high`` are the figure's values at its lower and upper edge; without marks
+    they are missing.
+
+    Args:
+        promises: the newest first.
+    """
     found = []
     for promise in promises:
         expected = (promise.expected.get(application) or {}).get(figure)

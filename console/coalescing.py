@@ -1,4 +1,7 @@
-"""One run for all that ask at about the same time, and moments at which all of them ask."""
+"""Coalescing: one run answers all requests of about the same time.
+
+Such requests also get common times.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,11 @@ Answer = TypeVar("Answer")
 
 
 class Coalesced(Generic[Key, Answer]):
-    """Runs a function for all that ask while an earlier run is under way, with the keys that they ask for.
+    """Runs a function once for all callers that ask while an earlier run is under way.
 
-    Each gets the answer of a run that began after it asked, so that what happened before is in it: fifty browsers that
-    come back together cost two runs. One event loop is served; see :func:`for_loop`.
+    It gets the keys that they ask for. Each caller gets the answer of a run that began after it asked, so that what
+    happened before is in it: fifty browsers that come back together cost two runs. One event loop is served; see
+    :func:`for_loop`.
     """
 
     def __init__(self, run: Callable[[frozenset[Key]], Awaitable[Mapping[Key, Answer]]]):
@@ -66,5 +70,8 @@ def for_loop(run: Callable[[], Awaitable[Answer]]) -> Callable[[], Awaitable[Ans
 
 
 def until_next(every_s: float) -> float:
-    """Seconds until the next of the moments, ``every_s`` apart, at which all that wait so wake together."""
+    """Return the seconds until the next of the moments that are ``every_s`` apart.
+
+    All that wait so wake together.
+    """
     return every_s - time.monotonic() % every_s

@@ -61,13 +61,19 @@ REPAIRS_EVERY_S = 3.0
 
 
 class BrowserCommand(msgspec.Struct, forbid_unknown_fields=True):
-    """A browser's message. ``resync``: send history and snapshot again; ``snapshot``: the snapshot alone."""
+    """A browser's message.
+
+    ``resync``: send history and snapshot again; ``snapshot``: the snapshot alone.
+    """
 
     command: Literal["resync", "snapshot", "ping"]
 
 
 class UnknownPath:
-    """Accepts, so that the close code reaches the client, and closes. Needs neither Redis nor a database."""
+    """ASGI application that accepts a websocket and closes it with a code.
+
+    It accepts so that the code reaches the client. Needs neither Redis nor a database.
+    """
 
     @classmethod
     def as_asgi(cls) -> UnknownPath:
@@ -83,7 +89,7 @@ class UnknownPath:
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """The live page's events: history and snapshot first, then everything as it happens.
+    """The live page's events: history and snapshot, then everything as it happens.
 
     A page that draws no per-second figures leaves the history and nodes' seconds out with ``?history=0``; one that
     reads the history over REST leaves out the history alone, with ``?history=live``.
@@ -128,7 +134,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 task.cancel()
 
     async def _rejoin_all(self, content: str) -> None:
-        """Go on receiving events when Redis was emptied; what was missed meanwhile is sent as the whole state."""
+        """Go on receiving events when Redis was emptied.
+
+        The whole state is sent again, since events were missed meanwhile. It is sent again, too, when the wall clock
+        was set.
+        """
         ahead = clock.wall() - clock.steady()
         while not self._closing:
             await asyncio.sleep(coalescing.until_next(REJOIN_EVERY_S))
@@ -150,7 +160,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 self._wake.set()
 
     async def _follow_repairs(self) -> None:
-        """Send what changed in the list of repairs: most of it no event announces, such as a disk that fills."""
+        """Send the list of repairs whenever it has changed.
+
+        No event announces most of that, such as a disk that fills.
+        """
         while not self._closing:
             await asyncio.sleep(coalescing.until_next(REPAIRS_EVERY_S))
             known, now = self._repairs, await _repairs(self._role)
@@ -203,7 +216,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._wake.set()
 
     async def live_events(self, message: dict[str, Any]) -> None:
-        """From the channel layer (see scheduler.live.publish_all). One message, however many members it is of."""
+        """Put events from the channel layer into the outbox.
+
+        One message has the events of any number of members (see scheduler.live.publish_all).
+        """
         text = _texts.of(message["events"], self._seconds)
         if text:
             self._outbox.put({"event": "events", "text": text})
@@ -258,7 +274,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self._send_in_time({"event": "snapshot", "text": text})
 
     async def _send_in_time(self, message: dict[str, Any]) -> None:
-        """Send; a browser that does not take it is too slow, however long the message took to make.
+        """Send a message, within a limit of time.
+
+        A browser that does not take it is too slow, however long the message took to make.
 
         Raises:
             TimeoutError: the browser is too slow.
@@ -275,7 +293,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self.close(code, reason.encode()[:120].decode(errors="ignore"))
 
     async def _permitted(self) -> bool:
-        """Whether the session still belongs to an account that may be here. Reads session and account each time."""
+        """Return whether the session still belongs to an account that may be here.
+
+        Reads session and account each time.
+        """
         # All consoles are due together, so that one look serves them all.
         self._checked_at = time.monotonic() - (time.monotonic() % RECHECK_S if RECHECK_S else 0)
         session = self.scope.get("session")
@@ -286,7 +307,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
 
 class EventTexts:
-    """Texts of the events that came last. All browsers of a process get the same objects, which are encoded once."""
+    """Texts of the events that came last.
+
+    All browsers of a process get the same objects, which are encoded once.
+    """
 
     def __init__(self, kept: int = 8):
         self._kept: deque[tuple[Any, dict[bool, str]]] = deque(maxlen=kept)
@@ -306,7 +330,11 @@ class EventTexts:
         return texts[True]
 
     def of(self, events: list[dict[str, Any]], seconds: bool) -> str:
-        """The message with these events, nodes' seconds only if ``seconds``; empty: there is nothing to send."""
+        """Return the message with these events; empty: there is nothing to send.
+
+        Args:
+            seconds: whether nodes' seconds are among them.
+        """
         texts = self._known(events)
         if seconds not in texts:
             wanted = events if seconds else [event for event in events if event["event"] != "node_second"]
@@ -320,7 +348,10 @@ _texts = EventTexts()
 
 
 def _roles(keys: frozenset[str]) -> dict[str, AccessRole]:
-    """The roles of the accounts that these sessions belong to as they are stored now; nobody's where one has ended."""
+    """Return the roles of the accounts that these sessions belong to.
+
+    Sessions are read as they are stored now. The role is nobody's where a session has ended.
+    """
     store, found = import_module(settings.SESSION_ENGINE).SessionStore, {}
     for key in keys:
         fresh = store(key)
@@ -352,11 +383,12 @@ _history_text = coalescing.for_loop(_read_history)
 
 
 def _summaries(roles: frozenset[AccessRole]) -> dict[AccessRole, dict[str, Any] | None]:
-    """How many repairs need a person of each role; None: they cannot be told now."""
+    """Number of repairs that need a person of each role; None: unknown now."""
     try:
         shared = listing.shared()
         return {role: listing.summary(shared, role) for role in roles}
     except Exception:
+        # A fault in the list must cost pages their count of repairs, not the tasks that send everything else.
         logger.exception("repairs_not_told")
         return dict.fromkeys(roles)
 

@@ -1,4 +1,7 @@
-"""Latency curves of an application's variants, with batches that plans may use; ms, items/s."""
+"""Latency curves of an application's variants, with batches that plans may use.
+
+Latencies are in ms, rates in items/s.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ from scheduler.frontier import planned_batch
 
 
 def curves(variants: Iterable[Variant], slo_ms: float) -> list[dict[str, Any]]:
-    """One entry a variant and device type, for queries of any size. ``variants`` come with profiles and their latencies
-    prefetched."""
+    """Return one entry for each variant and device type, for queries of any size.
+
+    ``variants`` come with profiles and their latencies prefetched.
+    """
     found = []
     for variant in variants:
         for profile in variant.profiles.all():
@@ -37,8 +42,13 @@ def curves(variants: Iterable[Variant], slo_ms: float) -> list[dict[str, Any]]:
 
 
 def size_tables(variants: Iterable[Variant], sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Latency by batch (rows) and size class (columns, ascending), of each variant and device type that has several
-    classes. ``variants`` as in :func:`curves`; ``sizes``: as the application declares them."""
+    """Return tables of latency by batch (rows) and size class (columns, ascending).
+
+    There is one for each variant and device type that has several classes. ``variants`` as in :func:`curves`.
+
+    Args:
+        sizes: as the application declares them.
+    """
     found = []
     for variant in variants:
         for profile in variant.profiles.all():

@@ -1,7 +1,7 @@
-"""Bounded queue of messages to one browser; an overflow drops all and marks a resync.
+"""Bounded queue of messages to one browser.
 
-Pure: plain data in, plain data out. For a browser that reads too slowly the
-server drops the queue and sends the whole state again.
+Pure: plain data in, plain data out. An overflow drops all messages and marks a resync: to a browser that reads too
+slowly the server sends the whole state again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ LIMIT = 256
 
 
 class BrowserOutbox:
-    """Messages in order. ``limit``: most that may wait; one more empties the outbox and requests a resync."""
+    """Messages to a browser, in order.
+
+    Args:
+        limit: most that may wait; one more empties the outbox and requests a resync.
+    """
 
     def __init__(self, limit: int = LIMIT):
         self._limit = limit
@@ -47,5 +51,8 @@ class BrowserOutbox:
         return self._waiting.popleft() if self._waiting else None
 
     def resynced(self) -> None:
-        """History and snapshot are about to be read; events from now on are newer than they are or equal to them."""
+        """Note that history and snapshot are about to be read.
+
+        Events from now on are newer than they are or equal to them.
+        """
         self.resync = False

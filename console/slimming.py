@@ -1,6 +1,7 @@
-"""Seconds as browsers get them: without what no page reads, zeros, and digits that nobody sees.
+"""Per-second events for browsers, made smaller.
 
-A second of a large cluster is most of what an open console costs: it is compressed for each browser apart.
+Fields that no page reads, zeros, and digits that are not shown are left out. A second of a large cluster is most of the
+cost of an open console, since it is compressed for each browser separately.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The state as of now, for a browser that just connected. Events then keep it current."""
+"""The state as of now, for a browser that just connected.
+
+Events then keep it current.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def snapshot() -> dict[str, Any]:
     """Everything that the live page shows besides per-second figures.
 
     ``now``: unix seconds of this box. ``plan``: the newest plan as a ``plan`` event, or None. ``jobs``: open profile
-    jobs as ``profile`` events. ``recent``: what happened lately, oldest first: ``{"t", "event", "data"}``.
+    jobs as ``profile`` events. ``recent``: what happened recently, oldest first: ``{"t", "event", "data"}``.
     """
     latest = Plan.objects.first()
     return {

@@ -1,4 +1,5 @@
-"""Applications, variants, members, devices and profiles: models, REST API, inspection of uploads, storage.
+"""The registry: applications, variants, members, devices and profiles.
 
-Entry points: :mod:`.models` and the REST API below ``/api/v1/``. May import :mod:`workers`, but not :mod:`scheduler`.
+It has their models and REST API, the inspection of uploads and the storage. Entry points: :mod:`.models` and the REST
+API below ``/api/v1/``. May import :mod:`workers`, but not :mod:`scheduler`.
 """

@@ -1,4 +1,7 @@
-"""Accuracies normalised by each application's best variant, as plans and objectives use them."""
+"""Accuracies normalised by each application's best variant.
+
+Plans and objectives use them.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from registry.models import Application, Variant
 
 
 def normalized_accuracies(applications: Iterable[Application]) -> dict[int, float]:
-    """Percent of the best profiled variant's accuracy, by variant id, for every variant that has an accuracy.
+    """Return accuracies in percent of the best profiled variant's, by variant id.
 
-    Other variants never set the standard; one that would pass it counts as 100. An application whose best accuracy is 0
-    or less (a coefficient of determination can be) has nothing to divide by: its best variants count as 100 and the
-    others as 0.
+    Every variant that has an accuracy is there. Variants that are not profiled never set the standard; one that would
+    pass it counts as 100. An application whose best accuracy is 0 or less (a coefficient of determination can be) has
+    nothing to divide by: its best variants count as 100 and the others as 0.
     """
     rows = Variant.objects.filter(application__in=list(applications), accuracy__isnull=False).values_list(
         "pk", "application_id", "accuracy", "state"

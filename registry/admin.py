@@ -1,4 +1,7 @@
-"""The registry in Django's admin, read only (API and console make changes), and accounts."""
+"""The registry in Django's admin site, read only, and accounts.
+
+Changes are made by API and console.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +145,7 @@ class AccountForm(UserChangeForm):
 
 
 class NewAccountForm(UserCreationForm):
-    """A new account: without a role nobody could sign in with it, and there is no other way than by password."""
+    """A new account, which needs a role and a password: nobody could sign in without."""
 
     usable_password = None
     groups = _roles(required=True)
@@ -153,7 +156,10 @@ admin.site.unregister((User, Group))
 
 @admin.register(User)
 class AccountAdmin(UserAdmin, ModelAdmin):
-    """Accounts: names, passwords and roles. Operators change them; superusers are changed by superusers alone."""
+    """Accounts: names, passwords and roles.
+
+    Operators change them; superusers are changed by superusers alone.
+    """
 
     form = AccountForm
     change_password_form = AdminPasswordChangeForm

@@ -1,3 +1,5 @@
+"""Django's configuration of the registry."""
+
 from django.apps import AppConfig
 from django.apps import apps as installed
 from django.db.models.signals import post_migrate

@@ -1,7 +1,8 @@
-"""The authority of members' certificates, as all control processes share it: one row of the database.
+"""The authority of members' certificates: one row of the database.
 
-It is made when it is first needed, whichever process needs it. Its key admits nobody by itself: members connect with
-those alone whose key the control plane lists (``docs/decisions/0041-members-certificates.md``).
+All control processes share it. It is made when it is first needed, whichever process needs it. Its key admits nobody by
+itself: members connect with those alone whose key the control plane lists
+(``docs/decisions/0041-members-certificates.md``).
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ _ONE = 1
 
 
 class MembersAuthority(models.Model):
-    """The authority of members' certificates with its private key, which neither REST nor console show: one row."""
+    """The one row with the authority of members' certificates and its private key.
+
+    Neither REST nor console show that key.
+    """
 
     #: key, certificate and what leads to the authority before, as :class:`workers.transport.authority.ClusterAuthority`
     pem = models.TextField()
@@ -40,7 +44,9 @@ class Certified(models.Model):
 
 
 def locked() -> ClusterAuthority:
-    """The authority, for this transaction alone: certificates are issued one after the other.
+    """Return the authority, for this transaction alone.
+
+    Certificates are issued one after the other. The authority is made if there is none yet.
 
     Raises:
         CertificateError: its row is damaged.

@@ -40,7 +40,10 @@ def stamp(at: float | None = None) -> str:
 
 
 def read(text: str | None) -> float | None:
-    """The steady moment of a :func:`stamp`; None: absent, of another boot, or no stamp."""
+    """Return the steady moment of a :func:`stamp`.
+
+    None: absent, of another boot, or no stamp.
+    """
     name, _, moment = (text or "").partition(":")
     if name != boot():
         return None
@@ -57,16 +60,20 @@ def age(text: str | None) -> float:
 
 
 class Unchanged:
-    """How long each of several values has been the same, as one process sees it when it looks.
+    """Time for which each of several values has been the same.
 
-    Needs no stored times: whatever restarts the process or sets the clock only makes it wait longer.
+    One process observes it. Needs no stored times: whatever restarts the process or sets the clock only makes it wait
+    longer.
     """
 
     def __init__(self) -> None:
         self._since: dict[object, tuple[object, float]] = {}
 
     def ages(self, values: dict) -> dict:
-        """Seconds by key for which its value has been the same; keys that are absent from ``values`` are forgotten."""
+        """Return the seconds by key for which its value has been the same.
+
+        Keys that are absent from ``values`` are forgotten.
+        """
         now = steady()
         known = self._since
         self._since = {

@@ -1,7 +1,7 @@
-"""Errors of input and of state that services and inspections raise. Does not import Django.
+"""Errors of input and of state that services and inspections raise.
 
-Services and inspections raise these; :mod:`registry.api.problems` is the one place that turns them into responses.
-Only :class:`Busy` and :class:`NoSpace` are worth retrying unchanged.
+Does not import Django: :mod:`registry.api.problems` is the one place that turns them into responses. Only :class:`Busy`
+and :class:`NoSpace` are worth retrying unchanged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from typing import NamedTuple
 
 
 class InputFault(NamedTuple):
-    """One fault: ``field`` names the place (``file.inputs.x.shape``), ``detail`` the fault and the limit."""
+    """One fault.
+
+    Attributes:
+        field: the place (``file.inputs.x.shape``).
+        detail: the fault and the limit.
+    """
 
     field: str
     detail: str
@@ -26,7 +31,11 @@ class InvalidInput(Exception):
 
 
 class Conflict(Exception):
-    """The input is fine, but the present state forbids it. ``field`` where one is to blame (a name that is taken)."""
+    """The input is fine, but the present state forbids it.
+
+    Attributes:
+        field: the one that is to blame, where one is (a name that is taken).
+    """
 
     def __init__(self, detail: str, field: str | None = None):
         self.detail = detail

@@ -1,4 +1,7 @@
-"""Example queries that work as they stand, made from an application's signature: curl and tritonclient."""
+"""Example queries that work as they stand, for curl and tritonclient.
+
+They are made from an application's signature.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,11 @@ ZEROS = Given()
 
 
 def infer_url(name: str, url: str, variant: str = "") -> str:
-    """Where a gateway takes queries of an application, or of one variant alone."""
+    """Return the address at which a gateway takes queries of an application.
+
+    Args:
+        variant: queries of this variant alone; empty: of the application.
+    """
     return f"{url}/v2/models/{name}{f'/versions/{variant}' if variant else ''}/infer"
 
 
@@ -78,7 +85,10 @@ def curl(name: str, signature: dict[str, Any], url: str, authorities: str = "", 
 
 
 def triton(name: str, signature: dict[str, Any], url: str, authorities: str = "", given: Given = ZEROS) -> str:
-    """A Python script that sends the same query with tritonclient; arguments as those of :func:`curl`."""
+    """Return a Python script that sends the same query with tritonclient.
+
+    Arguments are those of :func:`curl`.
+    """
     host = url.partition("://")[2] or url
     tls = url.startswith("https://")
     options = ", ssl=True" if tls else ""

@@ -1,4 +1,7 @@
-"""The line by which another box joins this control plane: made by ``manage.py join-command`` and the page *Nodes*."""
+"""The command by which another box joins.
+
+``manage.py join-command`` and the page *Nodes* show it.
+"""
 
 from __future__ import annotations
 
@@ -161,7 +164,9 @@ def _checked(url: str, values: Settings) -> str:
 
 
 def _authority(values: Settings, url: str) -> x509.Certificate | None:
-    """The authority behind the certificate that other boxes see at ``url``; None where they need no pin, or none helps.
+    """Return the authority behind the certificate that other boxes see at ``url``.
+
+    None where they need no pin, or none helps.
 
     Raises:
         Conflict: the certificate cannot be used.
@@ -177,7 +182,10 @@ def _authority(values: Settings, url: str) -> x509.Certificate | None:
 
 
 def _trouble(url: str, authority: x509.Certificate | None) -> str:
-    """Why the other box may not reach or trust the console, as far as this one can tell; empty where it should."""
+    """Return why the other box may not reach or trust the console.
+
+    Empty where nothing speaks against it, as far as this box can tell.
+    """
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     trusting = ssl.create_default_context()

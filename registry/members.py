@@ -1,4 +1,4 @@
-"""Admitting and turning away nodes and gateways, and the secrets that let things in."""
+"""Operations on members and secrets: admission, claims, cordons, keys and tokens."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ def uncordon(node: Node) -> Node:
 
 
 def accept_claim(member: Node | Gateway) -> Node | Gateway:
-    """The claimant becomes the member, with a credential of its own; the credential that was used so far ends.
+    """Make the claimant the member, with a credential of its own.
+
+    The credential that was used so far ends.
 
     Raises:
         Conflict: nobody claims the name now, or the claimant's join token has been used up meanwhile.
@@ -142,7 +144,10 @@ def _end_claim(row: Node | Gateway) -> None:
 
 
 def lapse(member: Node | Gateway) -> bool:
-    """Other members no longer connect with this one, until it gets another certificate; whether that is new."""
+    """Mark a member's certificate as lapsed; returns whether that is new.
+
+    Other members no longer connect with this one until it gets another certificate.
+    """
     with transaction.atomic():
         rows = type(member).objects.filter(pk=member.pk, certificate_lapsed=False)
         if not rows.filter(certificate_until=member.certificate_until).update(certificate_lapsed=True):
@@ -154,8 +159,9 @@ def lapse(member: Node | Gateway) -> bool:
 
 
 def replace_authority() -> None:
-    """Make the next authority of members' certificates. Members get certificates of it within seconds, while those in
-    use go on.
+    """Make the next authority of members' certificates.
+
+    Members get certificates of it within seconds, while those in use go on.
 
     Raises:
         Conflict: some members have not renewed since the last time, and would be cut off.
@@ -214,7 +220,9 @@ def forget_device(device: Device) -> None:
 
 
 def create_api_key(name: str, **limits: Any) -> tuple[ApiKey, str]:
-    """A key for queries, with limits as :class:`ApiKey` has them. It is returned here and kept nowhere.
+    """Create a key for queries, with limits as :class:`ApiKey` has them.
+
+    The key is returned here and kept nowhere.
 
     Raises:
         Conflict: the name is taken.
@@ -233,7 +241,9 @@ def change_api_key(row: ApiKey, limits: dict[str, Any]) -> ApiKey:
 
 
 def create_api_token(name: str, user: Any, role: str, expires: datetime | None = None) -> tuple[ApiToken, str]:
-    """A token for the REST API, as an account and with a role of its own. It is returned here and kept nowhere.
+    """Create a token for the REST API, for an account and with a role of its own.
+
+    The token is returned here and kept nowhere.
 
     Raises:
         Conflict: the name is taken.
@@ -244,8 +254,9 @@ def create_api_token(name: str, user: Any, role: str, expires: datetime | None =
 
 
 def create_join_token(name: str, **limits: Any) -> tuple[JoinToken, str]:
-    """A token that admits nodes and gateways, with limits as :class:`JoinToken` has them. It is returned here and kept
-    nowhere.
+    """Create a token that admits nodes and gateways.
+
+    It has limits as :class:`JoinToken` has them, is returned here and kept nowhere.
 
     Raises:
         Conflict: the name is taken.

@@ -1,4 +1,4 @@
-"""Which gateways reach which devices: the fact that plans go by.
+"""Reach of gateways: which devices plans may use.
 
 An executor is reached by gateways of its own box over its unix socket, and by those of other boxes over TLS, where it
 listens for them and both have a certificate of the cluster. That is what members announce. Whether the network lets
@@ -33,7 +33,11 @@ class Reported(NamedTuple):
 
 
 class Unreached(NamedTuple):
-    """A gateway that does not reach a device, though both announce that it may, and since when (None: not known)."""
+    """A gateway that does not reach a device, though both announce that it may.
+
+    Attributes:
+        since: when it began; None: not known.
+    """
 
     gateway: str
     since: datetime | None
@@ -53,7 +57,10 @@ def reported(gateway: Gateway, device: Device) -> Reported:
 
 
 def reaching(device: Device, gateways: Iterable[Gateway]) -> list[str]:
-    """Names of those of the gateways that reach a device, by their reports or else by what is announced."""
+    """Return the names of those of the gateways that reach a device.
+
+    Their reports decide, or else what both announce.
+    """
     found = ((gateway, reported(gateway, device).reached) for gateway in gateways)
     return [gateway.name for gateway, says in found if (announced(gateway, device) if says is None else says)]
 
@@ -70,13 +77,18 @@ def _wall(age_s: float) -> datetime | None:
 
 
 def reachable(devices: Iterable[Device], gateways: Sequence[Gateway]) -> list[Device]:
-    """The devices that at least one gateway reaches, as far as is known; all of them before the first gateway has
-    joined."""
+    """Return the devices that at least one gateway reaches, as far as is known.
+
+    Before the first gateway has joined, these are all devices.
+    """
     return [device for device in devices if not why_unreachable(device, gateways)]
 
 
 def why_unreachable(device: Device, gateways: Sequence[Gateway]) -> str:
-    """Why no gateway reaches the device, and what to do; empty where one does, or no gateway has joined yet."""
+    """Return why no gateway reaches the device, and the remedy.
+
+    Empty where one does, or none has joined.
+    """
     if not gateways:
         return ""
     node = device.node.name

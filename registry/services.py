@@ -1,7 +1,7 @@
-"""Operations on applications and variants. Entry points parse, call these and render.
+"""Operations on applications and variants.
 
-Every change is conditional on the state that it was decided on, and announces itself through :mod:`registry.events`
-once it is committed.
+Entry points parse, call these and render. Every change is conditional on the state that it was decided on, and
+announces itself through :mod:`registry.events` once it is committed.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def create_application(fields: dict[str, Any]) -> Application:
 
 
 def change_application(application: Application, fields: dict[str, Any]) -> Application:
-    """Change some fields of an active application. A longer SLO and other sizes order profiles anew: they
-    end at the SLO that was, and were taken at the sizes that were.
+    """Change some fields of an active application.
+
+    A longer SLO and other sizes order profiles again: profiles end at the SLO, and are taken at the sizes.
 
     Raises:
         Conflict: it drains or is gone, or the signature would change under existing variants.
@@ -114,9 +115,12 @@ def _in_use(what: str, variants: Iterable[Variant], resident: dict[int, list[str
 def create_variant(
     application: Application, name: str, incoming: storage.Incoming, accuracy: float | None = None
 ) -> Variant:
-    """Inspect an upload, store it and order its profiles. ``accuracy`` (percent) None: to be measured.
+    """Inspect an upload, store it and order its profiles.
 
     The upload is consumed: it is in the store afterwards, or gone.
+
+    Args:
+        accuracy: percent; None: to be measured.
 
     Raises:
         InvalidInput: what the inspection found, or no accuracy and nothing to measure it with.
@@ -191,7 +195,10 @@ def _still(application: Application) -> None:
 
 
 def change_variant(variant: Variant, fields: dict[str, Any]) -> Variant:
-    """Change some of ``accuracy`` (percent; None: have it measured again), ``pinned`` and ``excluded``.
+    """Change some fields of a variant.
+
+    Args:
+        fields: some of ``accuracy`` (percent; None: have it measured again), ``pinned`` and ``excluded``.
 
     Raises:
         InvalidInput: nothing to measure the accuracy with.
@@ -227,7 +234,10 @@ def change_variant(variant: Variant, fields: dict[str, Any]) -> Variant:
 
 
 def answers(application: str) -> None:
-    """Every gateway answers queries of the application: its variants that waited for that are ready."""
+    """Note that every gateway answers queries of the application.
+
+    Its variants that waited for that are ready.
+    """
     with transaction.atomic():
         loading = Variant.objects.filter(application__name=application, state=Variant.State.LOADING)
         names = [str(variant) for variant in loading.select_related("application")]
@@ -291,9 +301,12 @@ def finish_drains() -> list[str]:
 
 
 def set_validation(application: Application, metric: str, incoming: storage.Incoming) -> tuple[ValidationSet, bool]:
-    """Give an application its validation set, replacing one that was there; measured variants are measured again.
+    """Give an application its validation set, replacing one that was there.
 
-    Returns the set and whether it is the first. The upload is consumed as in :func:`create_variant`.
+    Measured variants are measured again. The upload is consumed as in :func:`create_variant`.
+
+    Returns:
+        The set, and whether it is the first.
 
     Raises:
         InvalidInput: what the inspection found.

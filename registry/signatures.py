@@ -1,6 +1,6 @@
-"""Signatures of applications, and ONNX tensor types in the Open Inference Protocol.
+"""Signatures of applications, and ONNX tensor types in the protocol.
 
-Imports neither Django nor numpy: the inspection process uses it too.
+The protocol is the Open Inference Protocol. Imports neither Django nor numpy: the inspection process uses it too.
 """
 
 from __future__ import annotations
@@ -37,15 +37,18 @@ MAX_ROW_BYTES = 64 * 2**20
 
 
 def from_onnxruntime(kind: str) -> str | None:
-    """The protocol's datatype of onnxruntime's type name; None for what cannot travel (sequences, maps)."""
+    """Return the protocol's datatype of onnxruntime's type name.
+
+    None for what cannot travel (sequences, maps).
+    """
     return ONNXRUNTIME_TYPES.get(kind)
 
 
 def check(signature: Any) -> list[InputFault]:
-    """Everything that is wrong with a signature ``{"inputs": [TENSOR...], "outputs": [...]}``; fields are relative.
+    """Return everything that is wrong with a signature; fields are relative.
 
-    A TENSOR is ``{"name", "datatype", "shape"}`` with the batch dimension first (-1) and other dimensions -1 (any) or
-    1 and more.
+    A signature is ``{"inputs": [TENSOR...], "outputs": [...]}``. A TENSOR is ``{"name", "datatype", "shape"}`` with the
+    batch dimension first (-1) and other dimensions -1 (any) or 1 and more.
     """
     if not isinstance(signature, dict):
         return [InputFault("", "must be an object with inputs and outputs")]
@@ -113,9 +116,10 @@ def _open_inputs(signature: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def check_padding(padding: Any, signature: dict[str, Any]) -> list[InputFault]:
-    """Everything that is wrong with ``padding``, values by input, for a valid signature; fields are relative.
+    """Return everything that is wrong with ``padding``; fields are relative.
 
-    Only inputs with open dimensions beside the batch can be padded, with a number that their datatype can hold.
+    It has values by input, for a valid signature. Only inputs with open dimensions beside the batch can be padded, with
+    a number that their datatype can hold.
     """
     if not isinstance(padding, dict):
         return [InputFault("", "must be an object of numbers by input")]
@@ -160,7 +164,10 @@ _RANGES = {
 
 
 def check_sizes(sizes: Any, signature: dict[str, Any]) -> list[InputFault]:
-    """Everything that is wrong with ``sizes`` for a valid signature: ascending sizes of its inputs' open dimensions."""
+    """Return everything that is wrong with ``sizes`` for a valid signature.
+
+    They are ascending sizes of its inputs' open dimensions.
+    """
     whole = isinstance(sizes, list) and all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
     if not whole or len(sizes) > MAX_SIZES:
         return [InputFault("", f"must be a list of at most {MAX_SIZES} whole numbers")]

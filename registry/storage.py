@@ -1,9 +1,10 @@
-"""The content-addressed store of models and validation sets: ``NEREUS_HOME/models/ab/abcdef…`` by sha256.
+"""The content-addressed store of models and validation sets.
 
-A file comes in through :class:`Incoming`, which hashes while it writes, and gets its place by an atomic rename. Rows of
-:class:`~registry.models.Variant` and :class:`~registry.models.ValidationSet` are the references; a file goes some
-minutes after the last of them (:func:`sweep`). Placing-with-its-row and removing exclude each other by a file lock
-(:func:`lock`), because web places and the scheduler removes.
+A file is at ``NEREUS_HOME/models/ab/abcdef…`` by its sha256. A file comes in through :class:`Incoming`, which hashes
+while it writes, and gets its place by an atomic rename. Rows of :class:`~registry.models.Variant` and
+:class:`~registry.models.ValidationSet` are the references; a file is removed some minutes after the last of them
+(:func:`sweep`). A file lock (:func:`lock`) keeps the web process, which adds files with their rows, and the scheduler,
+which removes files, apart.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def root() -> Path:
 
 
 def path(digest: str) -> Path:
-    """Where the file of that digest is or would be.
+    """The path of the file of that digest, whether it is there or not.
 
     Raises:
         ValueError: not a sha256 in lower-case hex, so it never names a file elsewhere.
@@ -57,9 +58,14 @@ def _incoming_folder() -> Path:
 
 
 class Incoming:
-    """A file on its way in, at most ``limit`` bytes. It vanishes with :meth:`discard` unless :meth:`place` came first.
+    """A file on its way into the store.
 
-    ``field`` names it in errors; ``setting`` is the setting that made the limit.
+    It vanishes with :meth:`discard` unless :meth:`place` came first.
+
+    Args:
+        limit: bytes at most.
+        field: names it in errors.
+        setting: the setting that made the limit.
     """
 
     def __init__(self, limit: int, field: str = "file", setting: str = "NEREUS_MAX_UPLOAD_MB"):
@@ -115,7 +121,10 @@ class Incoming:
         return self._hash.hexdigest()
 
     def place(self) -> None:
-        """Give the file its place in the store; call within :func:`lock`. A file that is there already stays."""
+        """Give the file its place in the store; call within :func:`lock`.
+
+        A file that is there already stays.
+        """
         target = path(self.digest)
         if target.exists():
             self.discard()
@@ -154,7 +163,10 @@ def _sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def lock() -> Iterator[None]:
-    """One holder on this box at a time. Held for a rename and a row, never while bytes stream or models run."""
+    """Hold the store's lock: one holder on this box at a time.
+
+    It is held for a rename and a row, never while bytes stream or models run.
+    """
     root().mkdir(parents=True, exist_ok=True)
     with open(root() / ".lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -169,7 +181,10 @@ def referenced(digest: str) -> bool:
 
 
 def release_locked(digest: str) -> bool:
-    """Remove a file that was placed and whose row was not committed; call within :func:`lock`. True when it went."""
+    """Remove a file that was placed and whose row was not committed.
+
+    Call within :func:`lock`. Returns whether it went.
+    """
     if referenced(digest):
         return False
     target = path(digest)
@@ -181,10 +196,10 @@ def release_locked(digest: str) -> bool:
 
 
 def sweep() -> int:
-    """Remove uploads whose process died, and files in the store that no row has needed for :data:`LATE_S`.
+    """Remove uploads whose process died, and files that rows no longer need.
 
-    Late, because a power cut or a restored copy may bring back rows, and nodes fetch what the last plan named. Returns
-    how many files went.
+    Files are removed once no row has needed them for :data:`LATE_S`. They are removed late because a power cut or a
+    restored copy may bring back rows, and nodes fetch what the last plan named. Returns how many files went.
     """
     global _swept_at
     now = clock.steady()
@@ -226,9 +241,15 @@ def digests() -> set[str]:
 
 @contextlib.contextmanager
 def kept(exclusive: bool = False) -> Iterator[bool]:
-    """While held, no file leaves the store: for a backup, which reads rows first and files afterwards.
+    """While held, no file leaves the store.
 
-    ``exclusive``: for the sweep, which does not wait; yields whether nobody holds it.
+    For a backup, which reads rows first and files afterwards.
+
+    Args:
+        exclusive: for the sweep, which does not wait.
+
+    Yields:
+        Whether it is held: False if ``exclusive`` and another process holds it.
     """
     root().mkdir(parents=True, exist_ok=True)
     with open(root() / ".kept", "w") as file:

@@ -1,8 +1,9 @@
-"""How many stored files are sent at once, and how fast: models must not take the link away from all else.
+"""Limits on transfers of stored files, in number and rate.
 
-A web process sends at most ``most`` files at a time, one to each receiver; those beyond are asked to come again, and
-places go to the receiver that has waited longest. All transfers share ``bytes_per_s`` evenly, since each waits its turn
-for every chunk. Pure except for the waiting: ``now`` (seconds, steady) is handed in.
+Models must not take the whole link. A web process sends at most ``most`` files at a time, one to each receiver; those
+beyond are asked to come again, and places go to the receiver that has waited longest. All transfers share
+``bytes_per_s`` evenly, since each waits its turn for every chunk. Pure except for the waiting: ``now`` (seconds,
+steady) is handed in.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Transfer:
 
 
 class Places:
-    """Who may be sent a file now. Thread-safe."""
+    """The receivers to which a file may be sent now. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -70,7 +71,10 @@ class Pace:
         self._next = 0.0
 
     def wait(self, size: int, now: float) -> float:
-        """Seconds until a chunk may be sent. Chunks have their turns in the order of the calls."""
+        """Return the seconds until a chunk may be sent.
+
+        Chunks have their turns in the order of the calls.
+        """
         if not self._bytes_per_s:
             return 0.0
         self._next = max(self._next, now) + size / self._bytes_per_s

@@ -1,4 +1,7 @@
-"""Try an application: one query to a gateway, as a client would send it, with a key and limits of its own."""
+"""Try an application: one query to a gateway, as a client would send it.
+
+It has a key and limits of its own.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +46,11 @@ _slots = threading.BoundedSemaphore(AT_ONCE)
 
 
 def gateway_url() -> str:
-    """Where a client would reach a gateway: an approved one that is connected, else this appliance's own.
+    """Return a gateway's address for clients.
 
-    A gateway names its address itself: it becomes an example, which operators run with a key in it, only where it is on
-    this box or on a host of ``NEREUS_ALLOWED_HOSTS``.
+    It is that of an approved, connected gateway, else of this appliance's own. A gateway names its address itself: it
+    becomes an example, which operators run with a key in it, only where it is on this box or on a host of
+    ``NEREUS_ALLOWED_HOSTS``.
     """
     for gateway in Gateway.objects.filter(state=Gateway.State.APPROVED).exclude(channel="").exclude(address=""):
         url = gateway.address if "://" in gateway.address else f"http://{gateway.address}"
@@ -60,7 +64,10 @@ def gateway_url() -> str:
 
 
 def authorities() -> str:
-    """The file that clients of an own certificate trust; empty where they trust the system's."""
+    """Return the file that clients of an own certificate trust.
+
+    Empty where they trust the system's.
+    """
     own = settings.NEREUS.tls_used and settings.NEREUS.tls_cert is None
     return str(tls.trust_file(settings.NEREUS)) if own else ""
 

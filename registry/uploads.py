@@ -1,4 +1,7 @@
-"""Uploads under way: whose, of what, and how far. :mod:`scheduler.uploads` receives the signals."""
+"""Uploads under way, with sender, subject and progress.
+
+:mod:`scheduler.uploads` receives the signals.
+"""
 
 from __future__ import annotations
 

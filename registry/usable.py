@@ -1,4 +1,4 @@
-"""Applications that one node's devices alone can serve."""
+"""Applications that only one node's devices can serve."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from registry.models import Application, Device, Node, Profile, Variant
 
 
 def only_on(node: Node) -> list[str]:
-    """Names of active applications that could be served now, and could not without this node's devices."""
+    """Return active applications that only this node's devices can serve.
+
+    They are names of applications that could be served now, and could not without these devices.
+    """
     return alone([node]).get(node.pk, [])
 
 
 def alone(nodes: Iterable[Node]) -> dict[int, list[str]]:
-    """As :func:`only_on` for many nodes, by id, from one look; nodes that are needed by none are left out."""
+    """Return the same as :func:`only_on` for many nodes, by id, from one look.
+
+    Nodes that are needed by none are left out.
+    """
     usable = Device.objects.filter(
         state__in=Device.SERVING, node__state=Node.State.APPROVED, node__cordoned_at=None
     ).select_related("node")

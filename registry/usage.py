@@ -1,4 +1,4 @@
-"""Where variants are in use: what the plan in force wants resident, and what devices hold."""
+"""Use of variants: residents of the plan in force, and variants that devices hold."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def warm_on(variants: Iterable[int]) -> dict[int, list[str]]:
 
 
 def resident_on(variants: Iterable[int]) -> dict[int, list[str]]:
-    """Devices (refs, sorted) by variant id, for those of ``variants`` that are in the plan in force or warm somewhere.
+    """Return by variant id the devices (refs, sorted) that hold or are to hold it.
 
-    A device that is down holds nothing: its executor is gone, and when it returns it follows the plan of that time. A
-    revoked node's devices do not count: nothing is sent there any more.
+    Only those of ``variants`` are there that are in the plan in force or warm somewhere. A device that is down holds
+    nothing: its executor is gone, and when it returns it follows the plan of that time. A revoked node's devices do not
+    count: nothing is sent there any more.
     """
     wanted = set(variants)
     found: dict[int, set[str]] = {}

@@ -1,3 +1,5 @@
+"""Django's configuration of the scheduler."""
+
 from django.apps import AppConfig
 
 

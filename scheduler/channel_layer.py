@@ -16,9 +16,10 @@ CANCEL_AGAIN_S = 0.2
 
 
 class PatientRedisLayer(RedisChannelLayer):
-    """Waits while Redis is away, where channels-redis ends each connection that receives.
+    """A channel layer that waits while Redis is away.
 
-    Members pull what pushes would have brought, so a connection is worth keeping without Redis.
+    channels-redis alone would end each connection that receives. Members pull what pushes would have brought, so a
+    connection is worth keeping without Redis.
     """
 
     async def receive(self, channel: str):
@@ -35,7 +36,10 @@ class PatientRedisLayer(RedisChannelLayer):
 
 
 async def _cancel(task: asyncio.Task) -> None:
-    """Cancel until it takes effect: redis-py loses a cancellation now and then (its issue 2028)."""
+    """Cancel a task again and again until that takes effect.
+
+    redis-py loses a cancellation now and then (its issue 2028).
+    """
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=CANCEL_AGAIN_S)

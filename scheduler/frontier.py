@@ -1,4 +1,7 @@
-"""Accuracy and throughput of an application by device type: frontier, present mix, consequences of another SLO."""
+"""Accuracy and throughput of an application by device type.
+
+The frontier, the present mix, and consequences of another SLO.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ from scheduler.models import Plan
 
 
 def planned_batch(points: Sequence[tuple[int, float]], slo_ms: float) -> tuple[int, float] | None:
-    """The batch that a plan counts on and its throughput, or None where not even one row fits.
+    """Return the batch that a plan counts on and its throughput, if a row fits.
 
-    Proteus' P(d,m,q) = b*/latency: b* is the batch with the highest throughput among those whose p95 latency is at
-    most half the SLO, so that a query that just missed a batch is still in time with the next.
+    None where not even one row fits. Proteus' P(d,m,q) = b*/latency: b* is the batch with the highest throughput among
+    those whose p95 latency is at most half the SLO, so that a query that just missed a batch is still in time with the
+    next.
     """
     fits = [(batch / p95_ms * 1000, batch) for batch, p95_ms in points if 0 < p95_ms <= slo_ms / 2]
     if not fits:
@@ -49,7 +53,9 @@ class FrontierPoint:
 
 
 def frontier(application: Application, slo_ms: float | None = None) -> list[FrontierPoint]:
-    """Each profiled variant that plans may use, by device type, the most accurate first.
+    """Return each profiled variant that plans may use, by device type.
+
+    The most accurate come first.
 
     Args:
         slo_ms: instead of the application's own.
@@ -107,7 +113,10 @@ def _shares(application: Application) -> dict[tuple[str, str], float]:
 
 
 def consequences(application: Application, slo_ms: float) -> list[str]:
-    """Consequences of another SLO, in sentences: variants that can be used no more or at last, and rates."""
+    """Describe the consequences of another SLO, in sentences.
+
+    They name variants that can be used no more or at last, and rates.
+    """
     before, after = frontier(application), frontier(application, slo_ms)
     if not before:
         return ["No variant has been profiled yet: nothing can be said."]

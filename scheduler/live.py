@@ -29,12 +29,18 @@ CONTENT = key("content")
 
 @functools.cache
 def client() -> redis.Redis:
-    """This process' Redis client (thread-safe; connects when first used and again after a restart)."""
+    """Return this process' Redis client (thread-safe).
+
+    It connects when first used, and again after a restart.
+    """
     return redis.Redis.from_url(settings.REDIS_URL, decode_responses=True, socket_timeout=5)
 
 
 def content() -> str:
-    """A name for what Redis holds: another one once it was emptied or replaced, and all groups with it."""
+    """Return a name for what Redis holds.
+
+    It is another one once Redis was emptied or replaced, and all groups with it.
+    """
     client().set(CONTENT, uuid.uuid4().hex, nx=True)
     return client().get(CONTENT) or ""
 
@@ -45,7 +51,10 @@ def event(name: str, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def publish(name: str, data: dict[str, Any]) -> None:
-    """Send an event to all browsers, from synchronous code; one that misses it reads the state on reconnecting."""
+    """Send an event to all browsers, from synchronous code.
+
+    One that misses it reads the state on reconnecting.
+    """
     async_to_sync(get_channel_layer().group_send)(CONSOLE_GROUP, event(name, data))
 
 

@@ -1,4 +1,7 @@
-"""Sending tasks by name, so that what asks for work need not know the code that does it."""
+"""Sending tasks by name.
+
+Code that asks for work need not know the code that does it.
+"""
 
 from __future__ import annotations
 
@@ -12,5 +15,8 @@ EXPIRES_S = 30.0
 
 
 def send(task: str, **arguments: Any) -> None:
-    """Queue a task by its registered name, once the current transaction is committed (at once outside of one)."""
+    """Queue a task by its registered name, once the current transaction is committed.
+
+    Outside of a transaction it is queued at once.
+    """
     transaction.on_commit(lambda: current_app.send_task(task, kwargs=arguments, expires=EXPIRES_S))

@@ -1,7 +1,8 @@
-"""How long rows are kept that grow with time alone. Nothing is deleted by its age on the wall clock.
+"""Retention of rows whose number grows with time.
 
-The wall clock may be decades off for a while, so limits are numbers of rows, or times that this process has waited
-itself. Sessions are the exception: they end by the wall clock, as their cookies do.
+Nothing is deleted by its age on the wall clock. That clock may be decades off for a while, so limits are numbers of
+rows, or times that this process has waited itself. Sessions are the exception: they end by the wall clock, as their
+cookies do.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ KEEP_PROMISES, KEEP_WHAT_IFS = 2000, 100
 KEEP_ADMIN_LOG = 10_000
 #: seconds after which a member is deleted that never was approved and no longer waits
 PENDING_S = 3600.0
-#: at most so many rows are changed at once, so that no other writer waits long
+#: at most this many rows are changed at once, so that no other writer waits long
 AT_ONCE = 500
 #: pages of SQLite's file that are given back at once
 PAGES = 256
@@ -102,7 +103,13 @@ def _jobs() -> int:
 
 
 def _sessions() -> int:
-    """Those that ended, and those that would last longer than any can: made while the clock was ahead."""
+    """Delete sessions that ended, and those that would last longer than any can.
+
+    The latter were made while the clock was ahead.
+
+    Returns:
+        Number of deleted rows.
+    """
     now = timezone.now()
     longest = timedelta(seconds=settings.SESSION_COOKIE_AGE)
     kept = Session.objects.filter(expire_date__gte=now - longest, expire_date__lte=now + longest + timedelta(days=1))

@@ -1,7 +1,8 @@
-"""Single queries: the slowest and the refused of the last hour, by application, in Redis.
+"""Single queries: the slowest and the refused of the last hour, by application.
 
-A gateway sends one of each a second. Kept are the slowest :data:`SLOWEST` and the latest :data:`REFUSED` of each
-minute, under keys that expire after an hour: at most 610 samples of an application, of some 300 bytes each.
+They are kept in Redis. A gateway sends one of each a second. Kept are the slowest :data:`SLOWEST` and the latest
+:data:`REFUSED` of each minute, under keys that expire after an hour: at most 610 samples of an application, of some 300
+bytes each.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ def record(t: int, stats: GatewayStats, known: Container[str]) -> None:
 
 
 def last_hour(application: str) -> dict[str, list[dict[str, Any]]]:
-    """``slowest``, the slowest first, and ``refused``, the latest first; each with ``why``."""
+    """Return ``slowest``, the slowest first, and ``refused``, the latest first.
+
+    Each has ``why``.
+    """
     now = int(clock.wall())
     minutes = range(now // 60, (now - KEEP_S) // 60 - 1, -1)
     with live.client().pipeline(transaction=False) as pipe:
@@ -82,7 +86,7 @@ _STAGES = {
 
 
 def why(sample: dict[str, Any]) -> str:
-    """Why a query was late, refused or as slow as it was, in words."""
+    """The reason why a query was late, refused or slow, in words."""
     if sample["outcome"] in ("dropped", "failed"):
         return sample["reason"]
     stage = max(_STAGES, key=lambda name: sample[name])

@@ -1,4 +1,7 @@
-"""Trouble with Redis or the database, as this process meets it: for console and log, and to pause what is futile."""
+"""Trouble with Redis or the database, as this process meets it.
+
+The console and the log show it, and it pauses work that would be futile.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,12 @@ FORGET_S = 120.0
 
 @dataclass
 class Trouble:
-    """Something that fails. ``since`` and ``latest``: steady moments of the first and the latest failure."""
+    """Something that fails.
+
+    Attributes:
+        since: steady moment of the first failure.
+        latest: steady moment of the latest failure.
+    """
 
     what: str
     detail: str

@@ -1,4 +1,7 @@
-"""Uploads under way in Redis, so that every console shows them and every owner can end them."""
+"""Uploads under way in Redis.
+
+Every console thus shows them and every owner can end them.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ def on_ended(sender: object, upload: Upload, **_: Any) -> None:
 
 
 def current() -> list[dict[str, Any]]:
-    """The fields of :class:`~registry.uploads.Upload` with ``since`` (unix seconds), the oldest first."""
+    """Return the fields of :class:`~registry.uploads.Upload`, the oldest first.
+
+    They come with ``since`` (unix seconds).
+    """
     found, lost = [], []
     for key, text in live.client().hgetall(UPLOADS).items():
         row = json.loads(text)

@@ -1,4 +1,7 @@
-"""Webhook deliveries in the background: a few at once, tried again later, and a bounded number that waits."""
+"""Webhook deliveries in the background.
+
+A few are sent at once; failed ones are tried again later. The queue is bounded.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,13 @@ def _key(pk: int) -> str:
 
 
 def announce(event: str, data: Any) -> None:
-    """Queue an event for every webhook that wants it. ``data`` makes its content. Redis may be away."""
+    """Queue an event for every webhook that wants it.
+
+    Redis may be away.
+
+    Args:
+        data: makes the event's content.
+    """
     with suppress(RedisError):
         outgoing.announce(event, data, _queue)
 

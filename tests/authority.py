@@ -1,4 +1,7 @@
-"""A private authority as an organisation runs one: certificates of 90 days, key and chain in files of their own."""
+"""A private authority as an organisation runs one.
+
+Its certificates last 90 days, and key and chain are in files of their own.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class Issued:
 
 
 class Authority:
-    """Writes its own certificate to ``folder/ca.pem``, and those that it issues beside it."""
+    """Writes its certificate to ``folder/ca.pem``, and those that it issues beside it."""
 
     def __init__(self, folder: Path, name: str = "a private authority"):
         self._folder = folder

@@ -20,8 +20,17 @@ from tests.running import v2_request
 
 @dataclass
 class Report:
-    """Statuses by count, error texts, the longest answer in seconds, queries that never got an answer, and connections
-    that were refused before another address was asked."""
+    """The outcomes of a load's queries.
+
+    Attributes:
+        statuses: answers by status.
+        errors: error texts.
+        variants: answers by variant.
+        slowest_s: the longest answer in seconds.
+        sent: queries sent.
+        unanswered: queries that never got an answer.
+        refused: connections that were refused before another address was asked.
+    """
 
     statuses: Counter = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
@@ -37,7 +46,9 @@ class Report:
 
 
 class Load:
-    """Queries at ``rate`` a second from a thread of its own, until :meth:`stop`; a context manager.
+    """Queries at ``rate`` a second from a thread of its own, until :meth:`stop`.
+
+    It is a context manager.
 
     Args:
         others: addresses beside ``url``.

@@ -15,7 +15,10 @@ from tests.running import free_ports
 
 
 def program(name: str) -> str:
-    """One of PostgreSQL's programs; empty: it is not installed. Debian keeps most of them out of PATH."""
+    """Return the path of one of PostgreSQL's programs; empty: it is not installed.
+
+    Debian keeps most of them out of PATH.
+    """
     return shutil.which(name) or str(max(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), default=""))
 
 
@@ -53,7 +56,10 @@ class Server:
 
 @contextmanager
 def running() -> Iterator[Server]:
-    """A server for the block. Its folder is below /tmp, whose folders above are open to the server's user."""
+    """Run a server for the block.
+
+    Its folder is below /tmp, as the folders above it must be open to the server's user.
+    """
     folder = Path(tempfile.mkdtemp(prefix="np-"))
     made = Server(folder)
     try:

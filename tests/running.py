@@ -1,4 +1,7 @@
-"""What tests ask of a running appliance; the appliance itself is :mod:`appliance.local.child`."""
+"""Questions of tests to a running appliance.
+
+The appliance itself is :mod:`appliance.local.child`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ SIGNATURE = {
 
 
 def register(client: httpx.Client, name: str, models: dict[str, Path], slo_ms: float = 400, **fields: Any) -> None:
-    """An application with one variant a model, accuracies declared by rank: 90, 95, 99 ..., profiled and ready."""
+    """Register an application with one variant a model, and wait until it is ready.
+
+    Accuracies are declared by rank in ``models``: 91 for the first, and nearer to 100 for each further one.
+    """
     answer = client.post("/applications/", json={"name": name, "slo_ms": slo_ms, "signature": SIGNATURE, **fields})
     assert answer.status_code == 201, answer.text
     for rank, (variant, path) in enumerate(models.items()):

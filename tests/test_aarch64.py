@@ -1,4 +1,6 @@
-"""ARM boxes: what the requirements name there, and tables of the kernel's numbers against its own headers.
+"""ARM boxes: what the requirements name there, and tables of the kernel's numbers.
+
+The tables are compared with the kernel's own headers.
 
 ``tests/wheels aarch64 3.11`` resolves the requirements for such a box, with a package index.
 """

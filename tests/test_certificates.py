@@ -1,4 +1,7 @@
-"""The appliance's own certificate: names, renewal, clocks that are years off, damaged files."""
+"""The appliance's own certificate.
+
+It is tested for its names, its renewal, clocks that are years off, and damaged files.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +195,7 @@ def test_clients_of_the_authority_before_and_of_the_new_one_are_served(tmp_path)
     again, after = serve_and_trust(tmp_path)
     assert handshake(server.context, before) == handshake(server.context, after) == handshake(again.context, before)
     assert before.get_ca_certs() != after.get_ca_certs()
-    # An authority that was replaced twice is not trusted for ever.
+    # An authority that was replaced twice is not trusted forever.
     tls.rotate_own(settings(tmp_path, TLS="on"), authority=True)
     server.refresh()
     assert handshake(server.context, after)

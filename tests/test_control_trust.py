@@ -1,4 +1,7 @@
-"""A member trusts the control plane that its fingerprint pins, and sends nothing to any other."""
+"""A member trusts the control plane that its fingerprint pins, and no other.
+
+It sends nothing to any other.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ TOKEN = "the-join-token"
 
 
 class Peer:
-    """A TLS server that shows ``shown`` to who asks for the authority, and keeps all bytes that reach it."""
+    """A TLS server that keeps all bytes that reach it.
+
+    It shows ``shown`` to clients that ask for the authority.
+    """
 
     def __init__(self, identity: OwnCertificate, shown: bytes):
         self.shown, self.received = shown, b""

@@ -1,4 +1,7 @@
-"""Every process may open as many files as it is permitted, whatever the shell's or systemd's soft limit is."""
+"""Every process may open as many files as it is permitted.
+
+That holds whatever the shell's or systemd's soft limit is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who may read operating figures: by address, by the name of the box, and not through a proxy."""
+"""The clients that may read operating figures.
+
+They may by their address and by a name of the box, and not through a proxy.
+"""
 
 from __future__ import annotations
 

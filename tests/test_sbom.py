@@ -1,4 +1,7 @@
-"""The bill of materials: valid CycloneDX, complete, the same each time, and of what is installed."""
+"""The bill of materials of the installed packages.
+
+It is valid CycloneDX, complete, and the same each time.
+"""
 
 from __future__ import annotations
 

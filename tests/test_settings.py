@@ -1,4 +1,7 @@
-"""Settings: parsed loudly, checked together, every mistake named with its variable and limit."""
+"""Settings are parsed strictly and checked together.
+
+Every mistake is named with its variable and limit.
+"""
 
 import os
 import re

@@ -1,6 +1,7 @@
-"""One Redis for two appliances, with TLS, a password and access lists, on a real server.
+"""One Redis for two appliances, with TLS, a password and access lists.
 
-Each appliance has a user that may touch keys and channels of its own prefix alone, so a name without it fails.
+It is a real server. Each appliance has a user that may touch keys and channels of its own prefix alone, so a name
+without it fails.
 """
 
 from __future__ import annotations

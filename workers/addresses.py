@@ -8,7 +8,7 @@ import msgspec
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a TCP server listens, with TLS or without."""
+    """The address of a TCP server, with TLS or without."""
 
     host: str
     port: int
@@ -19,11 +19,17 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """The address as a browser on this box would write it (a wildcard host becomes loopback)."""
+        """Return the URL of the address for a browser on this box.
+
+        A wildcard host becomes loopback.
+        """
         return f"http{'s' * self.tls}://{self.local}"
 
     def url_at(self, host: str) -> str:
-        """The address for other boxes, which reach this one at a host; a wildcard alone is replaced."""
+        """Return the URL of the address for other boxes, which reach this one at ``host``.
+
+        Only a wildcard host is replaced.
+        """
         if not host or not is_wildcard(self.host):
             return self.url
         return f"http{'s' * self.tls}://{bracketed(host)}:{self.port}"

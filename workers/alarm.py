@@ -1,4 +1,6 @@
-"""A timer for an event loop that is precise to some tens of microseconds: loops count whole milliseconds.
+"""A timer for an event loop that is precise to some tens of microseconds.
+
+Loops themselves count whole milliseconds.
 
 Linux has such timers as files (timerfd), which :mod:`os` offers only from Python 3.13 on. Elsewhere the loop's own
 timer is used.
@@ -40,7 +42,10 @@ class Alarm:
             loop.add_reader(self._file, self._readable)
 
     def set(self, at: float) -> None:
-        """Ring at a time on the clock of ``time.monotonic()``, at once if it is past; inf: never."""
+        """Set the alarm to ring at a time on the clock of ``time.monotonic()``.
+
+        It rings at once if the time is past, and never if it is inf.
+        """
         if self._closed:
             return
         self.at = at

@@ -1,4 +1,4 @@
-"""A certificate of the appliance's own: a small authority, and a server certificate that it issues.
+"""The appliance's own certificate: a small authority and its server certificate.
 
 One file, ``authority.pem``, makes clients trust the box for good; the server certificate is issued anew when names or
 addresses of the box change, and long before its end. Validity allows for clocks that are years off
@@ -57,7 +57,10 @@ class Authority:
 
 
 class OwnCertificate:
-    """The files of an own authority under ``folder``; several processes may use them at once."""
+    """The files of an own authority under ``folder``.
+
+    Several processes may use them at once.
+    """
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -71,7 +74,9 @@ class OwnCertificate:
         self._next_file = folder / "authority-next.pem"
 
     def ensure(self, names: Iterable[str], now: datetime.datetime | None = None) -> bool:
-        """Make what is missing, and renew the server certificate where it ends soon or lacks one of ``names``.
+        """Make the missing files, and renew the server certificate where it has to be.
+
+        It is renewed where it ends soon or lacks one of ``names``.
 
         Returns:
             Whether the server certificate was issued now.
@@ -92,12 +97,17 @@ class OwnCertificate:
         return True
 
     def shown_authority(self) -> bytes:
-        """The authority's certificate, and the same by the authority before it, as PEM; empty before it is made."""
+        """Return the authority's certificate as PEM; empty before it is made.
+
+        The same by the authority before it follows, if there was one.
+        """
         authority = disk.read(self.authority_file)
         return b"" if authority is None else authority + (disk.read(self._cross_file) or b"")
 
     def rotate(self, names: Iterable[str], authority: bool = False) -> None:
-        """Replace the server certificate with its key; servers use the new one within 10 s.
+        """Replace the server certificate with its key.
+
+        Servers use the new one within 10 s.
 
         Args:
             authority: replace the authority, too. Servers then send its certificate by the earlier one along, so that
@@ -225,7 +235,10 @@ def canonical(name: str) -> str:
 
 
 def box_names() -> list[str]:
-    """Names and addresses by which clients reach this box, loopback included; asks no name server."""
+    """Return names and addresses by which clients reach this box, loopback included.
+
+    No name server is asked.
+    """
     host = os.uname().nodename
     names = [host, "localhost", "127.0.0.1", "::1"]
     if "." not in host:
@@ -242,7 +255,7 @@ def box_names() -> list[str]:
 
 
 def top_of_chain(chain: bytes, more: bytes = b"") -> bytes:
-    """The certificate that signs itself and stands above a server's chain (PEM); empty where it is not there.
+    """Return the self-signed certificate above a server's chain (PEM); empty: none.
 
     Args:
         chain: the server's certificate, then those above it.
@@ -300,7 +313,10 @@ def certified_by(earlier: Authority, made: Authority) -> x509.Certificate:
 def _authority_certificate(
     key: ec.EllipticCurvePrivateKey, name: x509.Name, issuer: Authority | None
 ) -> x509.Certificate:
-    """An authority's certificate, by itself or by ``issuer``. It may certify its successor and servers."""
+    """Return an authority's certificate, signed by itself or by ``issuer``.
+
+    A self-signed one may certify its successor and servers, one by an issuer servers alone.
+    """
     signing = issuer.key if issuer is not None else key
     return (
         x509.CertificateBuilder()

@@ -1,4 +1,6 @@
-"""A member's trust in its control plane: the authority that ``NEREUS_CONTROL_FINGERPRINT`` pins.
+"""A member's trust in its control plane, whose authority a fingerprint pins.
+
+``NEREUS_CONTROL_FINGERPRINT`` is the pin.
 
 The control plane's page :data:`PATH` has the authority, which is public. A member asks for it once, over a connection
 that cannot be verified yet and on which nothing else is sent, compares it with the pin, and keeps it in its home. From
@@ -35,16 +37,22 @@ logger = log.get("trust")
 
 
 class TrustError(Exception):
-    """The control plane is not the one that is pinned; the text says why and what to do."""
+    """The control plane is not the pinned one.
+
+    The text says why, and what to do.
+    """
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """SHA-256 of a certificate (DER) as 64 hexadecimal digits: what ``openssl x509 -fingerprint -sha256`` prints."""
+    """Return the SHA-256 of a certificate (DER) as 64 hexadecimal digits.
+
+    ``openssl x509 -fingerprint -sha256`` prints the same digest.
+    """
     return hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest()
 
 
 def authority_file(settings: Settings) -> Path:
-    """Where a member keeps the authority of its control plane."""
+    """The file in which a member keeps the authority of its control plane."""
     return settings.home / "members" / "control-authority.pem"
 
 
@@ -81,7 +89,10 @@ async def obtain(settings: Settings) -> None:
 
 
 async def follow(settings: Settings) -> None:
-    """Use the authority that replaces the pinned one, where that certifies it; until cancelled."""
+    """Use the authority that replaces the pinned one, until cancelled.
+
+    It is used only where the pinned one certifies it.
+    """
     while True:
         await asyncio.sleep(FOLLOW_EVERY_S)
         try:

@@ -1,5 +1,7 @@
-"""Counters and histograms for Prometheus that cost next to nothing to count with: plain numbers, which become metrics
-when they are asked for. The library's own take a lock each time. For one thread alone."""
+"""Counters and histograms for Prometheus as plain numbers.
+
+They become metrics on a scrape. For one thread: the library's own counters take a lock at each increment.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from prometheus_client.utils import floatToGoString
 
 
 class Counters(Collector):
-    """One counter with labels. ``first``: values of the first labels, which all series share."""
+    """One counter with labels.
+
+    Args:
+        first: values of the first labels, which all series share.
+    """
 
     def __init__(self, name: str, text: str, labels: Sequence[str], first: Sequence[str] = ()):
         self._family = name, text, tuple(labels)
@@ -40,7 +46,12 @@ class Counters(Collector):
 
 
 class Histograms(Collector):
-    """One histogram with labels; ``bounds``: upper ones of its buckets, ascending, without infinity."""
+    """One histogram with labels.
+
+    Args:
+        bounds: upper bounds of its buckets, ascending, without infinity.
+        first: values of the first labels, which all series share.
+    """
 
     def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float], first: Sequence[str] = ()):
         self._family = name, text, tuple(labels)

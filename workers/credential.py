@@ -1,4 +1,7 @@
-"""A member's credential on disk, which is shown to the control plane that issued it and to no other."""
+"""A member's credential on disk.
+
+It is shown to the control plane that issued it and to no other.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +65,14 @@ class CredentialFile:
 
 
 def same_control_plane(issuer: str, now: str) -> bool:
-    """Whether a credential of the one may be shown to the other: same host and port, and not in clear where it was
-    encrypted before."""
+    """Return whether a credential of one control plane may be shown to the other.
+
+    Host and port must be the same, and a connection that was encrypted must be so again.
+
+    Args:
+        issuer: URL of the control plane that issued the credential.
+        now: URL of the one that is to see it.
+    """
     ports = {"http": 80, "https": 443}
     try:
         before, after = urlsplit(issuer), urlsplit(now)

@@ -1,4 +1,7 @@
-"""Limit of open files: shells and systemd give 1,024, which a gateway's connections reach first."""
+"""Limit of open files.
+
+Shells and systemd give 1,024, which a gateway's connections reach first.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ WANTED = 65_536
 
 
 def raise_limit() -> int:
-    """Raise this process's limit of open files as far as is permitted and of use; returns the limit."""
+    """Raise this process's limit of open files, and return it.
+
+    It is raised as far as is permitted, and no further than is of use (:data:`WANTED`).
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     permitted = WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
     if soft == resource.RLIM_INFINITY or soft >= permitted:

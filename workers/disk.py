@@ -1,4 +1,7 @@
-"""Small private files that are replaced whole: a reader sees the old content or the new, also after a power cut."""
+"""Small private files that are replaced whole.
+
+A reader sees the old content or the new, also after a power cut.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from pathlib import Path
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data`` (mode 0600), atomically and durably; its folder is made (mode 0700) if need be.
+    """Replace ``path`` by ``data`` (mode 0600), atomically and durably.
+
+    Its folder is made (mode 0700) if need be.
 
     Raises:
         OSError: the disk is full or the folder cannot be written; the old content stays.
@@ -50,7 +55,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def safe_name(name: str, limit: int = 64) -> str:
-    """``name`` as a file name of at most ``limit`` (>= 16) characters; different names stay different."""
+    """Return ``name`` as a file name of at most ``limit`` (>= 16) characters.
+
+    A name that has to be changed gets eight digits of its SHA-256, so that different names stay different.
+    """
     safe = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     if safe == name and len(name) <= limit and not name.startswith("."):
         return name

@@ -1,4 +1,6 @@
-"""Identity of a running executor, beside that of the one that its node would start now: code, settings and device.
+"""Identity of a running executor: digests of its code, settings and device.
+
+It is compared with the identity of the executor that the node would start now.
 
 Both ends compute it: the executor when it starts, from the code that it loads; the node daemon when it finds one that
 an earlier daemon started.
@@ -27,7 +29,10 @@ _LIBRARIES = ("cryptography", "msgspec", "numpy", "onnxruntime", "onnxruntime-gp
 
 
 def of(device: DeviceInfo, environ: Mapping[str, str] | None = None) -> ExecutorIdentity:
-    """The identity of an executor of ``device`` with this environment (default: this process's)."""
+    """Return the identity of an executor of ``device`` with this environment.
+
+    The default is this process's environment.
+    """
     environ = os.environ if environ is None else environ
     settings = [f"{name}={environ.get(name, '')}" for name in SETTINGS]
     return ExecutorIdentity(code(), _digest("\n".join(settings).encode()), _digest(msgspec.json.encode(device)))
@@ -49,7 +54,10 @@ def code() -> str:
 
 
 def difference(expected: ExecutorIdentity, found: ExecutorIdentity) -> str:
-    """Why an executor of this identity has to be replaced, in words; empty: it may stay."""
+    """Return why an executor of this identity has to be replaced, in words.
+
+    Empty: it may stay.
+    """
     names = {"code": "other code", "settings": "other settings", "device": "another description of its device"}
     return ", ".join(text for field, text in names.items() if getattr(expected, field) != getattr(found, field))
 

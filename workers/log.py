@@ -1,4 +1,6 @@
-"""One structured line an event, to standard error, without query contents. The same shape in every process.
+"""Structured logging: one line an event, to standard error, in all processes.
+
+Lines have the same shape in every process, and never contents of queries.
 
 Lines have a limited length, and lines of a kind a limited rate: nobody can fill a disk by causing them. The first line
 after those left out has their number.
@@ -17,9 +19,10 @@ from typing import Any
 
 
 def _structlog() -> ModuleType:
-    """structlog without rich, which it loads for colours where other tools brought it along.
+    """Return structlog, imported without rich.
 
-    No line here has colours, and it takes as long to load as structlog itself: a tenth of a process's start.
+    Where other tools brought rich along, structlog loads it for colours. No line here has colours, and rich takes as
+    long to load as structlog itself: a tenth of a process's start.
     """
     hidden = sys.modules.setdefault("rich", None) is None
     try:
@@ -119,7 +122,10 @@ def _bounded(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, 
 
 
 def configure(process: str, level: str = "info", path: Path | None = None) -> None:
-    """Write JSON lines with time, level, process and event, to ``path`` or standard error; library logs join them."""
+    """Write JSON lines with time, level, process and event.
+
+    They go to ``path`` or standard error, and the libraries' logs join them.
+    """
     shared = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

@@ -1,4 +1,7 @@
-"""The running box: its identity, by which members that share it are recognised, and its address for others."""
+"""The running box: its identity and its address for other boxes.
+
+Members that share a box are recognised by its identity.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,18 @@ def identity(path: Path = _BOOT_ID, network: Path = _NETWORK) -> str:
 
 
 def own_host(settings: Settings) -> str:
-    """Where other boxes reach this one: as it is set, else the local address of the link to the control plane."""
+    """Return the address at which other boxes reach this one.
+
+    It is the setting, else the address of the control plane's link.
+    """
     return settings.address or address_towards(settings.control_url)
 
 
 def address_towards(url: str) -> str:
-    """The local address of connections to a URL's host; empty where there is no way to it now. Sends nothing."""
+    """Return the local address of connections to a URL's host. Sends nothing.
+
+    Empty: there is no way to the host now.
+    """
     parts = urlsplit(url)
     try:
         found = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_DGRAM)

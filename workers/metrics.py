@@ -1,4 +1,6 @@
-"""Metrics that turn a validation set's outputs into an accuracy in percent; higher is better. Pure numpy.
+"""Metrics that turn a validation set's outputs into an accuracy in percent.
+
+Higher is better. Pure numpy.
 
 Each accumulates over pieces of a validation set, so that measuring can go in small steps. Scores of shape
 [rows, classes] are taken from the first output of that form; predicted labels from the first output with one value a
@@ -23,7 +25,11 @@ class Metric(Protocol):
     """An accumulating metric over one validation set."""
 
     def add(self, outputs: Outputs, labels: np.ndarray) -> None:
-        """Take in some rows. ``outputs``: arrays by name in the signature's order, rows first; ``labels``: rows first.
+        """Add some rows to the measurement.
+
+        Args:
+            outputs: arrays by name in the signature's order, rows first.
+            labels: rows first.
 
         Raises:
             MetricError: the shapes or types do not fit.
@@ -55,7 +61,10 @@ class _Hits:
 
 
 class TopK(_Hits):
-    """The label is among the ``k`` highest scores; for k = 1 an output of predicted labels will do as well."""
+    """A hit is a label among the ``k`` highest scores.
+
+    For k = 1 an output of predicted labels will do as well.
+    """
 
     def __init__(self, k: int):
         super().__init__()
@@ -106,8 +115,11 @@ class Binary(_Hits):
 
 
 class R2:
-    """Coefficient of determination in percent, mean over output columns; 0 where it is no better than the mean (a
-    negative accuracy would have no meaning to a plan). Sums are kept about the first row against cancellation."""
+    """Coefficient of determination in percent, mean over output columns.
+
+    It is 0 where it is no better than the mean: a negative accuracy would have no meaning to a plan. Sums are kept
+    about the first row against cancellation.
+    """
 
     def __init__(self) -> None:
         self._rows = 0
@@ -155,8 +167,11 @@ _METRICS: dict[str, Callable[[], Metric]] = {
 
 
 def names() -> tuple[str, ...]:
-    """The metrics that exist: ``top1`` and ``top5`` of class scores, ``binary`` (probabilities), ``binary_logit``
-    (logits), ``r2`` (regression)."""
+    """Return the names of all metrics.
+
+    They are ``top1`` and ``top5`` of class scores, ``binary`` (probabilities), ``binary_logit`` (logits) and ``r2``
+    (regression).
+    """
     return tuple(_METRICS)
 
 

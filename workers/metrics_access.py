@@ -1,4 +1,4 @@
-"""Who may read operating figures: ``/metrics``, and ``/health`` beyond one word.
+"""Access to operating figures: ``/metrics``, and ``/health`` beyond one word.
 
 They name applications, variants, devices and plans, and need no key, so that monitoring is simple. A request counts by
 the address that it comes from. It also has to name this box, or a web page could read the figures through the browser

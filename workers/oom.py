@@ -1,17 +1,20 @@
-"""Which process the kernel ends first where the box's memory ends."""
+"""The order in which the kernel ends processes when the box runs out of memory."""
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
 
-#: they run uploaded models, and are started again
+#: executors, which run uploaded models and are started again
 EXECUTOR = 500
 #: it holds every client's connection
 GATEWAY = -500
 
 
 def set_score(score: int) -> None:
-    """Adjust this process's score; less than the present one only where the system permits it."""
+    """Adjust this process's score.
+
+    A score less than the present one is set only where the system permits it.
+    """
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(score))

@@ -1,4 +1,6 @@
-"""A member's messages while the control plane may be away: bounded, and the least valuable is dropped first.
+"""A member's messages while the control plane may be away.
+
+They are bounded, and the least valuable is dropped first.
 
 Pure: ``now`` (seconds, any monotonic origin) is handed in. Messages fall into four kinds:
 
@@ -23,7 +25,10 @@ _JOB_ENDS = (control.ProfileDone, control.ProfileFailed)
 
 
 class Outbox:
-    """Messages that wait for the link. Nothing here blocks, and nothing grows without bound."""
+    """Messages that wait for the link.
+
+    Nothing here blocks, and nothing grows without bound.
+    """
 
     def __init__(self, stats_s: float = 60.0, event_limit: int = 1000, moment_limit: int = 100):
         self._stats_s = stats_s
@@ -62,7 +67,10 @@ class Outbox:
                 self.dropped["event"] += 1
 
     def pop(self, now: float) -> control.FromMember | None:
-        """The next message to send: state first, then events, moments and the oldest statistics."""
+        """Return the next message to send, or None.
+
+        State goes first, then events, moments and the oldest statistics.
+        """
         if self._latest:
             return self._latest.pop(next(iter(self._latest)))
         if self._events:
@@ -76,7 +84,10 @@ class Outbox:
         return None
 
     def put_back(self, message: control.FromMember, now: float) -> None:
-        """A message whose sending failed: it goes first again, unless something newer replaced it."""
+        """Put back a message whose sending failed.
+
+        It goes first again, unless something newer replaced it. Moments are dropped.
+        """
         if isinstance(message, _STATS):
             self._stats.appendleft((now - message.at, message))
         elif isinstance(message, control.DeviceStates):

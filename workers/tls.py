@@ -1,4 +1,7 @@
-"""Who the appliance is to its clients, and whom it trusts as one: contexts for TLS from the settings."""
+"""TLS contexts from the settings, for servers and for clients.
+
+They hold the appliance's identity as a server, and its trust as a client.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ class ServerIdentity:
         self._update()
 
     async def watch(self) -> None:
-        """Use replaced files until cancelled; where they cannot be used, the present certificate stays."""
+        """Use replaced files until cancelled.
+
+        Where they cannot be used, the present certificate stays.
+        """
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             self.refresh()
@@ -89,9 +95,10 @@ def rotate_own(settings: Settings, authority: bool) -> None:
 
 
 def shown_authority(settings: Settings) -> bytes:
-    """The authority by which others trust this box's servers (PEM), then by which earlier one it is certified.
+    """Return the authority by which others trust this box's servers, as PEM.
 
-    Empty where there is no certificate, and where a certificate of yours comes without its authority.
+    Its certificate by the authority before it follows, if there was one. Empty where there is no certificate, and where
+    a certificate of yours comes without its authority.
     """
     if settings.tls_cert is None:
         return own(settings).shown_authority()
@@ -100,10 +107,10 @@ def shown_authority(settings: Settings) -> bytes:
 
 
 def prepare(settings: Settings) -> None:
-    """Make the own certificate if one is needed, and check that the one in use can be used.
+    """Make the own certificate if one is needed, and check the one in use.
 
     Raises:
-        CertificateError: it cannot.
+        CertificateError: it cannot be used.
     """
     if settings.tls_used:
         ServerIdentity(settings)
@@ -135,18 +142,23 @@ def client_context(settings: Settings, url: str) -> ssl.SSLContext | None:
 
 
 async def control_context(settings: Settings) -> ssl.SSLContext | None:
-    """Trust for the control plane; its authority is fetched where it is pinned and not here yet.
+    """Return a context that trusts the control plane; None without TLS.
+
+    Its authority is fetched where it is pinned and not here yet.
 
     Raises:
         TrustError: the control plane shows another authority than the pinned one.
-        OSError: the authorities cannot be had.
+        OSError: the authorities cannot be obtained.
     """
     await control_trust.obtain(settings)
     return client_context(settings, settings.control_url)
 
 
 def _own_console(settings: Settings) -> ssl.SSLContext:
-    """Trust this box's own console, whatever the clock shows: nothing but its certificate counts."""
+    """Return a context that trusts this box's own console, whatever the clock shows.
+
+    Nothing but its certificate counts.
+    """
     if settings.tls_cert is None:
         context = ssl.create_default_context(cafile=own(settings).authority_file)
     else:
@@ -172,7 +184,13 @@ def _server_context(protocols: tuple[str, ...]) -> ssl.SSLContext:
 
 
 def _identity(settings: Settings) -> tuple[bytes, str]:
-    """Key and certificate chain, and why an own certificate could not be renewed: the present one serves on."""
+    """Return key and certificate chain, and why renewal failed.
+
+    The second is about an own certificate, and empty if it did not fail: the present certificate serves on.
+
+    Raises:
+        CertificateError, OSError: there is no certificate that can be used.
+    """
     if settings.tls_cert is None:
         certificate = own(settings)
         trouble = ""

@@ -1,4 +1,7 @@
-"""The processors that this process may use, as the kernel describes them: cores, threads, NUMA nodes, quotas."""
+"""The processors that this process may use, as the kernel describes them.
+
+Cores, threads, NUMA nodes and quotas.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ _ARM = {
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """Processors (hardware threads, as ``sched_getaffinity`` numbers them) and what they share.
+    """Processors and the cores, nodes, models and quota that they share.
+
+    Processors are hardware threads, as ``sched_getaffinity`` numbers them.
 
     Attributes:
         usable: processors that this process may run on.
@@ -58,7 +63,9 @@ class Topology(msgspec.Struct, frozen=True):
 
 
 def read(usable: Iterable[int] | None = None, root: Path = _ROOT) -> Topology:
-    """This box's topology; what the kernel does not tell is one node, and cores of one thread.
+    """Return this box's topology.
+
+    Where the kernel does not report them, all is one node, and cores have one thread.
 
     Args:
         usable: processors (default: those that this process may run on).
@@ -75,7 +82,7 @@ def read(usable: Iterable[int] | None = None, root: Path = _ROOT) -> Topology:
 
 
 def physical(processors: Collection[int], root: Path = _ROOT) -> int:
-    """How many physical cores these processors are of."""
+    """Number of physical cores of these processors."""
     return len({_core(processor, root) for processor in processors})
 
 
@@ -167,7 +174,10 @@ def _clock(processor: int, root: Path) -> str:
 
 
 def quota(root: Path = _ROOT) -> float | None:
-    """The least number of cores that this process's control groups, or those above them, grant; None: no limit."""
+    """Return the least number of cores that control groups grant; None: no limit.
+
+    These are this process's control groups and those above them.
+    """
     granted = []
     for folder, versioned in _groups(root):
         try:
@@ -184,7 +194,10 @@ def quota(root: Path = _ROOT) -> float | None:
 
 
 def _groups(root: Path) -> list[tuple[Path, bool]]:
-    """Folders of this process's groups and of those above them, each with whether it is of version 2."""
+    """Return folders of this process's control groups and of those above them.
+
+    Each comes with whether it is of version 2.
+    """
     found = []
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()

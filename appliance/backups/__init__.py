@@ -1,7 +1,7 @@
-"""Backups of an appliance: database, store and secrets in one file, made while it serves.
+"""Backups of an appliance: database, store and secrets in one file.
 
-Entry points: :func:`.archive.write` and :func:`.restoring.restore` behind ``manage.py backup`` and ``restore``, and
-:func:`.upgrade.before_migrations` at each start.
+They are made while the appliance serves. Entry points: :func:`.archive.write` and :func:`.restoring.restore` behind
+``manage.py backup`` and ``restore``, and :func:`.upgrade.before_migrations` at each start.
 """
 
 

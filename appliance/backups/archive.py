@@ -1,7 +1,8 @@
-"""The backup's file: a tar archive of ``manifest.json``, the database's copy, the store's files and the secrets.
+"""The file format of a backup: a tar archive that begins with a manifest.
 
-The manifest comes first and lists size and SHA-256 of everything that follows, so that a reader can refuse a file that
-is damaged, cut off or not a backup before anything changes.
+After ``manifest.json`` come the database's copy, the store's files and the secrets. The manifest lists size and SHA-256
+of everything that follows, so that a reader can refuse a file that is damaged, cut off or not a backup before anything
+changes.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ def secrets() -> list[Path]:
 
 
 def write(target: Path) -> Manifest:
-    """Write a backup to ``target`` (mode 0600), which appears once it is whole and on the disk.
+    """Write a backup to ``target``, which appears once it is whole and on the disk.
+
+    The file's mode is 0600.
 
     Raises:
         BackupError: the file exists, or something cannot be read.
@@ -185,7 +188,9 @@ def read_manifest(tar: tarfile.TarFile) -> Manifest:
 
 
 def extract(tar: tarfile.TarFile, manifest: Manifest, folder: Path) -> Iterator[tuple[BackupPart, Path]]:
-    """Write the files behind the manifest to ``folder`` under numbers, each checked before it is yielded.
+    """Write the files behind the manifest to ``folder``, under numbers.
+
+    Each is checked before it is yielded.
 
     Raises:
         BackupError: one is missing, damaged, or not listed.

@@ -1,4 +1,7 @@
-"""Consistent copies of the database while others write to it: SQLite by VACUUM INTO, PostgreSQL by pg_dump."""
+"""Consistent copies of the database while others write to it.
+
+SQLite is copied by VACUUM INTO, PostgreSQL by pg_dump.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,9 @@ def check(copy: Path) -> None:
 
 
 def replace_by(copy: Path, replaced: Path) -> None:
-    """Put ``copy`` in the database's place. Doing so again after an interruption completes it.
+    """Put ``copy`` in the database's place.
+
+    Doing so again after an interruption completes it.
 
     Args:
         replaced: where SQLite's file as it was goes, if there is one and it is not there already.
@@ -131,7 +136,10 @@ def _run(*command: str, **environment: str) -> None:
 
 @contextlib.contextmanager
 def temporary_folder(name: str) -> Iterator[Path]:
-    """A private folder in the home folder, on the same file system; removed afterwards."""
+    """Make a private folder in the home folder, and remove it afterwards.
+
+    It is on the home folder's file system, so that its files can be moved into place.
+    """
     folder = settings.NEREUS.home / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)

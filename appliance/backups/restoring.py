@@ -1,4 +1,4 @@
-"""Restoring a backup: verified whole beside what is there, then put in place so that an interruption can be completed.
+"""Restoring a backup: verified whole first, then moved into place.
 
 Everything is extracted to a folder of the home folder first. Once a marker on the disk says that it is whole, files are
 only moved, and moving again completes what was interrupted (:func:`finish`, called at each start, too).
@@ -34,7 +34,13 @@ COPIES = "backups"
 
 
 class _Ready(msgspec.Struct, frozen=True):
-    """The marker: what is where in the stage. ``files``: (its name there, its place in the home folder)."""
+    """The marker: where everything in the stage belongs.
+
+    Attributes:
+        database: name of the database's copy in the stage.
+        files: for each other file, its name in the stage and its place in the home folder.
+        replaced: where SQLite's file as it was goes, in the home folder.
+    """
 
     database: str
     files: list[tuple[str, str]]
@@ -42,9 +48,10 @@ class _Ready(msgspec.Struct, frozen=True):
 
 
 def restore(source: Path) -> Manifest:
-    """Replace database, secrets and store by a backup's; nothing changes unless all of it is sound.
+    """Replace database, secrets and store by a backup's.
 
-    No process of the appliance may run: the caller holds the home folder's lock.
+    Nothing changes unless all of the backup is sound. No process of the appliance may run: the caller holds the home
+    folder's lock.
 
     Raises:
         BackupError: it is not a backup, damaged, of another kind of database, or of a newer release.
@@ -92,7 +99,10 @@ def restore(source: Path) -> Manifest:
 
 
 def finish() -> bool:
-    """Complete a restore that was verified and then interrupted; returns whether there was one."""
+    """Complete a restore that was verified and then interrupted.
+
+    Returns whether there was one.
+    """
     home = settings.NEREUS.home
     stage = home / STAGE
     marker = disk.read(stage / READY)
@@ -138,7 +148,7 @@ def _check_fits(manifest: Manifest, home: Path) -> None:
 
 
 def _place(name: str) -> str:
-    """Where a part belongs in the home folder."""
+    """The place of a part in the home folder."""
     folder, _, rest = name.partition("/")
     if folder == STORE_FOLDER and re.fullmatch(r"[0-9a-f]{64}", rest):
         return str(storage.path(rest).relative_to(settings.NEREUS.home))

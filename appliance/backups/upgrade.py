@@ -22,7 +22,9 @@ INCREMENTAL = 2
 
 
 def before_migrations() -> None:
-    """Complete an interrupted restore, copy a database that is about to be migrated, and prepare SQLite's file.
+    """Prepare the database for migrations, and keep a copy if any are to be applied.
+
+    Completes an interrupted restore first, and prepares SQLite's file.
 
     Raises:
         BackupError: the database cannot be copied; the disk is full, for example.
@@ -74,7 +76,10 @@ def _keep_newest(folder: Path, kind: str) -> None:
 
 
 def vacuum_incrementally() -> None:
-    """Let SQLite give back free pages; a file that does not is written anew once, a new one while it is empty."""
+    """Let SQLite give back free pages.
+
+    A file that does not is written anew once, a new one while it is empty.
+    """
     if connection.vendor != "sqlite":
         return
     with connection.cursor() as cursor:

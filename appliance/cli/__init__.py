@@ -1,4 +1,5 @@
-"""``./nereus``: the ten commonest acts on the command line, made of the console's REST calls. Imports no Django.
+"""``./nereus``: the ten most common actions on the command line.
 
-Entry point: :func:`.main.main`. May import :mod:`appliance.demo.rest` and :mod:`appliance.secrets`.
+It makes the console's REST calls, and imports no Django. Entry point: :func:`.main.main`. May import
+:mod:`appliance.demo.rest` and :mod:`appliance.secrets`.
 """

@@ -93,7 +93,7 @@ def slo(rest: httpx.Client, options: Namespace) -> Shown:
 
 
 def plan(rest: httpx.Client, options: Namespace) -> Shown:
-    """Why the plan is as it is; or ask for one, or for another stack."""
+    """Explain the plan; or ask for a new one, or for another stack."""
     if options.stack is not None:
         found = expect(rest.patch("/control/", json={"stack": options.stack}), "stack", 200).json()
         return Shown(found, [f"The next plan is made by the stack {found['stack']}."])

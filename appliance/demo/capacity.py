@@ -10,9 +10,10 @@ from .rest import client, pages
 
 
 def throughput(latencies: Iterable[Mapping], slo_ms: float, latency: str = "p95_ms") -> float:
-    """Queries/s of a device that runs one variant: the best batch/``latency`` with p95 at most half the SLO.
+    """Return the queries/s of a device that runs one variant.
 
-    Proteus (ASPLOS 2024), Section 4: P(d, m, q). Without any batch that is fast enough, the quickest one counts.
+    This is the best batch/``latency`` among batches with a p95 of at most half the SLO: P(d, m, q) of Proteus (ASPLOS
+    2024), Section 4. If no batch is that fast, the quickest one counts.
     """
     points = list(latencies)
     fitting = [point for point in points if point["p95_ms"] <= slo_ms / 2]

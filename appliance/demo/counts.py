@@ -8,11 +8,15 @@ from dataclasses import dataclass, field, fields
 
 @dataclass
 class QueryCounts:
-    """Queries by outcome; sums over answers.
+    """Queries by outcome, and sums over answers.
 
-    ``late``: answered after the SLO. ``refused``: as overload. ``failed``: any other error, or no answer.
-    ``unsent``: due, but too many were in flight. ``abandoned``: in flight when the load was stopped; it is unknown
-    how they would have ended, so no ratio contains them. ``accuracy_sum`` and ``correct`` are over answers in time.
+    Attributes:
+        late: answered after the SLO.
+        refused: as overload.
+        failed: any other error, or no answer.
+        unsent: due, but too many were in flight.
+        abandoned: in flight when the load was stopped; their ends are unknown, so no ratio contains them.
+        accuracy_sum, correct: over answers in time.
     """
 
     sent: int = 0
@@ -50,11 +54,12 @@ class QueryCounts:
         return self.late + self.refused + self.failed + self.unsent
 
     def summary(self) -> dict[str, object]:
-        """Plain values for a log line or a report; ratios and means are None where there is nothing to divide by.
+        """Return plain values for a log line or a report.
 
-        ``violation_ratio``: 0 to 1. ``effective_accuracy``: percent, mean of the variants' accuracies over answers in
-        time. ``observed_accuracy``: percent of those answers that were right. ``lag_ms``: the load's own delay between
-        a query's due time and its sending; latencies are counted from the due time, so they contain it.
+        Ratios and means are None where there is nothing to divide by. ``violation_ratio``: 0 to 1.
+        ``effective_accuracy``: percent, mean of the variants' accuracies over answers in time. ``observed_accuracy``:
+        percent of those answers that were right. ``lag_ms``: the load's own delay between a query's due time and its
+        sending; latencies are counted from the due time, so they contain it.
         """
 
         def ratio(part: float, whole: int, digits: int = 2) -> float | None:

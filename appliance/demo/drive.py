@@ -1,4 +1,4 @@
-"""An open-loop load: queries leave when they are due, whether or not earlier ones were answered."""
+"""An open-loop load: it sends queries when due and waits for no earlier answers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ REFUSED = frozenset((str(grpc.StatusCode.RESOURCE_EXHAUSTED), str(grpc.StatusCod
 
 
 class Clients:
-    """Connections to the gateway's V2 gRPC that take turns, with a limit on queries in flight; a context manager.
+    """Connections to the gateway's V2 gRPC that take turns; a context manager.
 
     Args:
         address: HOST:PORT.
-        limit: queries in flight at most.
+        limit: queries in flight at most; :class:`Driver` keeps to it.
         timeout_s: an answer that takes longer counts as none.
         authorities: PEM file of whom to trust; None: without TLS.
     """
@@ -76,7 +76,12 @@ class Clients:
 
 @dataclass(frozen=True)
 class QueryStream:
-    """One application's queries: their rate over time, and which ``seed`` their times and rows are drawn from."""
+    """One application's queries.
+
+    Attributes:
+        profile: their rate over time.
+        seed: their times and rows are drawn from it.
+    """
 
     application: DemoApplication
     profile: RateProfile
@@ -84,11 +89,14 @@ class QueryStream:
 
 
 class Driver:
-    """Sends the streams' queries through the same connections; :meth:`run` until its time is up or :meth:`stop`.
+    """Sends the streams' queries through the same connections.
 
-    ``counts``: by application, of the current period; :meth:`take` ends a period. A query is counted in the period in
-    which it ends, and its latency runs from the moment it was due, so a load that falls behind cannot hide it.
-    ``key`` may be replaced at any time.
+    :meth:`run` sends until its time is up or :meth:`stop`. A query is counted in the period in which it ends, and its
+    latency runs from the moment it was due, so a load that falls behind cannot hide it.
+
+    Attributes:
+        counts: by application, of the current period; :meth:`take` ends a period.
+        key: the API key; may be replaced at any time.
     """
 
     def __init__(self, clients: Clients, streams: list[QueryStream], key: str):
@@ -117,9 +125,12 @@ class Driver:
         return time.monotonic() - self.begun
 
     async def run(self, seconds: float | None = None, grace_s: float = 0.0) -> None:
-        """Send for ``seconds`` (None: until stopped), then wait up to ``grace_s`` for the last answers.
+        """Send for ``seconds``, then wait up to ``grace_s`` for the last answers.
 
         Queries in flight after that, or when stopped, are counted as abandoned.
+
+        Args:
+            seconds: None: until stopped.
         """
         self.begun = time.monotonic()
         senders = [asyncio.create_task(self._send_all(stream, seconds)) for stream in self._streams]
@@ -193,6 +204,9 @@ class Driver:
 
 
 async def until_ready(clients: Clients, poll_s: float = 0.5) -> None:
-    """Wait, for as long as it takes, until the gateway says that every planned application has a warm variant."""
+    """Wait until the gateway says that every planned application has a warm variant.
+
+    There is no limit on the wait.
+    """
     while not await clients.ready():
         await asyncio.sleep(poll_s)

@@ -43,7 +43,10 @@ logger = log.get("load")
 
 
 class CredentialsError(Exception):
-    """The credentials cannot be read, or lack an entry; the message names the file and the entry."""
+    """The credentials cannot be read, or lack an entry.
+
+    The message names the file and the entry.
+    """
 
 
 def read_credentials(path: Path) -> tuple[str, str]:
@@ -63,7 +66,10 @@ def read_credentials(path: Path) -> tuple[str, str]:
 
 
 async def _aside(work: Callable[[], T]) -> T:
-    """Run blocking ``work`` in a thread that, unlike an executor's, never holds up the end of the process."""
+    """Run blocking ``work`` in a thread that never holds up the end of the process.
+
+    A thread of an executor would.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -91,7 +97,10 @@ async def _aside(work: Callable[[], T]) -> T:
 
 
 async def calibrate(control_url: str, token: str) -> dict[str, LoadCapacity]:
-    """Capacities from the appliance's profiles; asks again until all are there, saying once why it waits."""
+    """Return capacities from the appliance's profiles.
+
+    Asks again until all are there, and logs each reason to wait once.
+    """
     reported = ""
     while True:
         try:
@@ -192,7 +201,11 @@ def _log_end(driver: Driver, total: dict[str, QueryCounts]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse the command line and run; 0 when stopped by a signal, 2 when something is wrong from the start."""
+    """Parse the command line and run the load.
+
+    Returns:
+        0 when stopped by a signal, 2 when something is wrong from the start.
+    """
     try:
         values = Settings.from_environ()
     except SettingsError as error:

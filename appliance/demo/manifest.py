@@ -13,8 +13,12 @@ FOLDER = Path(__file__).parent / "models"
 
 @dataclass(frozen=True)
 class DemoVariant:
-    """``accuracy``: percent of the validation set, as onnxruntime measured it when the file was written; ``wrong``: the
-    rows of that set that were classified wrongly."""
+    """A trained variant with its measured accuracy.
+
+    Attributes:
+        accuracy: percent of the validation set, as onnxruntime measured it when the file was written.
+        wrong: the rows of that set that were classified wrongly.
+    """
 
     name: str
     path: Path
@@ -24,7 +28,12 @@ class DemoVariant:
 
 @dataclass(frozen=True)
 class DemoApplication:
-    """An application with its variants, cheapest first. ``signature`` as the REST API takes it."""
+    """An application with its variants.
+
+    Attributes:
+        signature: as the REST API takes it.
+        variants: cheapest first.
+    """
 
     name: str
     description: str

@@ -1,7 +1,7 @@
-"""Rates of the demo's load: a slow wave and sudden bursts, as a function of time. Pure.
+"""Rates of the demo's load as pure functions of time: a wave and bursts.
 
-The wave swings around what the most accurate variant can carry; bursts go far above it, yet stay within what the least
-accurate one can. So accuracy must give way in each burst, and punctuality need not.
+The slow wave swings around what the most accurate variant can carry; sudden bursts go far above it, yet stay within
+what the least accurate one can. So accuracy must give way in each burst, and punctuality need not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ BURST_SHORTEST_S, BURST_LONGEST_S = 8.0, 12.0
 
 @dataclass(frozen=True)
 class LoadCapacity:
-    """Capacity of an application's share of the devices, queries/s: all by its most or least accurate variant.
+    """Capacity of an application's share of the devices, queries/s.
+
+    Attributes:
+        most_accurate: if all of them run its most accurate variant.
+        least_accurate: if all of them run its least accurate variant.
 
     Raises:
         ValueError: a capacity is not a positive finite number.
@@ -45,7 +49,13 @@ class LoadCapacity:
 
 @dataclass(frozen=True)
 class LoadBurst:
-    """Queries come at ``height`` times the least accurate variant's capacity from ``begin`` until ``end`` (s)."""
+    """A time in which the rate is high.
+
+    Attributes:
+        begin: s since the start.
+        end: s since the start.
+        height: the least rate, in multiples of the least accurate variant's capacity.
+    """
 
     begin: float
     end: float
@@ -54,7 +64,11 @@ class LoadBurst:
 
 @dataclass(frozen=True)
 class RateProfile:
-    """One application's rate. ``phase``: where in the cycle it begins, from 0 to 1, so that applications take turns."""
+    """One application's rate over time.
+
+    Attributes:
+        phase: where in the cycle it begins, from 0 to 1, so that applications take turns.
+    """
 
     capacity: LoadCapacity
     seed: int = 0
@@ -65,7 +79,10 @@ class RateProfile:
         return _burst(self.seed, self.phase, cycle)
 
     def bursting(self, t: float) -> LoadBurst | None:
-        """The burst in which ``t`` (s since the start) lies; a burst is always over before its cycle is."""
+        """Return the burst in which ``t`` (s since the start) lies, or None.
+
+        A burst is always over before its cycle is.
+        """
         burst = self.burst(math.floor(t / CYCLE_S - self.phase))
         return burst if burst.begin <= t < burst.end else None
 

@@ -1,6 +1,7 @@
-"""Registers the demo applications over the REST API, as any model owner would: ``python -m appliance.demo.register``.
+"""Register the demo applications: ``python -m appliance.demo.register``.
 
-Accuracies are not declared: the appliance measures them with the validation sets. Doing it again changes nothing.
+It uses the REST API, as any model owner would. Accuracies are not declared: the appliance measures them with the
+validation sets. Doing it again changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ READY_S = 900.0
 
 
 def register(base_url: str, token: str, log: Log) -> None:
-    """Create what is missing of the demo applications, their validation sets and variants.
+    """Create missing applications, validation sets and variants of the demo.
 
     Args:
         base_url: the console's address, such as ``http://127.0.0.1:8080``.
@@ -105,7 +106,13 @@ def _states(base_url: str, token: str) -> tuple[dict[str, dict[str, dict]], list
 
 
 def main() -> int:
-    """Register, and wait until all is ready; prints a line for each thing created, and at last why it failed."""
+    """Register the demo applications, and wait until all are ready.
+
+    Prints a line for each thing created and, where it fails, why.
+
+    Returns:
+        The exit status: 0, or 1 where it failed.
+    """
     from workers.settings import Settings
 
     from .load import CredentialsError, read_credentials

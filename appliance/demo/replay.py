@@ -1,4 +1,7 @@
-"""Drives the demo's load for a fixed time and says what came of it; for benchmarks and tests."""
+"""Drive the demo's load for a fixed time and return the outcome.
+
+For benchmarks and tests.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ PATIENCE = 10
 def streams(
     capacities: Mapping[str, LoadCapacity], seed: int = 0, demo: tuple[DemoApplication, ...] | None = None
 ) -> list[QueryStream]:
-    """A stream for each application that has a capacity, their waves and bursts spread evenly over the cycle."""
+    """Return a stream of queries for each application that has a capacity.
+
+    Their waves and bursts are spread evenly over the cycle.
+    """
     chosen = [a for a in (applications() if demo is None else demo) if a.name in capacities]
     return [
         QueryStream(application, RateProfile(capacities[application.name], seed + place, place / len(chosen)), seed)

@@ -1,4 +1,4 @@
-"""The little of a REST client that the demo needs."""
+"""A small REST client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from workers.tls import client_context
 
 
 class RestError(Exception):
-    """The appliance refused a step, or cannot be reached; the message says which and why."""
+    """The appliance refused a step, or cannot be reached.
+
+    The message says which step, and why.
+    """
 
 
 class Unreachable(RestError):
@@ -22,7 +25,9 @@ class Unreachable(RestError):
 
 @contextmanager
 def client(base_url: str, token: str, trust: ssl.SSLContext | None = None) -> Iterator[httpx.Client]:
-    """A client for ``{base_url}/api/v1``; what goes wrong below HTTP becomes :class:`Unreachable`.
+    """Open a client for ``{base_url}/api/v1``.
+
+    Failures below HTTP become :class:`Unreachable`.
 
     Args:
         trust: for https; default: as this process's settings say.

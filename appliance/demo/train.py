@@ -1,6 +1,7 @@
-"""Trains the demo's variants and writes everything under ``appliance/demo/models``; the results are committed.
+"""Train the demo's variants and write everything under ``appliance/demo/models``.
 
-Needs PyTorch and scikit-learn, which nothing needs at run time. In an environment of its own::
+The results are committed. Needs PyTorch and scikit-learn, which nothing needs at run time. In an environment of its
+own::
 
     python3 -m venv /tmp/train && /tmp/train/bin/pip install torch==2.13.0 scikit-learn onnx onnxruntime
     /tmp/train/bin/python -m appliance.demo.train [digits] [meters]
@@ -39,14 +40,23 @@ HELD_OUT = 400
 
 
 def shifts(count: int) -> list[tuple[int, int]]:
-    """The ``count`` shifts nearest to none, in pixels of the enlarged image: the views that a committee averages."""
+    """Return the ``count`` smallest shifts, in pixels of the enlarged image.
+
+    They are the views that a committee averages; the first is none.
+    """
     reach = range(-4, 5)
     return sorted(((dy, dx) for dy in reach for dx in reach), key=lambda s: (s[0] ** 2 + s[1] ** 2, s))[:count]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One variant: which kind of net, how many of them vote, and under how many shifts each sees the image."""
+    """How to make one variant.
+
+    Attributes:
+        kind: the kind of net.
+        members: how many nets vote.
+        views: under how many shifts each sees the image.
+    """
 
     name: str
     kind: str
@@ -84,7 +94,12 @@ APPLICATIONS = {
 
 @dataclass(frozen=True)
 class NetKind:
-    """How nets of one kind are built and trained: side of the enlarged image, epochs, random warps or none."""
+    """Construction and training of one kind of net.
+
+    Attributes:
+        side: of the enlarged image, pixels.
+        augment: whether it is trained on images with random warps.
+    """
 
     build: Callable[[], nn.Sequential]
     side: int
@@ -97,7 +112,10 @@ def enlarge(images: torch.Tensor, side: int) -> torch.Tensor:
 
 
 def warp(images: torch.Tensor, random: torch.Generator) -> torch.Tensor:
-    """Random rotation (about 14 degrees), scale (15%), shear (0.2) and shift (an eighth) of each image."""
+    """Rotate, scale, shear and shift each image at random.
+
+    The most is about 14 degrees, 15%, 0.2 and an eighth of the image.
+    """
     count = len(images)
 
     def uniform(*shape: int) -> torch.Tensor:
@@ -115,7 +133,11 @@ def warp(images: torch.Tensor, random: torch.Generator) -> torch.Tensor:
 
 
 def stacked(*layers: tuple[int, int, bool]) -> nn.Sequential:
-    """Convolutions of (channels, kernel, halve the image afterwards), average pooling to 4x4, a dense layer."""
+    """Build convolutions, average pooling to 4x4 and a dense layer.
+
+    Args:
+        layers: for each convolution, its channels, its kernel, and whether the image is halved afterwards.
+    """
     modules: list[nn.Module] = []
     before = 1
     for channels, kernel, halve in layers:
@@ -166,7 +188,10 @@ def fit(kind: NetKind, images: torch.Tensor, labels: torch.Tensor, seed: int) ->
 
 
 def held_out(name: str, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Validation rows: every other image of the second half, or pairs of them side by side (fixed shuffle)."""
+    """Return validation rows and their labels from the images of the second half.
+
+    For ``digits`` they are every other image, else pairs of images side by side (fixed shuffle).
+    """
     if name == "digits":
         return images[::2][:HELD_OUT], labels[::2][:HELD_OUT]
     order = np.random.default_rng(0).permutation(len(images))
@@ -184,7 +209,10 @@ def wrong_rows(path: Path, images: np.ndarray, labels: np.ndarray) -> list[int]:
 
 
 def train_application(name: str, images: np.ndarray, labels: np.ndarray, log) -> dict:
-    """Train, write and measure one application's variants; returns its part of the manifest."""
+    """Train, write and measure one application's variants.
+
+    Returns its part of the manifest.
+    """
     setup = APPLICATIONS[name]
     folder = MODELS / name
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Queries of V2 as tritonclient sends them, and the labels and parameters of their answers."""
+"""Queries of V2 as tritonclient sends them, and how their answers are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from .manifest import DemoApplication
 
 @dataclass(frozen=True)
 class InferenceAnswer:
-    """The class with the highest score, and the variant that answered; ``accuracy`` in percent."""
+    """The answer to one query.
+
+    Attributes:
+        label: the class with the highest score.
+        variant: the one that answered.
+        accuracy: its accuracy, percent.
+    """
 
     label: int
     variant: str

@@ -1,5 +1,5 @@
-"""The local supervisor: starts the appliance's processes in order, watches them, and ends them together.
+"""The local supervisor, which starts, watches and ends the appliance's processes.
 
-Entry point: :func:`.up.up`, behind ``manage.py up``. :mod:`.services` lists the processes, :mod:`.supervisor` keeps
-them running. Only :mod:`.firststart` imports Django.
+They start in order and end together. Entry point: :func:`.up.up`, behind ``manage.py up``. :mod:`.services` lists the
+processes, :mod:`.supervisor` keeps them running. Only :mod:`.firststart` imports Django.
 """

@@ -1,4 +1,7 @@
-"""uvicorn with limits on heads, bodies, connections and handshakes, and with certificates that are followed."""
+"""uvicorn with limits on heads, bodies, connections and handshakes.
+
+It also follows changes of its certificate.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ BODY_S = 30.0
 
 
 class LimitedProtocol(H11Protocol):
-    """An HTTP connection that is closed where a client stops in the middle of a request."""
+    """An HTTP connection that is closed if its client stops in mid-request."""
 
     _timer: asyncio.TimerHandle | None = None
     _upgraded = False
@@ -38,7 +41,10 @@ class LimitedProtocol(H11Protocol):
         self._start(HEAD_S)
 
     def _make_room(self) -> bool:
-        """Close the connection that has waited longest for a request; False where all have one."""
+        """Close the connection that has waited longest for a request.
+
+        Returns False where all others have one.
+        """
         http = (other for other in self.connections if isinstance(other, LimitedProtocol))
         idle = [other for other in http if other is not self and other._idle]
         if not idle:

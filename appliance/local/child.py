@@ -1,6 +1,7 @@
-"""An appliance as a child process, started as an operator starts it (``manage.py up``).
+"""An appliance as a child process, started as an operator starts it.
 
-For tests and benchmarks, which do not import each other. A benchmark may start another checkout's appliance.
+That is by ``manage.py up``. For tests and benchmarks, which do not import each other. A benchmark may start another
+checkout's appliance.
 """
 
 from __future__ import annotations
@@ -183,7 +184,10 @@ class RunningAppliance:
         self.read()
 
     def group_members(self) -> list[int]:
-        """Processes that carry this appliance's home in their environment, the supervisor included."""
+        """Return the processes that have this appliance's home in their environment.
+
+        The supervisor is one of them.
+        """
         found = []
         needle = f"NEREUS_HOME={self.home}".encode()
         for entry in Path("/proc").iterdir():

@@ -1,7 +1,8 @@
-"""The database's part of a start: tables, and the console user, tokens and keys of ``credentials.json``.
+"""The database's part of a start: tables, and the rows of ``credentials.json``.
 
-Rows that exist are never changed. Where one of this home's is not there, another one is made beside them, under a name
-that is free: after the file was lost, and for a second home on the same database.
+Those are the console user, tokens and keys. Rows that exist are never changed. Where one of this home's is not there,
+another one is made beside them, under a name that is free: after the file was lost, and for a second home on the same
+database.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LOCAL = "local"
 
 
 def prepare() -> list[str]:
-    """Bring the database up to date and make sure that everything in ``credentials.json`` works.
+    """Bring the database up to date, and have all of ``credentials.json`` work.
 
     A password that the operator changed in the console stays as it is, and leaves the file. Returns lines for the
     operator, among them a password only where this call has set it.
@@ -49,8 +50,10 @@ def prepare() -> list[str]:
 
 
 def _forget_connections() -> None:
-    """Connections of the last run are gone, however it ended. With a Redis of several homes, members that another
-    home heard of lately are its own."""
+    """Record that the connections of the last run are gone, however it ended.
+
+    With a Redis of several homes, members that were seen recently are connected to another home, and are left alone.
+    """
     now = clock.steady()
     for kind in (Node, Gateway):
         members = kind.objects.all()

@@ -1,9 +1,9 @@
-"""Ends what a supervisor started, once the supervisor is gone, however it went: process groups and executors.
+"""End a supervisor's process groups and executors once the supervisor is gone.
 
-A process of its own, standard library only, so that it costs little and starts at once. Reads lines ``add PGID`` and
-``remove PGID`` from standard input, whose end means that the supervisor is gone. Its argument is the folder of
-executors' process files. Executors have sessions of their own, since they outlive the node daemon; the daemon writes
-``executor-DEVICE.pid`` with "PID STARTTIME" for each.
+It does so for whatever reason the supervisor went. A process of its own, standard library only, so that it costs little
+and starts at once. Reads lines ``add PGID`` and ``remove PGID`` from standard input, whose end means that the
+supervisor is gone. Its argument is the folder of executors' process files. Executors have sessions of their own, since
+they outlive the node daemon; the daemon writes ``executor-DEVICE.pid`` with "PID STARTTIME" for each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _STATE, _START_TIME = 0, 19
 
 
 def leftover_executors(folder: Path) -> list[int]:
-    """Executors that run, by their process files; a number that another process has by now does not count."""
+    """Return the ids of executors that run, by their process files.
+
+    A number that another process has by now does not count.
+    """
     found = []
     for path in sorted(folder.glob("executor-*.pid")):
         try:
@@ -33,7 +36,10 @@ def leftover_executors(folder: Path) -> list[int]:
 
 
 def _started(pid: int) -> int | None:
-    """When a process started, in ticks since the boot; None where there is none, or only its exit status."""
+    """Return the start time of a process, in ticks since the boot.
+
+    None where there is no such process, or only its exit status.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if fields[_STATE] in ("Z", "X") else int(fields[_START_TIME])
@@ -70,7 +76,10 @@ def _signal_groups(groups: list[int], number: int) -> None:
 
 
 def main() -> None:
-    """Keep the list of groups until the supervisor is gone, then end them and the executors."""
+    """Keep the list of groups until the supervisor is gone, then end all of them.
+
+    The executors are ended with them.
+    """
     folder = Path(sys.argv[1])
     # Ctrl-C and hang-ups are the supervisor's to handle; this process may still be signalled by name.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

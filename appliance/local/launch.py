@@ -1,7 +1,7 @@
-"""Becomes a service: binds the process to the supervisor's life, gives it its place behind serving, and executes it.
+"""Execute a service's program, bound to the supervisor's life and niced.
 
-``python -I -S launch.py PARENT NICE COMMAND...``, standard library only. A program of its own rather than code
-between fork and exec, which may block for ever in a process that has threads.
+``python -I -S launch.py PARENT NICE COMMAND...``, standard library only. NICE puts it behind serving. A program of its
+own rather than code between fork and exec, which may block forever in a process that has threads.
 """
 
 from __future__ import annotations

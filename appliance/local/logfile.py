@@ -1,4 +1,7 @@
-"""The appliance's log file, which all its processes append to, kept to a size while they run."""
+"""The appliance's log file, which is kept to a size while it is written.
+
+All processes of the appliance append to it.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ KEPT = 5
 
 
 class LogFile:
-    """Rotates by copying and truncating, since a process that died or hangs could not open another file.
+    """A log file that is rotated by copying and truncating.
 
-    Every writer appends (``O_APPEND``), so it goes on at the new end. Lines that are written between the last look at
-    the file's end and its truncation, a few microseconds, are lost.
+    A process that died or hangs could not open another file. Every writer appends (``O_APPEND``), so it goes on at the
+    new end. Lines that are written between the last look at the file's end and its truncation, a few microseconds, are
+    lost.
     """
 
     def __init__(self, path: Path, limit: int = BYTES, kept: int = KEPT):

@@ -84,7 +84,10 @@ async def report_join(values: Settings, role: BoxRole, say: Callable[[str], None
 
 
 def _link(path: Path) -> tuple[str, str]:
-    """State and detail of a member's link; empty where there is none yet, or it is being written."""
+    """Return state and detail of a member's link.
+
+    Empty where there is none yet, or while it is being written.
+    """
     try:
         state, _, detail = path.read_text(errors="replace").partition("\n")
     except OSError:

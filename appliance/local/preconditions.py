@@ -110,9 +110,10 @@ def _taken(address: Address) -> bool:
 
 
 def cpu_devices(values: Settings, roles: Roles, demo: bool) -> tuple[str, str]:
-    """``NEREUS_CPU_DEVICES`` as this box's node gets it, and a line on it for the operator (empty: nothing to say).
+    """Return this box's ``NEREUS_CPU_DEVICES``, and a line on it for the operator.
 
-    The demo has two one-core devices, or one on a box with a single usable core, whatever else there is.
+    The line is empty where there is nothing to say. The demo has two one-core devices, or one on a box with a single
+    usable core, whatever else there is.
     """
     if values.cpu_devices != "auto" or BoxRole.NODE not in roles:
         return values.cpu_devices, ""
@@ -126,6 +127,12 @@ def cpu_devices(values: Settings, roles: Roles, demo: bool) -> tuple[str, str]:
 
 
 def check_devices(values: Settings) -> None:
-    """Raises SettingsError when the node could not make devices as asked: better now than in its log."""
+    """Check that the node can make devices as its settings ask.
+
+    An operator should read that now and not in the node's log.
+
+    Raises:
+        SettingsError: it cannot.
+    """
     if "NEREUS_CPU_DEVICES" in os.environ:
         devices.find(values)

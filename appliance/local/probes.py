@@ -1,6 +1,6 @@
-"""Probes of services. Each returns None, or why the service does not answer as it should; it may also raise OSError.
+"""Probes of services, which return None or why a service does not answer properly.
 
-A caller limits a probe's time. Probes leave nothing behind when they are cancelled.
+They may also raise OSError. A caller limits a probe's time. Probes leave nothing behind when they are cancelled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,12 @@ async def ask(probe: Probe, timeout_s: float) -> str | None:
 
 
 def http(url: str, status: int = 200, holding: bytes = b"") -> Probe:
-    """A GET that must be answered with ``status``, and a body that has ``holding`` in it."""
+    """Return a probe that sends a GET request.
+
+    Args:
+        status: the status that it must be answered with.
+        holding: bytes that must be in the body.
+    """
     parts = urlsplit(url)
     context = unverified() if parts.scheme == "https" else None
 
@@ -67,7 +72,10 @@ def redis(path: Path) -> Probe:
 
 
 def gateway(path: Path) -> Probe:
-    """A ping at a front's or core's own socket, which works however many clients it has."""
+    """Return a probe that pings a front or core at its own socket.
+
+    That works however many clients the gateway has.
+    """
 
     async def probe() -> str | None:
         loop = asyncio.get_running_loop()

@@ -11,7 +11,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def state(pid: int) -> str:
-    """The state's letter: R, S, D (waits for a device), T (stopped), Z ...; empty where there is no such process."""
+    """Return the letter of a process's state; empty where there is no such process.
+
+    R, S, D (waits for a device), T (stopped), Z ...
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -19,7 +22,10 @@ def state(pid: int) -> str:
 
 
 def waited_s(pid: int) -> float:
-    """Seconds that a process's main thread was runnable without a core; 0 where the kernel does not count them."""
+    """Return the seconds that a process's main thread was runnable without a core.
+
+    0 where the kernel does not count them.
+    """
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
@@ -27,7 +33,16 @@ def waited_s(pid: int) -> float:
 
 
 def adopt_orphans(wanted: bool = True) -> None:
-    """Have the kernel make this process the parent of its descendants whose own parent dies, or no longer."""
+    """Have the kernel make this process the parent of its orphaned descendants.
+
+    Those are processes whose own parent died.
+
+    Args:
+        wanted: False: no longer.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 

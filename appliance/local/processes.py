@@ -1,4 +1,7 @@
-"""Starting and ending one service: a process group of its own that does not outlive the supervisor."""
+"""Starting and ending one service.
+
+Its processes are a group of their own that does not outlive the supervisor.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ _GUARD = str(Path(__file__).with_name("guard.py"))
 
 
 class Guard:
-    """The process that cleans up after a supervisor that was killed (see :mod:`appliance.local.guard`).
+    """The process that cleans up after a supervisor that was killed.
+
+    See :mod:`appliance.local.guard`.
 
     Args:
         folder: where executors' process files are.
@@ -79,9 +84,11 @@ class Guard:
 
 @dataclass(frozen=True)
 class Liveness:
-    """When a service counts as hung: ``misses`` looks in a row without an answer, one each ``every_s``.
+    """The rule by which a service counts as hung.
 
     Attributes:
+        every_s: seconds between two looks.
+        misses: looks in a row without an answer after which it does.
         from_start: whether it must answer once within the service's ``ready_s``; heartbeats come later.
     """
 
@@ -128,9 +135,10 @@ class SupervisedService:
     _group: int | None = None
 
     def start(self, guard: Guard) -> None:
-        """Start the process in a session of its own, so that Ctrl-C reaches the supervisor alone.
+        """Start the process in a session of its own.
 
-        Must be called in the main thread: the kernel ends a child when the thread that started it ends.
+        So Ctrl-C reaches the supervisor alone. Must be called in the main thread: the kernel ends a child when the
+        thread that started it ends.
 
         Raises:
             OSError: no process or file descriptor is left.

@@ -1,4 +1,7 @@
-"""One query of zeros for each application that a gateway answers for, as a probe of the whole way to a device."""
+"""One query of zeros for each application that a gateway answers for.
+
+It probes the whole way to a device.
+"""
 
 from __future__ import annotations
 

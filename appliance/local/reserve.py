@@ -1,6 +1,7 @@
-"""Room on the disk for a start: processes write small files (sockets, descriptions) before they serve.
+"""Reserved room on the disk for a start.
 
-A file of :data:`BYTES` is kept beside the log; on a full disk a start deletes it, and then earlier logs.
+Processes write small files (sockets, descriptions) before they serve. A file of :data:`BYTES` is kept beside the log;
+on a full disk a start deletes it, and then earlier logs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def keep(folder: Path) -> None:
 
 
 def make_room(folder: Path, wanted: int = BYTES // 2) -> list[str]:
-    """Delete the file, and earlier logs from the oldest on, until ``wanted`` bytes are free; returns their names."""
+    """Delete the reserve, and then earlier logs, until ``wanted`` bytes are free.
+
+    Logs are deleted from the oldest on. Returns the names of deleted files.
+    """
     deleted = []
     for path in [folder / "reserve", *sorted(folder.glob("*.log.*"), reverse=True)]:
         if _free(folder) >= wanted:

@@ -1,4 +1,7 @@
-"""Roles of a box: which of the appliance's processes it runs (``manage.py up --only ROLE[,ROLE]``)."""
+"""Roles of a box: which of the appliance's processes it runs.
+
+``manage.py up --only ROLE[,ROLE]`` chooses them.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,9 @@ def serves_tls(values: Settings, roles: Collection[BoxRole]) -> bool:
 
 
 def listening(values: Settings, roles: Collection[BoxRole], devices: int) -> list[tuple[str, Address]]:
-    """Addresses at which these roles listen, each with its setting's name without ``NEREUS_``.
+    """Return the addresses at which these roles listen.
+
+    Each comes with its setting's name without ``NEREUS_``.
 
     Args:
         devices: of a node, each of which has a port of its own for other boxes.

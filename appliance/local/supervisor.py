@@ -1,8 +1,9 @@
-"""The local appliance's supervisor: starts services, restarts those that die or hang, stops all in order.
+"""The local appliance's supervisor: starts, restarts and stops services.
 
-Each service has a task of its own (:meth:`Supervisor._keep`), so that none waits for another unless it says so. Pauses
-and patience are counted by the monotonic clock and in looks that took place: neither a step of the wall clock nor a
-machine that was asleep makes a service look hung.
+It restarts those that die or hang, and stops all in order. Each service has a task of its own
+(:meth:`Supervisor._keep`), so that none waits for another unless it says so. Pauses and patience are counted by the
+monotonic clock and in looks that took place: neither a step of the wall clock nor a machine that was asleep makes a
+service look hung.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ class Supervisor:
         self._stop.set()
 
     def keep(self, services: Iterable[SupervisedService]) -> None:
-        """Start services, each once those it comes after have been ready, and restart them until :meth:`stop`."""
+        """Start services, and restart them until :meth:`stop`.
+
+        Each is started once those it comes after have been ready.
+        """
         for service in services:
             self.services[service.name] = service
             self._keepers.append(asyncio.create_task(self._keep(service), name=service.name))
@@ -122,7 +126,10 @@ class Supervisor:
             await asyncio.sleep(pause)
 
     async def _life(self, service: SupervisedService, alive_since: list[float], failures: int) -> str:
-        """From a start to the end; returns why it has to be started again, empty where it is done."""
+        """Follow a service that was started to its end.
+
+        Returns why it has to be started again; empty where it is done.
+        """
         ended = asyncio.create_task(service.ended())
         watching = asyncio.create_task(self._watch(service, alive_since, failures))
         lines = asyncio.create_task(self._lines(service)) if service.once else None
@@ -140,7 +147,10 @@ class Supervisor:
                     task.cancel()
 
     async def _lines(self, service: SupervisedService) -> str:
-        """Report each line that it prints. The last line of one that fails is why, and is returned instead."""
+        """Report each line that a service prints.
+
+        The last line of one that fails is why, and is returned instead.
+        """
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), service.process.stdout)

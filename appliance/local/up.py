@@ -215,14 +215,20 @@ def _log_path(home: Path) -> Path:
 
 
 def _forget_last_run(values: Settings) -> None:
-    """Gateways' totals outlive a gateway that dies, not the appliance; heartbeats are this run's."""
+    """Delete gateways' totals, heartbeats and links of the last run.
+
+    Totals outlive a gateway that dies, not the appliance.
+    """
     for pattern in ("gateway-*.totals", "*.heartbeat", "*.link"):
         for path in values.socket_folder.glob(pattern):
             path.unlink(missing_ok=True)
 
 
 def _remove_sockets(values: Settings) -> None:
-    """Sockets of processes that had to be killed; the folder is this appliance's alone."""
+    """Delete the sockets of processes that had to be killed.
+
+    The folder is this appliance's alone.
+    """
     for path in values.socket_folder.glob("*.sock"):
         path.unlink(missing_ok=True)
     if values.socket_folder != values.home / "run":

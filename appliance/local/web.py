@@ -1,4 +1,7 @@
-"""The web server's worker class and settings for gunicorn (``gunicorn -c python:appliance.local.web``)."""
+"""The web server's worker class and settings for gunicorn.
+
+Started by ``gunicorn -c python:appliance.local.web``.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ GRACE_S = 1
 
 
 class StructuredLogger(Logger):
-    """gunicorn's and uvicorn's lines through the root logger, in the one format that all processes share."""
+    """gunicorn's logger, whose lines go through the root logger.
+
+    So do uvicorn's: all processes share one format.
+    """
 
     def setup(self, cfg) -> None:
         super().setup(cfg)
@@ -65,7 +71,10 @@ class ConsoleWorker(UvicornWorker):
 
 
 def post_fork(server: Arbiter, worker: ConsoleWorker) -> None:
-    """Have Django spool bodies on the appliance's own disk, in a folder that each start empties."""
+    """Have Django spool bodies on the appliance's own disk.
+
+    Each start empties the folder.
+    """
     spool = _settings.home / "tmp"
     shutil.rmtree(spool, ignore_errors=True)
     spool.mkdir(mode=0o700, parents=True, exist_ok=True)

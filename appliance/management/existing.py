@@ -9,7 +9,13 @@ from django.db import DatabaseError, connection
 
 
 def check_database() -> None:
-    """Raises CommandError where the database has no tables, as in a home that is not the appliance's."""
+    """Check that the database has tables and can be read.
+
+    A home that is not the appliance's has none.
+
+    Raises:
+        CommandError: it has none, or cannot be read.
+    """
     try:
         tables = connection.introspection.table_names()
     except DatabaseError as error:

@@ -1,1 +1,4 @@
-"""A cluster on one machine: each box a network namespace, with its own address, delays and losses."""
+"""A cluster on one machine: each box is a network namespace.
+
+Each has its own address, delays and losses.
+"""

@@ -1,4 +1,6 @@
-"""A cluster in network namespaces: ``python -m benchmarks cluster [--rows ROW ...] [--open]``. Needs root.
+"""A cluster in network namespaces; needs root.
+
+    python -m benchmarks cluster [--rows ROW ...] [--open]
 
 One control box, two gateways, nodes of three kinds (slowed by quotas of control groups), 2 ms and 20 ms away with
 jitter and 0.5% loss, and the demo's applications with three variants each. Each row does something to it under load and

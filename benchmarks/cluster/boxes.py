@@ -1,4 +1,7 @@
-"""Boxes of the cluster: each runs some roles as an operator starts them, by the line that the control box prints."""
+"""Boxes of the cluster, each of which runs some roles as an operator starts them.
+
+They join by the line that the control box prints.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,12 @@ CONTROL_WEIGHT, GATEWAY_WEIGHT, NODE_WEIGHT = 12, 6, 2
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of node: the CPU that it says it has, and the share of a core that it gets."""
+    """A kind of node.
+
+    Attributes:
+        cpu_model: the CPU that it says it has.
+        cores: the share of a core that it gets.
+    """
 
     cpu_model: str
     cores: float
@@ -78,7 +86,10 @@ class Box:
                 self.environ[key] = value
 
     def start(self, *roles: str) -> None:
-        """Start these roles, or again those from before; at full speed until :meth:`settle`."""
+        """Start these roles, or again those from before.
+
+        The box runs at full speed until :meth:`settle`.
+        """
         self._roles = roles or self._roles
         command = [sys.executable, "manage.py", "up", "--only", ",".join(self._roles)]
         command = self._network.command(self.name, command, self._cpu_model)

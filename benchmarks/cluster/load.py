@@ -1,4 +1,6 @@
-"""``python -m benchmarks.cluster.load``: a load on several gateways, as clients with several addresses send it.
+"""A load on several gateways, as clients with several addresses send it.
+
+    python -m benchmarks.cluster.load
 
 It takes a :class:`Work` as a line of JSON on standard input, prints ``ready``, sends until its input ends, waits for
 what is under way, and records every attempt as the clients of the fault matrix do. Queries go to the addresses in turn;
@@ -32,7 +34,13 @@ CONNECT_S = 1.0
 
 
 class Stream(msgspec.Struct):
-    """Poisson arrivals of one application. ``rows``: inputs, sent in turn; ``outputs``: by variant, of each row."""
+    """Poisson arrivals of one application.
+
+    Attributes:
+        rate: queries/s.
+        rows: inputs, sent in turn.
+        outputs: by variant, of each row.
+    """
 
     application: str
     rate: float
@@ -43,7 +51,12 @@ class Stream(msgspec.Struct):
 
 
 class Work(msgspec.Struct):
-    """``hosts``: addresses of the gateways; ``patience_s``: after which an attempt without an answer ends unknown."""
+    """The clients' orders.
+
+    Attributes:
+        hosts: addresses of the gateways.
+        patience_s: after which an attempt without an answer ends unknown.
+    """
 
     file: str
     hosts: list[str]
@@ -67,7 +80,12 @@ def stream(application: DemoApplication, rate: float) -> Stream:
 
 
 class Asked(NamedTuple):
-    """A query with its attempts. ``place``: of the first address; ``again``: None where it was not repeated."""
+    """A query with its attempts.
+
+    Attributes:
+        place: of the first address.
+        again: the second attempt; None where it was not repeated.
+    """
 
     place: int
     first: Query
@@ -161,7 +179,10 @@ class _Clients:
         return await asyncio.wait_for(HttpConnection.open(work.port, self._extra, work.hosts[place]), CONNECT_S)
 
     def _extra(self, reply: Reply) -> None:
-        """A response that nobody waits for: the second end of the query whose id it carries."""
+        """Record a response that nobody waits for.
+
+        It is the second end of the query whose id it carries.
+        """
         self._record(ended(reply.answer_id or "nobody", reply, True))
 
     def _record(self, event: Event) -> None:

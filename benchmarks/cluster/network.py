@@ -1,4 +1,7 @@
-"""Network namespaces as boxes, with delays, losses and cuts between them. Needs root; reaches nothing outside."""
+"""Network namespaces as boxes, with delays, losses and cuts between them.
+
+Needs root; reaches nothing outside.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The network between boxes: takes packets from each box's TUN device and gives them to another's, late or never.
+"""The network between boxes: passes on each box's packets, late or never.
+
+Packets go from one box's TUN device to another's.
 
     python -m benchmarks.cluster.router NAMESPACE=LAST,DELAY_MS,JITTER_MS,LOSS_PERCENT ...
 
@@ -32,7 +34,12 @@ _ROOM = 16 * 2**20
 
 
 class Way(NamedTuple):
-    """Between a box and all others, each direction: seconds, and the share of packets that is lost."""
+    """The way between a box and all others, alike in each direction.
+
+    Attributes:
+        delay_s, jitter_s: seconds.
+        loss: share of packets that is lost, 0 to 1.
+    """
 
     delay_s: float
     jitter_s: float
@@ -48,7 +55,10 @@ def enter(namespace: str) -> None:
 
 
 def open_tun(namespace: str, last: int) -> int:
-    """A TUN device in a namespace, with its address; this thread stays in that namespace."""
+    """Make a TUN device with its address in a namespace.
+
+    This thread stays in that namespace.
+    """
     enter(namespace)
     tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH22x", b"net", _IFF_TUN | _IFF_NO_PI))

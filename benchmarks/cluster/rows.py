@@ -65,7 +65,7 @@ class Figures:
 
 
 def ends(queries: Sequence[Asked]) -> str:
-    """How queries ended: at the first address, and after the second one was asked where that was needed."""
+    """Say how queries ended at the first address, and at the second where needed."""
     again = [one for one in queries if one.first.end.end != "ok"]
     lost = [one for one in again if one.last.end.end != "ok"]
     slowest = max((one.took_s for one in queries), default=0.0)
@@ -75,7 +75,10 @@ def ends(queries: Sequence[Asked]) -> str:
 
 
 def refused_s(queries: Sequence[Asked]) -> float:
-    """From the first to the last query that the first address did not answer, in seconds."""
+    """Return the time for which the first address left queries unanswered, in seconds.
+
+    It lasts from the first to the last of them.
+    """
     failed = [one.first.sent.at for one in queries if one.first.end.end != "ok"]
     return max(failed) - min(failed) if failed else 0.0
 
@@ -133,7 +136,10 @@ def control_lost(site: Site, watch: Watch, seconds: float) -> Figures:
 
 
 def divided(site: Site, watch: Watch, seconds: float) -> Figures:
-    """The core that leads and half of the nodes no longer reach each other; the other core reaches all."""
+    """Cut the leading core off from half of the nodes.
+
+    The other core still reaches all.
+    """
     leading, other = _leading(site)
     far = [node.name for node in site.cluster.nodes[: len(site.cluster.nodes) // 2]]
     everywhere = connected(leading)
@@ -154,7 +160,7 @@ def divided(site: Site, watch: Watch, seconds: float) -> Figures:
 
 
 def restarted(site: Site, watch: Watch, seconds: float) -> Figures:
-    """Gateways and nodes are restarted one after the other, and nobody is told before."""
+    """Restart gateways and nodes one after the other, without notice."""
     began = time.monotonic()
     for gateway in site.cluster.gateways:
         _restart_gateway(gateway)
@@ -167,7 +173,10 @@ def restarted(site: Site, watch: Watch, seconds: float) -> Figures:
 
 
 def upgraded(site: Site, watch: Watch, seconds: float) -> Figures:
-    """All boxes are restarted as in a rolling upgrade: control, gateways, and nodes after cordon and drain."""
+    """Restart all boxes as in a rolling upgrade.
+
+    The control box goes first, then the gateways, then the nodes. Each node is cordoned and drained before.
+    """
     began, control = time.monotonic(), site.cluster.control
     control.stop()
     control.start()

@@ -1,7 +1,7 @@
-"""Shares of the machine: a box in a control group of its own (version 1 or 2), with a weight and perhaps a quota.
+"""Shares of the machine: a box in a control group of its own (version 1 or 2).
 
-A weight gives a box its turns beside the others, and beside other work, as if it had cores of its own. A quota makes it
-as slow as another kind of box.
+The group has a weight and perhaps a quota. A weight gives a box its turns beside the others, and beside other work, as
+if it had cores of its own. A quota makes it as slow as another kind of box.
 """
 
 from __future__ import annotations

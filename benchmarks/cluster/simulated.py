@@ -1,4 +1,6 @@
-"""The undisturbed cluster against its simulation: the same queries at the same times, profiles and run times as there.
+"""The undisturbed cluster against its simulation.
+
+Both get the same queries at the same times, and the simulation has the profiles and run times of the cluster.
 
 As ``benchmarks fidelity`` does it for one box, with devices of several types. The simulator's network has one delay for
 all devices, the mean of what queries took beside their wait and their run.
@@ -89,7 +91,11 @@ def _simulated(results: SimulationResults) -> Simulated:
 def _slowdowns(
     answered: Sequence[Asked], served: Served, ran: Mapping[str, runtimes.RunTimes]
 ) -> tuple[float, dict[str, tuple[float, ...]]]:
-    """Run times over profiles: the mean of all, and the distribution by variant id, of all types together."""
+    """Return run times over profiles: their mean, and their distributions.
+
+    Returns:
+        The mean of all, and the distribution by variant id, of all types together.
+    """
     types = dict(served.devices)
     ends = [(one.first.sent.application, one.first.end) for one in answered]
     # Each of the n answers of a batch of n rows tells of it.

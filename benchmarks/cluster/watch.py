@@ -1,4 +1,7 @@
-"""Watches a cluster while a row runs: plans, which plan each gateway follows, which devices each core has."""
+"""Watches a cluster while a row runs.
+
+It records plans, which plan each gateway follows, and which devices each core has.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,13 @@ TOGETHER_S = 0.1
 
 
 class Seen(NamedTuple):
-    """The core that a front uses, as it reports: its name, and the devices that this core has."""
+    """The core that a front uses, as the front reports it.
+
+    Attributes:
+        at: seconds of the steady clock.
+        core: its name.
+        devices: those that this core has.
+    """
 
     at: float
     core: str
@@ -101,7 +110,10 @@ def health(gateway: Box) -> dict:
 
 
 def connected(gateway: Box) -> set[str]:
-    """The devices that the core of the gateway's queries has; empty: it does not answer."""
+    """Return the devices that the core of the gateway's queries has.
+
+    Empty where the gateway does not answer.
+    """
     try:
         return _connected(health(gateway))
     except (httpx.HTTPError, ValueError):
@@ -121,6 +133,9 @@ def _connected(said: dict) -> set[str]:
 
 
 def contradictions(one: list[Seen], other: list[Seen]) -> set[str]:
-    """Devices that two cores had in samples taken together, and still had in the next ones."""
+    """Return devices that two cores had at once in two consecutive pairs of samples.
+
+    The samples of a pair were taken within :data:`TOGETHER_S` of each other.
+    """
     together = [a.devices & b.devices for a in one for b in other if abs(a.at - b.at) < TOGETHER_S and a.core != b.core]
     return {device for first, second in itertools.pairwise(together) for device in first & second}

@@ -1,4 +1,6 @@
-"""The console with many applications, devices and open pages: what a page costs, and what open consoles cost.
+"""The console with many applications, devices and open pages.
+
+It measures the cost of a page and of open consoles.
 
 A control plane of its own (SQLite, private Redis) with members that exist in the protocol alone and a year of history.
 Pages are opened in Debian's chromium; processor times are those of the processes' own clocks, since the machine may be

@@ -1,4 +1,6 @@
-"""Open consoles: ``python -m benchmarks.console.readers URL COOKIE ORIGIN COUNT SILENT``.
+"""Open consoles, as a process of their own.
+
+    python -m benchmarks.console.readers URL COOKIE ORIGIN COUNT SILENT
 
 COUNT websockets as the overview opens them, each of which reads all that comes, and SILENT ones that never read. A
 line on the standard input ends it; then it prints JSON: messages, bytes and gateways' seconds of the readers, those

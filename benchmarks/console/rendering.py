@@ -1,4 +1,6 @@
-"""The server's work for a page: ``python -m benchmarks.console.rendering PATH ...`` with a plane's settings.
+"""The server's work for a page, measured with a plane's settings.
+
+    python -m benchmarks.console.rendering PATH ...
 
 Prints JSON: for each address the database's queries, processor time by this process' own clock, bytes, and bytes after
 gzip. The client is Django's own, signed in as the first account, so that nothing but rendering is counted.

@@ -1,4 +1,4 @@
-"""A control plane with applications, devices and history, as the pages of the console need them."""
+"""A control plane with applications, devices and history for the console's pages."""
 
 from __future__ import annotations
 

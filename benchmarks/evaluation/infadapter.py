@@ -53,7 +53,12 @@ BACK = 0.25
 
 @dataclass(frozen=True)
 class Variant:
-    """``accuracy``: of ImageNet, top 1, in percent. ``load_s``: until an instance is ready."""
+    """A published variant.
+
+    Attributes:
+        accuracy: of ImageNet, top 1, in percent.
+        load_s: until an instance is ready.
+    """
 
     accuracy: float
     load_s: float
@@ -111,7 +116,9 @@ def problem(points: Points, demand: float, budget: int, core: float = BETA) -> P
 
 
 def worlds(data: Path, into: Path, quick: bool) -> dict[tuple[str, float | None, str], World]:
-    """The worlds by trace, beta and forecaster; None: exactly the budget's cores, for stacks that use all there are.
+    """Return the worlds by trace, beta and forecaster.
+
+    A beta of None stands for exactly the budget's cores, for stacks that use all there are.
 
     Args:
         data: folder with ``resnet_cpu_capacity.csv`` and ``twitter_qps.txt.bz2``.
@@ -142,8 +149,13 @@ def worlds(data: Path, into: Path, quick: bool) -> dict[tuple[str, float | None,
 
 
 def _converted(data: Path, into: Path) -> dict[str, float]:
-    """Write profiles, capacities and traces, and return the mean of the first minute of each; where the published files
-    are missing, nothing, and the runs say so."""
+    """Write profiles, capacities and traces in the simulator's format.
+
+    Where the published files are missing nothing is written, and the runs say so.
+
+    Returns:
+        The mean rate of the first minute of each trace, in queries/s.
+    """
     into.mkdir(parents=True, exist_ok=True)
     points = capacities(data)
     if points:
@@ -169,8 +181,11 @@ def _converted(data: Path, into: Path) -> dict[str, float]:
 
 
 def samples(seconds: Sequence[float]) -> dict[str, Sequence[float]]:
-    """The 20 minutes, from whole minutes on, that are most like the paper's: with the highest spike over a load that is
-    back after it, and with the least deviation."""
+    """Return the 20 minutes, from whole minutes on, that are most like the paper's.
+
+    The bursty sample has the highest spike over a load that is back after it, the steady one the least deviation. Empty
+    where no load is back after its spike.
+    """
     windows = [seconds[start : start + TRACE_S] for start in range(0, len(seconds) - TRACE_S + 1, 60)]
     windows = [window for window in windows if min(map(_mean, (window[BEFORE], window[SPIKE], window[AFTER]))) > 0]
     back = [window for window in windows if abs(_mean(window[AFTER]) / _mean(window[BEFORE]) - 1) <= BACK]
@@ -195,7 +210,10 @@ def _mean(rates: Sequence[float]) -> float:
 
 
 def _arrivals(rates: Sequence[float]) -> list[str]:
-    """As many arrivals in each second as the trace has, at times that are equally likely, with a fixed seed."""
+    """Return the lines of a trace with as many arrivals in each second as given.
+
+    Times within a second are equally likely, with a fixed seed.
+    """
     numbers, made = random.Random(1), []
     for second, rate in enumerate(rates):
         times = sorted(numbers.random() for _ in range(round(rate)))

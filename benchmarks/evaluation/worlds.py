@@ -32,8 +32,12 @@ REALISTIC = {"load_time_s": 2.0, "network_ms": 1.0, "profile_noise": 0.05}
 
 @dataclass(frozen=True)
 class World:
-    """A scenario by its values (as JSON, so that it can be a key) and the folder that its paths start from.
-    ``first_s``: only what arrives before."""
+    """A scenario by its values, and the folder that its paths start from.
+
+    Attributes:
+        values: the scenario as JSON, so that the world can be a key.
+        first_s: seconds; later arrivals are left out. None: all arrivals count.
+    """
 
     values: str
     folder: Path
@@ -66,7 +70,11 @@ def _content(path: Path) -> str:
 
 
 def published(data: Path, trace: str, quick: bool, **changes: Any) -> World:
-    """The world of the Proteus simulator on one of its traces. ``changes`` replace values of the scenario."""
+    """Return the world of the Proteus simulator on one of its traces.
+
+    Args:
+        changes: replace values of the scenario.
+    """
     values = {**PROTEUS, "name": trace, "trace": f"traces/{trace}.csv.gz", **changes}
     return World(_key(values), data, QUICK_S if quick else None)
 
@@ -77,7 +85,10 @@ def every(data: Path, trace: str, period_s: float, quick: bool) -> World:
 
 
 def poisson_like(data: Path, trace: str, quick: bool) -> World:
-    """The same applications at the same mean rates as in ``trace``, but Poisson arrivals."""
+    """Return the world with Poisson arrivals at the mean rates of ``trace``.
+
+    The applications are the same.
+    """
     arrivals = published(data, trace, False).scenario().arrivals
     duration_s = arrivals.times[-1]
     rates = {name: 0.0 for name in arrivals.names}
@@ -88,7 +99,10 @@ def poisson_like(data: Path, trace: str, quick: bool) -> World:
 
 
 def slo_multiple(data: Path, trace: str, multiple: float, quick: bool) -> World:
-    """Each application's SLO is a multiple of the latency of its fastest variant on a CPU device at batch 1."""
+    """Return the published world with SLOs as a multiple of the fastest latency.
+
+    Each application's is that of its fastest variant on a CPU device at batch 1.
+    """
     fastest = fastest_ms(data / PROTEUS["profiles"])
     slo = {name: round(ms * multiple, 6) for name, ms in fastest.items()}
     return published(data, trace, quick, slo_ms=slo, name=f"{trace}, SLO {multiple:g}x")
@@ -104,14 +118,21 @@ def fastest_ms(profiles: Path) -> dict[str, float]:
 
 
 def realistic(data: Path, trace: str, residents: int, quick: bool) -> World:
-    """The published world with what it leaves out, and at most ``residents`` variants on a device."""
+    """Return the published world with what it leaves out.
+
+    Args:
+        residents: variants on a device at most.
+    """
     limits = dict.fromkeys(PROTEUS["devices"], residents)
     name = f"{trace}, realistic, {residents} residents"
     return published(data, trace, quick, **REALISTIC, max_resident=limits, name=name)
 
 
 def heterogeneous(quick: bool) -> World:
-    """Three boxes and twelve applications: benchmarks/evaluation/heterogeneous/scenario.toml."""
+    """Return the world of three boxes and twelve applications.
+
+    It is benchmarks/evaluation/heterogeneous/scenario.toml.
+    """
     folder = HERE / "heterogeneous"
     load(folder / "scenario.toml")
     values = tomllib.loads((folder / "scenario.toml").read_text())

@@ -30,7 +30,13 @@ def killed(role: str) -> Fault:
 
 
 def hung(role: str) -> Fault:
-    """SIGSTOP to all processes of a role; whichever of them still run are continued at the end."""
+    """Return a fault: SIGSTOP to all processes of a role.
+
+    Only the oldest executor is stopped. At the end, those that still run are continued.
+
+    Raises:
+        RuntimeError: no process of the role runs.
+    """
 
     @contextlib.contextmanager
     def fault(site: Site) -> Iterator[None]:

@@ -181,10 +181,13 @@ def _demand(queries: dict[str, Query], events: Sequence[Event], cut: tuple[float
 
 
 def counted_queries(events: Iterable[Event]) -> tuple[Counter, Counter, list[tuple[float, float]]]:
-    """Queries counted by gateways by application, at least and at most, and the spans in which one started anew.
+    """Return how many queries gateways counted, and when a gateway started anew.
 
-    The first sample of each process is what it is compared with. A process that starts anew begins at zero, or where
-    its predecessor stopped.
+    The first sample of each process is the one with which the others are compared. A process that starts anew begins at
+    zero, or where its predecessor stopped.
+
+    Returns:
+        Queries by application, at least and at most, and the spans in which a process started anew.
     """
     least: Counter = Counter()
     most: Counter = Counter()

@@ -1,4 +1,6 @@
-"""The clients' process: ``python -m benchmarks.faults.clients``, an open loop that records every query.
+"""The clients' process: an open loop that records every query.
+
+    python -m benchmarks.faults.clients
 
 It takes a :class:`Work` as a line of JSON on standard input, prints ``ready``, sends until the next line (or the end of
 its input), waits for what is under way, and prints ``done``. The record is written as it happens.
@@ -27,7 +29,12 @@ CHANNELS = 3
 
 
 class Stream(msgspec.Struct):
-    """Poisson arrivals of one application over one protocol, ``http`` or ``grpc``; ``rate``: queries/s."""
+    """Poisson arrivals of one application over one protocol.
+
+    Attributes:
+        protocol: ``http`` or ``grpc``.
+        rate: queries/s.
+    """
 
     application: str
     protocol: str
@@ -143,12 +150,19 @@ class _Clients:
         return await channel.ask(grpc_request(stream.application, id, row, self._work.columns))
 
     def _extra(self, reply: Reply) -> None:
-        """A response that nobody waits for: recorded under the id that it carries, which then has two ends."""
+        """Record a response that nobody waits for.
+
+        It is recorded under the id that it carries, which then has two ends.
+        """
         self._record(reply.answer_id or "nobody", reply, None)
 
 
 def ended(id: str, reply: Reply, right: bool) -> Ended:
-    """The end of a query, now. ``right``: its output is that of the variant for its input."""
+    """Return the end of a query, as of now.
+
+    Args:
+        right: its output is that of the variant for its input.
+    """
     return Ended(
         id,
         time.monotonic(),

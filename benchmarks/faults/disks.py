@@ -1,4 +1,6 @@
-"""Faults of disks: a small file system of its own, and errors that strace returns instead of carrying out a call.
+"""Faults of disks: a small file system of its own, and failing system calls.
+
+Errors are returned by strace instead of carrying out a call.
 
 A power cut is ext4's own shutdown (as xfstests do it): from one moment on nothing reaches the disk, the journal
 included; then all processes are killed, and the file system is mounted again, which replays its journal. Lost is
@@ -101,7 +103,10 @@ def disk_full(site: OwnDisk) -> Iterator[None]:
 
 @contextlib.contextmanager
 def disk_read_only(site: OwnDisk) -> Iterator[None]:
-    """ext4 finds an error and becomes read-only; at the end it is mounted anew, and the appliance restarts."""
+    """Make ext4 find an error and become read-only.
+
+    At the end it is mounted anew, and the appliance restarts.
+    """
     Path(f"/sys/fs/ext4/{site.device()}/trigger_fs_error").write_text("1")
     yield
     site.box.stop()
@@ -113,7 +118,10 @@ def disk_read_only(site: OwnDisk) -> Iterator[None]:
 
 
 def cut(site: OwnDisk) -> None:
-    """Cut the power: nothing reaches the disk any more, then nothing runs any more; and the disk is mounted again."""
+    """Cut the power, and mount the disk again.
+
+    First nothing reaches the disk any more, then nothing runs any more.
+    """
     handle = os.open(site.mount_point, os.O_RDONLY)
     try:
         fcntl.ioctl(handle, EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
@@ -160,7 +168,10 @@ def plans(site: OwnDisk) -> None:
 
 
 def keys(site: OwnDisk) -> None:
-    """API keys; those that were acknowledged must outlive the cut (:func:`acknowledged`)."""
+    """Make API keys, and note those that were acknowledged.
+
+    They must outlive the cut (:func:`acknowledged`).
+    """
     with client(site.box.console, site.box.credentials["api_token"]) as rest:
         for number in range(200):
             name = f"kept{number}"
@@ -218,7 +229,13 @@ class FirstStartsCut(OwnDisk):
 
 
 def injected(role: str, calls: str, error: str) -> Fault:
-    """System calls of a role's processes fail with an error (strace) while the fault lasts."""
+    """Return a fault: system calls of a role's processes fail with an error.
+
+    strace returns the error while the fault lasts.
+
+    Raises:
+        Skipped: strace is not installed or cannot trace.
+    """
 
     @contextlib.contextmanager
     def fault(site: Site) -> Iterator[None]:

@@ -1,4 +1,7 @@
-"""The cost of a fault, from a history: refused, late and lost queries, and the time until all are answered again."""
+"""The cost of a fault, from a history.
+
+It consists of refused, late and lost queries, and the time until all are answered again.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,10 @@ def _cost(queries: Sequence[Query], slo_s: float, start: float) -> Cost:
 
 
 def lost_slots(queries: Sequence[Query]) -> list[float]:
-    """The ends of slots in which more than half of the queries got no answer, in order."""
+    """Return the ends of slots in which most queries got no answer, in order.
+
+    Most are more than half.
+    """
     slots: dict[int, list[bool]] = defaultdict(list)
     for query in queries:
         slots[int(query.sent.at / SLOT_S)].append(query.end.end == "ok")
@@ -66,7 +72,10 @@ def lost_slots(queries: Sequence[Query]) -> list[float]:
 
 
 def back_s(queries: Sequence[Query], start: float) -> float | None:
-    """Seconds from ``start`` to the end of the last lost slot; None: nothing shows that it is over."""
+    """Return the seconds from ``start`` to the end of the last lost slot.
+
+    None: nothing shows that it is over.
+    """
     lost = lost_slots(queries)
     if not lost:
         return 0.0 if queries else None

@@ -74,7 +74,11 @@ class Follows(msgspec.Struct, frozen=True, tag="follows"):
 
 
 class Counted(msgspec.Struct, frozen=True, tag="counted"):
-    """A process's count of queries, by application. ``started``: differs from one start of the process to the next."""
+    """A process's count of queries, by application.
+
+    Attributes:
+        started: differs from one start of the process to the next.
+    """
 
     process: str
     at: float
@@ -83,7 +87,11 @@ class Counted(msgspec.Struct, frozen=True, tag="counted"):
 
 
 class Arrived(msgspec.Struct, frozen=True, tag="arrived"):
-    """One second's arrivals at a gateway as the control plane counts them. ``entry``: its place in the stream."""
+    """One second's arrivals at a gateway, as the control plane counts them.
+
+    Attributes:
+        entry: its place in the stream.
+    """
 
     entry: str
     gateway: str

@@ -1,4 +1,7 @@
-"""Watches an appliance while a row runs: plans, members' versions, counters, demand."""
+"""Watches an appliance while a row runs.
+
+It records plans, members' versions, counters and demand.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Connections of recording clients: one query in flight on each HTTP/1.1 connection, many on a gRPC channel."""
+"""Connections of recording clients.
+
+One query is in flight on each HTTP/1.1 connection, many on a gRPC channel.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,11 @@ class Reply(NamedTuple):
 
 
 class HttpConnection(asyncio.Protocol):
-    """A keep-alive connection. ``extra``: called with each response that no query waits for."""
+    """A keep-alive connection.
+
+    Args:
+        extra: called with each response that no query waits for.
+    """
 
     def __init__(self, extra: Callable[[Reply], None]) -> None:
         self._extra = extra

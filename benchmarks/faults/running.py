@@ -81,7 +81,7 @@ class _Load:
         self._recent: deque[tuple[float, bool]] = deque()
 
     def served(self, since: float = 0.0) -> bool:
-        """Whether most queries that ended lately, and after ``since``, were answered."""
+        """Whether most queries that ended recently, and after ``since``, were answered."""
         least = max(since, time.monotonic() - SERVED_S)
         self._recent += [(event.at, event.end == "ok") for event in self._tail.new() if isinstance(event, Ended)]
         while self._recent and self._recent[0][0] < least:
@@ -91,7 +91,9 @@ class _Load:
 
 
 def carry_out(row: Row, site: Site, folder: Path, seed: int = 0) -> Result:
-    """One row on a site that is well; its history stays in ``folder`` as ``ROW.jsonl``.
+    """Carry out one row on a site that is well.
+
+    Its history stays in ``folder`` as ``ROW.jsonl``.
 
     Raises:
         Skipped: this machine cannot do it.
@@ -158,7 +160,10 @@ def _moment(event: Event) -> float:
 
 
 def results(rows: Iterable[Row], folder: Path) -> Iterator[Result]:
-    """Results as they come; rows of one kind of site follow each other on one site while it is well."""
+    """Yield results as they come.
+
+    Rows of one kind of site follow each other on one site while it is well.
+    """
     kinds: dict[type[Site], list[Row]] = {}
     for row in rows:
         kinds.setdefault(row.site, []).append(row)

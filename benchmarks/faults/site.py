@@ -1,4 +1,7 @@
-"""The appliance of a row of the fault matrix: an appliance with two devices and two applications, to be broken."""
+"""The appliance of a row of the fault matrix, to be broken.
+
+It has two devices and two applications.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ READY_S = 300.0
 
 
 class Site:
-    """One appliance, ``box``, in ``folder``. Subclasses make it a special place (:meth:`place`, :meth:`clear`)."""
+    """One appliance, ``box``, in ``folder``.
+
+    Subclasses make it a special place (:meth:`place`, :meth:`clear`).
+    """
 
     #: settings beside the usual ones
     environment: dict[str, str] = {}
@@ -68,7 +74,11 @@ class Site:
     # --- life ---
 
     def place(self) -> None:
-        """Make the place; see also :meth:`clear`. Raises Skipped where this machine cannot."""
+        """Make the place; see also :meth:`clear`.
+
+        Raises:
+            Skipped: this machine cannot.
+        """
 
     def clear(self) -> None:
         """Remove what :meth:`place` made."""
@@ -119,7 +129,10 @@ class Site:
     # --- processes ---
 
     def processes(self, role: str = "") -> list[psutil.Process]:
-        """Those of a role, the oldest first; of all roles where none is given. Guards are among all."""
+        """Return the processes of a role, the oldest first.
+
+        Without a role, those of all roles, guards included.
+        """
         found = {pid: psutil.Process(pid) for pid in self.box.group_members() if psutil.pid_exists(pid)}
         with contextlib.suppress(psutil.Error, AttributeError):
             # Redis overwrites its environment, by which group_members finds processes.
@@ -134,7 +147,11 @@ class Site:
         return sorted(some, key=lambda process: (process.create_time(), process.pid))
 
     def leader(self, role: str) -> psutil.Process:
-        """The first process of a role: the one that is supervised. Raises RuntimeError: there is none."""
+        """Return the first process of a role: the one that is supervised.
+
+        Raises:
+            RuntimeError: there is none.
+        """
         found = self.processes(role)
         if not found:
             raise RuntimeError(f"no process of {role} runs")
@@ -198,7 +215,11 @@ class Site:
     # --- what members say ---
 
     def versions(self) -> dict[str, int]:
-        """Plan versions that gateway and executors follow, by member. Raises httpx.HTTPError, ValueError."""
+        """Return the plan versions that gateway and executors follow, by member.
+
+        Raises:
+            httpx.HTTPError, ValueError: the gateway does not answer.
+        """
         health = httpx.get(self.box.http + "/health", timeout=5).json()
         devices = {name: one["plan_version"] or 0 for name, one in health["devices"].items()}
         return {"gateway": health["plan"]["adopted"] or 0, **devices}
@@ -224,7 +245,10 @@ class TwoFronts(Site):
 
 
 class SmallSite(Site):
-    """Fewer variants, which are profiled sooner, and a load that a busy machine serves in time, too."""
+    """A site with fewer variants and a lighter load.
+
+    Its variants are profiled sooner, and a busy machine serves its load in time, too.
+    """
 
     slo_s, rate = 20.0, 10.0
     applications = {"left": ("quick", "medium"), "right": ("quick",)}
@@ -279,7 +303,11 @@ def _two_devices() -> str:
 
 
 def wait(done: Callable[[], object], timeout: float, every: float = 0.05) -> float | None:
-    """Seconds until ``done`` is true, errors being false; None: not within ``timeout``."""
+    """Wait until ``done`` is true, errors being false.
+
+    Returns:
+        The seconds that it took; None: not within ``timeout``.
+    """
     start = time.monotonic()
     while time.monotonic() < start + timeout:
         with contextlib.suppress(Exception):

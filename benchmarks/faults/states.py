@@ -1,4 +1,7 @@
-"""Faults of databases and of the control plane at boot: context managers on a site."""
+"""Faults of databases and of the control plane at boot.
+
+They are context managers on a site.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ def sqlite_read_only(site: Site) -> Iterator[None]:
 
 
 def boots_with(prepare: Fault) -> Fault:
-    """The appliance stops in order, something is broken, and it starts again; the row lasts until it is mended."""
+    """Return a fault: the appliance starts with something broken.
+
+    It stops in order, ``prepare`` breaks something, and it starts again. The row lasts until that is mended.
+    """
 
     @contextlib.contextmanager
     def fault(site: Site) -> Iterator[None]:

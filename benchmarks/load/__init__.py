@@ -1,5 +1,6 @@
-"""The load generator: a process of its own that sends queries over HTTP or gRPC and records the end of each.
+"""The load generator: a process of its own that sends queries.
 
-Closed loops, and open loops at Poisson phases or given times. :class:`.driver.Generator` runs it,
-:class:`.records.Records` is what comes back. The process imports nothing of the product.
+It sends them over HTTP or gRPC and records the end of each, in closed loops, and in open loops at Poisson phases or
+given times. :class:`.driver.Generator` runs it, :class:`.records.Records` is its result. The process imports nothing of
+the product.
 """

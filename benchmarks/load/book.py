@@ -1,4 +1,7 @@
-"""The record that the load generator keeps: a row for each query, and answers compared with what they should be."""
+"""The record that the load generator keeps: a row for each query.
+
+Answers are compared with those that are right.
+"""
 
 from __future__ import annotations
 

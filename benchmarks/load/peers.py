@@ -1,4 +1,7 @@
-"""Connections of the load generator, each with at most one query in flight: HTTP/1.1 and gRPC."""
+"""Connections of the load generator: HTTP/1.1 and gRPC.
+
+Each has at most one query in flight.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,10 @@ _decode = msgspec.json.Decoder(_Answer).decode
 
 
 class HttpPeer(asyncio.Protocol):
-    """A keep-alive connection. Reads answers of V2 with one binary output, and bodies that are the output alone."""
+    """A keep-alive connection.
+
+    It reads answers of V2 with one binary output, and bodies that are the output alone.
+    """
 
     def __init__(self, ended: Ended):
         self.request, self.due, self.sent = 0, 0.0, 0.0

@@ -31,7 +31,7 @@ TOGETHER = 16
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """So many seconds at a rate (queries/s)."""
+    """A number of seconds at one rate (queries/s)."""
 
     seconds: float
     rate: float
@@ -124,7 +124,10 @@ class _Run:
         return peer
 
     async def warm_up(self) -> list[Peer]:
-        """Open the connections and send queries that do not count; returns the idle connections.
+        """Open the connections and send queries that do not count.
+
+        Returns:
+            The idle connections.
 
         Raises:
             OSError, RuntimeError: nothing listens, or it does not answer.
@@ -205,7 +208,10 @@ class _Run:
         self._send(peer, request, due)
 
     async def _quiet(self) -> None:
-        """Wait until nothing is in flight; what takes too long is lost, and its connection is given up."""
+        """Wait until nothing is in flight.
+
+        A query that takes too long is lost, and its connection is given up.
+        """
         patience_s = self._load.patience_s
         while self._in_flight or self._tasks:
             await asyncio.sleep(0.002)
@@ -264,7 +270,10 @@ class _Run:
 
 
 def arrivals(phases: list[Phase], seed: int) -> list[float]:
-    """Seconds since the beginning at which queries are due: a Poisson process with each phase's rate."""
+    """Return when queries are due, in seconds since the beginning.
+
+    They are a Poisson process with each phase's rate.
+    """
     draw, due, at, until = random.Random(seed), [], 0.0, 0.0
     for phase in phases:
         # Without memory: an arrival beyond a change of the rate may be drawn anew.

@@ -31,7 +31,7 @@ ROW = np.dtype(
 
 @dataclass(frozen=True)
 class Protocol:
-    """How one protocol spells an answer and a refusal. ``names``: of statuses."""
+    """One protocol's statuses of an answer and a refusal. ``names``: of statuses."""
 
     answered: int
     refused: int
@@ -81,17 +81,17 @@ class Records:
 
     @property
     def answered(self) -> np.ndarray:
-        """Which have a right answer, in time or late."""
+        """The queries with a right answer, in time or late."""
         return self.rows["status"] == self.protocol.answered
 
     @property
     def refused(self) -> np.ndarray:
-        """Which were refused as overload."""
+        """The queries that were refused as overload."""
         return self.rows["status"] == self.protocol.refused
 
     @property
     def in_time(self) -> np.ndarray:
-        """Which have a right answer within the SLO."""
+        """The queries with a right answer within the SLO."""
         return self.answered & (self.took_s <= self.slo_s)
 
     @property
@@ -121,13 +121,19 @@ class Records:
     # --- quantiles ---
 
     def latency_ms(self, q: float) -> float:
-        """Percentile over answers, from when they were due; infinite while any query of these is without an end."""
+        """Return a percentile over answers, from when they were due, in ms.
+
+        It is infinite where any query has no end or a wrong answer.
+        """
         if self.untold:
             return float("inf")
         return quantile(self.took_s[self.answered] * 1e3, q)
 
     def refusal_ms(self, q: float) -> float:
-        """Percentile over refusals, from when the query was sent: what the server took to say no."""
+        """Return a percentile over refusals, from when the query was sent, in ms.
+
+        It is the time that the server took to refuse.
+        """
         rows = self.rows[self.refused]
         return quantile((rows["ended"] - rows["sent"]) * 1e3, q)
 
@@ -136,7 +142,7 @@ class Records:
         return quantile(self.rows["queue_ms"][self.answered], q)
 
     def lateness_ms(self, q: float) -> float:
-        """How much later than due queries were sent: the generator's own fault."""
+        """Delay with which queries were sent: the generator's own fault."""
         return quantile((self.rows["sent"] - self.rows["due"]) * 1e3, q)
 
 

@@ -1,4 +1,7 @@
-"""Forecasts of the largest second of the next minute, on the two days that nothing was fitted to."""
+"""Forecasts of the largest second of the next minute, compared.
+
+They are compared on the two days that nothing was fitted to.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,13 @@ QUANTILE = 0.95
 
 @dataclass(frozen=True)
 class Score:
-    """``mae``: mean absolute error of the estimate. ``pinball``: mean pinball loss of estimate and margin at
-    :data:`QUANTILE`. Both in queries/s. ``covered``: share of minutes whose largest second is not above it."""
+    """A forecaster's errors on the tested days.
+
+    Attributes:
+        mae: mean absolute error of the estimate, in queries/s.
+        pinball: mean pinball loss of estimate and margin at :data:`QUANTILE`, in queries/s.
+        covered: share of minutes whose largest second is not above estimate and margin.
+    """
 
     mae: float
     pinball: float

@@ -1,6 +1,7 @@
-"""The coefficients that :mod:`scheduler.control.learned` starts from, fitted to days 1 to 14 of the published stream.
+"""The coefficients that :mod:`scheduler.control.learned` starts from.
 
-``python -m benchmarks.minute.fit`` writes ``scheduler/control/learned_start.py``.
+They are fitted to days 1 to 14 of the published stream. ``python -m benchmarks.minute.fit`` writes
+``scheduler/control/learned_start.py``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ def mean_after(seconds: np.ndarray, at: np.ndarray, horizon_s: int) -> np.ndarra
 
 
 def quantile_regression(seen: np.ndarray, came: np.ndarray, level: float) -> np.ndarray:
-    """Coefficients that minimise the pinball loss, by iteratively reweighted least squares."""
+    """Return the coefficients that minimise the pinball loss.
+
+    They are found by iteratively reweighted least squares.
+    """
     scale = np.abs(seen).max(axis=0)
     scaled = seen / scale
     found = np.linalg.lstsq(scaled, came, rcond=None)[0]
@@ -48,14 +52,18 @@ def quantile_regression(seen: np.ndarray, came: np.ndarray, level: float) -> np.
 
 
 def thinned(seconds: np.ndarray, share: float) -> np.ndarray:
-    """The stream with each query kept by chance: a smaller application, whose noise is relatively larger."""
+    """Return the stream with each query kept by chance.
+
+    This is a smaller application, whose noise is relatively larger.
+    """
     return np.random.default_rng(1).binomial(seconds.astype(int), share).astype(float)
 
 
 def fit(seconds: np.ndarray, at: np.ndarray) -> tuple[list, dict[int, list]]:
-    """Coefficients for the next minute's maximum and, by horizon, for means, each at :data:`QUANTILES`.
+    """Fit coefficients for the next minute's maximum and, by horizon, for means.
 
-    A tenth and ten times the stream count beside it, a tenth each as much, so that they hold for other rates, too.
+    There are some for each of :data:`QUANTILES`. A tenth and ten times the stream count beside it, a tenth each as
+    much, so that they hold for other rates, too.
     """
     parts = [(seconds, 1.0), (thinned(seconds, 0.1), 10 * OTHER_RATES), (seconds * 10, OTHER_RATES / 10)]
     seen = np.concatenate([weight * inputs_at(some, at) for some, weight in parts])

@@ -1,8 +1,8 @@
-"""InfAdapter's load forecaster: an LSTM of 25 units and one dense unit, trained with Adam on the squared error.
+"""InfAdapter's load forecaster: an LSTM of 25 units and one dense unit.
 
-Its input is the largest second of each of the last ten minutes, as in its authors' code. ``python -m
-benchmarks.minute.lstm`` trains it with PyTorch, which nothing else needs, and writes ``lstm.onnx``; ONNX Runtime runs
-that.
+It is trained with Adam on the squared error. Its input is the largest second of each of the last ten minutes, as in its
+authors' code. ``python -m benchmarks.minute.lstm`` trains it with PyTorch, which nothing else needs, and writes
+``lstm.onnx``; ONNX Runtime runs that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ SCALE = 100.0
 
 
 def predict(before: np.ndarray, model: onnx.ModelProto | None = None) -> np.ndarray:
-    """Forecasts by ONNX Runtime for the maxima of ten minutes, shape (moments, 10). ``model``: another one."""
+    """Return forecasts by ONNX Runtime.
+
+    Args:
+        before: maxima of ten minutes, shape (moments, 10).
+        model: another one than the stored one.
+    """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(
@@ -35,7 +40,11 @@ def predict(before: np.ndarray, model: onnx.ModelProto | None = None) -> np.ndar
 
 
 def as_onnx(state: dict[str, np.ndarray]) -> onnx.ModelProto:
-    """The trained network with PyTorch's names of its weights, whose gates ONNX orders otherwise."""
+    """Return the trained network as an ONNX model.
+
+    Args:
+        state: weights by PyTorch's names, whose gates ONNX orders otherwise.
+    """
 
     def reordered(name: str) -> np.ndarray:
         i, f, g, o = np.split(state[name], 4)

@@ -18,15 +18,20 @@ FITTED_DAYS = 14
 
 
 def rates() -> np.ndarray:
-    """Queries of each second of 16 days. Zeros at the end of each day are seconds that were not recorded; they count
-    as published."""
+    """Return the queries of each second of 16 days.
+
+    Zeros at the end of each day are seconds that were not recorded; they count as published.
+    """
     with bz2.open(PUBLISHED / "infadapter" / "twitter_qps.txt.bz2", "rt") as file:
         return np.array([float(line) for line in file])
 
 
 def starts(first_day: int, days: int, step_s: int = MINUTE_S) -> np.ndarray:
-    """Moments (s since the first day began) to forecast at, within ``days`` days from ``first_day`` (1 is the first),
-    with ten minutes before them and a minute after them that these days hold."""
+    """Return moments to forecast at, in seconds since the first day began.
+
+    They are within ``days`` days from ``first_day`` (1 is the first), with ten minutes of the stream before them and a
+    minute of these days after them.
+    """
     first, last = (first_day - 1) * DAY_S, (first_day - 1 + days) * DAY_S
     return np.arange(max(first, PAST_S), last - MINUTE_S + 1, step_s)
 
@@ -37,6 +42,9 @@ def maxima(seconds: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 
 def minutes_before(seconds: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """The largest seconds of the ten minutes before each of ``at``, oldest first, shape (moments, 10)."""
+    """Return the largest seconds of the ten minutes before each of ``at``.
+
+    The oldest is first; shape (moments, 10).
+    """
     highest = sliding_window_view(seconds, MINUTE_S).max(axis=1)
     return np.stack([highest[at - past] for past in range(PAST_S, 0, -MINUTE_S)], axis=1)

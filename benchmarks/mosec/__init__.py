@@ -1,5 +1,7 @@
-"""mosec (https://github.com/mosecorg/mosec), a server with a front in Rust, to compare with: the same model, one worker
-on the executor's core, dynamic batches."""
+"""mosec (https://github.com/mosecorg/mosec), a server to compare with.
+
+Its front is written in Rust. It serves the same model with one worker on the executor's core and dynamic batches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A mosec server of one model: ``python worker.py MODEL SHAPE CORE BATCH --port N --path FOLDER``.
+"""A mosec server of one model.
+
+    python worker.py MODEL SHAPE CORE BATCH --port N --path FOLDER
 
 A script of its own: mosec reads the rest of the command line itself, and starts the workers from this file.
 """

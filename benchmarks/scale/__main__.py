@@ -1,4 +1,6 @@
-"""How the control plane grows with its members: joins, steady state, plans, a mass reconnect, the console's pages.
+"""Costs of the control plane by its members.
+
+Measured are joins, steady state, plans, a mass reconnect and the console's pages.
 
 Each size has a fresh control plane (SQLite and the private Redis, unless NEREUS_DATABASE_URL or NEREUS_REDIS_URL say
 otherwise). Members are played by one process on the same machine, whose processor time is listed apart.
@@ -149,7 +151,11 @@ class Run:
             raise TimeoutError(f"{error}; {self.members.ask('state')}") from None
 
     def _plan(self, name: str) -> None:
-        """Ask for a plan; the times until it is stored, and until the last member holds it."""
+        """Ask for a plan, and time it until all members hold it.
+
+        Recorded are the solve's time, the time until the first member holds the plan, and from there until the last one
+        does.
+        """
         with client(self.plane.console, self._token()) as rest:
             rest.timeout = LONGEST_S
             before = self.members.ask("state")["version"]

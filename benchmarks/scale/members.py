@@ -1,4 +1,6 @@
-"""All nodes and a gateway in one process: ``python -m benchmarks.scale.members URL NODES DEVICES``.
+"""All nodes and a gateway in one process.
+
+    python -m benchmarks.scale.members URL NODES DEVICES
 
 It obeys lines on its standard input and answers each with a line of JSON: ``state`` (joined members, configurations,
 bytes and messages so far), ``hold VERSION`` (seconds of this machine's steady clock at which the first and the last
@@ -29,7 +31,10 @@ FIRST_S, LONGEST_S = 0.2, 10.0
 
 
 class Member:
-    """One member's connection, again and again. Subclasses say what it joins with and reports."""
+    """One member's connection, made again whenever it ends.
+
+    Subclasses say with what it joins and what it reports.
+    """
 
     kind = ""
 

@@ -1,4 +1,7 @@
-"""Paints the console's pages in Debian's chromium and measures how long that takes."""
+"""Times of the console's pages in Debian's chromium.
+
+It paints pages and measures how long that takes.
+"""
 
 from __future__ import annotations
 

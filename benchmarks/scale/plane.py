@@ -1,4 +1,7 @@
-"""The control plane's processes alone, in a home folder of their own: ``python -m benchmarks.scale.plane``."""
+"""The control plane's processes alone, in a home folder of their own.
+
+They are started by ``python -m benchmarks.scale.plane``.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ ROLES = {
 
 
 def bound(module: str, *arguments: object) -> list[str]:
-    """A command that runs a module of the benchmark and ends with this process, however that ends."""
+    """Return a command that runs a module of the benchmark bound to this process.
+
+    It ends with this process, however that ends.
+    """
     launch = str(Path(proc.__file__).with_name("launch.py"))
     command = [sys.executable, "-I", "-S", launch, str(os.getpid()), "0", sys.executable, "-m", module]
     return [*command, *map(str, arguments)]

@@ -1,4 +1,7 @@
-"""Fills a control plane's database: applications, profiled variants, a join token. Run with the plane's settings."""
+"""Fills a control plane's database, run with the plane's settings.
+
+It makes applications, profiled variants and a join token.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def _variant(application, number: int, name: str, accuracy: float, ms: float) ->
     for kind, speed in TYPES.items():
         profile = Profile.objects.create(variant=made, device_type=kind, load_s=0.5, memory_bytes=2**28)
         for batch in BATCHES:
-            # Rows of a batch cost less than so many batches of one.
+            # Rows of a batch cost less than this many batches of one.
             took = ms / speed * (0.4 + 0.6 * batch)
             ProfileLatency.objects.create(
                 profile=profile, batch=batch, p50_ms=took, p95_ms=1.1 * took, mean_ms=1.02 * took, samples=20

@@ -25,7 +25,10 @@ def library() -> Path:
 
 
 class FakedClock:
-    """The wall clock of processes that run with :attr:`environment`: the real one plus ``offset`` seconds."""
+    """The wall clock of processes that run with :attr:`environment`.
+
+    It is the real one plus ``offset`` seconds.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -60,7 +63,13 @@ class FakedClock:
 
 @dataclass(frozen=True)
 class Step:
-    """A day. ``back``: the clock is set back first; ``boot``: the appliance starts in that year, and is corrected."""
+    """A day.
+
+    Attributes:
+        back: the clock is set back first.
+        boot: the year in which the appliance starts, before the clock is corrected; None: it does not start anew.
+        week: models and keys are changed.
+    """
 
     day: int
     back: bool = False

@@ -10,7 +10,9 @@ import httpx
 
 
 class LightLoad:
-    """Sends a query every ``every_s`` seconds over a kept connection; a context manager.
+    """Sends a query every ``every_s`` seconds; a context manager.
+
+    It keeps its connection.
 
     Attributes:
         day: counted into with each query.

@@ -153,7 +153,7 @@ class Year:
             self.found.samples.append((step.day, figures))
 
     def _boot(self, year: int, load: LightLoad) -> None:
-        """Stop, start with a wrong clock, live a day with it, and have it corrected while running."""
+        """Restart with a wrong clock, live with it, and correct it while running."""
         right = self._clock.offset
         load.pause()
         self._appliance.stop()
@@ -183,7 +183,10 @@ class Year:
         self._soon(day, "plan", lambda: self._held() >= newest)
 
     def _certified(self, day: int) -> None:
-        """Every member has a certificate that is valid by the control plane's clock, or soon gets one."""
+        """Wait until every member has a valid certificate, and record it if none comes.
+
+        It must be valid by the control plane's clock.
+        """
         try:
             eventually(self._valid, CERTIFIED_S, every=0.5, why="valid certificates")
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Template filters for numbers and moments."""
 
 from __future__ import annotations
 
@@ -98,7 +98,10 @@ def audited(value: object) -> str:
 
 @register.filter
 def moment(value: datetime | None, form: str = "full") -> str:
-    """A moment, in UTC for browsers without scripts; others show it in their zone. ``form``: see :data:`MOMENTS`."""
+    """Render a moment, in UTC for browsers without scripts.
+
+    Other browsers show it in their zone. ``form``: see :data:`MOMENTS`.
+    """
     if value is None:
         return "–"
     value = value.astimezone(UTC)

@@ -1,1 +1,4 @@
-"""Pages, one module a subject; each page's least role stands in :mod:`registry.access.table`."""
+"""Pages, one module a subject.
+
+Each page's least role stands in :mod:`registry.access.table`.
+"""

@@ -39,8 +39,11 @@ def _protect(response):
 
 
 def page(view):
-    """A page for the roles of its entry in the access table: callers without a role are sent to the sign-in page and
-    come back afterwards; others read that their role does not permit it."""
+    """Make a view a page for the roles of its entry in the access table.
+
+    Callers without a role are sent to the sign-in page and come back afterwards; others read that their role does not
+    permit it.
+    """
 
     @never_cache
     @functools.wraps(view)
@@ -63,7 +66,10 @@ def refused(request: HttpRequest, exception: Exception | None = None) -> HttpRes
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """``handler404``: a problem under the API, a page elsewhere; strangers get a plain one."""
+    """``handler404``: a problem under the API, a page elsewhere.
+
+    Strangers get a plain one.
+    """
     if request.path.startswith("/api/"):
         return problems.render(404, "There is nothing at this address.")
     if role_of(getattr(request, "user", None)) == AccessRole.ANYONE:

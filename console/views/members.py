@@ -54,7 +54,11 @@ def nodes(request):
 
 
 def _dividing(node: Node) -> dict | None:
-    """The reason why the node's cores do not change to other devices yet; None: there is none."""
+    """Return the state of a change of the node's cores to other devices.
+
+    None: no change is under way. ``waits``: reasons why plans still use the devices that retire; empty: the coming ones
+    are ready, or no device retires yet.
+    """
     phases = {device.phase for device in node.devices.all()} - {Device.Phase.KEPT}
     if not phases:
         return None

@@ -1,4 +1,4 @@
-"""Promises: what is expected, how past promises fared, and what would be if."""
+"""Promises: expectations, the record of past promises, and what-ifs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ VARIANT_CHOICES = ((FREE, "as plans choose"), (PINNED, "pinned: kept loaded"), (
 
 @page
 def promises(request):
-    """The latest promise, and how past ones fared; ``?application=NAME`` charts that one."""
+    """The latest promise, and how past ones fared.
+
+    ``?application=NAME`` charts that one.
+    """
     found = list(Promise.objects.all()[:LOOKED_AT])
     compared = [promise for promise in found if promise.state == Promise.State.COMPARED]
     rows = calibration.by_application(found)

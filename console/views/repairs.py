@@ -1,4 +1,4 @@
-"""Repairs: the list of what needs a person."""
+"""Repairs, which need a person."""
 
 from __future__ import annotations
 

@@ -14,7 +14,10 @@ from registry.webhooks.rows import Webhook
 
 @page
 def keys(request):
-    """Keys with which clients send queries; ``?edit=NAME``: the form for that key's limits."""
+    """Keys with which clients send queries.
+
+    ``?edit=NAME``: the form for that key's limits.
+    """
     edited = ApiKey.objects.filter(name=request.GET.get("edit", "").replace("\0", "")).first()
     names = Application.objects.values_list("name", flat=True)
     context = {"keys": ApiKey.objects.order_by("name"), "edited": edited, "applications": names}

@@ -1,5 +1,7 @@
-"""The one table of who may do what. REST permissions, pages, admin site and websockets read it; what is not in it is
-refused, and a test walks over every address. ``docs/access.md`` is made from it (``manage.py access_doc``).
+"""The one table of who may do what.
+
+REST permissions, pages, admin site and websockets read it. An address that is not in it is refused, and a test walks
+over every address. ``docs/access.md`` is made from it (``manage.py access_doc``).
 """
 
 from __future__ import annotations
@@ -163,12 +165,18 @@ NOTES: dict[str, str] = {
 
 
 def methods(name: str) -> dict[str, AccessRole]:
-    """Least role by method of a named address outside of the admin site; empty where the table has no entry."""
+    """Return the least role by method of a named address.
+
+    The address is outside of the admin site. Empty where the table has no entry.
+    """
     return REST.get(name) or PAGES.get(name) or {}
 
 
 def least(name: str, method: str) -> AccessRole | None:
-    """The least role for a method of a named address; None: the table has no such entry, and nobody may."""
+    """Return the least role for a method of a named address.
+
+    None: the table has no such entry, and nobody may.
+    """
     if name.startswith("admin:"):
         return _admin(name)
     return methods(name).get("GET" if method == "HEAD" else method)
@@ -192,7 +200,11 @@ def _admin(name: str) -> AccessRole | None:
 
 
 def model_role(model: str, action: str) -> AccessRole | None:
-    """The least role for an action (``view``, ``add``, ``change``, ``delete``) on a model in the admin site."""
+    """Return the least role for an action on a model in the admin site; None: nobody.
+
+    Args:
+        action: ``view``, ``add``, ``change`` or ``delete``.
+    """
     if action == "view" or model in EDITABLE:
         return MODELS.get(model)
     return None

@@ -1,4 +1,7 @@
-"""Rates of requests by address and account. They count in the web process's memory."""
+"""Limits on the rate of requests by address and account.
+
+They count in the web process's memory.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ KNOWN_FOR = timedelta(days=90)
 
 
 def address(request: Any) -> str:
-    """The caller's address. Forwarding headers count where a trusted proxy sent them, which the web server settles."""
+    """Return the caller's address.
+
+    Forwarding headers count where a trusted proxy sent them; the web server decides that.
+    """
     return request.META.get("REMOTE_ADDR") or "unknown"
 
 
@@ -69,8 +75,10 @@ class SignInThrottle(_ByAddress):
 
 
 class StrangersSignInThrottle(SimpleRateThrottle):
-    """Attempts to sign in from all addresses together from which nobody has signed in: they share what hashes may
-    cost, and an operator's usual address is apart."""
+    """Attempts to sign in from all addresses together from which nobody has signed in.
+
+    They share a limit on what hashes may cost; an operator's usual address is apart.
+    """
 
     scope = "strangers_sign_in"
     rate = "30/min"
@@ -88,7 +96,10 @@ def _known(request: Any) -> bool:
 
 
 def sign_in_wait_s(request: Any) -> float | None:
-    """Seconds until the caller may try to sign in again; None: now, and this attempt is counted."""
+    """Return the seconds until the caller may try to sign in again.
+
+    None: now, and this attempt is counted.
+    """
     for throttle in (SignInThrottle(), StrangersSignInThrottle()):
         if not throttle.allow_request(request, None):
             return throttle.wait() or 60.0

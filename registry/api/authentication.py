@@ -1,4 +1,7 @@
-"""Who is calling: an operator's API token, or a node that fetches files."""
+"""Authentication of callers.
+
+They use an operator's API token, or are nodes that fetch files.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ USED_EVERY = timedelta(minutes=1)
 
 
 def token_of(authorization: bytes) -> ApiToken | None:
-    """The API token of an ``Authorization`` header's value: ``Bearer TOKEN``, or the REST framework's ``Token``.
+    """Return the API token of an ``Authorization`` header's value.
 
-    None where the header is of another scheme.
+    The value is ``Bearer TOKEN``, or the REST framework's ``Token TOKEN``. None where the header is of another scheme.
 
     Raises:
         AuthenticationFailed: malformed, unknown, expired, or of an account that is not active.
@@ -63,7 +66,11 @@ class BearerAuthentication(BaseAuthentication):
 
 
 def slow_down(request) -> None:
-    """Count a request without a valid account. Raises Throttled beyond the rate for its address."""
+    """Count a request without a valid account.
+
+    Raises:
+        Throttled: its address exceeds the rate.
+    """
     throttle = StrangerThrottle()
     if not throttle.allow_request(request, None):
         raise Throttled(throttle.wait())
@@ -105,7 +112,10 @@ class NodeUser:
 
 
 class NodeAuthentication(BaseAuthentication):
-    """``Authorization: Bearer CREDENTIAL`` of an approved node; anything else is left to the next method."""
+    """Authentication of approved nodes by ``Authorization: Bearer CREDENTIAL``.
+
+    Anything else is left to the next method.
+    """
 
     def authenticate(self, request):
         scheme, _, credential = get_authorization_header(request).partition(b" ")

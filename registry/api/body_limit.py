@@ -1,5 +1,7 @@
-"""Limits on request bodies before Django spools them to disk (as it does under ASGI): size, patience, and who may send
-more than a megabyte."""
+"""Limits on request bodies, before Django spools them to disk.
+
+Django does so under ASGI. The limits are on size, on patience, and on who may send more than a megabyte.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,11 @@ TOLD_EVERY_S = 1.0
 
 
 class BodyLimit:
-    """ASGI middleware: at most ``limit`` bytes a body (and what multipart adds), by announcement or by count, and more
-    than :data:`SMALL` bytes only from callers that may upload there; else a problem, with the connection closed rather
-    than drained."""
+    """ASGI middleware: bounds bodies, by announcement or by count.
+
+    A body has at most ``limit`` bytes and what multipart adds; more than :data:`SMALL` bytes are read only from callers
+    that may upload there. Beyond, the response is a problem, and the connection is closed rather than drained.
+    """
 
     def __init__(self, app: Callable[..., Awaitable[None]], limit: int, silence_s: float = SILENCE_S):
         self._app = app
@@ -179,7 +183,13 @@ class _Body:
 
 
 async def _check_caller(scope: dict[str, Any]) -> str:
-    """The caller's account. Raises AuthenticationFailed, NotAuthenticated or PermissionDenied, as the view would."""
+    """Return the caller's account, if it may upload here.
+
+    Raises:
+        AuthenticationFailed: the credentials are wrong, as in the view.
+        NotAuthenticated: there are none, or no view is at the address.
+        PermissionDenied: the role does not permit it.
+    """
     try:
         name = resolve(scope["path"]).view_name
     except Resolver404:

@@ -38,7 +38,13 @@ class BoundedJSONParser(JSONParser):
 
 
 def _check_text(text: bytes, data: dict[str, Any]) -> None:
-    """Reject half of a surrogate pair: neither a database nor an answer that repeats it could hold it."""
+    """Reject half of a surrogate pair.
+
+    Neither a database nor an answer that repeats it could hold it.
+
+    Raises:
+        ParseError: there is one.
+    """
     if b"\\ud" not in text.lower():
         return
     try:
@@ -48,9 +54,12 @@ def _check_text(text: bytes, data: dict[str, Any]) -> None:
 
 
 class StoreUploadHandler(FileUploadHandler):
-    """Streams each file of a request into an :class:`~registry.storage.Incoming`; all together at most ``limit`` bytes.
+    """Streams each file of a request into an :class:`~registry.storage.Incoming`.
 
-    Raises UploadTooLarge as soon as the limit is exceeded, or at once by the announced length.
+    All files together have at most ``limit`` bytes.
+
+    Raises:
+        UploadTooLarge: as soon as the limit is exceeded, or at once by the announced length.
     """
 
     chunk_size = CHUNK
@@ -85,13 +94,19 @@ class StoreUploadHandler(FileUploadHandler):
         return self.file
 
     def close(self) -> None:
-        """Remove whatever was not placed: Django forgets a file whose upload ended in an error."""
+        """Remove whatever was not placed.
+
+        Django forgets a file whose upload ended in an error.
+        """
         for file in self._files:
             file.close()
 
 
 class StoredUpload(UploadedFile):
-    """An upload that already lies on the store's disk. Closing removes it unless it was placed."""
+    """An upload that already lies on the store's disk.
+
+    Closing removes it unless it was placed.
+    """
 
     def __init__(self, incoming: Incoming, name: str, content_type: str | None):
         super().__init__(file=None, name=name or "upload", content_type=content_type, size=0)

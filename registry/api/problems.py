@@ -128,7 +128,10 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
 
 
 def flatten(detail: Any, field: str = "") -> list[InputFault]:
-    """A validation error's tree as faults; fields are joined with dots (``signature.inputs.0.shape``)."""
+    """Return a validation error's tree as faults.
+
+    Fields are joined with dots (``signature.inputs.0.shape``).
+    """
     if isinstance(detail, dict):
         faults = []
         for key, value in detail.items():

@@ -1,4 +1,7 @@
-"""Who acts: the account behind the present request, a command's user, or the appliance itself."""
+"""The actor of a change.
+
+It is the account of the present request, a command's user, or the appliance itself.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ SYSTEM = "system"
 
 
 class Origin(NamedTuple):
-    """Who acts, by which way, and from which address (empty: from this box)."""
+    """The actor, the way of acting, and the address (empty: this box)."""
 
     actor: str
     way: str
@@ -50,7 +53,7 @@ def acting(actor: str, way: str, address: str = "") -> Iterator[None]:
 
 
 def origin() -> Origin:
-    """Who acts now."""
+    """The present actor."""
     known = _acting.get()
     if known is not None:
         return known

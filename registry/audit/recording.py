@@ -23,7 +23,10 @@ MAX_ENTRIES = 200_000
 def record(
     action: str, kind: str, ref: str, before: dict[str, Any] | None = None, after: dict[str, Any] | None = None
 ) -> AuditEntry:
-    """Record a change as the present origin's: with the present transaction, or not at all."""
+    """Record a change as the present origin's.
+
+    It is recorded with the present transaction, or not at all.
+    """
     actor, way, address = origins.origin()
     entry = AuditEntry.objects.create(
         actor=actor,
@@ -50,7 +53,10 @@ def _write(entry: AuditEntry) -> None:
 
 
 def prune() -> int:
-    """Delete entries older than ``NEREUS_AUDIT_DAYS``, and those beyond :data:`MAX_ENTRIES`; how many went."""
+    """Delete old entries, and return how many went.
+
+    They are older than ``NEREUS_AUDIT_DAYS``, or beyond :data:`MAX_ENTRIES`.
+    """
     oldest = timezone.now() - timedelta(days=settings.NEREUS.audit_days)
     gone, _ = AuditEntry.objects.filter(at__lt=oldest).delete()
     first = AuditEntry.objects.order_by("-id").values_list("id", flat=True)[MAX_ENTRIES : MAX_ENTRIES + 1]

@@ -1,4 +1,7 @@
-"""Recording changes of rows, whichever code makes them: saved, deleted, or updated by a query."""
+"""Recording of changes of rows, whichever code makes them.
+
+Rows may be saved, deleted, or updated by a query.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ _tracked: dict[type[models.Model], tuple[str, tuple[str, ...]]] = {}
 
 
 class AuditedQuerySet(models.QuerySet):
-    """Records what ``update`` changes in recorded fields; other updates cost nothing more."""
+    """Records what ``update`` changes in recorded fields.
+
+    Other updates cost nothing more.
+    """
 
     def update(self, **values: Any) -> int:
         """See QuerySet."""
@@ -40,7 +46,10 @@ class AuditedQuerySet(models.QuerySet):
 
 
 def track(model: type[models.Model], kind: str, *fields: str) -> None:
-    """Record changes of these fields of a model's rows. Its manager should be of :class:`AuditedQuerySet`."""
+    """Record changes of these fields of a model's rows.
+
+    Its manager should be of :class:`AuditedQuerySet`.
+    """
     _tracked[model] = (kind, fields)
     uid = f"audit-{model.__name__}"
     pre_save.connect(_remember, sender=model, dispatch_uid=uid)

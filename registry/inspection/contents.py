@@ -1,4 +1,7 @@
-"""Limits of what a model holds, and the operators that it may use, judged without running any of it."""
+"""Limits of what a model holds, and the operators that it may use.
+
+They are judged without running any of it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ Name = tuple[str, str, str]
 
 
 def check(model: onnx.ModelProto, opset: int) -> dict[str, Any]:
-    """Counts: ``nodes`` (operators), ``operators`` (the most frequent kinds) and ``parameters``.
+    """Check a model's contents against the limits, and return counts.
+
+    They are ``nodes`` (operators), ``operators`` (the most frequent kinds) and ``parameters``.
 
     Raises:
         InvalidInput: it exceeds a limit, keeps data outside, or has operators that are not known.
@@ -47,7 +52,10 @@ def refused(detail: str, field: str = "file") -> InvalidInput:
 
 
 class _Contents:
-    """Counts what is found; refuses what exceeds a limit at once, and collects unknown operators in ``faults``."""
+    """Counts what is found in a model, and what is wrong with it.
+
+    It refuses what exceeds a limit at once, and collects unknown operators in ``faults``.
+    """
 
     def __init__(self, model: onnx.ModelProto, opset: int):
         self._opset = opset
@@ -133,7 +141,10 @@ def _called(node: onnx.NodeProto) -> Name:
 
 
 def _check_functions(calls: dict[Name | None, Counter[Name | None]]) -> None:
-    """Refuse functions that call themselves, or that are too large once each call is replaced by what it calls."""
+    """Refuse functions that call themselves or are too large when expanded.
+
+    Each call counts as what it calls.
+    """
     graph = {caller: {name for name in callees if name is not None} for caller, callees in calls.items()}
     try:
         order = list(graphlib.TopologicalSorter(graph).static_order())

@@ -16,8 +16,13 @@ from registry.inspection.contents import refused
 def inspect(
     path: str, signature: dict[str, Any], sizes: Sequence[int] = (), padding: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Facts about the model (``sizes`` and ``padding``: see :func:`.trial.run`), or InvalidInput with everything found
-    wrong at the first stage that failed."""
+    """Return facts about the model.
+
+    ``sizes`` and ``padding`` are those of :func:`.trial.run`.
+
+    Raises:
+        InvalidInput: with everything found wrong at the first stage that failed.
+    """
     facts = read(path)
     try:
         onnx.checker.check_model(path)
@@ -29,7 +34,9 @@ def inspect(
 
 
 def read(path: str) -> dict[str, Any]:
-    """Facts about the file that need no run of it; its content is not kept, which would count as memory.
+    """Return facts about the file that need no run of it.
+
+    Its content is not kept, which would count as memory.
 
     Raises:
         InvalidInput: it is no ONNX model, or not one within the limits.

@@ -27,7 +27,9 @@ _POLL_S = 0.05
 
 @contextlib.contextmanager
 def place(folder: Path, most_s: float, memory_bytes: int) -> Iterator[Path]:
-    """Wait for a place; gives a path in ``folder`` that is this inspection's alone while it holds the place.
+    """Wait for a place and hold it.
+
+    Yields a path in ``folder`` that is this inspection's alone while it holds the place.
 
     Args:
         most_s: how long the inspection can take.

@@ -33,9 +33,13 @@ def inspect_model(
     sizes: Sequence[int] = (),
     padding: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Facts about an ONNX file that fits the signature: opset, sizes, tensors, warnings; ``max_batch`` 1 where it takes
-    one row at a time, else None. ``sizes`` of open dimensions it must run at; none: any that it takes. ``padding``: the
-    inputs that will be padded.
+    """Return facts about an ONNX file that fits the signature.
+
+    They are opset, sizes, tensors, warnings and ``max_batch``: 1 where the model takes one row at a time, else None.
+
+    Args:
+        sizes: of open dimensions at which it must run; none: any that it takes.
+        padding: the inputs that will be padded.
 
     Raises:
         InvalidInput: it cannot be a variant; fields begin with ``file``.
@@ -47,12 +51,18 @@ def inspect_model(
 
 
 def inspect_validation(path: Path, signature: dict[str, Any], metric: str, settings: Settings) -> dict[str, Any]:
-    """Facts (``rows``) about an ``.npz`` validation set that fits the signature. Raises as :func:`inspect_model`."""
+    """Return facts (``rows``) on an ``.npz`` validation set that fits the signature.
+
+    Raises as :func:`inspect_model`.
+    """
     return _inspect(path, {"kind": "validation", "signature": signature, "metric": metric}, settings)
 
 
 def warning(settings: Settings) -> str:
-    """For operators: how this box falls short of isolating uploads, and what follows; empty where it does not."""
+    """Return how this box falls short of isolating uploads, and what follows.
+
+    For operators; empty where it does not fall short.
+    """
     isolation = confinement.isolation()
     if isolation.complete:
         return ""
@@ -82,7 +92,10 @@ def _inspect(path: Path, order: dict[str, Any], settings: Settings) -> dict[str,
 
 @contextlib.contextmanager
 def _alone(path: Path, folder: Path) -> Iterator[Path]:
-    """The file as the only one of a folder: whatever it refers to beside itself is not there."""
+    """Yield the file as the only one of a folder.
+
+    Whatever it refers to beside itself is not there.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
     try:

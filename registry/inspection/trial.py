@@ -1,5 +1,8 @@
-"""Trial of a model: load it as an executor does, compare its tensors with the signature, and run it with 1 and 3 rows;
-with 1 alone where its batch size is fixed at that."""
+"""Trial of a model: load it as an executor does, and run it.
+
+Its tensors are compared with the signature. It runs with 1 and 3 rows; with 1 alone where its batch size is fixed at
+that.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +43,18 @@ _NUMPY = {
 
 
 def run(path: str, signature: dict[str, Any], sizes: Sequence[int] = (), padding: Sequence[str] = ()) -> dict[str, Any]:
-    """Facts: the model's own tensors, ``max_batch`` (1: it takes one row at a time; None: any number) and warnings.
+    """Load, compare and run a model, and return facts about it.
+
+    They are the model's own tensors, ``max_batch`` (1: it takes one row at a time; None: any number) and warnings.
 
     Args:
         sizes: of dimensions that the application leaves open, all of which the model must take; none: one of
             ``OPEN_SIZES``.
         padding: the inputs that will be padded.
 
-    Raises InvalidInput, or MemoryError past the process' limit.
+    Raises:
+        InvalidInput: it fails the trial.
+        MemoryError: it needs more than the process' limit.
     """
     session = _load(path)
     _compare(session, signature)
@@ -178,7 +185,10 @@ def _shown(shape: list[Any]) -> str:
 
 
 def _row(tensor: dict[str, Any], rows: int, open_size: int, seed: int) -> np.ndarray:
-    """Rows of plain values: floats from 0 to 1; whole numbers 0 and 1, which index any table; the text ``a``."""
+    """Return rows of plain values for a tensor.
+
+    They are floats from 0 to 1; whole numbers 0 and 1, which index any table; or the text ``a``.
+    """
     shape = [rows] + [open_size if size == -1 else size for size in tensor["shape"][1:]]
     kind = _NUMPY[tensor["datatype"]]
     if tensor["datatype"] == "BYTES":
@@ -190,7 +200,10 @@ def _row(tensor: dict[str, Any], rows: int, open_size: int, seed: int) -> np.nda
 
 
 def _uncut(session: ort.InferenceSession, signature: dict[str, Any], padding: Sequence[str]) -> list[str]:
-    """Open dimensions of outputs that nothing cuts back once inputs are padded: they are not named like one."""
+    """Return warnings on open dimensions of outputs that nothing cuts back.
+
+    That happens where inputs are padded and the dimension is not named like one of theirs.
+    """
     if not padding:
         return []
     names = {name for tensor in session.get_inputs() if tensor.name in padding for name in tensor.shape[1:]}
@@ -270,7 +283,10 @@ def _check_output(tensor: dict[str, Any], value: Any, rows: int) -> list[InputFa
 
 
 def _remarks(names: list[str], results: dict[int, list[np.ndarray]]) -> list[str]:
-    """Warnings: a row whose result depends on the rows beside it (dynamic quantisation does that)."""
+    """Return a warning for each output whose rows depend on the rows beside them.
+
+    Dynamic quantisation causes that.
+    """
     remarks = []
     for name, alone, together in zip(names, results[1], results[3], strict=True):
         if alone.dtype.kind != "f" or alone.shape[1:] != together.shape[1:]:

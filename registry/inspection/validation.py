@@ -1,7 +1,7 @@
-"""A validation set: an ``.npz`` with one array an input, as the signature names them, and ``labels``.
+"""Inspection of a validation set, an ``.npz`` file.
 
-Arrays are judged by their headers; contents are only streamed through (for the archive's checksums and for values that
-are not finite), except labels.
+It has one array an input, as the signature names them, and ``labels``. Arrays are judged by their headers; contents are
+only streamed through (for the archive's checksums and for values that are not finite), except labels.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ _KINDS = {
 
 
 def inspect(path: str, signature: dict[str, Any], metric: str) -> dict[str, Any]:
-    """``{"rows"}``, or InvalidInput, also where ``metric`` cannot make an accuracy of such labels and outputs."""
+    """Return facts (``rows``) about a validation set.
+
+    Raises:
+        InvalidInput: it is not one, or ``metric`` cannot make an accuracy of such labels and outputs.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             return _inspect(archive, signature, metric)
@@ -89,8 +93,11 @@ def _inspect(archive: zipfile.ZipFile, signature: dict[str, Any], metric: str) -
 
 
 def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype; reads the member to its end, so that its length and checksum are known to be right, and every
-    floating-point value to be finite (one NaN makes a row's answer meaningless, and the accuracy with it)."""
+    """Shape and dtype of an array.
+
+    The member is read to its end, so that its length and checksum are known to be right, and every floating-point value
+    to be finite: one NaN makes a row's answer meaningless, and the accuracy with it.
+    """
     with archive.open(info) as file:
         shape, dtype = _npy_header(file, name)
         length, rest, finite = 0, b"", True
@@ -163,8 +170,11 @@ def _check_labels(
 
 
 def _rehearse(labels: np.ndarray, outputs: list[dict[str, Any]], metric: str) -> list[InputFault]:
-    """The metric itself over empty answers of the signature's shape: whatever it has against the labels shows now and
-    not after a variant was profiled. Outputs with open dimensions do not determine it."""
+    """Try the metric on empty answers of the signature's shape.
+
+    So wrong labels are rejected now; otherwise they would be found after a variant was profiled. Outputs with open
+    dimensions do not determine it.
+    """
     if any(size == -1 for tensor in outputs for size in tensor["shape"][1:]):
         return []
     row_bytes = sum(DATATYPES[tensor["datatype"]] * math.prod(tensor["shape"][1:]) for tensor in outputs)

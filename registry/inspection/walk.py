@@ -18,7 +18,12 @@ OUTSIDE = ("data_location", "external_data")
 
 
 class Found(NamedTuple):
-    """A message in a model. ``depth``: graphs and functions around it; ``owner``: the function that it is in."""
+    """A message in a model.
+
+    Attributes:
+        depth: how many graphs and functions are around it.
+        owner: the function that it is in; None: the model itself.
+    """
 
     message: Message
     depth: int
@@ -26,7 +31,10 @@ class Found(NamedTuple):
 
 
 def messages(model: onnx.ModelProto) -> Iterator[Found]:
-    """Operators, graphs, functions, sparse constants, and whatever may keep data outside; parents before children."""
+    """Yield a model's operators, graphs, functions and sparse constants.
+
+    Whatever may keep data outside is yielded, too. Parents come before children.
+    """
     waiting = [Found(model, 0, None)]
     while waiting:
         found = waiting.pop()
@@ -45,7 +53,10 @@ def messages(model: onnx.ModelProto) -> Iterator[Found]:
 
 @cache
 def _parts(descriptor: Descriptor) -> tuple[tuple[str, bool], ...]:
-    """Fields of a message, and whether they are repeated, that hold or lead to something of interest."""
+    """Return the fields of a message that hold or lead to something of interest.
+
+    Each comes with whether it is repeated.
+    """
     return tuple(
         (field.name, _repeated(field))
         for field in descriptor.fields
@@ -76,7 +87,7 @@ def _repeated(field: FieldDescriptor) -> bool:
 
 
 def outside(message: Message) -> str | None:
-    """Where a message keeps its data, if it is not in the model itself."""
+    """The place of a message's data, if that is not in the model itself."""
     fields = message.DESCRIPTOR.fields_by_name
     entries = list(message.external_data) if "external_data" in fields else []
     elsewhere = "data_location" in fields and message.data_location != onnx.TensorProto.DEFAULT

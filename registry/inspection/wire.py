@@ -1,4 +1,4 @@
-"""Telling a truncated model from something else: protobuf's parser only says that it failed.
+"""Recognise a truncated model: protobuf's parser only says that it failed.
 
 Reads the outermost fields of a ``ModelProto`` in the protobuf wire format (https://protobuf.dev/programming-guides/encoding)
 by seeking over their contents.
@@ -13,7 +13,10 @@ _FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 
 
 
 def missing_bytes(path: str, size: int) -> int:
-    """How many bytes the file lacks if it begins as a model and stops inside a field; 0 when it does not."""
+    """Return how many bytes are missing from a model's file that stops inside a field.
+
+    0 where the file does not begin as a model, or stops elsewhere.
+    """
     with open(path, "rb") as file:
         seen = 0
         while file.tell() < size:

@@ -1,4 +1,6 @@
-"""The inspecting process: ``python -m registry.inspection.worker``, an order on standard input, a verdict on output.
+"""The inspecting process: ``python -m registry.inspection.worker``.
+
+An order comes on standard input, a verdict goes to standard output.
 
 Order (JSON): ``{"kind": "model" | "validation", "path", "private", "signature", "cpu_s", "memory_bytes"}``, with
 ``"sizes"`` and ``"padding"`` of a model, ``"metric"`` of a validation set.

@@ -1,7 +1,8 @@
-"""The registry's tables. Further ones: :mod:`registry.audit.entries`, :mod:`registry.webhooks.rows`.
+"""The registry's tables.
 
-State fields change only by conditional updates (``filter(state=old).update(state=new)``), because web workers, Celery
-tasks and member connections all write here.
+Further ones: :mod:`registry.audit.entries`, :mod:`registry.webhooks.rows`. State fields change only by conditional
+updates (``filter(state=old).update(state=new)``), because web workers, Celery tasks and member connections all write
+here.
 """
 
 from registry.audit.entries import AuditEntry

@@ -63,7 +63,10 @@ class Application(models.Model):
 
 
 class ValidationSet(models.Model):
-    """An ``.npz`` whose arrays are the application's inputs and ``labels``; measures variants' accuracy."""
+    """An ``.npz`` by which the accuracy of variants is measured.
+
+    Its arrays are the application's inputs and ``labels``.
+    """
 
     application = models.OneToOneField(Application, on_delete=models.CASCADE, related_name="validation_set")
     digest = models.CharField(max_length=64)

@@ -16,7 +16,10 @@ from registry.models.names import name_validator
 
 
 def hash_secret(secret: str) -> str:
-    """SHA-256 (hex). Secrets here are long and random, so a slow hash would only burden the query path."""
+    """Return the SHA-256 of a secret, in hex.
+
+    Secrets here are long and random, so a slow hash would only burden the query path.
+    """
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -26,7 +29,7 @@ def new_secret() -> str:
 
 
 class Expiring(models.Model):
-    """Admits until it expires; without a time, for ever."""
+    """Base of secrets that may expire; without a time they never do."""
 
     expires = models.DateTimeField(null=True, blank=True)
 
@@ -72,7 +75,10 @@ class JoinToken(Expiring):
 
 
 class ApiKey(Expiring):
-    """Lets a client send queries, within limits. Only its hash is kept; ``prefix`` identifies it to operators."""
+    """A client's right to send queries, within limits.
+
+    Only the key's hash is kept; ``prefix`` identifies it to operators.
+    """
 
     #: what operators limit it by
     LIMITS = ("applications", "rate", "burst", "share", "expires")
@@ -101,7 +107,10 @@ class ApiKey(Expiring):
 
 
 class ApiToken(Expiring):
-    """Lets a program use the REST API as an account. Only its hash is kept; ``role`` narrows the account's role."""
+    """A program's right to use the REST API as an account.
+
+    Only the token's hash is kept; ``role`` narrows the account's role.
+    """
 
     name = models.CharField(max_length=63, unique=True, validators=[name_validator])
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")

@@ -58,8 +58,11 @@ class Member(Certified):
 
     @property
     def connected(self) -> bool:
-        """Whether it has a live connection. Approved members send messages every few seconds; a connection that ended
-        without closing (web was killed) leaves its channel behind."""
+        """Whether it has a live connection.
+
+        Approved members send messages every few seconds; a connection that ended without closing (web was killed)
+        leaves its channel behind.
+        """
         if not self.channel or self.state != self.State.APPROVED:
             return bool(self.channel)
         return self.fresh
@@ -76,7 +79,10 @@ class Member(Certified):
 
     @property
     def behind(self) -> bool:
-        """Whether it is connected, and has not taken over what it was sent for longer than an operator should wait."""
+        """Whether it is connected, but late to take over what it was sent.
+
+        It is late once it has taken longer than an operator should wait.
+        """
         return self.behind_since is not None and self.state == self.State.APPROVED and self.connected
 
 
@@ -100,14 +106,19 @@ class Node(Member):
 
     @property
     def drained(self) -> bool:
-        """Whether it is cordoned and its devices have unloaded all variants, so that no query is left on them."""
+        """Whether it is cordoned and its devices have unloaded all variants.
+
+        So no query is left on them.
+        """
         held = (device.warm for device in self.devices.all() if device.state != Device.State.DOWN)
         return self.cordoned_at is not None and not any(held)
 
 
 class Gateway(Member):
-    """A gateway process; ``address`` is where clients reach it, ``core_address`` where members on other boxes reach its
-    core."""
+    """A gateway process.
+
+    ``address`` is where clients reach it, ``core_address`` where members on other boxes reach its core.
+    """
 
     address = models.CharField(max_length=200, blank=True, default="")
     core_address = models.CharField(max_length=200, blank=True, default="")
@@ -127,7 +138,10 @@ class Device(models.Model):
         DOWN = "down"
 
     class Phase(models.TextChoices):
-        """Where the node's cores become other devices (:mod:`scheduler.control.redivision`)."""
+        """Phases of a device while the node's cores become other devices.
+
+        See :mod:`scheduler.control.redivision`.
+        """
 
         KEPT = ""
         COMING = "coming"

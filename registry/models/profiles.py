@@ -1,4 +1,4 @@
-"""Profiles of variants on device types, the jobs that measure them, and runs that went wrong."""
+"""Profiles of variants on device types, jobs that measure them, and failed runs."""
 
 from __future__ import annotations
 

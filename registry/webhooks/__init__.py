@@ -1,5 +1,5 @@
-"""Outgoing webhooks: signed POST requests to addresses that operators name, when repairs come and go and plans change.
+"""Outgoing webhooks: signed POST requests to addresses that operators name.
 
-Entry points: :func:`.outgoing.announce` queues deliveries, :func:`.outgoing.deliver` makes one. :mod:`.targets` decides
-which addresses may be reached. May import the registry.
+They are sent when repairs come and go and plans change. Entry points: :func:`.outgoing.announce` queues deliveries,
+:func:`.outgoing.deliver` makes one. :mod:`.targets` decides which addresses may be reached. May import the registry.
 """

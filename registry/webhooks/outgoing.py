@@ -1,4 +1,7 @@
-"""Deliveries: queued, signed, tried again with growing pauses, and bounded in number."""
+"""Deliveries of webhooks.
+
+They are queued, signed, tried again with growing pauses, and bounded in number.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ TIRED = 50
 
 @dataclass(frozen=True)
 class Delivered:
-    """How one try ended.
+    """The end of one attempt.
 
     Attributes:
         status: HTTP's; None: there was no answer.
@@ -97,7 +100,10 @@ def tried(hook: Webhook, text: str, attempt: int | None = None) -> Delivered:
 
 
 def signature(hook: Webhook, text: str, at: int) -> str:
-    """The header by which the receiver knows that the event is Nereus' own, and how old it is."""
+    """Return the header by which the receiver knows an event as Nereus' own.
+
+    It also shows how old the event is.
+    """
     digest = hmac.new(hook.secret.encode(), f"{at}.{text}".encode(), hashlib.sha256).hexdigest()
     return f"t={at},v1={digest}"
 
@@ -124,7 +130,10 @@ def _posted(hook: Webhook, text: str) -> tuple[int | None, str]:
 
 
 async def _status(target: Target, text: str, headers: dict[str, str]) -> int:
-    """HTTP's status of one request. A receiver that sends byte by byte is cut off as well as one that is silent."""
+    """Return HTTP's status of one request.
+
+    A receiver that sends byte by byte is cut off as well as one that is silent.
+    """
     # The environment's proxies would resolve the name anew.
     options = {"timeout": None, "trust_env": False, "follow_redirects": False, "verify": _trust(target)}
     async with (

@@ -1,4 +1,4 @@
-"""Webhooks as operators made them."""
+"""The table of webhooks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Addresses that webhooks may reach: public ones over https, and networks that ``NEREUS_WEBHOOK_NETWORKS`` names.
+"""Addresses that webhooks may reach.
 
-A host's name is resolved once for each delivery, every address that it has is checked, and the connection goes to the
-address that was checked: a name that changes between look and connection leads nowhere else. Redirects are not
-followed.
+They are public ones over https, and networks that ``NEREUS_WEBHOOK_NETWORKS`` names. A host's name is resolved once for
+each delivery, every address that it has is checked, and the connection goes to the address that was checked: a name
+that changes between look and connection leads nowhere else. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,20 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 class ForbiddenTarget(Exception):
-    """A webhook's address may not be reached; the message says why, and what would permit it."""
+    """A webhook's address may not be reached.
+
+    The message says why, and what would permit it.
+    """
 
 
 @dataclass(frozen=True)
 class Target:
-    """A checked address: ``address`` is where the connection goes, ``host`` whom the certificate must name."""
+    """A checked address.
+
+    Attributes:
+        host: the name that the certificate must have.
+        address: where the connection goes.
+    """
 
     scheme: str
     host: str
@@ -63,7 +71,7 @@ def parsed(url: str) -> tuple[str, str, int, str]:
 
 
 def resolved(url: str) -> Target:
-    """Where a delivery goes.
+    """The target of a delivery.
 
     Raises:
         ForbiddenTarget: one of the host's addresses may not be reached, or it has none.
@@ -79,7 +87,10 @@ def resolved(url: str) -> Target:
 
 
 def _plain(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address stands for, such as 127.0.0.1 for ``::ffff:127.0.0.1``; else itself."""
+    """Return the IPv4 address that an IPv6 address stands for, else itself.
+
+    For ``::ffff:127.0.0.1`` that is 127.0.0.1.
+    """
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:

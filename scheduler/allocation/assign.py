@@ -1,8 +1,8 @@
-"""Assign residents to devices at the least switching cost (transportation problem).
+"""Assignment of residents to devices at the least switching cost.
 
-Devices of a group with the same variants loaded are one class, and so are bins with the same residents, so that
-thousands of devices make a small problem. Its linear program has integer solutions (its matrix is totally unimodular),
-and SCIP's LP solver finds one.
+This is a transportation problem. Devices of a group with the same variants loaded are one class, and so are bins with
+the same residents, so that thousands of devices make a small problem. Its linear program has integer solutions (its
+matrix is totally unimodular), and SCIP's LP solver finds one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,13 @@ def assign(
 def _flow(
     kinds: list[tuple[frozenset[str], int]], asked: list[tuple[frozenset[str], int]], saving: Callable[[str], float]
 ) -> dict[tuple[frozenset[str], frozenset[str]], int]:
-    """How many devices of each class take bins of each class, where that keeps a variant loaded."""
+    """Count the devices of each class that take bins of each class.
+
+    Only pairs of classes that keep a variant loaded are counted.
+
+    Returns:
+        Number of devices by (loaded variants of the devices' class, variants of the bins' class).
+    """
     pairs = [
         (i, j, sum(saving(v) for v in sorted(loaded & bin_)))
         for i, (loaded, _) in enumerate(kinds)

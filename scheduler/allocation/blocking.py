@@ -1,8 +1,8 @@
-"""Blocking residents: standby variants whose runs would make a device's planned queries late. Pure.
+"""Blocking residents: standby variants that would delay planned queries. Pure.
 
-A run cannot be interrupted. An application with a long SLO that the plan serves on other devices, or not at all, would
-occupy the devices of applications with short SLOs with its long runs. Blocking residents stay loaded for the next plan,
-but are not run.
+A run cannot be interrupted, so that the runs of such variants would make a device's planned queries late. An
+application with a long SLO that the plan serves on other devices, or not at all, would occupy the devices of
+applications with short SLOs with its long runs. Blocking residents stay loaded for the next plan, but are not run.
 """
 
 from __future__ import annotations

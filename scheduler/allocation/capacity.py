@@ -1,4 +1,4 @@
-"""Capacity of one device with one variant: constants of the allocation MILPs. Pure.
+"""Capacity of one device with one variant, for the allocation MILPs. Pure.
 
 Source: Ahmad et al., "Proteus: A High-Throughput Inference-Serving System with Accuracy Scaling" (ASPLOS '24),
 Section 4, "Estimation of throughput capacity". Only profiled batch sizes are considered.
@@ -16,7 +16,13 @@ DEDICATED_SHARE_OF_SLO = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """A dedicated device's capacity. ``batch``: b*, rows; ``latency_s``: of b*; ``rate``: P, items/s."""
+    """A dedicated device's capacity.
+
+    Attributes:
+        batch: b*, rows.
+        latency_s: of b*, seconds.
+        rate: P, items/s.
+    """
 
     batch: int
     latency_s: float
@@ -25,8 +31,10 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class SliceCost:
-    """Upper bound on the time that a slice of ``rows`` takes: ``alpha_s`` + ``beta_s`` * rows, seconds, for
-    1 <= rows <= ``max_rows``."""
+    """Upper bound on the time that a slice of some rows takes.
+
+    It is ``alpha_s`` + ``beta_s`` * rows, seconds, for 1 <= rows <= ``max_rows``.
+    """
 
     alpha_s: float
     beta_s: float
@@ -42,19 +50,25 @@ def fits_memory(profile: LatencyProfile, device: DeviceResources) -> bool:
 
 
 def profile_on(variant: CandidateVariant, device: DeviceResources) -> LatencyProfile | None:
-    """The variant's profile there; None where it does not run or does not fit into memory."""
+    """Return the variant's profile on the device's type, or None.
+
+    None: it does not run there, or does not fit into memory.
+    """
     profile = variant.profiles.get(device.type)
     return profile if profile is not None and profile.points and fits_memory(profile, device) else None
 
 
 def dedicated_capacity(profile: LatencyProfile, slo_s: float) -> Capacity | None:
-    """P(d,m,q) of Eq. 5: b* / latency(b*), items/s, for a device that hosts nothing else (and is wholly available).
+    """Return the capacity of a device that hosts nothing else (Eq. 5).
 
-    b* is the *fastest* batch, the largest b / latency(b), among those with latency <= SLO / 2. The paper takes the
-    largest one, which is slower in some profiles; a batch never takes more than b* rows for the same reason (two
-    batches of b* finish before one of twice as many rows). Among equally fast batches the smaller one, which
-    answers sooner. None: the smallest batch exceeds SLO / 2. Where batches of one size take different times, the
-    longest must be within SLO / 2, and the mean gives the rate.
+    P(d,m,q) = b* / latency(b*), items/s, for a device that is wholly available. b* is the *fastest* batch, the largest
+    b / latency(b), among those with latency <= SLO / 2. The paper takes the largest one, which is slower in some
+    profiles; a batch never takes more than b* rows for the same reason (two batches of b* finish before one of twice as
+    many rows). Among equally fast batches b* is the smaller one, which answers sooner. Where batches of one size take
+    different times, the longest must be within SLO / 2, and the mean gives the rate.
+
+    Returns:
+        None: no batch is within SLO / 2.
     """
     best: Capacity | None = None
     for (batch, latency_s), (_, longest_s) in zip(profile.points, profile.longest, strict=True):
@@ -67,12 +81,15 @@ def dedicated_capacity(profile: LatencyProfile, slo_s: float) -> Capacity | None
 
 
 def slice_cost(profile: LatencyProfile, limit_s: float) -> SliceCost | None:
-    """The tightest safe line above the latencies of the batches that take at most ``limit_s`` seconds.
+    """Return the tightest safe line above latencies of at most ``limit_s`` seconds.
 
     Batches count up to the first one that takes too long. Between profiled sizes latency is linear, so that a line
-    above the profiled points is above everything between; below the smallest profiled size it costs the smallest.
-    The line (alpha, beta >= 0) above all points with the least sum of over-estimates. None: the
-    smallest batch exceeds the limit. Slices are bounded by the longest batches of each size.
+    above the profiled points is above everything between; below the smallest profiled size it costs the smallest. The
+    line is the one with the least sum of over-estimates among those (alpha, beta >= 0) above all points. Slices are
+    bounded by the longest batches of each size.
+
+    Returns:
+        None: the smallest batch exceeds the limit.
     """
     points: list[tuple[int, float]] = []
     for batch, latency_s in profile.longest:

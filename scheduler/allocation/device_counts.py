@@ -1,4 +1,6 @@
-"""Device counts (dedicated by application and group; shared) and their exact value.
+"""Device counts and their exact value.
+
+Devices that are dedicated are counted by application and group; others are shared.
 
 Given the counts, applications do not compete any more, and the most that one of them can earn is a small linear
 program: each device of group g runs a mix of the application's options, each resident of a shared device has a rate
@@ -23,7 +25,13 @@ from .group_options import FLOOR, SERVED, GroupOptions, TimeSlice
 
 @dataclass(frozen=True, eq=False)
 class SharedDevice:
-    """A shared device: group, revisit period, and (application, slice, points/s at each price) by resident."""
+    """A shared device with its residents.
+
+    Attributes:
+        group: its index.
+        revisit_s: the revisit period, seconds.
+        residents: (application, slice, points/s at each price).
+    """
 
     group: int
     revisit_s: float
@@ -31,10 +39,14 @@ class SharedDevice:
 
 
 class DeviceCounts:
-    """Counts and what they are worth (points/s, with :data:`~.group_options.SERVED` points for each weighted item
-    served).
+    """Counts of devices, and what they are worth.
 
-    ``dedicated``: devices by application and group. ``shared``: the devices that are shared.
+    Their worth is in points/s, with :data:`~.group_options.SERVED` points for each weighted item served, and
+    :data:`~.group_options.FLOOR` points for one within a floor.
+
+    Attributes:
+        dedicated: devices by application and group.
+        shared: the devices that are shared.
     """
 
     def __init__(self, options: GroupOptions):
@@ -117,13 +129,21 @@ class DeviceCounts:
         return (self.table[:, None] + self.earns).min(axis=2) - self.utility()[:, None]
 
     def losses(self) -> np.ndarray:
-        """Loss by one device less (application x group), at least 0; infinite where there is none."""
+        """Return the loss by one device less (application x group), at least 0.
+
+        It is infinite where there is no such device.
+        """
         lost = self.utility()[:, None] - (self.table[:, None] - self.earns).min(axis=2)
         return np.where(self.dedicated > 0, lost, np.inf)
 
     def exchange_gains(self, queries: np.ndarray, groups: np.ndarray, less: int, more: int) -> np.ndarray:
-        """Gain of each (application, group) pair by ``less`` fewer devices of its group and ``more`` of another
-        (pair x other group); minus infinity where it has fewer than ``less``."""
+        """Return what pairs of application and group gain by exchanging devices.
+
+        Each pair has ``less`` fewer devices of its group and ``more`` of another.
+
+        Returns:
+            Gains (pair x other group); minus infinity where the pair has fewer than ``less`` devices.
+        """
         kept = self.table[queries] - less * self.earns[queries, groups]
         gained = (kept[:, None] + more * self.earns[queries]).min(axis=2) - self.utility()[queries][:, None]
         return np.where((self.dedicated[queries, groups] >= less)[:, None], gained, -np.inf)

@@ -1,4 +1,4 @@
-"""Disaggregation: from device counts to the residents of each device and their rates.
+"""Disaggregation: from device counts to residents and their rates.
 
 The value of counts (see :mod:`.device_counts`) is reached by a plan in which, for each application, at most one device
 mixes two of its variants: all options above the price p* at which the value is least are used in full, those below it
@@ -22,7 +22,13 @@ _NEAR = 1e-9
 
 @dataclass(eq=False, slots=True)
 class PlannedResident:
-    """A variant resident on a device. ``rate``: items/s. ``share``: of the device's time, 0 to 1."""
+    """A variant resident on a device.
+
+    Attributes:
+        rate: items/s.
+        batch: rows.
+        share: of the device's time, 0 to 1.
+    """
 
     variant: CandidateVariant
     rate: float
@@ -40,9 +46,11 @@ class DeviceContent:
 
 
 def disaggregate(counts: DeviceCounts) -> list[list[DeviceContent]]:
-    """Residents of each counted device, by group, at the shares and rates of the counts' value.
+    """Return the residents of each counted device, by group.
 
-    Where two variants do not fit on one device together, the faster one serves."""
+    They have the shares and rates of the counts' value. Where two variants do not fit on one device together, the
+    faster one serves.
+    """
     contents: list[list[DeviceContent]] = [[] for _ in counts.options.groups]
     shared = [DeviceContent(device.revisit_s) for device in counts.shared]
     for device, content in zip(counts.shared, shared, strict=True):
@@ -136,9 +144,10 @@ def _dedicated(
 
 
 def use_idle_devices(counts: DeviceCounts) -> None:
-    """Dedicate each unused device to the busiest application that it serves at the same accuracy.
+    """Dedicate each unused device to the busiest application that it suits.
 
-    This serves no more items but shortens queues."""
+    It suits an application that it serves at the same accuracy. This serves no more items but shortens queues.
+    """
     options, free = counts.options, counts.free()
     if not free.any():
         return
@@ -173,7 +182,11 @@ def use_idle_devices(counts: DeviceCounts) -> None:
 def _marginal_points(
     operating_points: Sequence[OperatingPoint], weight: float, price: float, slack: float
 ) -> tuple[OperatingPoint | None, OperatingPoint | None]:
-    """The points that earn most just above and just below the price; None where none earns, or both are the same."""
+    """Return the points that earn most just above and just below the price.
+
+    Returns:
+        Both; None for one that does not earn, and for the second where both are the same.
+    """
     best = max(point.rate * (point.variant.accuracy * weight - price) for point in operating_points)
     near = [
         point

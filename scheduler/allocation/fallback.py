@@ -1,7 +1,7 @@
-"""An allocation that breaks no rule, whatever a strategy answers: there is a plan as long as one can be made.
+"""An allocation that breaks no rule, whatever a strategy answers.
 
-Tried in order: the strategy's answer; its answer without the plan in force, which may ask for what is not possible any
-more; the greedy start alone; pinned variants alone.
+So there is a plan as long as one can be made. Tried in order: the strategy's answer; its answer without the plan in
+force, which may ask for what is not possible any more; the greedy start alone; pinned variants alone.
 """
 
 from __future__ import annotations
@@ -29,12 +29,16 @@ QUOTED = 5
 
 
 class NoAllocation(Exception):
-    """No allocation was found that keeps every rule; the message has the rules that the last one tried breaks."""
+    """No allocation was found that keeps every rule.
+
+    The message has the rules that the last one tried breaks.
+    """
 
 
 def verified(problem: Problem, strategy: Strategy) -> Allocation:
-    """The first allocation tried that breaks no rule, with reasons. Where that is not the strategy's own answer,
-    ``refused`` and the first reason say why.
+    """Return the first allocation tried that breaks no rule, with reasons.
+
+    Where that is not the strategy's own answer, ``refused`` and the first reason say why.
 
     Raises:
         UnusableProblem: the problem itself has faults.
@@ -69,7 +73,10 @@ def verified(problem: Problem, strategy: Strategy) -> Allocation:
 
 
 def greedy(problem: Problem) -> Allocation:
-    """The allocation of the greedy start alone: no solver, no regard to what is in force."""
+    """Return the allocation of the greedy start alone.
+
+    It uses no solver, and does not regard the plan in force. Pinned variants stand by where they fit.
+    """
     problem = replace(problem, variants=tuple(v for v in problem.variants if not v.excluded))
     if not any(a.demand > 0 for a in problem.applications):
         return _nothing(problem)

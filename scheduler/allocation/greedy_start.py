@@ -1,8 +1,9 @@
-"""Greedy start: a shared allocation without a solver, from which the solver starts.
+"""Greedy start: a shared allocation that is made without a solver.
 
-First every application gets the cheapest device time for its demand (time per item, over devices, revisit periods and
-variants), then residents are exchanged for more accurate variants where the revisit period still holds. Several orders
-of applications and choices of revisit periods are tried; most weighted items served wins, then accuracy.
+The solver starts from it. First every application gets the cheapest device time for its demand (time per item, over
+devices, revisit periods and variants), then residents are exchanged for more accurate variants where the revisit period
+still holds. Several orders of applications and choices of revisit periods are tried; most weighted items served wins,
+then accuracy.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ _ENOUGH = 1e-9
 
 @dataclass
 class _OpenDevice:
-    """A device being filled; ``rates``: items/s meant for each resident, in the bin's order."""
+    """A device being filled.
+
+    Attributes:
+        group: its group's index.
+        rates: items/s meant for each resident, in the bin's order.
+    """
 
     device: DeviceResources
     group: int
@@ -66,7 +72,10 @@ def greedy_start(problem: Problem, offered: Choices, budget: Budget) -> list[Res
 
 
 def _least_cost(application: ApplicationDemand, offered: Choices) -> float:
-    """Least share of any device's time that an item/s of the application takes; inf: it cannot run."""
+    """Return the least share of any device's time that an item/s takes.
+
+    It is infinite where the application cannot run.
+    """
     costs = [1 / o.rate for o in offered.dedicated if o.variant.application == application.id]
     costs += [
         o.cost.seconds(o.cost.max_rows) / o.cost.max_rows
@@ -126,7 +135,10 @@ def _rank(candidate: tuple) -> tuple:
 
 
 def _improve(open_devices, groups: list[IdenticalDevices], shared, dedicated) -> None:
-    """Exchange residents for more accurate ones of the same application, the largest gain first, while any fits."""
+    """Exchange residents for more accurate ones of the same application.
+
+    The largest gain comes first, while any fits.
+    """
     for filling in open_devices:
         if filling.bin is None:
             continue

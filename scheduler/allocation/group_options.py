@@ -31,7 +31,13 @@ FLOOR = 1e7
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatingPoint:
-    """A variant on a device dedicated to its application. ``rate``: items/s of all the time that queries may use."""
+    """A variant on a device dedicated to its application.
+
+    Attributes:
+        batch: rows.
+        latency_s: of the batch, seconds.
+        rate: items/s of all the time that queries may use.
+    """
 
     variant: CandidateVariant
     batch: int
@@ -42,7 +48,13 @@ class OperatingPoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimeSlice:
-    """A resident of a shared device: up to ``rows`` rows, in ``seconds``, once a revisit period; ``rate``: items/s."""
+    """A resident of a shared device, which runs once in each revisit period.
+
+    Attributes:
+        rows: at most.
+        seconds: that the slice takes at most.
+        rate: items/s.
+    """
 
     variant: CandidateVariant
     rows: int
@@ -68,7 +80,9 @@ class ApplicationOptions:
 
 @dataclass(frozen=True, eq=False)
 class SliceTable:
-    """The J slices that residents may have on a group's devices in one revisit period, of all applications.
+    """The J slices that residents may have on a group's devices.
+
+    They are those of all applications, in one revisit period.
 
     Attributes:
         owner: (J) index of the application.
@@ -124,7 +138,11 @@ class GroupOptions:
         return self._cached.variants_of.get(application, ())
 
     def slices(self, g: int, revisit_s: float) -> SliceTable:
-        """Slices that devices of group ``g`` may hold in revisit period ``revisit_s``; may be empty."""
+        """Return the slices that devices of group ``g`` may hold; may be empty.
+
+        Args:
+            revisit_s: the revisit period, seconds.
+        """
         key = (tuple((a.id, a.slo_s, a.weight) for a in self.applications), self._keys, g, revisit_s)
         table = self._cached.slices.get(key)
         if table is None:
@@ -158,7 +176,7 @@ class _OptionCache:
 #: Caches for the latest sets of variants; keyed by the identity of profiles, which they keep alive.
 _latest: list[_OptionCache] = []
 _KEPT = 4
-#: Entries at which a cache is replaced: SLOs and weights change seldom, but a process may run for years.
+#: Entries at which a cache is replaced: SLOs and weights change rarely, but a process may run for years.
 _MAX_ENTRIES = 20_000
 
 
@@ -245,7 +263,10 @@ def _frontier(
 def _time_slices(
     application: ApplicationDemand, group: IdenticalDevices, variants: Sequence[CandidateVariant], revisit_s: float
 ) -> list[TimeSlice]:
-    """Slices of one application, quickest first; none dominated in seconds, rate, accuracy and memory."""
+    """Return the slices of one application, quickest first.
+
+    None of them is dominated in seconds, rate, accuracy and memory.
+    """
     limit_s = min(revisit_s, application.slo_s - revisit_s, slice_budget_s(group, revisit_s))
     found: list[TimeSlice] = []
     for variant in variants:

@@ -1,4 +1,7 @@
-"""Device groups: same type, availability, memory, residents allowed, cost and cores."""
+"""Device groups: devices that strategies do not tell apart.
+
+They have the same type, availability, memory, residents allowed, cost and cores.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from .problem import DeviceResources
 
 @dataclass(frozen=True)
 class IdenticalDevices:
-    """Identical devices, in the problem's order; only their loaded variants may differ."""
+    """Identical devices, in the problem's order.
+
+    Only their loaded variants may differ.
+    """
 
     devices: tuple[DeviceResources, ...]
 
@@ -31,7 +37,10 @@ class IdenticalDevices:
 
 
 def grouped(devices: Iterable[DeviceResources]) -> list[IdenticalDevices]:
-    """Groups of identical devices, in order of first appearance. Unusable devices are left out."""
+    """Return the groups of identical devices, in order of first appearance.
+
+    Unusable devices are left out.
+    """
     groups: dict[tuple, list[DeviceResources]] = {}
     for device in devices:
         if usable(device):

@@ -20,7 +20,10 @@ ROUNDING = 1e-9
 
 
 def most_shared(counts: DeviceCounts, g: int, revisit_s: float) -> float:
-    """Upper bound on the gain of any content: the whole slice budget at the best gain per time."""
+    """Return an upper bound on the gain of any content.
+
+    It is the gain of the whole slice budget at the best gain per time.
+    """
     table = counts.options.slices(g, revisit_s)
     if not table.slices:
         return 0.0
@@ -35,10 +38,17 @@ def _gains(counts: DeviceCounts, table: SliceTable) -> np.ndarray:
 def best_shared(
     counts: DeviceCounts, g: int, revisit_s: float, only: Collection[str] | None = None
 ) -> tuple[float, SharedDevice | None]:
-    """The best content found for one more shared device of the group and class, and what it gains.
+    """Return the best content found for one more shared device, and its gain.
 
-    Greedy by gain for the scarcest resource's share, and by gain alone; the better of the two. ``only``: ids of the
-    variants that it may hold; None: any.
+    It is greedy by gain for the scarcest resource's share, or by gain alone; the better of the two.
+
+    Args:
+        g: the device's group.
+        revisit_s: its revisit period, seconds.
+        only: ids of the variants that it may hold; None: any.
+
+    Returns:
+        The gain, and the device; 0 and None where none gains.
     """
     table = counts.options.slices(g, revisit_s)
     max_resident = counts.options.groups[g].one.max_resident
@@ -64,7 +74,10 @@ def best_shared(
 
 
 def fits(device: SharedDevice, group: IdenticalDevices) -> bool:
-    """Whether its slices respect the slice budget, the memory and the residents allowed of the group's devices."""
+    """Return whether the device's slices respect the limits of the group.
+
+    These are the slice budget, the memory and the residents allowed of the group's devices.
+    """
     slices, one = [slice_ for _, slice_, _ in device.residents], group.one
     return (
         sum(slice_.seconds for slice_ in slices) <= slice_budget_s(group, device.revisit_s) * (1 + ROUNDING)
@@ -74,7 +87,13 @@ def fits(device: SharedDevice, group: IdenticalDevices) -> bool:
 
 
 def _greedy(table: SliceTable, gain: np.ndarray, max_resident: int, owners: int, by_cost: bool) -> list[int]:
-    """Indices of slices: take the best, or exchange it for its application's, while any that gains fits."""
+    """Choose slices greedily.
+
+    The best slice is taken, or exchanged for its application's, while any that gains fits.
+
+    Returns:
+        Indices of the slices.
+    """
     owner, seconds, memory = table.owner, table.seconds, table.memory
     chosen = np.full(owners, -1)
     more, more_s, more_memory = gain.copy(), seconds.copy(), memory.copy()

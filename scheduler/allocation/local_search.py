@@ -1,6 +1,6 @@
-"""Local search (hill climbing) over device counts: the best exchange of dedicated devices first.
+"""Local search (hill climbing) over device counts.
 
-All exchanges of one kind are valued at once, as arrays.
+The best exchange of dedicated devices comes first. All exchanges of one kind are valued at once, as arrays.
 """
 
 from __future__ import annotations
@@ -80,7 +80,13 @@ def _exchange(counts: DeviceCounts, min_gain: float, most: int) -> bool:
 
 
 def _pass_on(counts: DeviceCounts, min_gain: float) -> bool:
-    """One application gives a device to a second, which passes one of another group on to a third."""
+    """Move devices along a chain of three applications.
+
+    One application gives a device to a second, which passes one of another group on to a third.
+
+    Returns:
+        Whether a chain gained more than ``min_gain``.
+    """
     queries, groups = np.nonzero(counts.dedicated)
     if len(counts.dedicated) < 3 or not len(queries):
         return False

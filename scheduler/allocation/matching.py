@@ -8,14 +8,19 @@ from .problem import DeviceResources
 
 
 def keep_loaded(devices: Sequence[DeviceResources], counts: Mapping[str, int]) -> dict[str, str]:
-    """Assign one variant to each device: ``counts[m]`` devices get m (at most ``len(devices)`` in all).
+    """Assign variants to devices so that the fewest have to be loaded.
 
-    The devices differ only in what they have loaded, so the fewest loads are a maximum matching between devices and
-    the copies of variants that they have loaded. Augmenting paths find it exactly (Berge: a matching without one is
+    A device gets one variant at most: ``counts[m]`` devices get m.
+
+    The devices differ only in what they have loaded, so the fewest loads are a maximum matching between devices and the
+    copies of variants that they have loaded. Augmenting paths find it exactly (Berge: a matching without one is
     maximum); a greedy choice is not exact where a device has several variants loaded.
 
     Returns:
         Variant by device id; idle devices are absent.
+
+    Raises:
+        ValueError: the counts add up to more than ``len(devices)``.
     """
     copies = [variant for variant, count in counts.items() for _ in range(count)]
     if len(copies) > len(devices):
@@ -46,9 +51,12 @@ def keep_loaded(devices: Sequence[DeviceResources], counts: Mapping[str, int]) -
 
 
 def best_assignment(gain: Sequence[Sequence[float]]) -> list[int]:
-    """The column for each row so that the gains add up to the most; no more rows than columns.
+    """Return the column for each row so that the gains add up to the most.
 
     The Hungarian method with potentials (Kuhn; Jonker and Volgenant's shortest augmenting paths), O(rows^2 * columns).
+
+    Raises:
+        ValueError: there are more rows than columns.
     """
     rows, columns = len(gain), len(gain[0]) if gain else 0
     if rows > columns:

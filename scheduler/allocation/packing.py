@@ -1,4 +1,7 @@
-"""Packing of resident counts onto devices: slice budget, memory, residents allowed."""
+"""Packing of resident counts onto devices.
+
+Its limits are the slice budget, memory and the residents allowed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,13 @@ from .time_slices import SliceOption, slice_budget_s
 
 @dataclass
 class Bin:
-    """A device being packed: its revisit period (0: dedicated) and residents with the rows of their slices."""
+    """A device being packed.
+
+    Attributes:
+        revisit_s: its revisit period, seconds; 0: dedicated.
+        residents: with the rows of their slices.
+        dedicated: the only resident of a dedicated device; None: it is shared.
+    """
 
     revisit_s: float
     residents: list[tuple[SliceOption, int]] = field(default_factory=list)
@@ -49,7 +58,10 @@ class Bin:
         return min(option.cost.max_rows, math.floor((left - option.cost.alpha_s) / option.cost.beta_s * (1 + 1e-12)))
 
     def use_what_is_left(self, group: IdenticalDevices) -> None:
-        """Give slices more rows while the slice budget allows, to absorb bursts; the largest relative gain first."""
+        """Give slices more rows while the slice budget allows.
+
+        They absorb bursts. The largest relative gain comes first.
+        """
         while True:
             left = slice_budget_s(group, self.revisit_s) - sum(o.cost.seconds(rows) for o, rows in self.residents)
             growing = [
@@ -65,8 +77,11 @@ class Bin:
 
 
 def pack(offered: Choices, values: Mapping[str, float]) -> dict[int, list[Bin]]:
-    """Bins by group from the counts of a solution. Exact for groups of one device; otherwise first-fit decreasing,
-    where a resident that fits no bin takes fewer rows in the emptiest one, or is dropped."""
+    """Pack the residents that a solution counts into bins, by group.
+
+    This is exact for groups of one device. Otherwise it is first-fit decreasing, where a resident that fits no bin
+    takes fewer rows in the emptiest one, or is dropped.
+    """
     bins: dict[int, list[Bin]] = {g: [] for g in range(len(offered.groups))}
     for option in offered.dedicated:
         x_name, y_name = dedicated_names(option)
@@ -99,7 +114,10 @@ def pack(offered: Choices, values: Mapping[str, float]) -> dict[int, list[Bin]]:
 
 
 def residents_of(offered: Choices, bins: Mapping[int, list[Bin]]) -> list[ResidentCapacity]:
-    """Assign bins to each group's devices so that the most loaded variants stay in place."""
+    """Return the residents of bins, assigned to each group's devices.
+
+    As many loaded variants as possible stay in place.
+    """
     residents: list[ResidentCapacity] = []
     for g, group in enumerate(offered.groups):
         mine = bins.get(g, [])

@@ -16,9 +16,13 @@ from .problem import Allocation, CandidateVariant, DeviceResources, Placement, P
 
 
 def pin(problem: Problem, hosts: Sequence[tuple[DeviceResources, DeviceContent]]) -> list[str]:
-    """Add each pinned variant that is not resident to a device where it fits, one that has it loaded if possible.
+    """Add each pinned variant that is not resident to a device where it fits.
 
-    Returns the ids of those that fit nowhere now, though a device could run them."""
+    This is one that has it loaded, if possible.
+
+    Returns:
+        Ids of those that fit nowhere now, though a device could run them.
+    """
     placed = {resident.variant.id for _, content in hosts for resident in content.residents}
     missing = []
     for variant in problem.variants:
@@ -37,7 +41,10 @@ def pin(problem: Problem, hosts: Sequence[tuple[DeviceResources, DeviceContent]]
 
 
 def with_pinned(problem: Problem, allocation: Allocation) -> Allocation:
-    """The allocation, with pinned variants that it does not place standing by where they fit."""
+    """Return the allocation, with its missing pinned variants standing by.
+
+    They stand by where they fit.
+    """
     placed = {placement.variant for placement in allocation.placements}
     if all(v.id in placed for v in problem.variants if v.pinned and not v.excluded):
         return allocation
@@ -65,7 +72,10 @@ def contents_of(problem: Problem, allocation: Allocation) -> list[tuple[DeviceRe
 
 
 def placements_of(hosts: Sequence[tuple[DeviceResources, DeviceContent]]) -> tuple[tuple[Placement, ...], int]:
-    """Placements device by device, working residents before standby, and the number of variants to load."""
+    """Return placements device by device, and the number of variants to load.
+
+    A device's residents keep their order: working ones come before standby ones, which :func:`pin` appends.
+    """
     made = []
     moves = 0
     for device, content in hosts:
@@ -83,7 +93,14 @@ def _fits(variant: CandidateVariant, device: DeviceResources, content: DeviceCon
 
 
 def reservations(problem: Problem, pinned: Sequence[str]) -> dict[str, DeviceResources]:
-    """Devices, by id, less memory for the pinned variants: each on a device that has it loaded, else the largest."""
+    """Reserve memory for the pinned variants.
+
+    Each gets it on a device that has it loaded, else on the one with the most residents allowed, then with the most
+    memory (no limit counts as 0).
+
+    Returns:
+        By id, the devices less what is reserved (memory and residents).
+    """
     variants = {v.id: v for v in problem.variants}
     devices = {d.id: d for d in problem.devices if usable(d)}
     changed: dict[str, DeviceResources] = {}

@@ -19,10 +19,17 @@ CERTIFIED = 5e-3
 
 @dataclass(frozen=True)
 class DeviceResources:
-    """``available``: share of the device's time that queries may use (1 less what is reserved, for profiling say).
-    ``loaded``: variants loaded there now, which cost nothing to keep. ``memory_bytes`` None: not limited. ``cost``: of
-    a second of its time, relative to other devices, for strategies that save devices. ``cores``: that it takes of its
-    box."""
+    """A device as strategies see it.
+
+    Attributes:
+        type: devices of one type have the same profiles.
+        memory_bytes: for resident variants; None: not limited.
+        available: share of the device's time that queries may use: 1 less what is reserved, for profiling for example.
+        loaded: variants that are loaded there now, which cost nothing to keep.
+        max_resident: the most resident variants; None: any number.
+        cost: of a second of its time, relative to other devices, for strategies that save devices.
+        cores: that it takes of its box.
+    """
 
     id: str
     type: str
@@ -36,7 +43,9 @@ class DeviceResources:
 
 @dataclass(frozen=True)
 class CostWeights:
-    """Costs of cores and loads beside accuracy, for the stacks that weigh them (InfAdapter, Eq. 1).
+    """Costs of cores and loads beside accuracy, for the stacks that weigh them.
+
+    Source: InfAdapter, Eq. 1.
 
     Attributes:
         accuracy: of a point of mean accuracy (alpha).
@@ -53,9 +62,15 @@ class CostWeights:
 
 @dataclass(frozen=True)
 class ApplicationDemand:
-    """``demand``: items/s to plan for (margins included). ``weight``: relative value of one served item. ``floor``:
-    share of the demand (0 to 1) that is served before anything beyond other applications' floors is. ``expected``:
-    items/s of the forecast without its margin, for people; None: not known."""
+    """An application with its demand.
+
+    Attributes:
+        slo_s: latency objective, seconds.
+        demand: items/s to plan for, margins included.
+        weight: relative value of one served item.
+        floor: share of the demand (0 to 1) that is served before anything beyond other applications' floors.
+        expected: items/s of the forecast without its margin, for people; None: unknown.
+    """
 
     id: str
     slo_s: float
@@ -67,10 +82,14 @@ class ApplicationDemand:
 
 @dataclass(frozen=True)
 class LatencyProfile:
-    """Latency (p95, live) by batch, ascending, of one variant on one device type, and its memory while resident.
+    """Latency of one variant on one device type, and its memory while resident.
 
-    ``slowest``: where batches of one size take different times by the size of their queries, the longest ones, for the
-    same batches; ``points`` are the mean then. Empty: they all take the same time."""
+    Attributes:
+        points: (batch, seconds), ascending by batch; live, the 95th percentile.
+        memory_bytes: of the resident variant; ``load_s``: seconds of a load.
+        slowest: the same of the largest queries, where a batch's time depends on the size of its queries; ``points``
+            are means then. Empty: it does not.
+    """
 
     points: tuple[tuple[int, float], ...]
     memory_bytes: int = 0
@@ -79,16 +98,26 @@ class LatencyProfile:
 
     @property
     def longest(self) -> tuple[tuple[int, float], ...]:
-        """The longest time of a batch, which decides whether its queries are in time; rates follow from ``points``."""
+        """The longest times of batches, by which their queries must be in time.
+
+        Rates follow from ``points``.
+        """
         return self.slowest or self.points
 
 
 @dataclass(frozen=True)
 class CandidateVariant:
-    """``profiles`` by device type; a missing type means that it does not run there. ``name``: for explanations, where
-    the id means nothing to people. ``pinned``: to be resident on one device at least, wherever that is possible.
-    ``excluded``: not to be placed. ``capacities`` by device type: (cores, items/s), ascending, of an instance on so
-    many cores of such devices together; a missing type: what its devices serve one by one."""
+    """A variant that may be placed.
+
+    Attributes:
+        accuracy: normalised percent.
+        profiles: by device type; the variant does not run on types that are missing.
+        name: for explanations, where the id means nothing to people.
+        pinned: to be resident on at least one device, where it fits.
+        excluded: not to be placed.
+        capacities: by device type, (cores, items/s), ascending, of an instance on that many cores of such devices
+            together; for a missing type, the sum of what its devices serve.
+    """
 
     id: str
     application: str
@@ -106,12 +135,20 @@ class CandidateVariant:
 
 @dataclass(frozen=True)
 class Problem:
-    """A strategy's whole input. ``time_limit_s`` bounds the solver; ``gap`` is the relative gap asked for.
-    ``milp_s`` bounds each of the MILPs of `nereus`, of which a plan takes up to three, in wall time; None: only their
-    nodes and steps are limited, so that the same problem gets the same plan everywhere.
-    ``previous``: the allocation in force, where this same strategy made it; None: this is its first. Strategies
-    have no other memory. ``at_s``: a steady time in seconds, for strategies that wait. ``arrival_shape``: of the Gamma
-    law of the gaps between an application's queries, for strategies that plan for one (1: Poisson arrivals)."""
+    """A strategy's whole input.
+
+    Attributes:
+        time_limit_s: bounds the solver.
+        gap: relative gap to reach.
+        milp_s: bounds each MILP of `nereus`, of which a plan takes up to three, in wall time; None: only their nodes
+            and steps are limited, so that the same problem gets the same plan everywhere.
+        previous: the allocation in force, where this same strategy made it; None: this is its first. Strategies have no
+            other memory.
+        at_s: a steady time in seconds, for strategies that wait.
+        costs: for stacks that weigh cores and loads against accuracy.
+        arrival_shape: of the Gamma distribution of an application's interarrival times, for strategies that plan for
+            one (1: Poisson arrivals).
+    """
 
     devices: tuple[DeviceResources, ...]
     applications: tuple[ApplicationDemand, ...]
@@ -127,8 +164,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class Placement:
-    """A resident variant. ``rate``: items/s planned for it here. ``max_batch``: rows. ``time_share``: of the
-    device's time that the rate takes."""
+    """A resident variant on a device.
+
+    Attributes:
+        rate: items/s planned for it here.
+        max_batch: rows.
+        time_share: part of the device's time that the rate takes, 0 to 1.
+    """
 
     device: str
     variant: str
@@ -139,8 +181,11 @@ class Placement:
 
 @dataclass(frozen=True)
 class PlannedPolicies:
-    """Policies by load of an application on some devices, among ``variants`` that are resident there, the fastest
-    first."""
+    """Policies by load of an application on some devices.
+
+    Attributes:
+        variants: resident on all of these devices, the fastest first.
+    """
 
     application: str
     devices: tuple[str, ...]
@@ -152,25 +197,30 @@ class PlannedPolicies:
 class Allocation:
     """A strategy's answer.
 
-    ``served`` and ``left_out``: items/s by application, which add up to the demand. ``revisit_s`` by shared device:
-    the longest time between two slices of a resident. ``accuracy``: mean normalised accuracy of what is served.
-    ``gap``: certified relative gap between this allocation, as packed on devices, and the solver's bound.
-    ``status``: ``optimal`` (the gap asked for is certified; where none is asked for, the strategy's own), ``feasible``
-    (it is not), ``heuristic`` (a rule without optimality; the bound is then that of all demand on the most accurate
-    variants) or ``empty`` (nothing can be placed).
-    ``method``: of `nereus`, ``milp`` where SCIP's MILP decided (its plan, or its proof of the search's), else
-    ``search``; empty: of other strategies.
-    ``cut_short``: whether the time limit ended a search, whatever the status: only then may the same problem get
-    another answer on another machine. ``solve_s``, ``moves`` and this are set where
-    strategies are called by their names (:mod:`scheduler.allocation.strategies`).
-    ``reasons``: explanations for the operator: what each device got and why, what is left out and why.
-    ``prices``: by device type, the price of a second of a device's time (weighted items x normalised accuracy points;
-    the duals of the relaxed problem); empty where the strategy has none. ``residents``: all variants to keep loaded
-    by device, in the order of loading, those placed there among them; empty where the strategy keeps no others.
-    ``provided``: the demand (items/s by application) that these were chosen for. ``refused``: the rules that the
-    strategy's own answer breaks, where this one stands in for it (:mod:`scheduler.allocation.fallback`).
-    ``policies``: for stacks whose devices choose by them. ``surplus_since``: by device, since when (``Problem.at_s``)
-    its resident has not been needed, in strategies that wait before they remove it.
+    Attributes:
+        served, left_out: items/s by application, which add up to the demand.
+        accuracy: mean normalised accuracy of what is served, percent.
+        revisit_s: by shared device, the longest time between two slices of a resident.
+        gap: certified relative gap between this allocation, as packed on devices, and the solver's bound.
+        status: ``optimal`` (the problem's gap is certified, or the strategy's own where it asks for none), ``feasible``
+            (it is not), ``heuristic`` (a rule without optimality; the bound is then that of all demand on the most
+            accurate variants) or ``empty`` (nothing can be placed).
+        method: of `nereus`: ``milp`` where SCIP's MILP decided (its plan, or its proof of the search's), else
+            ``search``. Empty: of other strategies.
+        cut_short: the time limit ended a search, so that the same problem may get another answer elsewhere.
+        solve_s, moves: set, as ``cut_short`` is, where strategies are called by name
+            (:mod:`scheduler.allocation.strategies`).
+        reasons: explanations for the operator: what each device got and why, what is left out and why.
+        prices: of a second of a device's time, by device type (weighted items x normalised accuracy points; the duals
+            of the relaxed problem); empty where the strategy has none.
+        residents: all variants to keep loaded by device, in the order of loading, those placed there among them; empty
+            where the strategy keeps no others.
+        provided: the demand (items/s by application) for which these were chosen.
+        refused: the rules that the strategy's own answer breaks, where this allocation replaces it
+            (:mod:`scheduler.allocation.fallback`).
+        policies: for stacks whose devices choose variants by them.
+        surplus_since: by device, since when (``Problem.at_s``) its resident has not been needed, in strategies that
+            wait before they remove it.
     """
 
     placements: tuple[Placement, ...]

@@ -1,6 +1,7 @@
-"""Proteus' resource allocation, Eq. 1 to 7, solved exactly with identical devices aggregated.
+"""Proteus' resource allocation, Eq. 1 to 7, solved exactly.
 
-Source: Ahmad et al., "Proteus" (ASPLOS '24), Section 4. Differences from the printed formulation:
+Identical devices are aggregated. Source: Ahmad et al., "Proteus" (ASPLOS '24), Section 4. Differences from the printed
+formulation:
 
 - Identical devices are counted, not named: n[g,m] is the sum of x[d,m] over the devices of group g, an integer. Any
   counts with sum_m n[g,m] <= |g| can be assigned to the group's devices, so nothing is lost, and the solver avoids
@@ -48,11 +49,14 @@ class DedicatedOption:
 def dedicated_options(
     problem: Problem, groups: list[IdenticalDevices], keep: Callable[[int, float, str], bool] | None = None
 ) -> list[DedicatedOption]:
-    """Every useful way to dedicate a device: those of applications with demand, without dominated ones.
+    """Return every useful way to dedicate a device.
 
-    In one group, for one application, a variant that is neither faster nor more accurate than another can be exchanged
-    for it without loss; it is kept only where it is loaded, since a load costs.
-    ``keep(group, 0.0, variant id)`` narrows the options.
+    These are for applications with demand, without dominated ones. In one group, for one application, a variant that is
+    neither faster nor more accurate than another can be exchanged for it without loss; it is kept only where it is
+    loaded, since a load costs.
+
+    Args:
+        keep: called with (group, 0.0, variant id), narrows the options.
     """
     slo = {a.id: a.slo_s for a in problem.applications if a.demand > 0}
     options = []
@@ -139,10 +143,10 @@ class _Formulation:
 
 
 def solve(problem: Problem) -> Allocation:
-    """The best allocation that dedicates each device to at most one variant; without reasons.
+    """Return the best allocation that dedicates each device to one variant at most.
 
-    Served weighted items come first, accuracy second, few loads third. ``objective`` and ``bound`` are percent: the
-    sum over the demand of weight * accuracy / weighted demand, less the price of loads.
+    It has no reasons. Served weighted items come first, accuracy second, few loads third. ``objective`` and ``bound``
+    are percent: the sum over the demand of weight * accuracy / weighted demand, less the price of loads.
     """
     budget = Budget(problem.time_limit_s)
     groups = grouped(problem.devices)
@@ -197,7 +201,10 @@ def _on_devices(problem: Problem, groups, options, first: Solution | None, secon
 
 
 def relative_gap(solution: Solution | None) -> float:
-    """(bound - objective) / objective; 0 below the solver's precision, and 1 where the objective is 0."""
+    """Return (bound - objective) / objective.
+
+    It is 0 below the solver's precision, where the bound is 0 and without a solution; else 1 where the objective is 0.
+    """
     if solution is None or solution.bound <= 0:
         return 0.0
     if solution.objective <= 0:

@@ -14,7 +14,10 @@ ACCURACY_LOSS = 0.05
 
 
 def reasons(problem: Problem, allocation: Allocation) -> tuple[str, ...]:
-    """Explanations in reading order: demand left out, accuracy by application, then device by device."""
+    """Return the explanations of an allocation in reading order.
+
+    Demand left out comes first, then accuracy by application, then device by device.
+    """
     return (*_left_out(problem, allocation), *_accuracy(problem, allocation), *_devices(problem, allocation))
 
 

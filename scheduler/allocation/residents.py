@@ -17,8 +17,15 @@ LOAD_THRESHOLD = 0.25
 
 @dataclass(frozen=True)
 class ResidentCapacity:
-    """A variant resident on a device. ``capacity``: items/s it can serve there; ``max_batch``: rows;
-    ``revisit_s``: 0 on a dedicated device, where ``cost`` is None and ``full_rate`` is P of the whole device."""
+    """A variant resident on a device, and what it can serve there.
+
+    Attributes:
+        capacity: items/s that it can serve there.
+        max_batch: rows.
+        full_rate: P of the whole device, on a dedicated one.
+        revisit_s: seconds; 0 on a dedicated device.
+        cost: of its slices; None on a dedicated device.
+    """
 
     device: DeviceResources
     variant: CandidateVariant
@@ -29,15 +36,20 @@ class ResidentCapacity:
     cost: SliceCost | None = None
 
     def time_share(self, rate: float) -> float:
-        """Share of the device's time: rate / P, or a slice's fixed cost per period and the variable cost of the
-        rate."""
+        """Return the share of the device's time that a rate takes.
+
+        It is rate / P on a dedicated device, else a slice's fixed cost per period and the variable cost of the rate.
+        """
         if self.cost is None:
             return rate / self.full_rate
         return self.cost.alpha_s / self.revisit_s + self.cost.beta_s * rate
 
 
 def dedicated_resident(device: DeviceResources, variant: CandidateVariant, capacity: Capacity) -> ResidentCapacity:
-    """The variant alone on the device (Eq. 5), its capacity scaled by the device's availability."""
+    """Return the variant alone on the device (Eq. 5).
+
+    Its capacity is scaled by the device's availability.
+    """
     return ResidentCapacity(device, variant, capacity.rate * device.available, capacity.batch, full_rate=capacity.rate)
 
 
@@ -51,8 +63,10 @@ def assemble(
     gap: float = 0.0,
     proven: bool = True,
 ) -> Allocation:
-    """The allocation in which variant m serves ``rates[m]`` items/s, divided over its residents by their capacities,
-    so that all its devices are equally busy. Residents without a rate are dropped, and idle devices get useful work.
+    """Return the allocation in which variant m serves ``rates[m]`` items/s.
+
+    The rate is divided over the variant's residents by their capacities, so that all its devices are equally busy.
+    Residents without a rate are dropped, and idle devices get useful work.
 
     Rates are clipped to the residents' capacities and to the demand, so that solver tolerances never reach a plan.
     """
@@ -132,10 +146,11 @@ def _left_out(
 def _use_spare_devices(
     problem, applications, residents: list[ResidentCapacity], totals: dict[str, float], left_out: dict[str, float]
 ):
-    """Give each idle device left-out demand that fits there, else a share of the busiest variant's work.
+    """Give each idle device demand that is left out, else some of the busiest work.
 
-    The latter serves no more items but shortens queues. A device that has a busy variant loaded keeps it, unless
-    another one is busier by :data:`LOAD_THRESHOLD`, so that plans do not flap over spare devices.
+    Demand that is left out must fit there. Else the device gets a share of the busiest variant's work, which serves no
+    more items but shortens queues. A device that has a busy variant loaded keeps it, unless another one is busier by
+    :data:`LOAD_THRESHOLD`, so that plans do not flap over spare devices.
     """
     busy = {s.device.id for s in residents}
     for device in problem.devices:

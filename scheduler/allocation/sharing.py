@@ -1,4 +1,4 @@
-"""Device sharing by SCIP: an allocation in which a device may hold several variants in time slices.
+"""Device sharing by SCIP: devices may hold several variants in time slices.
 
 For problems that dedicated devices cannot serve: more applications than devices, or demand lost to rounding to whole
 devices. See :mod:`.time_slices` for the rules, :mod:`.sharing_model` for the MILP.
@@ -39,9 +39,13 @@ class _Answer:
 
 
 def solve(problem: Problem, dedicated: Iterable[ResidentCapacity] = ()) -> Allocation:
-    """The best allocation found in ``problem.time_limit_s``, without reasons; objective and bound as in
-    :func:`scheduler.allocation.proteus.solve`. ``dedicated``: the residents of a plan without sharing, to start
-    from."""
+    """Return the best allocation found in the time limit, without reasons.
+
+    Objective and bound are as in :func:`scheduler.allocation.proteus.solve`.
+
+    Args:
+        dedicated: the residents of a plan without sharing, to start from.
+    """
     budget = Budget(problem.time_limit_s)
     aggregated = choices(problem, grouped(problem.devices))
     if aggregated.size == 0:
@@ -65,7 +69,11 @@ def solve(problem: Problem, dedicated: Iterable[ResidentCapacity] = ()) -> Alloc
 
 
 def _utility(problem: Problem, residents: Iterable[ResidentCapacity]) -> tuple[float, float]:
-    """The share of the weighted demand that the residents can serve, and their objective (percent, less switching)."""
+    """Return what residents can serve, and how well.
+
+    Returns:
+        The share of the weighted demand, and the objective (percent, less the price of loads).
+    """
     left = {a.id: a.demand for a in problem.applications}
     weight = {a.id: a.weight for a in problem.applications}
     total = sum(a.weight * a.demand for a in problem.applications)
@@ -82,7 +90,10 @@ def _utility(problem: Problem, residents: Iterable[ResidentCapacity]) -> tuple[f
 
 
 def _two_solves(problem: Problem, offered: Choices, seconds: float, residents: Iterable[ResidentCapacity]) -> _Answer:
-    """The most that can be served, then the best accuracy while serving that; never worse than ``residents``."""
+    """Solve for the most that can be served, then for the best accuracy at that.
+
+    The solves start from ``residents``, so that the answer is never worse where SCIP accepts these.
+    """
     budget = Budget(seconds)
     start = _values(problem, offered, residents)
     formulation = SharingModel(problem, offered)
@@ -103,7 +114,10 @@ def _options(offered: Choices) -> dict[tuple[int, float, str], DedicatedOption |
 
 
 def _values(problem: Problem, offered: Choices, residents: Iterable[ResidentCapacity]) -> dict[str, float]:
-    """The residents as values of the model's variables; an application's most accurate ones are filled first."""
+    """Return the residents as values of the model's variables.
+
+    An application's most accurate ones are filled first. Those without an option in ``offered`` are left out.
+    """
     demand = {a.id: a.demand for a in problem.applications}
     left = dict(demand)
     index = {device.id: g for g, group in enumerate(offered.groups) for device in group.devices}
@@ -136,7 +150,12 @@ def _values(problem: Problem, offered: Choices, residents: Iterable[ResidentCapa
 
 
 def _allocation(problem: Problem, answer: _Answer, served_bound: float, bound: float) -> Allocation:
-    """The answer on devices, with its gap to the given bounds on the served share and on the objective."""
+    """Return the answer on devices, with its gap to the given bounds.
+
+    Args:
+        served_bound: on the share of the weighted demand served.
+        bound: on the objective.
+    """
     residents = residents_of(answer.offered, pack(answer.offered, answer.second.values))
     rates: dict[str, float] = {}
     demand = {a.id: a.demand for a in problem.applications}
@@ -196,8 +215,10 @@ def _packed(problem: Problem, aggregated: Choices, residents: list[ResidentCapac
 
 
 def _as_placed(problem: Problem, residents: list[ResidentCapacity], counts: _Answer) -> Allocation:
-    """The residents as placed, each application's most accurate ones filled first, with the gap to the counts'
-    bounds."""
+    """Return the allocation of residents as they are placed.
+
+    Each application's most accurate residents are filled first. The gap is that to the counts' bounds.
+    """
     left = {a.id: a.demand for a in problem.applications}
     rates: dict[str, float] = {}
     for resident in sorted(residents, key=lambda s: -s.variant.accuracy):

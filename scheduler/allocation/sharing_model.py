@@ -41,7 +41,11 @@ class Choices:
 def choices(
     problem: Problem, groups: list[IdenticalDevices], keep: Callable[[int, float, str], bool] | None = None
 ) -> Choices:
-    """All useful options; ``keep(group, revisit period or 0, variant id)`` narrows them."""
+    """Return all useful options.
+
+    Args:
+        keep: called with (group, revisit period or 0, variant id), narrows them.
+    """
     periods = revisit_periods([a for a in problem.applications if a.demand > 0])
     dedicated = dedicated_options(problem, groups, keep)
     shared = slice_options(problem, groups, periods, keep)
@@ -60,9 +64,13 @@ def shared_names(option: SliceOption) -> tuple[str, str, str]:
 
 
 class SharingModel:
-    """One SCIP model: ``served`` (share of the weighted demand) and ``objective`` (percent, less prices).
+    """One SCIP model of device sharing.
 
     Variables and constraints are added in one order, on which SCIP's choice among equally good plans depends.
+
+    Attributes:
+        served: share of the weighted demand.
+        objective: percent, less the price of loads.
     """
 
     def __init__(self, problem: Problem, offered: Choices):
@@ -130,7 +138,10 @@ class SharingModel:
         self._accuracy.append(self._weighted[q] / self._total * option.variant.accuracy * y)
 
     def _add_shared_devices(self, g: int, revisit_s: float, members: list[tuple[SliceOption, object, object]]) -> None:
-        """The devices of a group with one revisit period: limits of their time, memory and residents."""
+        """Add the devices of a group with one revisit period.
+
+        Their time, memory and residents are limited, and so are residents of one application to one a device.
+        """
         model, group = self.model, self._groups[g]
         n = model.addVar(names(("n", g, revisit_s)), vtype="I", lb=0, ub=len(group))
         self._used.setdefault(g, []).append(n)
@@ -150,7 +161,10 @@ class SharingModel:
             model.addCons(quicksum(residents) <= n)
 
     def _loads(self) -> list:
-        """Terms whose sum is the number of loads: residents beyond those that are loaded already."""
+        """Return terms whose sum is the number of loads.
+
+        Loads are residents beyond those that are loaded already.
+        """
         loads = []
         for (g, variant), residents in self._hosted.items():
             loads += residents
@@ -162,7 +176,10 @@ class SharingModel:
         return loads
 
     def serve(self, share: float) -> None:
-        """At least this share of the weighted demand is served; all of each application's where it is 1."""
+        """Require that at least this share of the weighted demand is served.
+
+        Where it is 1, all of each application's demand is served.
+        """
         if share >= 1 - SERVED_TOLERANCE:
             for variables in self.shares.values():
                 if variables:
@@ -172,5 +189,8 @@ class SharingModel:
 
 
 def load_price(devices: int, applications: int) -> float:
-    """Points of accuracy per load: about as many residents as devices and applications are loaded at most."""
+    """Return the points of accuracy that a load costs.
+
+    About as many residents as devices and applications are loaded at most.
+    """
     return PRICE_OF_ALL_LOADS / (devices + applications)

@@ -17,10 +17,10 @@ EFFORT = 400_000
 
 
 def use_free_devices(counts: DeviceCounts, periods: Sequence[float], min_gain: float) -> None:
-    """Give each free device the use that gains most, until none gains more than ``min_gain``.
+    """Give each free device the use that gains most.
 
-    Gains diminish as devices are used, so earlier gains are bounds and only the largest is recomputed (lazy greedy;
-    Minoux 1978).
+    This ends when none gains more than ``min_gain``. Gains diminish as devices are used, so earlier gains are bounds
+    and only the largest is recomputed (lazy greedy; Minoux 1978).
     """
     free = counts.free()
     uses: list[tuple[float, int, float]] = [
@@ -43,8 +43,10 @@ def use_free_devices(counts: DeviceCounts, periods: Sequence[float], min_gain: f
 
 
 def _best_of_class(counts: DeviceCounts, g: int, revisit_s: float) -> tuple[float, int | SharedDevice | None]:
-    """The best use of one more device of group ``g`` in this revisit period; 0: dedicated to the application
-    returned."""
+    """Return the gain and the best use of one more device of group ``g``.
+
+    The use is for this revisit period; 0: it is dedicated to the application returned.
+    """
     if revisit_s:
         return best_shared(counts, g, revisit_s)
     gains = counts.gains()[:, g]
@@ -60,7 +62,9 @@ def _apply(counts: DeviceCounts, g: int, use: int | SharedDevice) -> None:
 
 
 class SharingSearch:
-    """Exchange one device's whole use for a better one, until nothing gains; changes ``counts`` in place.
+    """Search that exchanges one device's whole use for a better one.
+
+    It goes on until nothing gains, and changes ``counts`` in place.
 
     Args:
         periods: revisit periods that shared devices may have, seconds.
@@ -76,7 +80,10 @@ class SharingSearch:
         self._effort = effort
 
     def run(self) -> None:
-        """Search until a round gains nothing, the effort is spent, or the target is reached."""
+        """Search until a round gains nothing, or a limit is reached.
+
+        The limits are the effort and the target.
+        """
         counts = self._board
         while not self._over():
             before = counts.value

@@ -42,13 +42,14 @@ Residents = Mapping[str, tuple[str, ...]]
 
 
 def with_standby(problem: Problem, solve: Solve, search: Solve | None = None) -> Allocation:
-    """An allocation by ``solve`` with the residents of each device, placed and standby.
+    """Return an allocation by ``solve`` with the residents of each device.
 
-    ``search``: a quicker one for multiples of the demand, whose rates are not used; None: ``solve``.
+    Residents are placed or stand by. The answer is the first of these that serves nearly as much and as accurately as
+    an unrestricted plan: the residents in force; those for multiples of the demand; those of the unrestricted plan with
+    a standby fill. The bound is that of the unrestricted plan, so that the gap includes the cost of keeping residents.
 
-    Takes the first of these that serves nearly as much and as accurately as an unrestricted plan: the residents in
-    force; those for multiples of the demand; those of the unrestricted plan with a standby fill. The bound is that of
-    the unrestricted plan, so that the gap includes the cost of keeping residents.
+    Args:
+        search: a quicker strategy for multiples of the demand, whose rates are not used; None: ``solve``.
     """
     search = search or solve
     free = solve(problem)
@@ -99,10 +100,13 @@ def _good(problem: Problem, plan: Allocation, free: Allocation) -> bool:
 
 
 def _typical_limit(problem: Problem) -> int:
-    """The number of variants that the median device may hold, up to the longest list of multiples.
+    """Return the number of variants that the median device may hold.
+
+    It is at most as long as the longest list of multiples.
 
     Each multiple is one plan for all devices, so the list is chosen for all of them; devices that hold fewer variants
-    take part in its first multiples."""
+    take part in its first multiples.
+    """
     most = len(MULTIPLES)
     limits = [
         most if d.max_resident is None else min(d.max_resident, most) for d in problem.devices if d.max_resident != 0

@@ -11,8 +11,8 @@ from .problem import CandidateVariant, DeviceResources, Problem
 TIME_PRICE = 50.0
 #: value of an application's second variant on a device, as a part of the first one's
 SECOND = 0.25
-#: coverage beyond which an application gets no more variants: so many devices could each serve all of its demand. More
-#: would make plans grow with devices times applications
+#: coverage beyond which an application gets no more variants: this many devices could each serve all of its demand.
+#: More would make plans grow with devices times applications
 ENOUGH = 50.0
 #: a second variant must be faster than the first by this factor, or more accurate
 FASTER = 1.2
@@ -30,10 +30,10 @@ class _Standby:
 
 
 def fill_with_standby(problem: Problem, limited: Sequence[DeviceResources], chosen: Mapping[str, list[str]]) -> None:
-    """Add variants to ``chosen`` (by device) until the devices are full or no variant adds coverage.
+    """Add variants to ``chosen`` until devices are full or none adds coverage.
 
-    An application's coverage is the sum over its devices of the part of its demand that each could serve. Each step
-    adds the variant that raises coverage most, relative to the coverage there is.
+    ``chosen`` has variants by device. An application's coverage is the sum over its devices of the part of its demand
+    that each could serve. Each step adds the variant that raises coverage most, relative to the coverage there is.
     """
     demand = {a.id: max(a.demand, 1e-9) for a in problem.applications}
     standbys = _standbys(problem, {device.type for device in limited})
@@ -60,7 +60,10 @@ def fill_with_standby(problem: Problem, limited: Sequence[DeviceResources], chos
 
 
 def _standbys(problem: Problem, kinds: set[str]) -> dict[str, dict[str, list[_Standby]]]:
-    """Standby candidates by device type and application, most accurate first, none dominated."""
+    """Return the standby candidates by device type and application.
+
+    The most accurate ones come first, and none is dominated.
+    """
     slo_s = {application.id: application.slo_s for application in problem.applications}
     found: dict[str, dict[str, list[_Standby]]] = {kind: {} for kind in kinds}
     for variant in problem.variants:

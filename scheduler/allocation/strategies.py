@@ -1,4 +1,7 @@
-"""Allocation strategies by name: functions Problem -> Allocation, live and simulated."""
+"""Allocation strategies by name: functions Problem -> Allocation.
+
+Live plans and simulations use the same ones.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,11 @@ class UnknownStrategy(ValueError):
 
 
 class UnusableProblem(ValueError):
-    """The problem contradicts itself or has values out of range; ``faults`` has a line for each."""
+    """The problem contradicts itself or has values out of range.
+
+    Attributes:
+        faults: a line for each.
+    """
 
     def __init__(self, found: list[str]):
         super().__init__("; ".join(found))
@@ -89,19 +96,25 @@ for _name, _strategy in {**BASELINES, **by_policy.STRATEGIES, **infadapter.STRAT
 
 @register("nereus")
 def nereus_with_standby(problem: Problem) -> Allocation:
-    """Devices shared by variants and applications: weighted queries served first, then accuracy."""
+    """Share devices between variants and applications (`nereus`).
+
+    Weighted queries served come first, then accuracy.
+    """
     return with_standby(problem, nereus.solve, nereus.search)
 
 
 @register("proteus")
 def proteus_alone(problem: Problem) -> Allocation:
-    """Proteus' Eq. 1 to 7: a device has one variant, even where that leaves demand out."""
+    """Solve Proteus' Eq. 1 to 7: a device has one variant.
+
+    That holds even where it leaves demand out.
+    """
     return proteus.solve(problem)
 
 
 @register("proteus-sharing")
 def proteus_with_sharing(problem: Problem) -> Allocation:
-    """Proteus' Eq. 1 to 7; where dedicated devices leave demand out, devices may also be shared.
+    """Solve Proteus' Eq. 1 to 7, and share devices where that leaves demand out.
 
     The plan that serves more weighted items wins, then the more accurate one, then the dedicated one.
     """
@@ -132,7 +145,11 @@ def _residents(problem: Problem, dedicated: Allocation) -> list[ResidentCapacity
 
 
 def _utility(problem: Problem, allocation: Allocation) -> tuple[float, float]:
-    """Share of weighted demand served, and accuracy, rounded to the solver's tolerance."""
+    """Return how good an allocation is, to compare it with others.
+
+    Returns:
+        Share of weighted demand served, and accuracy, rounded to the solver's tolerance.
+    """
     demand = sum(a.weight * a.demand for a in problem.applications)
     served = sum(a.weight * allocation.served[a.id] for a in problem.applications)
     return round(served / demand, 5) if demand > 0 else 0.0, round(allocation.accuracy, 3)

@@ -1,4 +1,4 @@
-"""Time slices on shared devices: revisit periods, and the cost of each variant's slice in them.
+"""Time slices on shared devices: revisit periods and the costs of slices.
 
 A shared device runs its residents in time slices, and revisits each within the revisit period D. A query that just
 missed a slice waits at most D and then runs in a batch of latency l, in time when D + l <= SLO. So period D admits
@@ -26,7 +26,13 @@ FILL = 0.95
 
 @dataclass(frozen=True)
 class SliceOption:
-    """Variant ``variant`` resident on devices of group ``group`` with revisit period ``revisit_s``."""
+    """A variant resident on devices of a group with one revisit period.
+
+    Attributes:
+        group: its index.
+        revisit_s: the revisit period, seconds.
+        cost: of the variant's slices.
+    """
 
     group: int
     revisit_s: float
@@ -41,7 +47,10 @@ class SliceOption:
 
 
 def revisit_periods(applications: list[ApplicationDemand]) -> list[float]:
-    """At most :data:`MAX_PERIODS` revisit periods, seconds, ascending; the smallest admits every application."""
+    """Return the revisit periods to try, seconds, ascending.
+
+    There are at most :data:`MAX_PERIODS`; the smallest admits every application.
+    """
     periods = sorted({round(a.slo_s * fraction, 6) for a in applications for fraction in FRACTIONS})
     if len(periods) <= MAX_PERIODS:
         return periods
@@ -59,11 +68,14 @@ def slice_options(
     periods: list[float],
     keep: Callable[[int, float, str], bool] | None = None,
 ) -> list[SliceOption]:
-    """Every useful resident, by group and revisit period, of the applications with demand; none dominated.
+    """Return every useful resident of shared devices.
 
-    A variant is dominated by another of its application, in the same group and class, that is at least as accurate,
-    costs no more at any number of rows, takes at least as many rows and no more memory; it stays where it is loaded.
-    ``keep(group, revisit period, variant id)`` narrows the options.
+    They are those of the applications with demand, by group and revisit period; none is dominated. A variant is
+    dominated by another of its application, in the same group and revisit period, that is at least as accurate, costs
+    no more at any number of rows, takes at least as many rows and no more memory; it stays where it is loaded.
+
+    Args:
+        keep: called with (group, revisit period, variant id), narrows the options.
     """
     applications = {a.id: a for a in problem.applications if a.demand > 0}
     options: list[SliceOption] = []

@@ -44,7 +44,7 @@ class ApplicationFrontier(View):
 
     @extend_schema(operation_id="applications_frontier", responses=FrontierPointSerializer(many=True))
     def get(self, request, name):
-        """By device type, the most accurate first."""
+        """List variants of the frontier by device type, the most accurate first."""
         return self.listed(frontier.frontier(self.application()), FrontierPointSerializer)
 
 
@@ -58,7 +58,10 @@ class ApplicationSlo(View):
         parameters=[OpenApiParameter("ms", float, required=True, description="The SLO to look at.")],
     )
     def get(self, request, name):
-        """Its consequences, from profiles alone; nothing is changed."""
+        """Preview the consequences of another SLO, from profiles alone.
+
+        Nothing is changed.
+        """
         application = self.application()
         try:
             wanted = float(request.query_params.get("ms", ""))

@@ -47,16 +47,19 @@ class InstanceList(View):
 
     @extend_schema(operation_id="instances_list", responses=InstanceSerializer(many=True))
     def get(self, request):
-        """By device and variant; variants that no device holds come last."""
+        """List instances by device and variant; variants that no device holds come last."""
         return self.listed(instances(), InstanceSerializer)
 
 
 class SleepAdvice(View):
-    """Which devices could sleep."""
+    """Devices that could sleep."""
 
     serializer_class = SleepAdviceSerializer
 
     @extend_schema(operation_id="sleep_advice_list", responses=SleepAdviceSerializer(many=True))
     def get(self, request):
-        """By device type: devices that could sleep at no loss, and whether another one is wanted."""
+        """List, by device type, devices that could sleep at no loss.
+
+        For each type, the advice also says whether another device is wanted.
+        """
         return self.listed(current_advice(), SleepAdviceSerializer)

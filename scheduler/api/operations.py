@@ -36,7 +36,7 @@ class OperationList(View):
 
     @extend_schema(operation_id="tasks_list", responses=OperationSerializer(many=True))
     def get(self, request):
-        """Those under way first, then profile jobs that ended within an hour."""
+        """List operations: those under way, then profile jobs ended within an hour."""
         return self.listed(operations.current(), OperationSerializer)
 
 
@@ -47,7 +47,11 @@ class UploadDetail(View):
 
     @extend_schema(operation_id="uploads_cancel", responses={204: OpenApiResponse(description="Cancelled.")})
     def delete(self, request, key):
-        """End it; its sender is told within a second or two. Uploads of less than a megabyte are over before that."""
+        """Cancel an operation.
+
+        The sender of an upload gets an error within a second or two; an upload of less than a megabyte is over before
+        that.
+        """
         by = request.user.get_username()
         row = uploads.cancel(key, by)
         if row is None:

@@ -45,7 +45,7 @@ class ApplicationQueries(View):
 
     @extend_schema(operation_id="applications_queries")
     def get(self, request, name):
-        """The slowest and the refused of the last hour."""
+        """List the slowest and the refused queries of the last hour."""
         found = samples.last_hour(self.application().name)
         for some in found.values():
             for one in some:

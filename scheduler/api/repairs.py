@@ -57,7 +57,10 @@ class RepairList(View):
 
     @extend_schema(operation_id="repairs_list", responses=RepairSerializer(many=True))
     def get(self, request):
-        """All repairs that the caller's role may see, errors first, then by since when; ignored ones too."""
+        """List all repairs that the caller's role may see, ignored ones too.
+
+        Errors come first, then the oldest.
+        """
         role = caller_role(request)
         return self.listed(
             [repair for repair in listing.current() if repair.visible(role)], RepairSerializer, role=role
@@ -83,14 +86,14 @@ class RepairIgnore(View):
         responses={204: OpenApiResponse(description="Ignored.")},
     )
     def post(self, request, key):
-        """Ignore it."""
+        """Ignore a repair."""
         known.ignore(self._repair(request, key), request.user.get_username())
         listing.forget()
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     @extend_schema(operation_id="repairs_notice", parameters=[_KEY], responses=_DONE)
     def delete(self, request, key):
-        """Show it again."""
+        """Show an ignored repair again."""
         known.notice(self._repair(request, key))
         listing.forget()
         return Response(status=status.HTTP_204_NO_CONTENT)

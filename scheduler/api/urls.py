@@ -1,3 +1,5 @@
+"""Addresses of the scheduler's REST calls."""
+
 from django.urls import path
 
 from scheduler.history import api as history

@@ -44,13 +44,16 @@ class PlanDetail(generics.RetrieveAPIView):
 
 
 class PlanTrail(View):
-    """Why a plan is as it is."""
+    """The trail of a plan."""
 
     serializer_class = TrailSerializer
 
     @extend_schema(operation_id="plan_trail")
     def get(self, request, pk: int) -> Response:
-        """Trigger, demand, the limit that binds, moves and their cost in accuracy, against the plan before."""
+        """Explain a plan against the one before.
+
+        The trail names the trigger, the demand, the limit that binds, the moves and their cost.
+        """
         if pk >= 2**63:
             raise Http404("no such plan")
         plan = get_object_or_404(Plan.objects.defer("wire", "reasons"), pk=pk)
@@ -85,7 +88,10 @@ class ControlView(View):
 
     @extend_schema(operation_id="control_change", request=ControlChangeSerializer, responses=ChangedControlSerializer)
     def patch(self, request) -> Response:
-        """Choose another stack. It applies from the next plan on, which is requested at once; no query fails."""
+        """Choose another stack.
+
+        It applies from the next plan on, which is requested at once; no query fails.
+        """
         fields = self.checked(ControlChangeSerializer)
         if "stack" in fields:
             choices.change(fields["stack"], request.user.get_username())

@@ -78,8 +78,10 @@ class TotalArrivals:
         self._judged = -1
 
     def set_plan(self, bands: Mapping[str, Band], plan_version: int, now: float) -> None:
-        """Adopt the plan that gateways get now; an older or equal version is ignored. Slots not judged yet are judged
-        by it."""
+        """Adopt the plan that gateways get now, unless it is not newer.
+
+        An older or equal version is ignored. Slots not judged yet are judged by the new plan.
+        """
         if plan_version <= self._rule.plan_version:
             return
         self._rule.set_plan(bands, plan_version, slot_at(now))
@@ -101,8 +103,11 @@ class TotalArrivals:
         self._rule.restart(slot_at(now))
 
     def left(self, gateway: str, visit: str, now: float, stopped: bool = False) -> bool:
-        """A connection ended; False if the gateway has a newer one. ``stopped``: the gateway closed it in order, and no
-        longer serves."""
+        """Note that a connection ended; False if the gateway has a newer one.
+
+        Args:
+            stopped: the gateway closed it in order, and no longer serves.
+        """
         known = self._gateways.get(gateway)
         if known is None or known.visit != visit:
             return False
@@ -114,13 +119,19 @@ class TotalArrivals:
 
     @property
     def serving(self) -> int:
-        """Number of gateways that may be serving: connected ones, and those disconnected within ``lingers_s``.
+        """Number of gateways that may be serving.
 
-        Only their link may be lost, and a gateway that wrongly assumes to be alone would misjudge bursts."""
+        These are connected ones, and those disconnected within ``lingers_s``: only their link may be lost, and a
+        gateway that wrongly assumes to be alone would misjudge bursts.
+        """
         return len(self._gateways) + len(self._gone)
 
     def forget(self, now: float) -> bool:
-        """Drop gateways that have been disconnected for ``lingers_s``; returns whether there were any."""
+        """Drop gateways that have been disconnected for ``lingers_s``.
+
+        Returns:
+            Whether there were any.
+        """
         over = [name for name, left in self._gone.items() if now - left >= self._lingers_s]
         for name in over:
             del self._gone[name]
@@ -133,10 +144,11 @@ class TotalArrivals:
             known.report(report, now)
 
     def check(self, now: float) -> list[Burst]:
-        """Bursts to report now, oldest first; call it after each report, and about once a second while none comes.
+        """Return the bursts to report now, oldest first.
 
-        Slots are judged when every gateway has reported them, and at the latest one slot after their end: a gateway
-        without arrivals sends no reports. A lone gateway judges for itself.
+        Call it after each report, and about once a second while none comes. Slots are judged when every gateway has
+        reported them, and at the latest one slot after their end: a gateway without arrivals sends no reports. A lone
+        gateway judges for itself.
         """
         if not self._gateways or self.serving < 2:
             return []

@@ -26,7 +26,10 @@ def default() -> str:
 
 
 def chosen() -> str | None:
-    """The stack that operators chose; None: none, or one that this version does not know."""
+    """Return the stack that operators chose.
+
+    None: none was chosen, or one that this version does not know.
+    """
     row = Choice.objects.filter(setting=SETTING).first()
     if row is None:
         return None
@@ -42,7 +45,9 @@ def current() -> stacks.Stack:
 
 
 def change(stack: str | None, by: str) -> stacks.Stack:
-    """Choose a stack; None or an empty name goes back to the default. Requests a plan where that changes anything.
+    """Choose a stack; None or an empty name goes back to the default.
+
+    Requests a plan where that changes anything.
 
     Args:
         by: the operator's name, for the plan's reason.

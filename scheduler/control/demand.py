@@ -1,9 +1,9 @@
-"""Demand: from items that arrived, second by second, to the items/s to plan for. Pure.
+"""Demand: from items that arrived, second by second, to the items/s to plan for.
 
-A plan is in force for a period, so it must be able to serve that period's mean rate. The planned demand is a
-high quantile of the forecast of that mean, not the forecast times a fixed factor: a steady application needs little
-margin, a variable one much. (Proteus' published simulator takes an exponentially weighted mean times 1.05; its paper,
-Section 4, names no margin.)
+Pure. A plan is in force for a period, so it must be able to serve that period's mean rate. The planned demand is a high
+quantile of the forecast of that mean, not the forecast times a fixed factor: a steady application needs little margin,
+a variable one much. (Proteus' published simulator takes an exponentially weighted mean times 1.05; its paper, Section
+4, names no margin.)
 
 The forecast is an exponentially weighted level plus a damped trend (Holt; damping as by Gardner and McKenzie, 1985).
 Its spread has a part that is known beforehand, Poisson noise of the period to come and of the estimate itself, and a
@@ -55,7 +55,12 @@ LOOKS_PER_S = 4 / SLOT_S
 
 
 class Estimates(NamedTuple):
-    """Items/s by application: ``planned``, at least :data:`FLOOR`, and ``expected``, without the margin."""
+    """Items/s by application.
+
+    Attributes:
+        planned: the demand to plan for, at least :data:`FLOOR`.
+        expected: the forecast without the margin.
+    """
 
     planned: dict[str, float]
     expected: dict[str, float]
@@ -122,9 +127,12 @@ def estimates(
 
 
 def forecast(items: np.ndarray, horizon: int, deviations: float) -> Forecast:
-    """The mean of the next ``horizon`` seconds, and ``deviations`` standard deviations more.
+    """Forecast the mean of the next seconds, and a value that it should stay below.
 
-    ``items``: arrivals, shape (seconds, applications), oldest second first, at least one.
+    Args:
+        items: arrivals, shape (seconds, applications), oldest second first, at least one.
+        horizon: length of what is forecast (s).
+        deviations: standard deviations between the mean and ``upper``.
     """
     by = _filters(len(items), horizon)
     level = by.level @ items
@@ -145,7 +153,10 @@ def forecast(items: np.ndarray, horizon: int, deviations: float) -> Forecast:
 
 
 def _with_burst(items: np.ndarray, found: Forecast, level: np.ndarray) -> Forecast:
-    """The forecast, or what the last seconds show where noise around ``level`` does not explain them."""
+    """Return the forecast, or the last seconds where they show a burst.
+
+    They do where noise around ``level`` does not explain them.
+    """
     recent = items[-RECENT_S:].mean(axis=0)
     burst = recent > found.upper + np.sqrt(np.maximum(level, 1.0) / RECENT_S)
     upper = np.where(burst, recent + 0.5 * np.sqrt(recent / RECENT_S), found.upper)
@@ -157,17 +168,27 @@ def _with_trend(level: np.ndarray, trend: np.ndarray) -> np.ndarray:
 
 
 def _expected_variance(mean: np.ndarray, horizon: int, noise: float) -> np.ndarray:
-    """Variance of a forecast's error: Poisson noise of the period and of the estimate, and the drift of the rate
-    meanwhile."""
+    """Return the variance of a forecast's error.
+
+    It adds the Poisson noise of the period and of the estimate to the drift of the rate meanwhile.
+    """
     mean = np.maximum(mean, 1.0)
     return mean * (1.0 / horizon + noise) + (DRIFT * mean) ** 2 * (horizon + 5.0) / 15.0
 
 
 class _Filters(NamedTuple):
-    """Weights over the last seconds, oldest first. ``level`` and ``trend``, shape (seconds,), make a forecast;
-    ``past_level``, ``past_trend`` and ``actual``, shape (forecasts, seconds), what it would have been at earlier
-    seconds and what came, ``weights`` how much each of these counts and ``judged`` their horizon (s). ``noise``:
-    variance of the level over that of a second."""
+    """Weights over the last seconds, oldest first.
+
+    Attributes:
+        level: with ``trend``, makes a forecast; shape (seconds,).
+        trend: shape (seconds,).
+        noise: variance of the level over that of a second.
+        past_level: with ``past_trend``, the forecasts of earlier seconds; shape (forecasts, seconds).
+        past_trend: shape (forecasts, seconds).
+        actual: what came then; shape (forecasts, seconds).
+        weights: how much each of these forecasts counts.
+        judged: their horizon (s).
+    """
 
     level: np.ndarray
     trend: np.ndarray
@@ -193,8 +214,10 @@ def _filters(seconds: int, horizon: int) -> _Filters:
 
 
 def _level_and_trend(seconds: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    """Weights of the level, and of what the trend adds to it by the middle of the horizon (the slope by discounted
-    least squares)."""
+    """Return the weights of the level, and of the trend's addition to it.
+
+    The addition is the one by the middle of the horizon, with the slope by discounted least squares.
+    """
     age = np.arange(seconds)[::-1].astype(float)
     level = np.exp(-age / LEVEL_S)
     level /= level.sum()
@@ -213,12 +236,12 @@ def bands(planned: Mapping[str, float]) -> dict[str, Band]:
 
 
 def band(planned: float, applications: int = 1) -> Band:
-    """The range of demand (items/s) in which a plan made for ``planned`` stays in force.
+    """Return the range of demand (items/s) in which a plan stays in force.
 
-    ``planned`` is a high quantile of the mean rate. Above: what Poisson counts of that mean pass so rarely that the
-    false alarms of all applications together, at every look, stay below :data:`FALSE_BURSTS_PER_S` (Bonferroni). Below:
-    what counts of half that mean hardly ever fall to, as the margin of a nervous application may be a third of its
-    rate; too much planned costs accuracy, not punctuality, and so has time.
+    The plan was made for ``planned``, which is a high quantile of the mean rate. Above: what Poisson counts of that
+    mean pass so rarely that the false alarms of all applications together, at every look, stay below
+    :data:`FALSE_BURSTS_PER_S` (Bonferroni). Below: what counts of half that mean hardly ever fall to, as the margin of
+    a nervous application may be a third of its rate; too much planned costs accuracy, not punctuality, and so has time.
 
     Args:
         planned: items/s.
@@ -233,10 +256,11 @@ def band(planned: float, applications: int = 1) -> Band:
 
 
 def _unlikely(mean: float, seconds: float, deviations: float) -> float:
-    """The rate (items/s) over ``seconds`` that a Poisson count exceeds as rarely as a normal variable exceeds so many
-    standard deviations; below the mean for negative ones.
+    """Return the rate (items/s) over ``seconds`` that Poisson counts rarely exceed.
 
-    By the second-order Cornish-Fisher expansion, which is at most one count off from a mean count of 0.3 on.
+    They exceed it as rarely as a normal variable exceeds ``deviations`` standard deviations; below the mean for
+    negative ones. By the second-order Cornish-Fisher expansion, which is at most one count off from a mean count of 0.3
+    on.
     """
     count = mean * seconds
     return (count + deviations * math.sqrt(count) + (deviations**2 - 1.0) / 6.0) / seconds

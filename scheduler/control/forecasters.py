@@ -42,9 +42,12 @@ def coefficients(
     target: ForecastTarget,
     quantile: float,
 ) -> dict[str, np.ndarray]:
-    """Each application's regressions after they learned from ``seconds``, oldest first, by the wall clock.
+    """Return each application's regressions after they learned from ``seconds``.
 
-    Those of applications that are not among ``applications`` are deleted.
+    Regressions of applications that are not among ``applications`` are deleted.
+
+    Args:
+        seconds: (t, {application: items}), oldest first, by the wall clock.
     """
     client = live.client()
     about = f"{target.seconds} {int(target.largest)} {quantile:g} {INPUTS}"

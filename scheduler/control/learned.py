@@ -1,9 +1,10 @@
-"""A forecaster that learns: linear regressions on three minutes of demand, refitted as demand comes. Pure.
+"""A forecaster that learns: linear regressions on three minutes of demand.
 
-Each application has two regressions on the same inputs (:func:`inputs`): for the median of what comes, and for the
-quantile that is planned for; their difference is the margin. Both are fitted by iteratively reweighted least squares,
-one pass over the examples, of which older ones fade; :mod:`.learned_start` has the coefficients that they start from
-and are drawn to. Memory and time are bounded: two matrices for each application, one example in :data:`EVERY_S`.
+Pure. They are refitted as demand comes. Each application has two regressions on the same inputs (:func:`inputs`): for
+the median of what comes, and for the quantile that is planned for; their difference is the margin. Both are fitted by
+iteratively reweighted least squares, one pass over the examples, of which older ones fade; :mod:`.learned_start` has
+the coefficients that they start from and are drawn to. Memory and time are bounded: two matrices for each application,
+one example in :data:`EVERY_S`.
 """
 
 from __future__ import annotations
@@ -53,7 +54,12 @@ NEXT_MINUTE = ForecastTarget(MINUTE_S, largest=True)
 
 
 class Forecast(NamedTuple):
-    """Items/s by application, shape (applications,): the median, and the quantile that is planned for."""
+    """Items/s by application, shape (applications,).
+
+    Attributes:
+        median: of what comes.
+        upper: the quantile that is planned for.
+    """
 
     median: np.ndarray
     upper: np.ndarray
@@ -89,10 +95,10 @@ def inputs(items: np.ndarray) -> np.ndarray:
 
 
 def start(target: ForecastTarget, quantile: float) -> np.ndarray:
-    """Coefficients to start from, shape (2, inputs): for the median and for ``quantile``.
+    """Return the coefficients to start from, shape (2, inputs).
 
-    Interpolated between the horizons that were fitted, and from the fitted quantile by the deviations of a normal
-    distribution.
+    They are for the median and for ``quantile``, interpolated between the horizons that were fitted, and from the
+    fitted quantile by the deviations of a normal distribution.
     """
     if target.largest:
         median, high = np.array(MAXIMUM)
@@ -125,7 +131,12 @@ class Learner:
         return self._sums
 
     def learn(self, seen: np.ndarray, came: float) -> None:
-        """Take in one example: a row of :func:`inputs`, and the items/s that came. Silence before teaches nothing."""
+        """Learn from one example, unless only silence came before it.
+
+        Args:
+            seen: a row of :func:`inputs`.
+            came: items/s that came.
+        """
         if not seen[LAST_MEAN] > 0:
             return
         scale = seen[LAST_MEAN] + OFFSET
@@ -147,7 +158,9 @@ class Learner:
 
 
 def forecast(items: np.ndarray, coefficients: np.ndarray) -> Forecast:
-    """The forecasts of all applications; none is negative, and no ``upper`` is below its ``median``.
+    """Return the forecasts of all applications.
+
+    None is negative, and no ``upper`` is below its ``median``.
 
     Args:
         items: as :func:`inputs` takes them.
@@ -166,7 +179,9 @@ def learn(
     since: int | None,
     now: int,
 ) -> int:
-    """Teach learners what has come, one example in :data:`EVERY_S`; seconds without a report are left out.
+    """Teach learners what has come, one example in :data:`EVERY_S`.
+
+    Seconds without a report are left out.
 
     Args:
         learners: by application.
@@ -175,7 +190,7 @@ def learn(
         now: the current second, which is not complete.
 
     Returns:
-        The moment of the last example that could be had, for the next call.
+        The moment of the last example that was available, for the next call.
     """
     complete = [(t, counts) for t, counts in seconds if t < now]
     last = now - target.seconds

@@ -1,4 +1,7 @@
-"""Where the learning forecaster starts. Written by ``python -m benchmarks.minute.fit``."""
+"""Coefficients that the learning forecaster starts from.
+
+Written by ``python -m benchmarks.minute.fit``.
+"""
 
 #: quantiles that the coefficients are of
 QUANTILES = (0.5, 0.95)

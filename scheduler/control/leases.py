@@ -54,7 +54,9 @@ class HeldLease:
         self._renewing.start()
 
     def confirm(self) -> None:
-        """Lock the row; call it first in the transaction that stores what was done under the lease.
+        """Lock the lease's row, and check that this process still holds it.
+
+        Call it first in the transaction that stores what was done under the lease.
 
         Raises:
             LeaseLost: another process holds it.
@@ -88,7 +90,10 @@ class HeldLease:
 
 
 class LeaseWatch:
-    """One process' view of a lease: how long it has not been renewed, by this process' own clock."""
+    """One process' view of a lease: how long it has not been renewed.
+
+    The age is by this process' own clock.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -124,7 +129,10 @@ class LeaseWatch:
 
 @contextmanager
 def held(name: str, wait_s: float = float("inf")) -> Iterator[HeldLease | None]:
-    """Hold a lease within the block; None where another process still holds it after ``wait_s`` seconds."""
+    """Hold a lease within the block.
+
+    It is None where another process still holds it after ``wait_s`` seconds.
+    """
     watch, until = LeaseWatch(name), clock.steady() + wait_s
     pause = threading.Event()
     while (lease := watch.take()) is None and clock.steady() < until:

@@ -1,4 +1,7 @@
-"""How the latest attempt to make a plan ended: the planning worker writes it, the console reads it."""
+"""Outcome of the latest attempt to make a plan.
+
+The planning worker writes it, the console reads it.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,13 @@ LONGEST = 500
 
 @dataclass(frozen=True)
 class PlanningOutcome:
-    """``age_s``: seconds since the attempt ended; infinite where that is not known. ``error``: empty where a plan was
-    made, or there was nothing to plan. ``failing_since``: the first of the failures in a row."""
+    """Outcome of the latest attempt to make a plan.
+
+    Attributes:
+        age_s: seconds since the attempt ended; infinite where that is not known.
+        error: empty where a plan was made, or there was nothing to plan.
+        failing_since: the first of the failures in a row.
+    """
 
     age_s: float = math.inf
     error: str = ""
@@ -31,7 +39,10 @@ class PlanningOutcome:
 
 @contextmanager
 def recorded() -> Iterator[None]:
-    """Record how planning inside this ends; its error passes through. A plan counts though Redis fails."""
+    """Record how planning inside the block ends; its error passes through.
+
+    A plan counts though Redis fails.
+    """
     try:
         yield
     except Exception as error:

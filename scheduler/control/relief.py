@@ -16,8 +16,11 @@ MEMORY_SHARE = 0.5
 
 
 def standby_variants(problem: Problem, allocation: Allocation) -> dict[str, list[str]]:
-    """Variant ids by device, in the order of loading, as far as memory allows: the residents that the strategy chose
-    beyond those it placed, without blocking ones; :func:`relief` where it chooses none."""
+    """Return variant ids by device, in the order of loading, as far as memory allows.
+
+    They are the residents that the strategy chose beyond those it placed, without blocking ones. Where it chooses none,
+    :func:`relief` does.
+    """
     blocked = blocking(problem, allocation)
     wanted: dict[str, Sequence[str]] = allocation.residents or relief(problem, allocation)
     devices = {device.id: device for device in problem.devices}
@@ -41,8 +44,11 @@ def standby_variants(problem: Problem, allocation: Allocation) -> dict[str, list
 
 
 def relief(problem: Problem, allocation: Allocation) -> dict[str, list[str]]:
-    """Variant ids by device: for each application placed there its variant with the highest capacity on that device
-    type, where that beats what is planned and fits beside it into memory."""
+    """Return variant ids by device that relieve the planned ones.
+
+    For each application placed there it is the variant with the highest capacity on that device type, where that beats
+    what is planned and fits beside it into memory.
+    """
     devices = {device.id: device for device in problem.devices}
     slo_s = {application.id: application.slo_s for application in problem.applications}
     variants = {variant.id: variant for variant in problem.variants}

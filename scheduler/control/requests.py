@@ -1,4 +1,4 @@
-"""Requests for a plan: one task waits for all of them, and reads the state when it starts.
+"""Requests for a plan: one task waits for all, and reads the state when it starts.
 
 How long something holds is kept as a steady moment in the value: Redis' own times to live follow the wall clock, and a
 step back by hours would hold requests off for hours.
@@ -25,7 +25,10 @@ OBSERVED_FOR_S = 4
 
 
 def _claim(key: str, seconds: float) -> bool:
-    """Whether nobody else claimed this within the last ``seconds``. Two that come at once may both get it."""
+    """Whether nobody else claimed this within the last ``seconds``.
+
+    Two that come at once may both get it.
+    """
     redis, now = live.client(), clock.stamp()
     if redis.set(key, now, nx=True):
         return True
@@ -36,9 +39,9 @@ def _claim(key: str, seconds: float) -> bool:
 
 
 def request_plan(trigger: str, detail: str = "", at_most_every_s: int = 0) -> bool:
-    """Request a plan; False if one already waits (it will use the same state) or was requested too recently.
+    """Request a plan; False if one already waits or was requested too recently.
 
-    Called inside a transaction, the request is made once that is committed.
+    One that waits will use the same state. Called inside a transaction, the request is made once that is committed.
     """
     if at_most_every_s and not _claim(PAUSED + trigger, at_most_every_s):
         return False
@@ -53,8 +56,12 @@ def request_plan(trigger: str, detail: str = "", at_most_every_s: int = 0) -> bo
 
 
 def started() -> dict[str, float]:
-    """The waiting request is being served: later ones queue again. Returns rates that bursts reported lately, also to
-    plans with another trigger: one made right after a burst's would otherwise undo it."""
+    """Note that the waiting request is being served: later ones queue again.
+
+    Returns:
+        Rates that bursts reported recently, also to plans with another trigger: one made right after a burst's would
+        otherwise undo it.
+    """
     redis = live.client()
     redis.delete(WAITING)
     rates, over = {}, []

@@ -28,8 +28,9 @@ def mixes(
     asked_for: Mapping[str, Collection[int]],
     now: float,
 ) -> dict[str, dict[int, float]]:
-    """Shares (0 to 1, adding up to 1) by size class, by application, of those of which something is known. A class with
-    a share of 0 is asked for now and then.
+    """Return shares by size class, by application, where something is known.
+
+    They are from 0 to 1 and add up to 1. A class with a share of 0 is asked for now and then.
 
     Args:
         seconds: (t, {application: {size class: items}}) of the last seconds, in any order.
@@ -52,7 +53,7 @@ def _shares(weights: dict[int, float]) -> dict[int, float]:
     total = sum(weights.values())
     if total > 0:
         return {size: weight / total for size, weight in weights.items()}
-    # Nothing arrived lately: the next query may be as large as those before were.
+    # Nothing arrived recently: the next query may be as large as those before were.
     largest = 0 if 0 in weights else max(weights)
     return {size: float(size == largest) for size in weights}
 
@@ -60,8 +61,13 @@ def _shares(weights: dict[int, float]) -> dict[int, float]:
 def profile(
     points: Sequence[ProfilePoint], mix: Mapping[int, float], memory_bytes: int = 0, load_s: float = 0.0
 ) -> LatencyProfile:
-    """A profile (p95) as strategies know it, without size classes; its batches are those that were measured in every
-    class of the mix. ``mix``: shares by class, adding up to 1; some may be 0."""
+    """Return a profile (p95) as strategies use it, without size classes.
+
+    Its batches are those that were measured in every class of the mix.
+
+    Args:
+        mix: shares by class, adding up to 1; some may be 0.
+    """
     by_class = {size: {point.batch: point.p95_s for point in of_class(points, size)} for size in mix}
     common = sorted(set.intersection(*(set(latencies) for latencies in by_class.values())))
     mean = tuple((b, sum(mix[size] * latencies[b] for size, latencies in by_class.items())) for b in common)

@@ -1,7 +1,7 @@
-"""A plan whose worker ended in the middle of it is made by another worker, within seconds.
+"""A plan whose worker ended is made by another worker, within seconds.
 
-Its request is lost with the worker, and its lease stays behind. The worker of the ``control`` queue, which no solve
-keeps busy, clears such a lease and requests a plan in its place.
+The worker ended in the middle of it. Its request is lost with the worker, and its lease stays behind. The worker of the
+``control`` queue, which no solve keeps busy, clears such a lease and requests a plan in its place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which requests for a plan have been served by a plan that was started after them.
+"""Requests for a plan that a plan started after them has served.
 
 Requests pile up while the planning worker is away. One plan serves all of them, since it reads the state when it
 starts.

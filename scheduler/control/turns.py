@@ -1,7 +1,8 @@
-"""Several beats, one of which sends each periodic task: a count in Redis says whether another one sent it.
+"""Several beats, one of which sends each periodic task.
 
-A beat sends a task if nobody else has since its own last look, one period ago. So one of them goes on sending while the
-others look on, and the first of these that looks after it ended takes its place. No clocks are compared.
+A count in Redis says whether another one sent it. A beat sends a task if nobody else has since its own last look, one
+period ago. So one of them goes on sending while the others look on, and the first of these that looks after it ended
+takes its place. No clocks are compared.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ SENT = live.key("periodic_tasks")
 
 
 class Turns:
-    """One beat's part. Redis' errors pass for a turn: the sending that follows meets them, too."""
+    """One beat's part in sending periodic tasks.
+
+    Redis' errors pass for a turn: the sending that follows meets them, too.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, str | None] = {}
@@ -40,7 +44,7 @@ class Turns:
             try:
                 pipe.execute()
             except WatchError:
-                # Another beat, this very moment. What it sent is learned at the next look.
+                # Another beat, this very moment. Its content is learned at the next look.
                 self._seen[name] = sent
                 return False
             self._seen[name] = mine

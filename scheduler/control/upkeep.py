@@ -18,7 +18,10 @@ LOST_S = 60
 
 
 def replan_if_devices_changed() -> bool:
-    """Request a plan if the available devices are not those of the plan in force (a node fell silent, for example)."""
+    """Request a plan if the available devices are not those of the plan in force.
+
+    A node that fell silent is one cause.
+    """
     latest = Plan.objects.only("problem").first()
     if latest is None:
         return False
@@ -34,7 +37,13 @@ def replan_if_devices_changed() -> bool:
 
 
 def write_off_silent_devices() -> int:
-    """Mark devices of silent nodes as down, with nothing loaded. A node that returns reports their state anew."""
+    """Mark devices of silent nodes as down, with nothing loaded.
+
+    A node that returns reports their state anew.
+
+    Returns:
+        Number of devices.
+    """
     if not silence_counts():
         return 0
     now = clock.steady()
@@ -48,8 +57,14 @@ def write_off_silent_devices() -> int:
 
 
 def lapse_ended_certificates() -> int:
-    """Take members off the others' peers whose certificates ended while they were away; how many. One that is connected
-    is asked to renew, since a clock that was set ends all certificates at once."""
+    """Take members whose certificates have ended off the others' peers.
+
+    The certificates ended while the members were away. One that is connected is asked to renew instead, since a clock
+    that was set ends all certificates at once.
+
+    Returns:
+        Number of members.
+    """
     if not silence_counts():
         return 0
     lapsed = 0
@@ -62,7 +77,13 @@ def lapse_ended_certificates() -> int:
 
 
 def end_cordons() -> int:
-    """Uncordon nodes whose cordon has ended: the work was cut off, or a backup of that time was restored."""
+    """Uncordon nodes whose cordon has ended.
+
+    The work was cut off, or a backup of that time was restored.
+
+    Returns:
+        Number of nodes.
+    """
     ended = list(Node.objects.filter(cordoned_until__lt=timezone.now()))
     for node in ended:
         uncordon(node)

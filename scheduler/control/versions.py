@@ -40,13 +40,18 @@ def highest() -> int:
 
 
 def given_elsewhere() -> None:
-    """Note that the database comes from another home, whose members may hold newer plans than it has."""
+    """Note that the database comes from another home.
+
+    Its members may hold newer plans than it has.
+    """
     disk.write_private(_path(), f"{highest()}+\n".encode())
 
 
 def next_version() -> int:
-    """A version above all others, on the disk before it is used. Only the planning process calls this, and the start
-    before there is one."""
+    """Reserve a version above all others, on the disk before it is used.
+
+    Only the planning process calls this, and the start before there is one.
+    """
     latest = Plan.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
     here, elsewhere = _read()
     version = max(latest, here) + elsewhere + 1
@@ -55,8 +60,10 @@ def next_version() -> int:
 
 
 def reissue() -> int | None:
-    """Store the newest plan anew under a version above all others, where a restored database has older ones only:
-    members would be sent an older version than they hold. Called at a start, before anything is sent.
+    """Store the newest plan anew under a version above all others, where needed.
+
+    That is where a restored database has older ones only: members would be sent an older version than they hold. Called
+    at a start, before anything is sent.
 
     Returns:
         The version; None: the newest plan has the highest one, or there is none.

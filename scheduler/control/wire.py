@@ -1,4 +1,7 @@
-"""Wire format of plans: specs of applications and variants, and the plan from an allocation."""
+"""Wire format of plans: specs of applications and variants, and plans.
+
+A plan is made from an allocation.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +63,10 @@ def profile_points(profile: registry.Profile) -> tuple[specs.ProfilePoint, ...]:
 
 
 def points_of(variants: Iterable[int]) -> dict[int, tuple[specs.ProfilePoint, ...]]:
-    """The profiles of many variants (ids) with all their size classes, by profile id: one query, and no model's
-    instance for each of thousands of points."""
+    """Read the profiles of many variants (ids) with all size classes, by profile id.
+
+    It takes one query, and no model's instance for each of thousands of points.
+    """
     columns = ("profile", "batch", "p50_ms", "p95_ms", "mean_ms", "samples", "size")
     rows = registry.ProfileLatency.objects.filter(profile__variant__in=variants)
     found: dict[int, list[specs.ProfilePoint]] = {}
@@ -87,7 +92,10 @@ def variant_spec(variant: registry.Variant, normalized: float | None) -> specs.V
 def wire_plan(
     version: int, problem: Problem, allocation: Allocation, devices: list[registry.Device], stack: str
 ) -> specs.PlanSpec:
-    """The plan for gateways and nodes; devices without residents are included, so that they unload what they hold."""
+    """Return the plan for gateways and nodes.
+
+    Devices without residents are included, so that they unload what they hold.
+    """
     standby = standby_variants(problem, allocation)
     ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in standby.values() for v in some}
     ids |= {int(variant) for planned in allocation.policies for variant in planned.variants}
@@ -168,7 +176,10 @@ def _resident(
 
 
 def _routes(rates: dict[tuple[str, str], float]) -> list[specs.Route]:
-    """Shares by rate; an application whose rates are all zero is spread evenly over the devices that host it."""
+    """Return routes with shares by rate.
+
+    An application whose rates are all zero is spread evenly over the devices that host it.
+    """
     total: dict[str, float] = {}
     hosts: dict[str, int] = {}
     for (application, _), rate in rates.items():

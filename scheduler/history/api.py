@@ -29,7 +29,10 @@ HOUR_S = 3600
 
 
 class RangeSerializer(serializers.Serializer):
-    """A range of time: ``begin`` and ``end``, or the ``seconds`` up to ``end`` (default: now)."""
+    """A range of time.
+
+    It is given by ``begin`` and ``end``, or as the ``seconds`` up to ``end`` (default: now).
+    """
 
     begin = serializers.IntegerField(required=False, min_value=0, max_value=LATEST, help_text="Unix seconds.")
     end = serializers.IntegerField(required=False, min_value=1, max_value=LATEST, help_text="Unix seconds; else now.")
@@ -162,7 +165,10 @@ class ClusterHistory(Ranged):
 
     @extend_schema(operation_id="history_cluster", parameters=_RANGE)
     def get(self, request):
-        """Seconds of the last quarter of an hour, or rows of 10 s to a day, as the range asks for."""
+        """Read the cluster's history.
+
+        It consists of seconds of the last quarter of an hour, or of rows of 10 s to a day, as the range needs.
+        """
         asked = self.asked()
         return Response(reading.series(asked["range"], asked["points"]))
 
@@ -174,7 +180,10 @@ class ApplicationHistory(Ranged):
 
     @extend_schema(operation_id="history_application", parameters=_RANGE)
     def get(self, request, name):
-        """As of the cluster, with the answers of each variant. Deleted applications keep their history."""
+        """Read an application's history, with the answers of each variant.
+
+        Deleted applications keep theirs.
+        """
         asked = self.asked()
         if not reading.known("a", name):
             get_object_or_404(Application, name=name)
@@ -219,14 +228,14 @@ class Marks(Ranged):
 
     @extend_schema(operation_id="marks_list", parameters=_RANGE, responses=MarkSerializer(many=True))
     def get(self, request):
-        """Marks of a range, newest first, at most 500."""
+        """List marks of a range, newest first, at most 500."""
         begin, end = (datetime.fromtimestamp(at, UTC) for at in self.asked()["range"])
         found = Mark.objects.filter(at__gte=begin, at__lte=end)[:MOST_MARKS]
         return Response(MarkSerializer([marking.event(each) for each in found], many=True).data)
 
     @extend_schema(operation_id="marks_create", request=NoteSerializer, responses={201: MarkSerializer})
     def post(self, request):
-        """Write a note of one's own."""
+        """Write a note."""
         fields = self.checked(NoteSerializer)
         at = {"at": datetime.fromtimestamp(fields["at"], UTC)} if "at" in fields else {}
         with transaction.atomic():

@@ -1,3 +1,5 @@
+"""Django's configuration of the history."""
+
 from django.apps import AppConfig
 
 

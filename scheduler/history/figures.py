@@ -19,7 +19,10 @@ _PEAKS = [_COLUMN[name] for name in HIGHEST]
 
 
 class Grid(NamedTuple):
-    """Points that are ``step`` seconds apart; point ``i`` is of the seconds from ``start + i * step`` on."""
+    """Points that are ``step`` seconds apart.
+
+    Point ``i`` is of the seconds from ``start + i * step`` on.
+    """
 
     start: int
     step: int
@@ -32,7 +35,10 @@ class Grid(NamedTuple):
 
 
 def grid(begin: int, end: int, resolution: int, most: int) -> Grid:
-    """At most ``most`` points (and one more for a begin in the middle of a step), of rows of ``resolution`` seconds."""
+    """Return a grid of at most ``most`` points, of rows of ``resolution`` seconds.
+
+    There is one more point for a begin in the middle of a step.
+    """
     fits = [step for step in STEPS if step % resolution == 0 and (end - begin) / step <= most]
     step = fits[0] if fits else -(-(end - begin) // (most * STEPS[-1])) * STEPS[-1]
     start = begin - begin % step

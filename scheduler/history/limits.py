@@ -1,4 +1,7 @@
-"""Bounds of the history: rows by tier, names in use, marks. Nothing is deleted by its age on the wall clock."""
+"""Bounds of the history: rows by tier, names in use, marks.
+
+Nothing is deleted by its age on the wall clock.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,16 @@ from scheduler.history.models import HistoryName, HistoryPosition, HistoryRow, M
 
 #: marks that are kept
 KEEP_MARKS = 20_000
-#: a name that so many folds did not use is in no row
+#: a name that this many folds did not use is in no row
 UNUSED_FOLDS = 2 * TIERS[-1].keep * TIERS[-1].resolution // TIERS[0].resolution
 
 
 def enforce(at_once: int) -> dict[str, int]:
-    """Delete what exceeds its limit, at most ``at_once`` rows of each; how many of which."""
+    """Delete what exceeds its limit, at most ``at_once`` rows of each kind.
+
+    Returns:
+        Number of deleted rows by kind.
+    """
     gone = {f"history_{tier.resolution}s": _beyond(_tier(tier.resolution), tier.keep, at_once) for tier in TIERS}
     gone["marks"] = _beyond(Mark.objects.all(), KEEP_MARKS, at_once)
     folds = HistoryPosition.objects.values_list("folds", flat=True).first() or 0

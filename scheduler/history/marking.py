@@ -55,7 +55,10 @@ def planned(plan: Plan) -> None:
 
 
 def uploaded(sender: type[Variant], instance: Variant, created: bool, raw: bool = False, **_: Any) -> None:
-    """Mark a variant that was uploaded; called when its row is saved. Uploads within a minute are one mark."""
+    """Mark a variant that was uploaded; called when its row is saved.
+
+    Uploads within a minute are one mark.
+    """
     if not created or raw:
         return
     owner = instance.application.name
@@ -65,7 +68,11 @@ def uploaded(sender: type[Variant], instance: Variant, created: bool, raw: bool 
 
 
 def _joined(owner: str, name: str) -> bool:
-    """Make an upload part of the latest mark of uploads, where that is young; whether it is."""
+    """Make an upload part of the latest mark of uploads, where that is young.
+
+    Returns:
+        Whether it was.
+    """
     now = timezone.now()
     latest = Mark.objects.filter(kind=Mark.Kind.UPLOAD, at__gt=now - TOGETHER, at__lte=now).first()
     if latest is None:
@@ -87,7 +94,10 @@ def _joined(owner: str, name: str) -> bool:
 
 
 def watch_members() -> None:
-    """Mark members that were lost or are back since the last look. Upkeep's, under its lease."""
+    """Mark members that were lost or are back since the last look.
+
+    Upkeep calls this, under its lease.
+    """
     if not silence_counts():
         # The control plane itself was away.
         return

@@ -6,8 +6,10 @@ from django.db import models
 
 
 class HistoryRow(models.Model):
-    """All figures of one bucket; see :mod:`.packing`. The columns that are read most come first: SQLite then leaves the
-    others on pages of their own."""
+    """All figures of one bucket; see :mod:`.packing`.
+
+    The columns that are read most come first: SQLite then leaves the others on pages of their own.
+    """
 
     resolution = models.PositiveIntegerField()
     #: unix seconds of the bucket's begin, by the wall clock when its figures were reported
@@ -27,7 +29,10 @@ class HistoryRow(models.Model):
 
 
 class HistoryName(models.Model):
-    """The number by which rows name an application, a variant (``APPLICATION/VARIANT``) or a device."""
+    """The number by which rows name an application, a variant or a device.
+
+    A variant's name is ``APPLICATION/VARIANT``.
+    """
 
     class Kind(models.TextChoices):
         APPLICATION = "a"
@@ -47,7 +52,10 @@ class HistoryName(models.Model):
 
 
 class HistoryPosition(models.Model):
-    """How far the streams in Redis are recorded. One row; it moves in the transaction that stores what was read."""
+    """The position up to which the streams in Redis are recorded: one row.
+
+    It moves in the transaction that stores what was read.
+    """
 
     #: transactions that recorded something
     folds = models.PositiveBigIntegerField(default=0)
@@ -59,7 +67,10 @@ class HistoryPosition(models.Model):
 
 
 class Mark(models.Model):
-    """Something that happened, for charts: a plan that moved variants, a member that was lost, an upload, a note."""
+    """Something that happened, for charts.
+
+    It is a plan that moved variants, a member that was lost or came back, an upload, or a note.
+    """
 
     class Kind(models.TextChoices):
         PLAN = "plan"

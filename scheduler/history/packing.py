@@ -1,4 +1,7 @@
-"""Buckets as the bytes of a row: names' numbers, then columns of whole numbers, compressed. Pure."""
+"""Buckets as the bytes of a row. Pure.
+
+The bytes are names' numbers, then columns of whole numbers, compressed.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ def unpack(packed: PackedRow, names: Mapping[int, str]) -> Bucket:
 
 
 def _table(rows: Mapping[int, list[int]]) -> bytes:
-    """Numbers in rising order, so that neighbouring rows of the history compare by their bytes; empty: no row."""
+    """Pack rows with their numbers in rising order; empty: no row.
+
+    Neighbouring rows of the history then compare by their bytes.
+    """
     if not rows:
         return b""
     ids = sorted(rows)

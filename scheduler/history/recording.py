@@ -1,4 +1,4 @@
-"""From the streams in Redis to rows, each second once.
+"""Recording of the streams in Redis as rows, each second once.
 
 Position and rows change in one transaction, which stores nothing where another process has moved the position since it
 was read. So whatever is killed, and however many control planes record, no second is counted twice; and none is lost
@@ -29,13 +29,19 @@ STREAMS = (telemetry.GATEWAY_STREAM, telemetry.NODE_STREAM)
 AT_ONCE = 2000
 #: transactions of one call: a quarter of an hour of 16 members
 MOST = 10
-#: a name's last use is stored once in so many folds, a day
+#: a name's last use is stored once in this many folds, a day
 USED_EVERY = 8640
 
 
 @dataclass
 class Position:
-    """The ids of the last entries that were recorded, in the Redis whose content has that name."""
+    """The ids of the last entries that were recorded.
+
+    Attributes:
+        content: name of what Redis held then (:func:`scheduler.live.content`).
+        last: id by stream.
+        counted: seconds that were counted already.
+    """
 
     content: str = ""
     last: dict[str, str] = field(default_factory=dict)
@@ -116,7 +122,10 @@ def fold(entries: dict[str, list[tuple[str, dict[str, str]]]], counted: Counted)
 
 @transaction.atomic
 def _store(folds: int, position: Position, buckets: dict[int, Bucket]) -> bool:
-    """Merge buckets into the rows of all tiers; False: another process has moved the position meanwhile."""
+    """Merge buckets into the rows of all tiers, and store the position.
+
+    False: another process has moved the position meanwhile.
+    """
     mine = HistoryPosition.objects.filter(pk=1, folds=folds)
     if not mine.update(folds=folds + 1, position=position.state()):
         return False
@@ -143,7 +152,10 @@ def _store(folds: int, position: Position, buckets: dict[int, Bucket]) -> bool:
 
 
 def _numbers(buckets: Iterable[Bucket], folds: int) -> dict[tuple[str, str], int]:
-    """All numbers by (kind, name); new names get one, and those in use are marked as used."""
+    """Return all numbers by (kind, name).
+
+    New names get one, and those in use are marked as used.
+    """
     used = set()
     for bucket in buckets:
         for kind, names in (("a", bucket.applications), ("v", bucket.variants), ("d", bucket.devices)):

@@ -1,5 +1,6 @@
-"""Instances (a variant on a device) as they are now: their states, and which devices could sleep.
+"""Instances (a variant on a device) as they are now, and sleep advice.
 
-Entry points: :func:`.states.instances` reads registry and telemetry; :func:`.sleep.advice` is pure. May import
-``registry``, ``scheduler`` and ``workers/dispatch``.
+They are described by their states; sleep advice says which devices could sleep. Entry points: :func:`.states.instances`
+reads registry and telemetry; :func:`.sleep.advice` is pure. May import ``registry``, ``scheduler`` and
+``workers/dispatch``.
 """

@@ -1,9 +1,10 @@
-"""Devices on which instances run slower than profiled while others of their type do not: plans count on less of them.
+"""Interfered devices, on which plans count less.
 
-INFaaS (Section 4.1) moves an interfered instance to idle resources of its worker, else to the least loaded worker. Here
-the plan does, whichever strategy makes it: such a device counts with the part of its time that the profiles would need,
-so that work moves to other devices as far as these have room. Where all devices of a type are slow, the profile is
-wrong, which is drift: the variant is measured again.
+On them, instances run slower than profiled while others of their type do not. INFaaS (Section 4.1) moves an interfered
+instance to idle resources of its worker, else to the least loaded worker. Here the plan does, whichever strategy makes
+it: such a device counts with the part of its time that the profiles would need, so that work moves to other devices as
+far as these have room. Where all devices of a type are slow, the profile is wrong, which is drift: the variant is
+measured again.
 """
 
 from __future__ import annotations
@@ -35,8 +36,12 @@ LARGEST_RATIO = 2.0
 
 
 def slow_devices(found: Iterable[Instance]) -> tuple[dict[str, float], set[str]]:
-    """Observed over profiled run time by device with an interfered instance, where another one of its type runs as
-    profiled; and the devices that do."""
+    """Find devices that are slow where others of their type run as profiled.
+
+    Returns:
+        Observed over profiled run time by device with an interfered instance, where another device of its type runs as
+        profiled; and the devices that do.
+    """
     slow: dict[str, float] = {}
     kinds: dict[str, str] = {}
     well: set[str] = set()
@@ -80,7 +85,10 @@ def watch() -> None:
 
 
 def interfered_shares() -> dict[str, float]:
-    """Share of its time (0 to 1) with which each interfered device counts in plans; none while Redis is away."""
+    """Return the share of time (0 to 1) that counts in plans, by interfered device.
+
+    Empty while Redis is away.
+    """
     try:
         return {
             device: 1.0 / min(one["ratio"], LARGEST_RATIO)

@@ -1,9 +1,10 @@
-"""Which devices could sleep, and where another one is wanted. Pure.
+"""Sleep advice: devices that could sleep, and device types that want another one.
 
-INFaaS' VM autoscaler (Section 4.2.3) as advice, since the boxes of a cluster are given. A device type wants another
-device where its devices are busier than :data:`BUSY` in all, where more than :data:`OVERLOADED` of them are overloaded,
-or where all that run something are interfered. Otherwise devices could sleep as long as what runs on them fits on the
-others of their type at that threshold: the same variants serve the same queries there, and no accuracy is lost.
+Pure. INFaaS' VM autoscaler (Section 4.2.3) as advice, since the boxes of a cluster are given. A device type wants
+another device where its devices are busier than :data:`BUSY` in all, where more than :data:`OVERLOADED` of them are
+overloaded, or where all that run something are interfered. Otherwise devices could sleep as long as what runs on them
+fits on the others of their type at that threshold: the same variants serve the same queries there, and no accuracy is
+lost.
 """
 
 from __future__ import annotations
@@ -22,8 +23,13 @@ OVERLOADED = 0.8
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """A device. ``load``: share of its time that it needs, the larger of what is planned and what was observed.
-    ``application``: the only one that it may serve, in stacks that dedicate devices. ``states``: of its instances."""
+    """Use of a device.
+
+    Attributes:
+        load: share of its time that it needs, the larger of what is planned and what was observed.
+        application: the only one that it may serve, in stacks that dedicate devices.
+        states: of its instances.
+    """
 
     ref: str
     type: str
@@ -84,7 +90,7 @@ def _advise(kind: str, devices: list[DeviceUse]) -> TypeAdvice:
 
 
 def _wanted(devices: list[DeviceUse], utilisation: float) -> str:
-    """Why another device of the type is wanted; empty: it is not."""
+    """The reason why another device of the type is wanted; empty: it is not."""
     if utilisation > BUSY:
         return f"they are {utilisation:.0%} busy, above {BUSY:.0%}"
     overloaded = sum(InstanceState.OVERLOADED in device.states for device in devices)

@@ -1,4 +1,7 @@
-"""The states of all instances, by what devices hold, ran lately, and were profiled at."""
+"""The states of all instances.
+
+They follow from what devices hold, what ran recently, and what was profiled.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,13 @@ WINDOW_S = 10
 
 
 class Observed(NamedTuple):
-    """Figures of an instance. ``rate``: rows/s; ``ratio``: observed over profiled run time, 0: nothing observed;
-    ``run_s``: mean seconds of a batch."""
+    """Figures of an instance.
+
+    Attributes:
+        rate: rows/s.
+        ratio: observed over profiled run time; 0: nothing observed.
+        run_s: mean seconds of a batch.
+    """
 
     rate: float = 0.0
     ratio: float = 0.0
@@ -34,7 +42,7 @@ class Instance:
 
     Attributes:
         device: ref; empty: it is loaded nowhere.
-        rate: rows/s that it served lately.
+        rate: rows/s that it served recently.
         capacity: rows/s that its profile promises for it alone on the device; 0: unknown.
         load: share of the device's time that all its rates take at their capacities.
         ratio: observed over profiled run time; 0: nothing observed.
@@ -51,7 +59,9 @@ class Instance:
 
 
 def instances(variants: Iterable[Variant] | None = None) -> list[Instance]:
-    """All instances by device and variant, then the variants that no device holds (inactive).
+    """Return all instances by device and variant, then the inactive variants.
+
+    No device holds these.
 
     Args:
         variants: those to look at, with their applications; None: all that are planned for. Loads count the others.
@@ -81,7 +91,11 @@ def instances(variants: Iterable[Variant] | None = None) -> list[Instance]:
 def judge(
     device: Device, observed: Mapping[tuple[str, int], Observed], capacities: Mapping[tuple[int, str], float]
 ) -> list[tuple[int, InstanceState, Observed, float, float]]:
-    """(variant, state, what was observed, capacity, load of the device) of each variant that the device holds."""
+    """Judge each variant that the device holds.
+
+    Returns:
+        (variant, state, what was observed, capacity, load of the device) of each.
+    """
     rows = []
     for pk in sorted(device.warm):
         rows.append((pk, observed.get((device.ref, pk), Observed()), capacities.get((pk, device.type), 0.0)))
@@ -115,7 +129,10 @@ def observations(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], 
 
 
 def _capacities(warm: set[int], known: Mapping[int, Variant]) -> dict[tuple[int, str], float]:
-    """Rows/s by (variant, device type), alone on a device; as for queries of the largest size class."""
+    """Return rows/s by (variant, device type), alone on a device.
+
+    They are as for queries of the largest size class.
+    """
     found = {}
     known_points = points_of(warm)
     for profile in Profile.objects.filter(variant__in=warm):

@@ -11,7 +11,11 @@ from .states import Instance, instances
 
 
 def current_advice(found: list[Instance] | None = None) -> list[TypeAdvice]:
-    """Advice on the devices that plans may use; ``found``: all instances, where these were read already."""
+    """Return advice on the devices that plans may use.
+
+    Args:
+        found: all instances, where these were read already.
+    """
     loads: dict[str, float] = {}
     states: dict[str, list] = {}
     for instance in instances() if found is None else found:
@@ -38,7 +42,10 @@ def current_advice(found: list[Instance] | None = None) -> list[TypeAdvice]:
 
 
 def _planned(plan: Plan) -> tuple[dict[str, float], dict[str, str]]:
-    """Time shares by device, and the application of each device where the stack dedicates them."""
+    """Return time shares by device, and dedicated devices' applications.
+
+    Devices have an application where the stack dedicates them.
+    """
     owner = {variant["id"]: variant["application"] for variant in plan.problem["variants"]}
     stack = STACKS.get(plan.stack)
     dedicated = stack is not None and stack.binding == PUBLISHED and not plan.allocation.get("revisit_s")

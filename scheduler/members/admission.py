@@ -1,9 +1,10 @@
-"""Admission of members: credentials, join tokens, claims on names. Synchronous: call it in a thread.
+"""Admission of members: credentials, join tokens, claims on names.
 
-A credential brings its member back, and only that one. A join token admits new members, within its limits. With a join
-token a box may also *claim* an existing name: the member keeps its credential until an operator accepts the claim. No
-operator is asked where nothing is taken from anybody: the member holds no credential, or the claim comes from the
-control plane's own box with that box's token, whose holder can read an operator's API token in the same file.
+Synchronous: call it in a thread. A credential brings its member back, and only that one. A join token admits new
+members, within its limits. With a join token a box may also *claim* an existing name: the member keeps its credential
+until an operator accepts the claim. No operator is asked where nothing is taken from anybody: the member holds no
+credential, or the claim comes from the control plane's own box with that box's token, whose holder can read an
+operator's API token in the same file.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ UNKNOWN = Peer()
 
 @dataclass(frozen=True)
 class Identity:
-    """The holder of a bearer token: an existing member, or a new one with a join token."""
+    """The holder of a bearer token.
+
+    It is an existing member, or a new one with a join token.
+    """
 
     member: Node | Gateway | None
     token: JoinToken | None
@@ -99,7 +103,9 @@ def _kind(kind: type[Node] | type[Gateway]) -> str:
 def admit(
     kind: type[Node] | type[Gateway], identity: Identity, name: str, channel: str, machine: str = "", release: str = ""
 ) -> Admission:
-    """The member that a connection speaks for, made on its first visit. Its state says whether it is approved.
+    """Admit the member that a connection speaks for, made on its first visit.
+
+    Its state says whether it is approved.
 
     Raises:
         Refused: the name is not valid, another member's, or revoked; or the join token has no use left.
@@ -202,7 +208,10 @@ def _connect(admission: Admission, channel: str, machine: str, release: str) -> 
 
 
 def issue_credential(member: Node | Gateway, peer: Peer = UNKNOWN) -> str | None:
-    """A credential for an approved member that has none yet; None when it has one. Only its hash is kept."""
+    """Issue a credential for an approved member that has none yet.
+
+    None when it has one. Only the credential's hash is kept.
+    """
     credential = new_secret()
     with origins.acting(f"{_kind(type(member))} {member.name}", "admission", peer.address):
         issued = (

@@ -1,7 +1,7 @@
-"""Work that all connections of a process have every second, done for all of them at once.
+"""Work that all connections of a process have every second, done at once for all.
 
-A query, a command or a broadcast for each member costs more than all else that the control plane does for it. Work
-that connections put here is stored together, a moment later.
+A query, a command or a broadcast for each member costs more than all else that the control plane does for it. Work that
+connections put here is stored together, a moment later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ Seen = tuple[type[Node] | type[Gateway], int, str]
 
 
 class MemberSecond(NamedTuple):
-    """A member's second of statistics: the event that browsers get, and what is stored."""
+    """A member's second of statistics.
+
+    Attributes:
+        event: name of the event that browsers get.
+        data: the event's content.
+        entry: what is stored.
+    """
 
     event: str
     data: dict[str, Any]
@@ -35,7 +41,10 @@ class MemberSecond(NamedTuple):
 
 
 class Batch:
-    """Items that are stored together, ``every_s`` after the first of them came. Failures that pass lose the items."""
+    """Items that are stored together, ``every_s`` after the first of them came.
+
+    Failures that pass lose the items.
+    """
 
     def __init__(self, what: str, store: Callable[[list], Awaitable[None]], every_s: float) -> None:
         self._what, self._store, self._every_s = what, store, every_s

@@ -1,7 +1,8 @@
-"""Members' certificates: issued at the join, and anew when a member asks. Synchronous, except for :class:`Requests`.
+"""Members' certificates: issued at the join, and anew when a member asks.
 
-Their ends are compared with the wall clock, unlike all else (:mod:`registry.clock`): a certificate outlives boots. A
-clock that was set ends certificates early; connected members are then asked to renew, and lose nothing meanwhile.
+Synchronous, except for :class:`Requests`. Their ends are compared with the wall clock, unlike all else
+(:mod:`registry.clock`): a certificate outlives boots. A clock that was set ends certificates early; connected members
+are then asked to renew, and lose nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ _keys: dict[tuple[type, int, datetime], TokenBucket] = {}
 
 
 def issue(member: Node | Gateway, request: str, peer: Peer, channel: str) -> IssuedCertificate:
-    """Answer an approved member's request; an empty one takes it off the other members' peers.
+    """Answer an approved member's request for a certificate.
+
+    An empty request takes the member off the other members' peers.
 
     Args:
         channel: of the connection that asks; where another one is the member meanwhile, nothing is issued.
@@ -117,7 +120,10 @@ def _kind(member: Node | Gateway) -> str:
 
 
 def due(row: Row, issuer: str, now: datetime) -> bool:
-    """Whether a member with a certificate should have another one, by the control plane's clock or authority."""
+    """Whether a member with a certificate should have another one.
+
+    That is by the control plane's clock or authority.
+    """
     if row.certificate_until is None:
         return False
     left = row.certificate_until - now
@@ -125,7 +131,10 @@ def due(row: Row, issuer: str, now: datetime) -> bool:
 
 
 class Requests:
-    """Certificates on one connection: what its member may ask, and when it is asked to."""
+    """Certificates on one connection.
+
+    It decides what the member may ask, and when it is asked to renew.
+    """
 
     def __init__(self) -> None:
         self._asked = TokenBucket(BURST, PER_SECOND)

@@ -27,7 +27,10 @@ REREAD_S = 3.0
 
 
 class Configurations:
-    """Reads that all connections of an event loop share, and the configurations made from the last one."""
+    """Reads that all connections of an event loop share.
+
+    It keeps the configurations that were made from the last read.
+    """
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -36,8 +39,9 @@ class Configurations:
         self._made: dict[Hashable, control.NodeConfig | control.GatewayConfig] = {}
 
     async def registered(self, since: float | None = None) -> push.Registered:
-        """The facts that the database held at ``since`` (monotonic) or later; without it, :data:`REREAD_S` ago or
-        later.
+        """Return the facts that the database held at ``since`` (monotonic) or later.
+
+        Without ``since``: :data:`REREAD_S` ago or later.
 
         Raises:
             DatabaseError: it cannot be read, and this call was the one to try; the others go on with what is known.

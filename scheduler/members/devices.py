@@ -1,4 +1,7 @@
-"""Updates of a node's devices in the registry by its daemon's reports. Synchronous."""
+"""Updates of a node's devices in the registry by its daemon's reports.
+
+Synchronous.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,10 @@ from workers.protocol.specs import DeviceInfo, DeviceState
 
 @transaction.atomic
 def sync(node: Node, infos: Iterable[DeviceInfo], join: JoinNode | None = None) -> None:
-    """Create and update the node's devices; those that are gone are down until an operator forgets them, except for
-    retired ones. A device's id begins with its node's name: others could be another node's and are left out.
+    """Create and update the node's devices.
+
+    Those that are gone are down until an operator forgets them, except for retired ones, which are deleted. A device's
+    id begins with its node's name: others could be another node's and are left out.
 
     Args:
         join: says how its cores are divided.
@@ -50,7 +55,11 @@ def sync(node: Node, infos: Iterable[DeviceInfo], join: JoinNode | None = None) 
 
 
 def _divided(node: Node, infos: list[DeviceInfo], join: JoinNode) -> bool:
-    """Keep how the node's cores are divided, and set the phases of its devices; whether any of that is new."""
+    """Keep how the node's cores are divided, and set the phases of its devices.
+
+    Returns:
+        Whether any of that is new.
+    """
     told = {
         "cores": list(join.cores),
         "divided": storable(join.divided),
@@ -73,8 +82,13 @@ def _divided(node: Node, infos: list[DeviceInfo], join: JoinNode) -> bool:
 
 @transaction.atomic
 def report(node: Node, states: Iterable[DeviceState]) -> list[dict[str, Any]]:
-    """Store what devices do now; returns events for browsers, of what changed. A device that comes or goes asks for a
-    plan."""
+    """Store what devices do now.
+
+    A device that comes or goes asks for a plan.
+
+    Returns:
+        Events for browsers, of what changed.
+    """
     told = []
     known = {device.ref: device for device in Device.objects.filter(node=node)}
     for state in states:
@@ -106,8 +120,11 @@ def report(node: Node, states: Iterable[DeviceState]) -> list[dict[str, Any]]:
 
 
 def silence(node: Node) -> list[dict[str, Any]]:
-    """Events for browsers when a node's connection ended; its devices keep their last state for a while, because a
-    control plane that restarts loses all connections at once and the data plane goes on without it."""
+    """Return events for browsers when a node's connection ended.
+
+    Its devices keep their last state for a while, because a control plane that restarts loses all connections at once
+    and the data plane goes on without it.
+    """
     return [
         {
             "device": device.ref,

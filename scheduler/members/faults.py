@@ -23,7 +23,11 @@ KEPT = 1000
 
 
 def record(node: Node, message: control.FaultReport) -> dict[str, Any] | None:
-    """Store a fault of one of the node's devices; an event for browsers, or None where device or variant is gone."""
+    """Store a fault of one of the node's devices.
+
+    Returns:
+        An event for browsers, or None where device or variant is gone.
+    """
     device = Device.objects.filter(node=node, ref=message.device).first()
     variant = Variant.objects.filter(pk=message.variant).select_related("application").first()
     if device is None or variant is None:

@@ -1,4 +1,7 @@
-"""Whether a member has joined and follows the plan in force, with the reasons where it does not."""
+"""Whether a member has joined and follows the plan in force.
+
+The reasons say why, where it does not.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from scheduler.models import Plan
 
 
 def lacking(kind: type[Node] | type[Gateway], name: str) -> list[str]:
-    """Why the member does not serve as it should; empty where it does. A cordoned node only has to be there."""
+    """Return the reasons why the member does not serve as it should.
+
+    Empty: it does. A cordoned node only has to be there, with its devices up.
+    """
     word = kind.__name__.lower()
     member = kind.objects.filter(name=name).first()
     if member is None:

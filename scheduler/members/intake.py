@@ -1,7 +1,7 @@
-"""Limits on what one connection may send. Pure: ``now`` (seconds, monotonic) is handed in.
+"""Limits on what one connection may send. Pure.
 
-A member that sends too fast is read more slowly, so that its own outbox drops what is worth least. Messages that cannot
-be are skipped; too many of them end the connection.
+``now`` (seconds, monotonic) is handed in. A member that sends too fast is read more slowly, so that its own outbox
+drops what is worth least. Messages that are not valid are skipped; too many of them end the connection.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 #: one message may take this many characters
 MAX_MESSAGE = 4 * 1024 * 1024
-#: cost of a message: 1, and 1 more for each so many characters
+#: cost of a message: 1, and 1 more for each this many characters
 CHARACTERS = 16 * 1024
 #: cost that may come at once, and each second after it. A gateway of 1,000 applications that are all overloaded costs
 #: 40 a second; a member that was cut off brings some 1,200 messages (see :mod:`workers.outbox`)
 BURST, PER_SECOND = 2_000.0, 200.0
 #: seconds of statistics that may come at once, and each second after it: two of each second while it was cut off
 STATISTICS_BURST, STATISTICS_PER_SECOND = 150.0, 3.0
-#: messages that cannot be, at once, and each second after it
+#: messages that are not valid, at once, and each second after it
 BAD_BURST, BAD_PER_SECOND = 10.0, 0.1
 
 
@@ -55,7 +55,7 @@ class IntakeLimits:
     """The limits of one connection.
 
     Attributes:
-        bad: messages that cannot be, so far.
+        bad: messages that are not valid, so far.
         surplus: seconds of statistics that were skipped, so far.
     """
 
@@ -76,6 +76,6 @@ class IntakeLimits:
         return taken
 
     def endures(self, now: float) -> bool:
-        """Count a message that cannot be; whether the connection may go on."""
+        """Count a message that is not valid, and return whether the connection may go on."""
         self.bad += 1
         return self._faults.takes(now)

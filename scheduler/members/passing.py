@@ -1,4 +1,7 @@
-"""Failures that pass: a message that cannot be dealt with now is lost, the connection and what follows are not."""
+"""Transient failures: the message is lost, but not its connection or later ones.
+
+Such a message cannot be handled now.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Peer:
-    """An address, and whether it is this box's own. Empty: unknown, which counts as another box."""
+    """An address, and whether it is this box's own.
+
+    Empty: unknown, which counts as another box.
+    """
 
     address: str = ""
     own_box: bool = False

@@ -1,8 +1,8 @@
-"""Distinguish silent members from an absence of the control plane itself, and measure how long a node is silent.
+"""Silent members, told apart from an absence of the control plane itself.
 
 After web was down, every member looks silent, and members reconnect one by one within their longest back-off. A plan
 made for the first one alone would make all others unload their models. So silence counts only once the control plane
-has received members' messages for a while.
+has received members' messages for a while. How long a node has been silent is measured here, too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ def heard(stamps: Mapping[int, str]) -> None:
 
 
 def silent_s(nodes: Iterable[int]) -> dict[int, float]:
-    """Seconds since each of the nodes sent statistics; 0 where that is not known, or does not count."""
+    """Return the seconds since each of the nodes sent statistics.
+
+    They are 0 where that is not known, or does not count.
+    """
     wanted = list(nodes)
     if not wanted or not silence_counts():
         return dict.fromkeys(wanted, 0.0)

@@ -1,6 +1,6 @@
 """Members' configurations, read from the database, and pushes to connections.
 
-A push may be lost; what members report each second makes up for it (see :mod:`.configurations`).
+A push may be lost; members' reports each second make up for it (see :mod:`.configurations`).
 """
 
 from __future__ import annotations
@@ -90,8 +90,13 @@ class CommonConfiguration:
 
 @dataclass(frozen=True)
 class Registered:
-    """All that connections compare with what their members report. ``rows``: by kind and id, of all members; ``jobs``:
-    running profile jobs by node id; ``authority``: the hash of the key of the authority of members' certificates."""
+    """All that connections compare with what their members report.
+
+    Attributes:
+        rows: by kind and id, of all members.
+        jobs: running profile jobs by node id.
+        authority: hash of the key of the members' certificates' authority.
+    """
 
     shared: CommonConfiguration
     rows: dict[tuple[type[Node] | type[Gateway], int], Row]
@@ -125,8 +130,11 @@ def read_shared() -> CommonConfiguration:
 
 
 def _peers(kind: type[Node] | type[Gateway]) -> tuple[specs.PeerSpec, ...]:
-    """The members of a kind that others may connect with. An id is given once, in the order of joining, and a member
-    keeps it: so it ranks gateways, whichever of them come and go."""
+    """Return the members of a kind that others may connect with.
+
+    An id is given once, in the order of joining, and a member keeps it: so it ranks gateways, whichever of them come
+    and go.
+    """
     rows = kind.objects.filter(state=Member.State.APPROVED, certificate_lapsed=False).exclude(key_hash="")
     if kind is Node:
         return tuple(specs.PeerSpec("node", row.name, row.key_hash, machine=row.machine) for row in rows.order_by("id"))
@@ -147,7 +155,10 @@ def _limits(key: ApiKey) -> control.KeyLimits:
 
 
 def read() -> Registered:
-    """All that connections compare with, in a number of queries that does not depend on how many members there are."""
+    """Read all that connections compare with.
+
+    The number of queries does not depend on how many members there are.
+    """
     rows = {(kind, pk): Row(*row) for kind in (Node, Gateway) for pk, *row in kind.objects.values_list("pk", *COLUMNS)}
     jobs: dict[int, set[int]] = {}
     running = ProfileJob.objects.filter(state=ProfileJob.State.RUNNING, device__isnull=False)
@@ -170,7 +181,10 @@ def gateway_config(shared: CommonConfiguration, gateways: int = 1) -> control.Ga
 
 
 def node_config(pk: int, shared: CommonConfiguration) -> control.NodeConfig:
-    """Everything that a node must know: its devices' part of the plan, and what its cache should keep."""
+    """Return everything that a node must know.
+
+    It has its devices' part of the plan, and what its cache should keep.
+    """
     plan, own = shared.plan, []
     for device in plan.devices:
         owner, kind = shared.owners.get(device.device, (None, ""))
@@ -190,8 +204,11 @@ def node_config(pk: int, shared: CommonConfiguration) -> control.NodeConfig:
 
 
 def nudge(group: str) -> None:
-    """Have the connections in a group send the configuration as it is when they do: a snapshot taken here could be
-    overtaken by a newer one that another process sends."""
+    """Make the connections in a group send the configuration.
+
+    It is as it is when they send it: a snapshot taken here could be overtaken by a newer one that another process
+    sends.
+    """
     async_to_sync(get_channel_layer().group_send)(group, {"type": "member.refresh"})
 
 
@@ -209,7 +226,10 @@ def push_nodes() -> None:
 
 
 def push_all() -> None:
-    """Nodes first: they can warm what is new while gateways still route by the old plan."""
+    """Push configurations to all members, nodes first.
+
+    Nodes can warm what is new while gateways still route by the old plan.
+    """
     push_nodes()
     push_gateways()
 

@@ -1,7 +1,8 @@
-"""Which devices no gateway's core reaches: what gateways report each second, and the decision on it.
+"""Devices that no gateway's core reaches.
 
-A firewall, or a division of the network, between gateways and a node leaves both connected to the control plane. Plans
-name such a device with nothing to run, so that cores go on trying to connect, and its return is noticed.
+Gateways' reports of each second, and the decision on them. A firewall, or a division of the network, between gateways
+and a node leaves both connected to the control plane. Plans name such a device with nothing to run, so that cores go on
+trying to connect, and its return is noticed.
 """
 
 from __future__ import annotations
@@ -78,7 +79,10 @@ def cut_off(was: bool, views: Sequence[GatewayView], serving_s: float, silent_fo
 
 
 class ReportChanges:
-    """Whether a connection's report says something else than the last one that was stored."""
+    """Changes of a connection's reports.
+
+    It says whether a report differs from the last one that was stored.
+    """
 
     def __init__(self) -> None:
         self._stored: object = self
@@ -94,12 +98,18 @@ class ReportChanges:
         return mark != self._stored
 
     def stored(self) -> None:
-        """The latest report was stored; until then, as while the database is locked, the next one is new as well."""
+        """Note that the latest report was stored.
+
+        Until then, as while the database is locked, the next one is new as well.
+        """
         self._stored = self._latest
 
 
 def undecided(found: Reach | None) -> bool:
-    """Whether a device that a gateway does not reach still has time to come back; its node may fall silent in it."""
+    """Whether a device that a gateway does not reach still has time to come back.
+
+    Its node may fall silent in that time.
+    """
     return found is not None and any(seconds < PATIENCE_S for seconds in found.unreached.values())
 
 

@@ -1,4 +1,7 @@
-"""A connection's standing: what it is to its member now, by the registry. Synchronous: call it in a thread."""
+"""A connection's standing: what it is to its member now, by the registry.
+
+Synchronous: call it in a thread.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +75,9 @@ def seen(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
 
 
 def seen_all(members: Iterable[tuple[type[Node] | type[Gateway], int, str]]) -> None:
-    """Members (kind, id, channel) sent something on their channels. A member that was written off meanwhile is
-    connected again; the channel of a newer connection stays.
+    """Store that members (kind, id, channel) sent something on their channels.
+
+    A member that was written off meanwhile is connected again; the channel of a newer connection stays.
 
     Raises:
         DatabaseError, RedisError: it could not be stored; members look silent then, which does not count.
@@ -92,19 +96,25 @@ def seen_all(members: Iterable[tuple[type[Node] | type[Gateway], int, str]]) -> 
 
 
 def waits(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
-    """The connection on this channel still waits for an operator: nobody else may wait in its place."""
+    """Note that the connection on this channel still waits for an operator.
+
+    Nobody else may wait in its place.
+    """
     now = clock.steady()
     kind.objects.filter(pk=pk, claim_channel=channel).update(claim_s=now)
     kind.objects.filter(pk=pk, channel=channel, state=Member.State.PENDING).update(last_seen=timezone.now(), seen_s=now)
 
 
 def set_behind(kind: type[Node] | type[Gateway], pk: int, channel: str, since: datetime | None) -> None:
-    """Keep since when the member on this channel has been behind; None: it has caught up."""
+    """Keep since when the member on this channel has been behind.
+
+    None: it has caught up.
+    """
     kind.objects.filter(pk=pk, channel=channel).update(behind_since=since)
 
 
 def last_words(code: int | None) -> str:
-    """How a connection with this close code ended, for operators."""
+    """The end of a connection with this close code, for operators."""
     if code == CLOSED_IN_ORDER:
         return "stopped in order"
     if code is None or code == CLOSED_ABNORMALLY:
@@ -113,6 +123,9 @@ def last_words(code: int | None) -> str:
 
 
 def left(kind: type[Node] | type[Gateway], pk: int, channel: str, words: str) -> None:
-    """The connection ended, as ``words`` say; a newer connection of the same member is left alone."""
+    """Note that the connection ended, as ``words`` say.
+
+    A newer connection of the same member is left alone.
+    """
     kind.objects.filter(pk=pk, channel=channel).update(channel="", last_words=words[:300])
     kind.objects.filter(pk=pk, claim_channel=channel).update(claim_channel="", claimed_at=None, claim_s=None)

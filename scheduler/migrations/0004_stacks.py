@@ -15,7 +15,10 @@ STACKS = (
 
 
 def to_stacks(apps, schema_editor) -> None:
-    """The chosen strategy becomes the chosen stack of that name; a routing is part of a stack now."""
+    """Choices of a strategy become choices of a stack.
+
+The stack has the strategy's name, and a routing is part of it now.
+"""
     choices = apps.get_model("scheduler", "Choice").objects
     strategy = choices.filter(setting="strategy").first()
     if strategy is not None and strategy.value in STACKS:

@@ -1,1 +1,4 @@
-"""Profile jobs: ordered from nodes (:mod:`.dispatch`), and their results stored (:mod:`.results`)."""
+"""Profile jobs, ordered from nodes and stored with their results.
+
+:mod:`.dispatch` orders them, :mod:`.results` stores their results.
+"""

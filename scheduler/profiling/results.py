@@ -1,4 +1,7 @@
-"""Devices' reports on profile jobs: progress, results, failures, drift. Synchronous."""
+"""Devices' reports on profile jobs: progress, results, failures, drift.
+
+Synchronous.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,10 @@ def announce(job: ProfileJob, points: tuple[ProfilePoint, ...] = ()) -> None:
 
 
 def _running(node: Node, pk: int) -> ProfileJob | None:
-    """The node's running job; None when it was cancelled, given to another device, or deleted with its variant."""
+    """Return the node's running job.
+
+    None when it was cancelled, given to another device, or deleted with its variant.
+    """
     return (
         ProfileJob.objects.filter(pk=pk, state="running", device__node=node)
         .select_related("variant__application", "device")
@@ -56,8 +62,10 @@ def _running(node: Node, pk: int) -> ProfileJob | None:
 
 
 def _measured(node: Node, pk: int) -> ProfileJob | None:
-    """The job that a node has a result of: running there; or queued again, since the node's link was lost, on a type of
-    device that it has."""
+    """Return the job that a node has a result of.
+
+    It runs there; or it was queued again, since the node's link was lost, on a type of device that the node has.
+    """
     again = ProfileJob.objects.filter(
         pk=pk, state="queued", attempts__gt=0, device_type__in=node.devices.values("type")
     ).select_related("variant__application", "device")
@@ -76,9 +84,12 @@ def progress(node: Node, message: control.ProfileProgress) -> None:
 
 
 def done(node: Node, message: control.ProfileDone) -> None:
-    """Store the profile, and the accuracy where it was measured. The variant is ready if its application is answered
-    already, else once gateways say that it is (:mod:`scheduler.control.readiness`). Nodes repeat results until the job
-    is no longer theirs; the second time does nothing."""
+    """Store the profile, and the accuracy where it was measured.
+
+    The variant is ready if its application is answered already, else once gateways say that it is
+    (:mod:`scheduler.control.readiness`). Nodes repeat results until the job is no longer theirs; the second time does
+    nothing.
+    """
     job = _measured(node, message.job)
     if job is None:
         return
@@ -132,8 +143,10 @@ def done(node: Node, message: control.ProfileDone) -> None:
 
 
 def failed(node: Node, message: control.ProfileFailed) -> None:
-    """Order the job again, or give it up. Nodes repeat failures until the job is no longer theirs; one of an earlier
-    attempt says nothing about this one."""
+    """Order the job again, or give it up.
+
+    Nodes repeat failures until the job is no longer theirs; one of an earlier attempt says nothing about this one.
+    """
     job = _running(node, message.job)
     if job is not None and message.attempt in (0, job.attempts):
         give_up_or_retry(job, storable(message.message), message.retry)
@@ -141,7 +154,10 @@ def failed(node: Node, message: control.ProfileFailed) -> None:
 
 
 def give_up_or_retry(job: ProfileJob, why: str, retry: bool) -> None:
-    """Back to the queue, or failed for good; a variant that has no profile at all fails with its job."""
+    """Queue a running job again, or fail it for good.
+
+    A variant that has no profile at all fails with its job.
+    """
     again = retry and job.attempts < MAX_ATTEMPTS
     with transaction.atomic():
         if not ProfileJob.objects.filter(pk=job.pk, state="running").update(

@@ -1,9 +1,9 @@
-"""Prediction intervals: where the next window will be, by simulated windows and by past promises. Pure.
+"""Prediction intervals for the next window. Pure.
 
-Among n exchangeable windows, the next one lies between the least and the greatest of the others with probability
-(n - 1) / (n + 1): with 19 of them, 90%. But windows that are drawn from the same two minutes have seconds in common,
-and know no more of the load than as many as these minutes have room for, side by side. With fewer than 19 of those the
-interval is at least Student's for so many.
+They come from simulated windows and past promises. Among n exchangeable windows, the next one lies between the least
+and the greatest of the others with probability (n - 1) / (n + 1): with 19 of them, 90%. But windows that are drawn from
+the same two minutes have seconds in common, and know no more of the load than as many as these minutes have room for,
+side by side. With fewer than 19 of those the interval is at least Student's for that many.
 
 A simulation leaves out what it does not know, other processes on the box for one. So an interval is then moved
 outwards, or inwards, by as much as past promises missed what came, or had room: conformal prediction (Romano et al.,
@@ -54,12 +54,14 @@ class Interval(NamedTuple):
         return Interval(min(self.low, value), max(self.high, value))
 
     def outside(self, value: float) -> float:
-        """How far a value lies outside of it; negative: how far inside."""
+        """Distance of a value from the interval; negative inside of it."""
         return max(self.low - value, value - self.high)
 
 
 def of_windows(values: Sequence[float], apart: float = math.inf) -> Interval:
-    """The interval for the next window. With fewer than :data:`WINDOWS`, by Student's t as well.
+    """Return the interval for the next window.
+
+    With fewer than :data:`WINDOWS`, it is by Student's t as well.
 
     Args:
         values: of simulated windows, at least one.
@@ -75,7 +77,9 @@ def of_windows(values: Sequence[float], apart: float = math.inf) -> Interval:
 
 
 def may_miss(held: Iterable[bool]) -> float:
-    """The share of intervals that may miss from now on; none may where it is 0 or less.
+    """Return the share of intervals that may miss from now on.
+
+    None may where it is 0 or less.
 
     Args:
         held: whether past intervals did as they were promised, oldest first.
@@ -103,7 +107,10 @@ def correction(misses: Sequence[float], share: float = 1.0 - COVERAGE) -> float:
 
 
 def widened(interval: Interval, by: float) -> Interval:
-    """The interval, wider on both sides by so much; one that would turn inside out is its middle."""
+    """Return the interval, wider on both sides by ``by``.
+
+    One that would turn inside out is its middle.
+    """
     if interval.high - interval.low + 2 * by < 0:
         middle = (interval.low + interval.high) / 2
         return Interval(middle, middle)

@@ -1,4 +1,7 @@
-"""Promises that are kept: stored for the plan in force, and compared with what came."""
+"""Promises that are kept.
+
+They are stored for the plan in force, and compared with what came.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ LOOK_BACK = 2 * MOST_PAST
 
 
 def corrections(stack: str) -> dict[tuple[str, str], float]:
-    """By how much to widen intervals of each application's figures, as past promises of this stack missed."""
+    """Return by how much to widen intervals of each application's figures.
+
+    That is by as much as past promises of this stack missed.
+    """
     misses: dict[tuple[str, str], list[float]] = {}
     held: dict[tuple[str, str], list[bool]] = {}
     for promise in reversed(Promise.objects.filter(state=Promise.State.COMPARED, stack=stack)[:LOOK_BACK]):
@@ -34,7 +40,10 @@ def corrections(stack: str) -> dict[tuple[str, str], float]:
 
 
 def comparisons(promise: Promise) -> Iterable[tuple[str, str, dict[str, Any], float]]:
-    """(application, figure, what was expected, what came) of a promise that was compared."""
+    """Yield the figures of a promise that was compared.
+
+    Each is (application, figure, what was expected, what came).
+    """
     for name, figures in promise.expected.items():
         came = promise.observed.get(name) or {}
         for figure in FIGURES:
@@ -43,9 +52,10 @@ def comparisons(promise: Promise) -> Iterable[tuple[str, str, dict[str, Any], fl
 
 
 def expectations(found: Simulated, by: Mapping[tuple[str, str], float]) -> dict[str, dict[str, Any]]:
-    """A simulation's answer as it is stored, by application: ``items_per_s``, ``by_process``, and for each figure
-    ``expected``, ``interval`` and ``simulated``, the interval before its correction; None for an accuracy where nothing
-    was in time.
+    """Return a simulation's answer as it is stored, by application.
+
+    It has ``items_per_s``, ``by_process``, and for each figure ``expected``, ``interval`` and ``simulated``, the
+    interval before its correction; None for an accuracy where nothing was in time.
 
     Args:
         by: corrections by application and figure.
@@ -95,7 +105,11 @@ def promise_now(step=None) -> Promise:
 
 
 def compare() -> int:
-    """Compare promises whose windows are over with what came; how many were compared or found void."""
+    """Compare promises whose windows are over with what came.
+
+    Returns:
+        How many were compared or found void.
+    """
     due = [
         promise
         for promise in Promise.objects.filter(state=Promise.State.WAITING)
@@ -118,8 +132,11 @@ def compare() -> int:
 
 
 def outcomes(entries: Iterable[Mapping[str, Any]], began: float, ended: float) -> dict[str, dict[str, float | None]]:
-    """Ends of queries by application, from gateways' seconds: ``items``, ``accuracy`` (percent of the best, of those
-    in time) and ``violations`` (a share)."""
+    """Return ends of queries by application, from gateways' seconds.
+
+    They are ``items``, ``accuracy`` (percent of the best, of those in time; None: none was) and ``violations`` (a
+    share).
+    """
     sums: dict[str, list[float]] = {}
     for entry in entries:
         # A second is named by when it was over.
@@ -143,7 +160,12 @@ def outcomes(entries: Iterable[Mapping[str, Any]], began: float, ended: float) -
 
 @dataclass(frozen=True)
 class Calibration:
-    """How past promises fared. ``compared``: figures of applications; ``held``: those within their interval."""
+    """The record of past promises.
+
+    Attributes:
+        compared: figures of applications.
+        held: those within their interval.
+    """
 
     compared: int
     held: int
@@ -159,7 +181,10 @@ ALL = ""
 
 
 def calibration(promises: Iterable[Promise]) -> dict[str, dict[str, Calibration]]:
-    """By application and figure, of promises that were compared; under :data:`ALL` of all applications together."""
+    """Return the record by application and figure, of promises that were compared.
+
+    Under :data:`ALL` it is that of all applications together.
+    """
     counts: dict[str, dict[str, list[int]]] = {ALL: {figure: [0, 0] for figure in FIGURES}}
     for promise in promises:
         for name, figure, expected, came in comparisons(promise):

@@ -1,4 +1,4 @@
-"""Arrivals like those that came. Pure.
+"""Windows of arrivals, drawn from those that were recorded. Pure.
 
 Gateways report how many queries and items of each application arrived in each second, and no more. A window of such
 arrivals is a stretch of the recorded seconds in their order, of all applications alike, so that their rise and fall and
@@ -34,7 +34,7 @@ class Recorded:
 
     @property
     def seconds(self) -> int:
-        """How many were recorded."""
+        """Number of recorded seconds."""
         return max(map(len, self.queries.values()), default=0)
 
     def rate(self, application: str) -> float:
@@ -43,7 +43,10 @@ class Recorded:
         return sum(counts) / len(counts) * self.rows.get(application, 1.0) if counts else 0.0
 
     def history(self, factors: Mapping[str, float]) -> list[tuple[int, dict[str, float]]]:
-        """Items by second before second 0, each application's times its factor, as :func:`..demand.estimate` has it."""
+        """Return items by second before second 0, each application's times its factor.
+
+        This is what :func:`scheduler.control.demand.estimate` takes.
+        """
         return [
             (
                 second - self.seconds,
@@ -57,7 +60,9 @@ class Recorded:
 
 
 def record(seconds: Iterable[tuple[int, Mapping[str, tuple[float, float]]]], applications: Sequence[str]) -> Recorded:
-    """Gateways' reports from the first second in which anything arrived: silence before a load is no part of it.
+    """Record gateways' reports from the first second in which anything arrived.
+
+    Silence before a load is no part of it.
 
     Args:
         seconds: (t, {application: (queries, items)}), oldest first.
@@ -74,8 +79,10 @@ def record(seconds: Iterable[tuple[int, Mapping[str, tuple[float, float]]]], app
 
 
 def imagined(recorded: Recorded, rates: Mapping[str, float]) -> Recorded:
-    """The record with Poisson arrivals at these rates (items/s) for applications of which nothing, or too little, is
-    recorded."""
+    """Return the record with Poisson arrivals where too little is recorded.
+
+    The arrivals have the given rates (items/s), for applications of which nothing, or too little, is recorded.
+    """
     length = max(recorded.seconds, LEAST_S)
     numbers = random.Random("imagined")
     queries = dict(recorded.queries)
@@ -98,8 +105,10 @@ def _poisson(mean: float, numbers: random.Random) -> int:
 
 
 def trace(recorded: Recorded, seconds: int, factors: Mapping[str, float], seed: int, first: int | None = None) -> Trace:
-    """Arrivals of a window: a stretch of the record from a random second on, which goes on at its beginning where it
-    ends. An item is an arrival; those of one query come together.
+    """Return the arrivals of a window: a stretch of the record.
+
+    It runs from a random second on, and goes on at the record's beginning where that ends. An item is an arrival; those
+    of one query come together.
 
     Args:
         seconds: of the window.

@@ -1,4 +1,7 @@
-"""A promise by simulation: short windows of arrivals like those that came, under the plan in question. Pure."""
+"""A promise by simulation. Pure.
+
+Short windows of arrivals like those that came are simulated under the plan in question.
+"""
 
 from __future__ import annotations
 
@@ -87,8 +90,13 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Simulated:
-    """A promise by simulation. ``window_s``: of each window; ``windows``: how many were simulated. An application
-    without arrivals has no expectation."""
+    """A promise by simulation.
+
+    Attributes:
+        window_s: seconds of each window.
+        windows: how many were simulated.
+        applications: an expectation for each; an application without arrivals has none.
+    """
 
     window_s: int
     windows: int
@@ -97,7 +105,10 @@ class Simulated:
 
 
 class NothingToPromise(Exception):
-    """There is no plan, too little is known of arrivals, or they are too many; the message says which."""
+    """There is nothing to promise; the message says why.
+
+    There is no plan, too little is known of arrivals, or they are too many.
+    """
 
 
 class _OutOfTime(Exception):
@@ -128,7 +139,9 @@ def _rate(world: World) -> float:
 
 
 def simulated(world: World, step: Callable[[float], None] | None = None, wall_s: float | None = None) -> Simulated:
-    """Simulate windows until there are :data:`.intervals.WINDOWS` of them, or the time is over.
+    """Simulate windows until there are enough of them, or the time is over.
+
+    :data:`.intervals.WINDOWS` are enough.
 
     Args:
         step: called after each window with the share that is done (0 to 1).
@@ -187,12 +200,15 @@ def run_window(
     arrivals: Trace | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> list[tuple[float, float, float]]:
-    """Items, items in time and the sum of their accuracies by application, in one window.
+    """Simulate one window.
 
     Args:
         length: seconds, without the :data:`BEFORE_S` before it.
         arrivals: of both; None: like those recorded.
         progress: called now and then; what it raises ends the window.
+
+    Returns:
+        Items, items in time and the sum of their accuracies, by application.
     """
     window = scenario(world, length, seed)
     if arrivals is not None:
@@ -201,7 +217,10 @@ def run_window(
 
 
 def _by_process(world: World, found: dict[str, Expectation]) -> dict[str, Expectation]:
-    """For stacks with policies: what these promise in the long run, in intervals that have room for it."""
+    """Use what policies promise in the long run, for stacks that have them.
+
+    The intervals then have room for it.
+    """
     process = by_policy.PROCESSES.get(STACKS[world.stack].strategy)
     if process is None:
         return found
@@ -231,7 +250,10 @@ def _until(deadline: float) -> Callable[[float], None]:
 
 
 def _figures(run: SimulationResults, applications: int) -> list[tuple[float, float, float]]:
-    """Items, items in time and the sum of their accuracies by application, of what arrived in the window itself."""
+    """Return items, items in time and their summed accuracies by application.
+
+    Only what arrived in the window itself counts.
+    """
     record, arrivals = run.record, run.scenario.arrivals
     counted = np.asarray(arrivals.times) >= BEFORE_S
     application = np.asarray(arrivals.applications, dtype=int)[counted]
@@ -294,7 +316,10 @@ def _model(variant, median: float) -> Model:
 
 
 def run_ratios(median: float) -> tuple[float, ...]:
-    """Equally likely run times over the median, by a lognormal distribution whose 95th percentile is 1 / ``median``."""
+    """Return equally likely run times over the median, by a lognormal distribution.
+
+    Its 95th percentile is 1 / ``median``.
+    """
     deviation = -math.log(min(max(median, 1e-3), 1.0)) / NormalDist().inv_cdf(0.95)
     quantiles = [NormalDist().inv_cdf((place + 0.5) / RUN_TIMES) for place in range(RUN_TIMES)]
     return tuple(math.exp(deviation * quantile) for quantile in quantiles)

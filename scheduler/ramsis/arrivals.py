@@ -1,7 +1,8 @@
-"""Arrivals at one worker: how many queries reach it in a time, by the law of all arrivals and the load balancing. Pure.
+"""Arrivals at one worker: how many queries reach it in a time. Pure.
 
-Round robin gives a worker every K-th query, so the queries since its last one, its *phase* (0 to K - 1), belong to its
-state. Shortest queue first gives it a Poisson stream of its own, whose rate depends on its queue (Appendix I.1).
+This depends on the law of all arrivals and on the load balancing. Round robin gives a worker every K-th query, so the
+queries since its last one, its *phase* (0 to K - 1), belong to its state. Shortest queue first gives it a Poisson
+stream of its own, whose rate depends on its queue (Appendix I.1).
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ class Counts:
         return int(mean + TAIL * math.sqrt(mean / self.shape) + TAIL * TAIL / 2 / self.shape) + 1
 
     def logs(self, most: int, seconds: np.ndarray) -> np.ndarray:
-        """Logs of the probabilities of 0 to ``most`` arrivals, a row for each of ``seconds`` (above 0)."""
+        """Return the logs of the probabilities of 0 to ``most`` arrivals.
+
+        There is a row for each of ``seconds`` (above 0).
+        """
         mean = self.rate * np.asarray(seconds, float)[:, None]
         number = np.arange(most + 1)
         if self.shape == 1.0:
@@ -57,15 +61,24 @@ class Counts:
         return rising - log_factorials(most) + size * math.log(self.shape) + number * math.log1p(-self.shape)
 
     def next_within(self, count: int, total: np.ndarray, part_s: np.ndarray, whole_s: float) -> np.ndarray:
-        """The chance that one more arrival in ``whole_s`` seconds is in a part of them, which has ``count`` of the
-        ``total`` there are."""
+        """Return the chance that one more arrival is in a part of the time.
+
+        Args:
+            count: arrivals in the part.
+            total: arrivals in all of the time.
+            part_s: seconds of the part.
+            whole_s: seconds of all of the time.
+        """
         if self.shape == 1.0:
             return part_s / whole_s
         sizes = self.rate * self.shape / (1 - self.shape)
         return (sizes * part_s + count) / (sizes * whole_s + total)
 
     def probabilities(self, most: int, seconds: np.ndarray) -> np.ndarray:
-        """Probabilities of 0 to ``most`` arrivals, a row for each of ``seconds`` (at least 0)."""
+        """Return the probabilities of 0 to ``most`` arrivals.
+
+        There is a row for each of ``seconds`` (at least 0).
+        """
         made = np.zeros((len(seconds), most + 1))
         made[:, 0] = 1.0
         some = seconds > 0
@@ -109,7 +122,9 @@ def round_robin(rate: float, workers: float, shape: float = 1.0) -> Stream:
 
 
 def shortest_queue(rate: float, workers: float, service_rate: float) -> Stream:
-    """Join the shortest queue, approximated as a Poisson stream by queue length (Appendix I.1).
+    """Return the stream of a worker where queries join the shortest queue.
+
+    It is approximated as a Poisson stream by queue length (Appendix I.1).
 
     Args:
         service_rate: items/s of the worker on the model that meets the load. The paper puts a latency there, where the

@@ -1,4 +1,7 @@
-"""Expected accuracy and violation rate of a policy in the long run (Section 5.1). Pure."""
+"""A policy's expected accuracy and violation rate (Section 5.1). Pure.
+
+They are those in the long run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a policy is in each state, in the long run. Pure.
+"""Frequencies of a policy's states in the long run. Pure.
 
 Power iteration, as in the paper, or exactly where few pairs of run and phase decide.
 """
@@ -10,14 +10,18 @@ import numpy as np
 from .pairs import Pairs, leaving_states, runs_of
 from .transitions import Chain
 
-#: power iteration ends when no state's probability moves by more, or after so many steps
+#: power iteration ends when no state's probability moves by more, or after this many steps
 STILL, STEPS = 1e-7, 2_000
 #: part of the states' probabilities that stays in a step
 LAZY = 0.1
 
 
 def stationary(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
-    """Probabilities of the states (queued, slack), and the rows dropped a decision, in the long run."""
+    """Return the frequencies of the states in the long run.
+
+    Returns:
+        Probabilities of the states (queued, slack), and the rows dropped a decision.
+    """
     leaving = list(leaving_states(chain, choice, rows))
     if not leaving and Pairs.fit(chain, choice):
         return Pairs(chain, choice).stationary()

@@ -1,7 +1,7 @@
-"""Exact evaluation of a policy by linear equations over pairs of a run and a phase. Pure.
+"""Exact evaluation of a policy by pairs of a run and a phase. Pure.
 
-The future of a decision depends on its run and the phase of the worker at its start alone. Small workers have few such
-pairs, and solving their equations is faster than sweeps over all states.
+It solves linear equations over these pairs. The future of a decision depends on its run and the phase of the worker at
+its start alone. Small workers have few such pairs, and solving their equations is faster than sweeps over all states.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ MOST_PAIRS = 64
 
 
 class Pairs:
-    """The pairs of a policy's decisions. A decision in the empty queue waits for the first query, which decides next.
+    """The pairs of a policy's decisions.
+
+    A decision in the empty queue waits for the first query, which decides next.
 
     Attributes:
         next: (pair, pair): of a decision and of the one that follows it, apart from the empty queue.
@@ -45,11 +47,14 @@ class Pairs:
         return self._chain.ahead(values, dropped)[self._runs].reshape(-1, values.shape[2])
 
     def values(self, gain: np.ndarray, dropped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Relative values by state and column, 0 for the empty queue, and the mean of a decision by column.
+        """Return relative values by state, and the mean of a decision.
 
         Args:
             gain: by state (queue + 1, slacks, column), of a decision.
             dropped: by column, of a dropped row.
+
+        Returns:
+            Values by state and column, 0 for the empty queue, and the mean by column.
         """
         columns = gain.shape[2]
         gain = np.concatenate((gain, np.ones((*gain.shape[:2], 1))), axis=2)
@@ -66,7 +71,11 @@ class Pairs:
         return gain[:, :, :columns] - mean * gain[:, :, columns:] + self._spread @ found[:count], mean
 
     def stationary(self) -> tuple[np.ndarray, float]:
-        """Probabilities of the states (queued, slack), and the rows dropped a decision, in the long run."""
+        """Return the frequencies of the states in the long run.
+
+        Returns:
+            Probabilities of the states (queued, slack), and the rows dropped a decision.
+        """
         left = np.eye(len(self.next)) - self.next.T
         left[-1] = 1.0
         pairs = np.linalg.solve(left, np.eye(1, len(left), len(left) - 1)[0])
@@ -79,7 +88,9 @@ class Pairs:
 
 
 def runs_of(chain: Chain, choice: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-    """The runs by queued rows, from 1, and slack; for batches that leave some behind, another run of all that wait.
+    """Return the runs by queued rows, from 1, and slack.
+
+    For batches that leave some behind, it is the fallback's run of all that wait.
 
     Args:
         rows: None: all that wait.
@@ -93,7 +104,11 @@ def runs_of(chain: Chain, choice: np.ndarray, rows: np.ndarray | None = None) ->
 
 
 def leaving_states(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> Iterator[tuple[LeavingRun, np.ndarray]]:
-    """The runs of a policy that leave queries behind, and the states of each, as (queued, slack) of the run."""
+    """Yield the runs of a policy that leave queries behind, with their states.
+
+    Yields:
+        The run, and where it runs: (queued, slack) of the run.
+    """
     for run in chain.leaving:
         here = run.queues, slice(run.slack, None)
         states = (choice[here] == run.variant) & (rows[here] == run.rows)

@@ -50,7 +50,9 @@ class Policy:
 
 
 def solve(worker: Worker, stream: Stream, weigh: Weight = "queries", chain: Chain | None = None) -> Policy:
-    """The optimal policy within ``EXACT``, or the best of ``ROUNDS`` rounds, whose ``gap`` says how far it may be.
+    """Return the optimal policy within ``EXACT``, or one that is near it.
+
+    The latter is the best of ``ROUNDS`` rounds, whose ``gap`` says how far it may be.
 
     Args:
         chain: of this worker and stream; None: with maximal batching.
@@ -78,10 +80,16 @@ def _iterate(
     worth: float,
     often: np.ndarray | None = None,
 ) -> tuple[Policy, np.ndarray]:
-    """The best policy that takes all that wait, or as in a run of ``leaving``, and its values, from some values on.
+    """Iterate to the best policy that takes all that wait, or as in given runs.
 
     Args:
+        leaving: runs that take fewer rows than wait.
+        values: to start from.
+        worth: to start from, percent.
         often: weights of the states by which worths are judged before all states agree; None: the extremes.
+
+    Returns:
+        The policy, and its values.
     """
     best: Policy | None = None
     for _ in range(ROUNDS):
@@ -112,7 +120,10 @@ class Rewards:
 def _improve(
     chain: Chain, rewards: Rewards, leaving: tuple[LeavingRun, ...], values: np.ndarray, worth: float
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """The best choice and rows at these values, and the most by which a sweep with them changes these, up or down."""
+    """Return the best choice and rows at these values, and the largest change.
+
+    The change is the most by which a sweep with them changes the values, up or down.
+    """
     price = np.array([[1.0], [-worth]])
     flat = values @ price
     ahead = chain.ahead(flat, rewards.dropped @ price)[:, :, 0]

@@ -29,7 +29,9 @@ TOGETHER, CELLS = 16, 2**18
 
 @dataclass(frozen=True)
 class Slabs:
-    """Stretches of time, each followed by ``after`` seconds until the next decision, for one class of arrivals.
+    """Stretches of time before the next decision, for one class of arrivals.
+
+    Each is followed by ``after`` seconds until that decision.
 
     Attributes:
         none: (slab, phase, phase after it): the worker gets no query in it.
@@ -133,7 +135,10 @@ class Chain:
             self._groups.append(_Group(counts, stream.phases, worker.queue, self.ages, times))
 
     def _phases(self) -> np.ndarray:
-        """Interval A: arrivals dealt out since the head came, given how many of them the worker got."""
+        """Return the probabilities of the worker's phases (interval A).
+
+        A phase follows from the arrivals dealt out since the head came, given how many of them the worker got.
+        """
         phases, queue = self.stream.phases, self.worker.queue
         age = self.worker.slo_s - self.slacks
         made = np.zeros((queue + 1, len(age), phases))
@@ -148,12 +153,26 @@ class Chain:
         return made
 
     def ahead(self, values: np.ndarray, dropped: np.ndarray) -> np.ndarray:
-        """(run, phase, column): expected ``values`` at the next decision; ``dropped``: by column, of a dropped row."""
+        """Return the expected ``values`` at the next decision.
+
+        Args:
+            values: of all states (queue + 1, slacks, column).
+            dropped: by column, of a dropped row.
+
+        Returns:
+            (run, phase, column).
+        """
         return np.concatenate([group.ahead(values, dropped) for group in self._groups])
 
     def back(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
-        """The transpose: the next states' probabilities (queue + 1, slacks) from those of (run, phase), and the rows
-        expected to be dropped."""
+        """Return the next states from weights of the runs: the transpose of ``ahead``.
+
+        Args:
+            weights: probabilities of (run, phase).
+
+        Returns:
+            Probabilities of the next states (queue + 1, slacks), and the rows expected to be dropped.
+        """
         states, dropped, first = np.zeros((self.worker.queue + 1, len(self.slacks))), 0.0, 0
         for group in self._groups:
             dropped += group.back(weights[first : first + group.runs], states)

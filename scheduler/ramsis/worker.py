@@ -1,4 +1,7 @@
-"""A worker: its variants with their times, its SLO, and the slack times that its states distinguish. Pure."""
+"""A worker: its variants with their times, its SLO and its slack times. Pure.
+
+The slack times are those that its states distinguish.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,12 @@ QUEUE, LENGTHS = 32, 100
 
 @dataclass(frozen=True)
 class WorkerVariant:
-    """``seconds``: of a batch, from one row to the largest that it takes. ``accuracy``: percent."""
+    """A variant as a worker runs it.
+
+    Attributes:
+        accuracy: percent.
+        seconds: of a batch, from one row to the largest that it takes.
+    """
 
     id: str
     accuracy: float
@@ -37,7 +45,10 @@ class Worker:
     slacks: tuple[float, ...]
 
     def seconds(self) -> np.ndarray:
-        """Seconds by variant and rows (0 to ``queue``); inf where a variant does not take so many."""
+        """Return the seconds by variant and rows (0 to ``queue``).
+
+        They are infinite where a variant does not take that number of rows, and for 0 rows.
+        """
         table = np.full((len(self.variants), self.queue + 1), math.inf)
         for index, variant in enumerate(self.variants):
             some = variant.seconds[: self.queue]
@@ -59,7 +70,10 @@ class Worker:
         return max(rates, default=0.0)
 
     def service_rate(self, rate: float) -> float:
-        """Rows/s of the slowest variant that meets ``rate`` with batches within half of the SLO; else the capacity."""
+        """Return the rate of the slowest variant that meets ``rate``, rows/s.
+
+        Batches are within half of the SLO. Where no variant meets it, the capacity is returned.
+        """
         slowest = (-math.inf, self.capacity())
         for variant in self.variants:
             some = list(enumerate(variant.seconds[: self.queue], 1))
@@ -75,11 +89,14 @@ def worker(
     lengths: int | None = LENGTHS,
     queue: int = QUEUE,
 ) -> Worker | None:
-    """A worker with the undominated variants; None: no variant answers a single row within the SLO.
+    """Make a worker with the undominated variants.
 
     Args:
         lengths: slack times of fixed length (Section 4.2.2); None: one for each time that a batch takes (4.2.1).
         queue: at most; no longer than the largest batch.
+
+    Returns:
+        None: no variant answers a single row within the SLO.
     """
     kept = undominated([variant for variant in variants if variant.seconds and variant.seconds[0] <= slo_s])
     if not kept:
@@ -94,8 +111,10 @@ def worker(
 
 
 def undominated(variants: Sequence[WorkerVariant]) -> tuple[WorkerVariant, ...]:
-    """The variants for which no other one is as accurate and as fast at every batch size (Section 4.3.3), the fastest
-    for a single row first."""
+    """Return the undominated variants, the fastest for a single row first.
+
+    These are the ones for which no other one is as accurate and as fast at every batch size (Section 4.3.3).
+    """
     kept: list[WorkerVariant] = []
     for variant in sorted(variants, key=lambda v: (-v.accuracy, v.seconds[0], v.id)):
         if not any(_dominates(other, variant) for other in kept):
@@ -104,7 +123,10 @@ def undominated(variants: Sequence[WorkerVariant]) -> tuple[WorkerVariant, ...]:
 
 
 def _dominates(one: WorkerVariant, other: WorkerVariant) -> bool:
-    """Whether a variant that is as accurate takes as large batches in the time of the other one."""
+    """Return whether a variant dominates one that is no more accurate.
+
+    It does if it takes as large batches in the time of the other one.
+    """
     if len(one.seconds) < len(other.seconds):
         return False
     return all(mine <= its for mine, its in zip(one.seconds, other.seconds, strict=False))

@@ -13,7 +13,10 @@ from scheduler.allocation.problem import ApplicationDemand, DeviceResources, Pro
 
 
 def fastest(problem: Problem, application: ApplicationDemand, device: DeviceResources) -> float:
-    """Items/s of the application's fastest variant alone on the device; 0: none keeps the SLO there."""
+    """Return items/s of the application's fastest variant alone on the device.
+
+    0: none keeps the SLO there.
+    """
     rates = [0.0]
     for variant in problem.variants:
         if variant.application != application.id or variant.excluded:

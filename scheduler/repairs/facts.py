@@ -78,7 +78,11 @@ class CertificateInUse:
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file of the store that is not as its row says. ``variant``: empty for the application's validation set."""
+    """A file of the store that is not as its row says.
+
+    Attributes:
+        variant: empty for the application's validation set.
+    """
 
     digest: str
     application: str

@@ -1,7 +1,7 @@
-"""Since when repairs have been seen, and which of them operators ignore: rows that upkeep keeps current.
+"""Since when repairs have been seen, and which of them operators ignore.
 
-Upkeep looks every few seconds. Where it did not see a repair at one look and saw it at the next, it knows when that
-began; what it sees at its first look after a start may have begun before.
+Upkeep keeps rows of this current, as it looks every few seconds. Where it did not see a repair at one look and saw it
+at the next, it knows when that began. Repairs that it sees at its first look after a start may have begun before.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _looked_at: float | None = None
 
 
 def shown(found: Iterable[Repair]) -> list[Repair]:
-    """Those that have lasted for long enough, with ``since`` and whether they are ignored."""
+    """Return repairs that have lasted for long enough.
+
+    They have ``since`` and whether they are ignored.
+    """
     found = list(found)
     rows = {row.key: row for row in KnownRepair.objects.all()}
     ages = _here.ages({repair.key: True for repair in found})
@@ -86,7 +89,7 @@ def _told(repair: Repair) -> dict[str, str]:
 
 
 def ignore(repair: Repair, by: str) -> None:
-    """Do not show a repair among those that need a person until it changes or comes again.
+    """Hide a repair among those that need a person until it changes or comes again.
 
     Raises:
         Conflict: it cannot be ignored.

@@ -22,7 +22,7 @@ from workers import log
 
 logger = log.get("repairs")
 
-#: browsers share one look within so many seconds
+#: browsers share one look within this many seconds
 SHARED_S = 2.0
 #: share of one core that shared looks may take: those of a large cluster take longer, and are taken less often
 SHARED_PART = 0.05
@@ -45,7 +45,10 @@ def current() -> list[Repair]:
 
 
 def shared() -> list[Repair]:
-    """As :func:`current`, some seconds old: for many browsers that ask again and again."""
+    """Return repairs as :func:`current` does, some seconds old.
+
+    Many browsers that ask again and again get these.
+    """
     global _shared
     with _lock:
         if _shared is None or clock.steady() > _shared[0]:
@@ -69,7 +72,10 @@ def needing(found: Iterable[Repair], role: AccessRole) -> list[Repair]:
 
 
 def summary(found: Iterable[Repair], role: AccessRole) -> dict[str, Any]:
-    """The value that browsers follow: how many need a person, by severity, and a name for what the list says."""
+    """Return the value that browsers follow.
+
+    It is how many repairs need a person, by severity, and a name for what the list says.
+    """
     visible = [repair for repair in found if repair.visible(role)]
     mine = needing(visible, role)
     counts = {str(severity): sum(repair.severity == severity for repair in mine) for severity in _FIRST}
@@ -78,7 +84,10 @@ def summary(found: Iterable[Repair], role: AccessRole) -> dict[str, Any]:
 
 
 def watch() -> None:
-    """Upkeep's look: take readings of this box, and remember since when each repair has been there."""
+    """Do upkeep's look: take readings of this box, and remember repairs.
+
+    It remembers since when each repair has been there.
+    """
     samples.watch_clock()
     read = facts.read()
     if read.disk is not None:

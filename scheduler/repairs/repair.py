@@ -15,7 +15,10 @@ from registry.access.roles import AccessRole
 
 
 class Severity(enum.StrEnum):
-    """``error``: something does not work now. ``warning``: it works, and will not unless somebody acts."""
+    """The urgency of a repair.
+
+    ``error``: something does not work now. ``warning``: it works, and will not unless somebody acts.
+    """
 
     ERROR = "error"
     WARNING = "warning"

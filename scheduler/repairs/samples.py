@@ -1,6 +1,7 @@
-"""Readings that upkeep takes of this box: free bytes of the disk, and the wall clock beside the steady one.
+"""Readings that upkeep takes of this box.
 
-They are kept in Redis with steady stamps; after a boot they begin anew.
+They are the free bytes of the disk, and the wall clock beside the steady one. They are kept in Redis with steady
+stamps, and start again after a boot.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def sample_disk(free: int) -> None:
 
 
 def disk_rate() -> float | None:
-    """Bytes a second by which the free space shrinks, over at most a day; None: not known yet."""
+    """Return bytes a second by which the disk's free space shrinks.
+
+    It is measured over at most a day; None: not known yet.
+    """
     samples = []
     for text in live.client().lrange(DISK, 0, -1):
         stamp, free = text.split()

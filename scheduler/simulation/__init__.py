@@ -1,8 +1,8 @@
-"""A discrete-event simulator that runs the live system's strategies, batch policies and routers under a virtual clock.
+"""A discrete-event simulator of the live system, under a virtual clock.
 
-It runs the objects that serve live, on devices that take the times of their profiles. Entry point: :func:`simulate`.
-``engine`` drives a run; ``late`` and ``published`` are its two kinds. May import ``workers.dispatch``,
-``scheduler.allocation`` and the pure parts of ``scheduler.control``.
+It runs the objects that serve live (strategies, batch policies and routers), on devices that take the times of their
+profiles. Entry point: :func:`simulate`. ``engine`` drives a run; ``late`` and ``published`` are its two kinds. May
+import ``workers.dispatch``, ``scheduler.allocation`` and the pure parts of ``scheduler.control``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Late binding with one part removed, by the names under which a simulation can ask for it as its routing."""
+"""Late binding with one part removed.
+
+A simulation can ask for it as its routing, by the names here.
+"""
 
 from __future__ import annotations
 

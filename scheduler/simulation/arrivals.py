@@ -1,4 +1,7 @@
-"""Arrivals and their times: read from a trace, or generated from a description and a seed."""
+"""Arrivals and their times.
+
+They are read from a trace, or generated from a description and a seed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,12 @@ MOST_SECONDS = 1e7
 
 @dataclass(frozen=True)
 class Trace:
-    """``times`` in seconds, ascending; ``applications``: indices into ``names``, one for each time."""
+    """Arrivals of queries.
+
+    Attributes:
+        times: seconds, ascending.
+        applications: indices into ``names``, one for each time.
+    """
 
     names: tuple[str, ...]
     times: Sequence[float]
@@ -41,7 +49,10 @@ class Trace:
 
 @dataclass(frozen=True)
 class GeneratedBurst:
-    """From ``at_s`` on, for ``for_s`` seconds, everything arrives ``factor`` times as often."""
+    """A stretch of time in which everything arrives ``factor`` times as often.
+
+    It lasts for ``for_s`` seconds, from ``at_s`` on.
+    """
 
     at_s: float
     for_s: float
@@ -50,8 +61,13 @@ class GeneratedBurst:
 
 @dataclass(frozen=True)
 class Generator:
-    """``kind``: of the gaps between an application's arrivals, equal (``uniform``), exponential (``poisson``) or
-    Gamma-distributed with ``shape`` (below 1: micro-bursts). ``rates``: queries/s by application."""
+    """A description of arrivals.
+
+    Attributes:
+        kind: of the gaps between an application's arrivals, equal (``uniform``), exponential (``poisson``) or
+            Gamma-distributed with ``shape`` (``gamma``; below 1: micro-bursts).
+        rates: queries/s by application.
+    """
 
     kind: str
     duration_s: float
@@ -60,8 +76,11 @@ class Generator:
     bursts: tuple[GeneratedBurst, ...] = field(default=())
 
     def arrivals(self, names: Sequence[str], seed: int) -> Trace:
-        """The arrivals of this seed. Each application has random numbers of its own, so that changing one
-        application's rate leaves the others' arrivals as they are."""
+        """Return the arrivals of this seed.
+
+        Each application has random numbers of its own, so that changing one application's rate leaves the others'
+        arrivals as they are.
+        """
         stamped: list[tuple[float, int]] = []
         for index, name in enumerate(names):
             rate = self.rates.get(name, 0.0)
@@ -93,11 +112,15 @@ class Generator:
 
 
 def read_generator(table: Table, names: Sequence[str] | None) -> Generator:
-    """The ``[generator]`` table: ``kind``, ``duration_s``, and either ``[generator.rates]`` (queries/s by application)
-    or ``qps`` in all, split by Zipf's law with exponent ``zipf`` (0: evenly) over the applications in the order of
-    the profiles; ``shape`` for gamma; ``[[generator.bursts]]`` with ``at_s``, ``for_s``, ``factor``.
+    """Read the ``[generator]`` table.
 
-    ``names``: of the applications; None, where they could not be found out: all else is checked then."""
+    It has ``kind``, ``duration_s``, and either ``[generator.rates]`` (queries/s by application) or ``qps`` in all,
+    split by Zipf's law with exponent ``zipf`` (0: evenly) over the applications in the order of the profiles; ``shape``
+    for gamma; ``[[generator.bursts]]`` with ``at_s``, ``for_s``, ``factor``.
+
+    Args:
+        names: of the applications; None, where they could not be found out: all else is checked then.
+    """
     kind = table.text("kind", among=KINDS)
     duration_s = table.number("duration_s", None, 0, MOST_SECONDS, above=True)
     shape = table.number("shape", 1.0, 0, 1000, above=True)
@@ -140,10 +163,13 @@ def read_generator(table: Table, names: Sequence[str] | None) -> Generator:
 
 
 def read_trace(path: Path, names: Sequence[str] | None) -> Trace:
-    """A CSV with the columns ``arrival_ms`` (ascending, from 0, which is when the scenario starts, to
-    :data:`MOST_SECONDS`) and ``application``, with at most :data:`MOST_ARRIVALS` lines; ``.gz`` is unpacked.
+    """Read a trace from a CSV file.
 
-    ``names``: of the applications; None, where they could not be found out: all else is checked then.
+    It has the columns ``arrival_ms`` (ascending, from 0, which is when the scenario starts, to :data:`MOST_SECONDS`)
+    and ``application``, with at most :data:`MOST_ARRIVALS` lines; ``.gz`` is unpacked.
+
+    Args:
+        names: of the applications; None, where they could not be found out: all else is checked then.
 
     Raises:
         ScenarioError: the file cannot be read or a line is wrong; it names the line.

@@ -16,8 +16,9 @@ MOST_CORES = 65_536
 
 
 def read_capacities(path: Path, models: Sequence[Model]) -> tuple[Model, ...]:
-    """The variants with the file's capacities. Lines of others are left out, as lines of device types are on which a
-    variant does not run.
+    """Return the variants with the file's capacities.
+
+    Lines of others are left out, as lines of device types are on which a variant does not run.
 
     Raises:
         ScenarioError: the file cannot be read, or a line is wrong (it names the line).

@@ -1,4 +1,4 @@
-"""Which runs a comparison consists of: parsed, checked together, and labelled."""
+"""The runs of a comparison: parsed, checked together, and labelled."""
 
 from __future__ import annotations
 

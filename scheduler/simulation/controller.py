@@ -1,4 +1,7 @@
-"""The controller of a simulation: from what has arrived to the next plan, by the live system's own functions."""
+"""The controller of a simulation: from what has arrived to the next plan.
+
+It uses the live system's own functions.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,12 @@ class SimulationError(Exception):
 
 @dataclass(frozen=True)
 class Planned:
-    """An allocation with what belongs to it. ``standby``: faster variants to keep warm, by device.
-    ``blocked``: residents that are not to be run for the moment."""
+    """An allocation with what belongs to it.
+
+    Attributes:
+        standby: faster variants to keep warm, by device.
+        blocked: residents that are not to be run for the moment.
+    """
 
     at: float
     problem: Problem
@@ -36,11 +43,11 @@ class Planned:
 
 
 class Controller:
-    """Estimates demand, plans, and watches for bursts. It sees arrivals as they happen, never later ones.
+    """Estimates demand, plans, and watches for bursts.
 
-    Before the first second is over it takes ``initial_qps`` for each application's demand, and the whole trace's mean
-    rates for strategies that place their variants once; the estimate starts from there. A run with a
-    :class:`~.scenario.Start` has its plan and its history first.
+    It sees arrivals as they happen, never later ones. Before the first second is over it takes ``initial_qps`` for each
+    application's demand, and the whole trace's mean rates for strategies that place their variants once; the estimate
+    starts from there. A run with a :class:`~.scenario.Start` has its plan and its history first.
     """
 
     def __init__(self, scenario: Scenario, strategy: str):
@@ -77,7 +84,11 @@ class Controller:
     def plan(
         self, now: float, loaded: Mapping[str, Iterable[str]], observed: Mapping[str, float] | None = None
     ) -> Planned:
-        """A plan as of ``now``. ``loaded``: variants by device. ``observed``: rates by a burst's reports.
+        """Return a plan as of ``now``.
+
+        Args:
+            loaded: variants by device.
+            observed: rates by a burst's reports.
 
         Raises:
             SimulationError: the problem cannot be used, or the strategy's answer breaks a rule.
@@ -157,5 +168,8 @@ class Controller:
         return found.planned
 
     def burst(self, now: float) -> dict[str, float]:
-        """Rates (items/s) of the applications whose demand has left the plan's band; {}: none has."""
+        """Return the rates of applications whose demand has left the plan's band.
+
+        They are in items/s; {}: no application's has.
+        """
         return {burst.application: burst.rate for burst in self._bursts.check(now)}

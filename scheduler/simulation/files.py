@@ -1,4 +1,7 @@
-"""The files of finished simulations: written aside first, so that a folder never holds half a result."""
+"""The files of finished simulations.
+
+They are written aside first, so that a folder never holds half a result.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,10 @@ from .results import SimulationResults
 
 @contextmanager
 def staged(folder: Path | str) -> Iterator[Path]:
-    """A temporary folder whose contents move into ``folder`` at the end of the block, in place of files of the same
-    names; others there stay. If the block raises, ``folder`` is as it was.
+    """Yield a temporary folder whose contents move into ``folder`` at the end.
+
+    That is the end of the block. They move in place of files of the same names; others there stay. If the block raises,
+    ``folder`` is as it was.
 
     Raises:
         OSError: the folder cannot be written; raised at the start of the block where that can be checked.
@@ -61,8 +66,10 @@ def _merge(source: Path, target: Path) -> None:
 
 
 def write(results: SimulationResults, folder: Path | str) -> Path:
-    """Write ``summary.json``, ``per_second.csv``, ``per_application.csv``, the plots and ``report.html`` into
-    ``folder``, made where it is missing: all of them or, on an error, none.
+    """Write a run's files into ``folder``: all of them or, on an error, none.
+
+    These are ``summary.json``, ``per_second.csv``, ``per_application.csv``, the plots and ``report.html``. The folder
+    is made where it is missing.
 
     Raises:
         OSError: the folder cannot be written.
@@ -97,7 +104,10 @@ def write_run(folder: Path, results: SimulationResults) -> None:
 
 
 def write_comparison(folder: Path, runs: Mapping[str, SimulationResults]) -> None:
-    """Several runs of one scenario: overlays and bars, and a sub-folder for each run under its label."""
+    """Write several runs of one scenario.
+
+    There are overlays and bars of all runs, and a sub-folder for each run under its label.
+    """
     seconds = {label: results.per_second for label, results in runs.items()}
     summaries = {label: results.summary for label, results in runs.items()}
     images = {

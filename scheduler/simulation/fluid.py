@@ -1,10 +1,12 @@
-"""Fluid references: the best accuracy of any plan, if demand were known and flowed evenly.
+"""Fluid references: the best accuracy of any plan, if demand were known.
 
-For each window of 5 s a linear program: z[t,m] items/s of variant m on device type t, the time that they take at the
-fastest batch within a share of the SLO at most the devices of the type (devices may be divided at will), all demand
-served; where that is not possible, as much as possible first and then as accurately as possible. No queues, no
-rounding, no loads. Batches within SLO / 2 (the rule of Ahmad et al., "Proteus", ASPLOS '24, Section 4) give the best
-that plans under that rule can reach; batches within the SLO itself bound every system that serves as much.
+Demand also flows evenly in them. For each window of 5 s a linear program: z[t,m] items/s of variant m on device type t,
+the time that they take at the fastest batch within a share of the SLO at most the devices of the type (devices may be
+divided at will), all demand served; where that is not possible, as much as possible first and then as accurately as
+possible. No queues, no rounding, no loads. Batches within SLO / 2 (the rule of Ahmad et al., "Proteus", ASPLOS '24,
+Section 4) give the best that plans under that rule can reach; batches within the SLO itself bound every system that
+serves as much.
+
 Where not all demand can be served, the reference serves as much as possible, at whatever accuracy that leaves: a system
 that serves less may be more accurate, so a reference's accuracy is read together with the share that it serves.
 """
@@ -30,7 +32,12 @@ TOLERANCE = 1e-7
 
 @dataclass(frozen=True)
 class FluidVariant:
-    """A variant on a device type. ``application``: index; ``rate``: items/s of one device that does nothing else."""
+    """A variant on a device type.
+
+    Attributes:
+        application: index.
+        rate: items/s of one device that does nothing else.
+    """
 
     kind: str
     application: int
@@ -40,7 +47,13 @@ class FluidVariant:
 
 @dataclass(frozen=True)
 class Window:
-    """Items/s planned for in a window, served of them, and the sum of the served ones' accuracies a second."""
+    """The items/s of a window.
+
+    Attributes:
+        demand: items/s planned for.
+        served: items/s served of them.
+        accurate: sum of the served ones' accuracies a second.
+    """
 
     demand: float
     served: float
@@ -49,8 +62,12 @@ class Window:
 
 @dataclass(frozen=True)
 class Reference:
-    """``accuracy``: mean (normalised percent) over the items that can be served, None where nothing can be.
-    ``served``: these over all items, 0 to 1; None where nothing is asked for."""
+    """The accuracy of a reference, and the share that it serves.
+
+    Attributes:
+        accuracy: mean (normalised percent) over the items that can be served, None where nothing can be.
+        served: these over all items, 0 to 1; None where nothing is asked for.
+    """
 
     accuracy: float | None
     served: float | None
@@ -74,7 +91,9 @@ def windows(
     demand_factor: float = 1.0,
     length_s: float = WINDOW_S,
 ) -> list[Window]:
-    """The best of each window. Windows start at 0 and go by arrival; each is taken as a whole one, the last one too.
+    """Return the best of each window.
+
+    Windows start at 0 and go by arrival; each is taken as a whole one, the last one too.
 
     Args:
         share_of_slo: batches must run within this share of the SLO.
@@ -92,7 +111,10 @@ def windows(
 
 
 def options(scenario: Scenario, share_of_slo: float) -> list[FluidVariant]:
-    """Variants by device type, at their fastest batch within ``share_of_slo`` of the SLO."""
+    """Return the variants by device type, at their fastest batch.
+
+    The batch is within ``share_of_slo`` of the SLO.
+    """
     index = {name: i for i, name in enumerate(scenario.applications)}
     # The capacity of a dedicated device looks at batches within half of the SLO that it is given.
     scale = share_of_slo / DEDICATED_SHARE_OF_SLO
@@ -106,8 +128,9 @@ def options(scenario: Scenario, share_of_slo: float) -> list[FluidVariant]:
 
 
 class Fluid:
-    """The linear programs of one scenario, built once; from window to window only their right-hand sides change, so
-    that the dual simplex goes on from the last basis.
+    """The linear programs of one scenario, built once.
+
+    From window to window only their right-hand sides change, so that the dual simplex goes on from the last basis.
 
     Args:
         devices: how many of each type.
@@ -136,10 +159,13 @@ class Fluid:
         return model
 
     def best(self, demand: Sequence[float]) -> tuple[float, float]:
-        """(items/s served, the sum of their accuracies) of the most accurate way to serve as much as can be.
+        """Return the most accurate way to serve as much as can be.
 
         Args:
             demand: items/s by application index.
+
+        Returns:
+            Items/s served, and the sum of their accuracies.
         """
         if not self._options:
             return 0.0, 0.0

@@ -1,7 +1,8 @@
-"""A batch policy to compare late binding with: Proteus' waiting, and relief by a faster resident variant.
+"""A batch policy to compare late binding with.
 
-A plan is made for seconds; queues build up within milliseconds. Between a burst's first query and the next plan this
-policy lowers accuracy by itself, batch by batch, and only for as long as it must.
+It has Proteus' waiting, and relief by a faster resident variant. A plan is made for seconds; queues build up within
+milliseconds. Between a burst's first query and the next plan this policy lowers accuracy by itself, batch by batch, and
+only for as long as it must.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ LOOK_AHEAD_ROWS = 256
 
 
 class NereusPolicy(BatchPolicy):
-    """The first candidate as long as it clears the queue in time, batched as ``proteus`` does; else, batch by batch,
-    the most accurate candidate that does, and if none does the one with the highest throughput.
+    """A policy that runs the first candidate while that clears the queue in time.
 
-    Every query counts that at least one candidate could still answer in time. A relief batch runs at once: a backlog is
-    no time for a batching delay. And a batching delay ends when half of the first query's time is gone, where
-    ``proteus`` goes to the edge.
+    It batches as ``proteus`` does. Else it runs, batch by batch, the most accurate candidate that clears the queue, and
+    if none does the one with the highest throughput. Every query counts that at least one candidate could still answer
+    in time. A relief batch runs at once: a backlog is no time for a batching delay. And a batching delay ends when half
+    of the first query's time is gone, where ``proteus`` goes to the edge.
     """
 
     def __init__(self) -> None:
@@ -65,8 +66,11 @@ class NereusPolicy(BatchPolicy):
 
 @lru_cache(maxsize=4096)
 def with_relief(candidates: tuple[Candidate, ...]) -> list[Candidate]:
-    """The planned candidates, and with fewer rows those of the others that have a higher throughput than every planned
-    one in batches no longer than theirs, the most accurate first; all candidates where none is planned."""
+    """Return the planned candidates, and others that relieve them.
+
+    The others have a higher throughput than every planned one in batches no longer than theirs. They come with fewer
+    rows, so that this holds, the most accurate first. All candidates are returned where none is planned.
+    """
     planned = [candidate for candidate in candidates if candidate.planned]
     if not planned:
         return list(candidates)
@@ -83,8 +87,10 @@ def with_relief(candidates: tuple[Candidate, ...]) -> list[Candidate]:
 
 
 def choose(queue: Sequence[Waiting], candidates: Sequence[Candidate], now: float) -> Candidate:
-    """The candidate that the next batch should run on; the first, if it will do. Pure; costs one pass over the queue
-    for each candidate looked at."""
+    """Return the candidate that the next batch should run on.
+
+    It is the first, if that will do. Pure; costs one pass over the queue for each candidate looked at.
+    """
     matters = _can_be_in_time(queue, candidates, now)
     if not matters or clears(matters, candidates[0], now):
         return candidates[0]
@@ -100,7 +106,10 @@ def _throughput(candidate: Candidate) -> float:
 
 
 def _can_be_in_time(queue: Sequence[Waiting], candidates: Sequence[Candidate], now: float) -> list[Waiting]:
-    """The queries, up to the look ahead, that at least one candidate could answer in time if it ran them now."""
+    """Return the queries, up to the look ahead, that could be answered in time.
+
+    At least one candidate could if it ran them now.
+    """
     matters, rows = [], 0
     for query in queue:
         if rows >= LOOK_AHEAD_ROWS:
@@ -112,7 +121,10 @@ def _can_be_in_time(queue: Sequence[Waiting], candidates: Sequence[Candidate], n
 
 
 def clears(queue: Sequence[Waiting], candidate: Candidate, now: float) -> bool:
-    """Whether full batches of ``candidate``, one after the other in deadline order, answer every query in time."""
+    """Whether ``candidate`` answers every query in time, in full batches.
+
+    They run one after the other, in deadline order.
+    """
     seconds, limit = candidate.latency.seconds, candidate.max_batch
     ends, rows, earliest = now, 0, None
     for query in queue:

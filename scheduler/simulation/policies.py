@@ -1,4 +1,7 @@
-"""The batch policies of simulations, by name: those that serve live, and one to compare with."""
+"""The batch policies of simulations, by name.
+
+They are those that serve live, and one to compare with.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,10 @@ class Model:
         return LatencyModel(self.points[kind], interpolate=False)
 
     def planned(self, load_s: float) -> CandidateVariant:
-        """As planners see it: profiles whose linear interpolation is the same padding (see :func:`padded`)."""
+        """Return the variant as planners see it.
+
+        Its profiles' linear interpolation is the same padding (see :func:`padded`).
+        """
         profiles = {kind: LatencyProfile(padded(points), load_s=load_s) for kind, points in self.points.items()}
         return CandidateVariant(
             self.id, self.application, self.accuracy, profiles, name=self.name, capacities=self.capacities
@@ -55,8 +58,11 @@ class Model:
 
 
 def padded(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    """The points of the step function that padding makes, so that linear interpolation between them is that function:
-    planners interpolate, and must not count on a batch of 5 being quicker than one of 8."""
+    """Return the points of the step function that padding makes.
+
+    Linear interpolation between them is that function: planners interpolate, and must not count on a batch of 5 being
+    quicker than one of 8.
+    """
     steps: list[tuple[int, float]] = []
     for batch, seconds in points:
         if steps and steps[-1][0] + 1 < batch:
@@ -68,9 +74,12 @@ def padded(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]
 def read_profiles(
     path: Path, column: str, batches: Collection[int] | None, kinds: Collection[str] | None
 ) -> tuple[Model, ...]:
-    """The variants that can run on device types ``kinds`` (None: on any), in the file's order.
+    """Read the variants that can run on device types ``kinds``, in the file's order.
 
-    ``column``: the one with the latency, in ms. ``batches``: the sizes to take; None takes all.
+    Args:
+        column: the one with the latency, in ms.
+        batches: the sizes to take; None takes all.
+        kinds: device types; None: any.
 
     Raises:
         ScenarioError: the file cannot be read, a line is wrong (it names the line), or nothing of it can be used.

@@ -1,7 +1,8 @@
-"""Published stacks: a router chooses a device when a query arrives, and the batch policies of its queue do the rest.
+"""Published stacks: a router chooses a device when a query arrives.
 
-A device loads whatever is planned there before it serves again. Where the scenario makes before it breaks, devices
-that nothing uses load first, and the old plan stays in force until they are ready.
+The batch policies of its queue do the rest. A device loads whatever is planned there before it serves again. Where the
+scenario makes before it breaks, devices that nothing uses load first, and the old plan stays in force until they are
+ready.
 """
 
 from __future__ import annotations
@@ -91,7 +92,10 @@ class PublishedEngine(Engine):
                 self._load(device, now)
 
     def _offer(self, device: PublishedDevice, placements: list[Placement], now: float) -> None:
-        """Offer the binding what the device can run: the planned variants, and warm ones beside them."""
+        """Offer the binding what the device can run.
+
+        These are the planned variants, and warm ones beside them.
+        """
         warm = sorted({*device.warm(), *device.loads}, key=self._index.__getitem__)
         policies = {name: self._policies.get((name, device.name)) for name in self._names}
         offer = tuple(placements), tuple(warm), tuple(policies.values())

@@ -1,4 +1,7 @@
-"""One self-contained HTML page of a simulation or of several: images are embedded, nothing is fetched."""
+"""One self-contained HTML page of a simulation or of several.
+
+Images are embedded, nothing is fetched.
+"""
 
 from __future__ import annotations
 

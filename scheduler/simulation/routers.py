@@ -1,4 +1,7 @@
-"""The routers of simulations, by name: those that serve live, and two to compare them with."""
+"""The routers of simulations, by name.
+
+They are those that serve live, and two to compare them with.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from workers.dispatch.published.routing.router import Router, Shares
 
 
 class UniformOrder:
-    """Each device as likely: the ablation without query assignment of Proteus, Section 6.5, as its simulator has it."""
+    """An order with each device as likely: Proteus without query assignment.
+
+    This is the ablation of its Section 6.5, as its simulator has it.
+    """
 
     def __init__(self, source: random.Random, shares: Shares) -> None:
         self._random = source

@@ -43,7 +43,12 @@ class RunTimes:
         return cls(scenario)
 
     def draw(self, variant: str, kind: str, profiled_s: float) -> float:
-        """Seconds that a batch takes on a device of type ``kind`` which takes ``profiled_s`` by its profile."""
+        """Draw the seconds that a batch takes on a device.
+
+        Args:
+            kind: the device's type.
+            profiled_s: seconds that it takes by its profile.
+        """
         seconds = profiled_s * self.factor(variant, kind) if self._error else profiled_s
         ratios = self._ratios.get(variant)
         if ratios is not None:

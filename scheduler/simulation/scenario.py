@@ -1,4 +1,4 @@
-"""The simulator's front door: a scenario file, checked in full before anything runs."""
+"""The simulator's front door: a scenario file, checked in full before a run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,17 @@ CHOICE = ("stack", "batching", "routing")
 
 @dataclass(frozen=True)
 class ControlSettings:
-    """The controller's clock and what it may assume. ``headroom``: planned demand over the forecast. ``arrival_shape``:
-    see :class:`~scheduler.allocation.problem.Problem`.
-    ``solve_s``: limit of a solve in wall time; a solve that it cuts short is counted, for results may then
-    differ from run to run."""
+    """The controller's times, and what it may assume.
+
+    Attributes:
+        period_s: between two regular plans.
+        burst_check_s: between two checks for bursts.
+        initial_qps: queries/s assumed for each application before any arrivals.
+        headroom: planned demand over the forecast.
+        solve_s: limit of a solve in wall time. A solve that it cuts short is counted, for results may then differ from
+            run to run.
+        arrival_shape: see :class:`~scheduler.allocation.problem.Problem`.
+    """
 
     period_s: float = 10.0
     burst_check_s: float = 1.0
@@ -39,7 +46,9 @@ class ControlSettings:
 
 @dataclass(frozen=True)
 class Start:
-    """A state in which a run begins: a cluster that serves by a plan, whose variants are loaded.
+    """A state in which a run begins: a cluster that serves by a plan.
+
+    The plan's variants are loaded.
 
     Attributes:
         problem: of the plan in force; later plans change its demand, what is loaded and what is in force, no more.
@@ -56,14 +65,23 @@ class Start:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything that a simulation needs. ``devices``: (name, type), in the order of the file. ``slo_s``,
-    ``max_resident`` and ``cost`` hold a value for each application, for each limited device type, and for each type
-    whose cost is not 1. ``run_ratios``: for variants (by id) whose run times were measured, these over the profile's,
-    each as likely as the others; a file says only ``profile_noise``. ``profile_error``: each variant on each device
-    type really takes its profile times a factor of its own, between 1 less this and 1 plus this, that nobody is told.
-    ``stall_s``: by which one batch in ``stall_every`` takes longer, by chance; 0: none does. ``make_before_break``:
-    devices that a published stack does not use load what its next plan places there before that plan is adopted.
-    ``start``: None: nothing is loaded, and nothing known of demand."""
+    """Everything that a simulation needs.
+
+    Attributes:
+        devices: (name, type), in the order of the file.
+        slo_s: seconds by application.
+        max_resident: by device type that is limited; ``cost``: by device type whose cost is not 1.
+        load_time_s: of a load whose variant has none of its own.
+        network_s: delay between core and device, each way.
+        profile_noise: spread of run times; ``run_ratios`` replaces it where they were measured: by variant's id, run
+            times over the profile's, all equally likely.
+        profile_error: each variant on each device type takes its profile times a factor of its own, between 1 less this
+            and 1 plus this, which planner and dispatcher do not know.
+        stall_s: seconds by which one batch in ``stall_every`` takes longer, at random; 0: none does.
+        make_before_break: devices that a published stack does not use load what its next plan places there before that
+            plan is adopted.
+        start: the state in which the run begins; None: nothing is loaded, and no demand is known.
+    """
 
     name: str
     models: tuple[Model, ...]
@@ -121,7 +139,11 @@ def load(path: Path | str) -> Scenario:
 
 
 def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") -> Scenario:
-    """The scenario of a parsed file; relative paths start at ``folder``. Raises as :func:`load` does."""
+    """Return the scenario of a parsed file; relative paths start at ``folder``.
+
+    Raises:
+        ScenarioError: as :func:`load` raises it.
+    """
     faults: list[str] = []
     top = Table(values, "", faults)
     name = top.text("name", name)
@@ -208,7 +230,10 @@ def _generated(table: Table, applications: tuple[str, ...], seed: int) -> Trace:
 
 
 def _traced(path: Path | None, applications: tuple[str, ...], faults: list[str]) -> Trace:
-    """Arrivals of a trace file; none where it has faults, which are added to ``faults``."""
+    """Return the arrivals of a trace file.
+
+    None where it has faults, which are added to ``faults``.
+    """
     try:
         if path is not None:
             return read_trace(path, applications or None)

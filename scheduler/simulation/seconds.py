@@ -8,7 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Second:
-    """Queries that arrived in a second. ``effective_accuracy`` None: none of them was in time."""
+    """Queries that arrived in a second.
+
+    Attributes:
+        effective_accuracy: of those that were in time; None: none was.
+    """
 
     second: int
     arrived: int
@@ -19,8 +23,11 @@ class Second:
 
 
 def binned(seconds: Sequence[Second], width: int) -> list[tuple[float, float, float, float | None, float]]:
-    """Means over ``width`` seconds: (middle in s, arrived a second, in time a second, effective accuracy or None,
-    violations a second). A last bin that is not whole is divided by the seconds that it has."""
+    """Return means over ``width`` seconds.
+
+    They are (middle in s, arrived a second, in time a second, effective accuracy or None, violations a second). A last
+    bin that is not whole is divided by the seconds that it has.
+    """
     lines = []
     for start in range(0, len(seconds), width):
         part = seconds[start : start + width]

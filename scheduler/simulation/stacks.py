@@ -1,4 +1,7 @@
-"""The stack that a simulation runs: one of the live system's, with parts replaced where the command names others."""
+"""The stack that a simulation runs.
+
+It is one of the live system's, with parts replaced where the command names others.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,18 @@ EARLY = "least-completion"
 
 
 def routings() -> list[str]:
-    """All that a simulation may route by: the routers, and late binding with parts removed."""
+    """Return all that a simulation may route by.
+
+    These are the routers, and late binding with parts removed.
+    """
     return [*BINDINGS, *ROUTERS]
 
 
 def choose(stack: str | None = None, batching: str | None = None, routing: str | None = None) -> Stack:
-    """The stack of that name, None: the default, with another batch policy or routing where one is named.
+    """Return the stack of that name, with another batch policy or routing if named.
+
+    Args:
+        stack: its name; None: the default.
 
     Raises:
         ScenarioError: an unknown name, or names that do not go together.

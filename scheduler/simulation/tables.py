@@ -1,4 +1,7 @@
-"""Reading the tables of a scenario: all faults are reported together, each with its field and its limit."""
+"""Reading the tables of a scenario.
+
+All faults are reported together, each with its field and its limit.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,11 @@ LONGEST_SHOWN = 60
 
 
 class ScenarioError(ValueError):
-    """The scenario cannot be run; ``faults`` has a line for each reason, naming the field and the limit."""
+    """The scenario cannot be run.
+
+    Attributes:
+        faults: a line for each reason, naming the field and the limit.
+    """
 
     def __init__(self, faults: list[str]):
         super().__init__("\n".join(faults))
@@ -19,8 +26,10 @@ class ScenarioError(ValueError):
 
 
 class Table:
-    """A table of the scenario that notes in ``faults`` what is wrong with it. A key that was never asked for is a
-    fault too: call :meth:`finish` at the end."""
+    """A table of the scenario that notes in ``faults`` what is wrong with it.
+
+    A key that was never asked for is a fault too: call :meth:`finish` at the end.
+    """
 
     def __init__(self, values: Any, where: str, faults: list[str]):
         self.where = where
@@ -62,7 +71,11 @@ class Table:
     def number(
         self, key: str, default: float | None, low: float, high: float, whole: bool = False, above: bool = False
     ) -> float:
-        """A number from ``low`` (``above``: more than that) to ``high``; without a default it must be there."""
+        """Return a number from ``low`` to ``high``; without a default it must be there.
+
+        Args:
+            above: it must be more than ``low``.
+        """
         value = self.raw(key, default)
         if key not in self.values and default is None:
             self.fault(key, "is needed")
@@ -105,7 +118,10 @@ def shown(value: Any) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Why a file cannot be read, without its path, which the fault shows already."""
+    """Return the reason why a file cannot be read, without its path.
+
+    The fault shows the path already.
+    """
     return getattr(error, "strerror", None) or str(error)
 
 

@@ -1,5 +1,6 @@
-"""Why a plan is as it is, as a trail: trigger, demand, the limit that binds, moves, and their cost in accuracy.
+"""The trail of a plan: trigger, demand, the limit that binds, moves and cost.
 
-Entry point: :func:`.trails.trail`, of a stored plan and the one before. Everything is read from stored plans, so that a
-plan is explained by the state that held then, as long as its problem is kept. May import the plan's model.
+The cost of moves is in accuracy. Entry point: :func:`.trails.trail`, of a stored plan and the one before. Everything is
+read from stored plans, so that a plan is explained by the state that held then, as long as its problem is kept. May
+import the plan's model.
 """

@@ -90,7 +90,10 @@ def side(stack: str, problem: Mapping[str, Any], allocation: Mapping[str, Any]) 
 
 
 def hosts_the_same(before: PlanSide, now: PlanSide) -> bool:
-    """Whether a plan keeps everything where it was: same stack, devices, residents and left out."""
+    """Whether a plan keeps everything where it was.
+
+    It does with the same stack, devices, residents and applications left out.
+    """
     return (
         before.stack == now.stack
         and before.types == now.types

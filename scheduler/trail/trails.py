@@ -1,4 +1,7 @@
-"""The trail of a plan: one sentence, then what it was made from, the limit that binds, the moves and the cost."""
+"""The trail of a plan: one sentence, then the reasons behind it.
+
+They are what it was made from, the limit that binds, the moves and the cost.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,11 @@ NO_GAIN = 0.01
 
 @dataclass(frozen=True)
 class DemandChange:
-    """Planned demand of an application, items/s; ``before`` None: the plan before did not know it."""
+    """Planned demand of an application, items/s.
+
+    Attributes:
+        before: in the plan before; None: that plan did not know it.
+    """
 
     application: str
     before: float | None
@@ -48,7 +55,9 @@ class DevicePrice:
 
 @dataclass(frozen=True)
 class DeviceMove:
-    """Changes of a device's residents against the plan before, as ``application/variant``.
+    """Changes of a device's residents against the plan before.
+
+    Residents are given as ``application/variant``.
 
     Attributes:
         device: its name.
@@ -73,7 +82,10 @@ class DeviceMove:
 
 @dataclass(frozen=True)
 class AccuracyCost:
-    """Accuracy of an application, normalised percent; None: nothing of it is served, or it was not planned."""
+    """Accuracy of an application, normalised percent.
+
+    None: nothing of it is served, or it was not planned.
+    """
 
     application: str
     before: float | None
@@ -84,7 +96,7 @@ class AccuracyCost:
 
 @dataclass(frozen=True)
 class Trail:
-    """Why a plan is as it is; lists have the largest first.
+    """Explain a plan against the one before; lists have the largest first.
 
     Attributes:
         version: the plan.
@@ -140,7 +152,10 @@ def told(plan: Plan) -> dict[str, object]:
 
 
 def trail(plan: Plan, previous: Plan | None) -> Trail:
-    """The trail of a plan against the one before, as far as the states are kept that they were made from."""
+    """Return the trail of a plan against the one before.
+
+    It goes as far as the states are kept that they were made from.
+    """
     if previous is not None and not previous.problem:
         previous = None
     if not plan.problem:
@@ -199,7 +214,10 @@ def _demand(old: PlanSide | None, now: PlanSide) -> list[DemandChange]:
 
 
 def _causes(old: PlanSide | None, now: PlanSide) -> list[str]:
-    """Changes of the inputs since the plan before, those first that nobody can overlook."""
+    """Return the changes of the inputs since the plan before.
+
+    Those come first that nobody can overlook.
+    """
     if old is None:
         return []
     found = []
@@ -234,7 +252,10 @@ def _noun(noun: str, names: Collection[str]) -> str:
 
 
 def _prices(now: PlanSide) -> list[DevicePrice]:
-    """The relaxed problem's prices as gains of one more device; a whole device gains at most its price."""
+    """Return the relaxed problem's prices as gains of one more device.
+
+    A whole device gains at most its price.
+    """
     if now.weighted_demand <= 0:
         return []
     found = []
@@ -301,7 +322,10 @@ def _planned(one: PlanSide, device: str) -> float:
 
 
 def _shifted(old: PlanSide | None, now: PlanSide, moved: set[str]) -> float:
-    """Items/s that went to or from devices that keep their residents; half of the sum, as each move counts twice."""
+    """Return items/s that went to or from devices that keep their residents.
+
+    It is half of the sum, as each move counts twice.
+    """
     if old is None:
         return 0.0
     keys = {key for key in {*old.rates, *now.rates} if key[0] not in moved}

@@ -1,4 +1,4 @@
-"""Numbers and lists as a trail's sentences read them."""
+"""Numbers and lists in a trail's sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which residents are not to be run for the moment, because they would keep others waiting."""
+"""Residents that are not to be run for the moment, since others would wait."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, De
 
 
 def problem(short_qps: float, long_qps: float, long_slo_s: float = 5.0, devices: int = 2) -> Problem:
-    """Devices that run ``short`` (SLO 0.3 s) in 10 ms and ``long`` in 0.9 s; nothing limits what they hold."""
+    """Return devices that run ``short`` in 10 ms and ``long`` in 0.9 s.
+
+    The SLO of ``short`` is 0.3 s. Nothing limits what devices hold.
+    """
     return Problem(
         devices=tuple(DeviceResources(f"cpu-{i}", "cpu") for i in range(devices)),
         applications=(ApplicationDemand("short", 0.3, short_qps), ApplicationDemand("long", long_slo_s, long_qps)),

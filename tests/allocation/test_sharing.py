@@ -95,8 +95,11 @@ def test_revisit_periods_admit_every_application_and_are_few():
 
 
 def most_served(problem: Problem) -> float:
-    """Items/s served by the best of all plans, by enumeration of what each device may hold: one variant an
-    application, all with linear profiles, all rows, all revisit periods."""
+    """Return the items/s served by the best of all plans, by enumeration.
+
+    Each device may hold one variant of each application. All have linear profiles, and all rows and all revisit periods
+    are tried.
+    """
     plans = []
     for device in problem.devices:
         mine = set()

@@ -1,4 +1,7 @@
-"""Problems to allocate: random ones for properties, small ones for enumeration, the published one for comparison."""
+"""Problems to allocate.
+
+There are random ones for properties, small ones for enumeration, and the published one for comparison.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,13 @@ def slow_to_load(problem: Problem, load_s: float) -> Problem:
 
 
 def published(total: float, counts: Mapping[str, int] | None = None) -> Problem:
-    """The 40-device world of the published simulator at ``total`` items/s, Zipf split over its 9 applications."""
+    """Return the 40-device world of the published simulator at ``total`` items/s.
+
+    The demand is split over its 9 applications by Zipf's law.
+
+    Args:
+        counts: other numbers of devices by type.
+    """
     points: dict[tuple[str, str, float], dict[str, list[tuple[int, float]]]] = {}
     with PUBLISHED.open() as rows:
         for row in csv.DictReader(rows):
@@ -75,7 +84,10 @@ def published(total: float, counts: Mapping[str, int] | None = None) -> Problem:
 
 @st.composite
 def problems(draw, devices: int = 4, applications: int = 5, variants: int = 3, resident=(None, 1, 2, 3)) -> Problem:
-    """Random problems, odd ones included: nothing profiled, no demand, latencies that fall with the batch."""
+    """Draw random problems, odd ones included.
+
+    Variants may not be profiled, demand may be none, and latencies may fall with the batch.
+    """
     names = [f"q{i}" for i in range(draw(st.integers(0, applications)))]
     found = []
     for name in names:
@@ -118,7 +130,10 @@ def problems(draw, devices: int = 4, applications: int = 5, variants: int = 3, r
 
 @st.composite
 def changed(draw, problem: Problem) -> Problem:
-    """The problem some time later: time reserved, profiles remeasured, limits, demands and wishes changed."""
+    """Draw the problem as it is some time later.
+
+    Time is reserved, profiles are remeasured, and limits, demands and wishes have changed.
+    """
     slower = {v.id: draw(st.sampled_from((1.0, 1.0, 0.8, 1.05, 1.4))) for v in problem.variants}
     larger = {v.id: draw(st.sampled_from((0, 0, GIB))) for v in problem.variants}
     wished = {v.id: draw(st.sampled_from(("", "", "pinned", "excluded"))) for v in problem.variants}

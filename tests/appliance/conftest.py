@@ -1,4 +1,7 @@
-"""One real appliance for all tests here, with one application whose variants are ready."""
+"""One real appliance for all tests here.
+
+It has one application, whose variants are ready.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from tests.running import RunningAppliance, eventually, register
 
 @pytest.fixture(scope="session")
 def appliance(tmp_path_factory, tiny_models):
-    """A running appliance (two one-core CPU devices where there are two cores) that serves ``tiny``."""
+    """Run an appliance that serves ``tiny``.
+
+    It has two one-core CPU devices where there are two cores.
+    """
     running = RunningAppliance(tmp_path_factory.mktemp("appliance") / "home", environment={"NEREUS_PLAN_PERIOD_S": "5"})
     try:
         running.start()

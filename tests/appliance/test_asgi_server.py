@@ -1,4 +1,7 @@
-"""The console's web server: connections that stop in the middle, and websockets, which last."""
+"""The console's web server, with connections that stop and websockets that last.
+
+The connections stop in the middle.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from workers.link import LinkTiming
 
 
 async def echo(scope, receive, send) -> None:
-    """An application that repeats texts over a websocket, and answers a request once its body has ended."""
+    """Repeat texts over a websocket, and answer a request once its body has ended.
+
+    This is the application that the tests serve.
+    """
     if scope["type"] == "http":
         while (await receive()).get("more_body"):
             pass

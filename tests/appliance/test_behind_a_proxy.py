@@ -1,4 +1,7 @@
-"""The console behind a proxy that terminates TLS: nginx where it is installed, and a small one of the tests' own."""
+"""The console behind a proxy that terminates TLS.
+
+The proxy is nginx where it is installed, and a small one of the tests' own.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ http {{
 
 
 class SmallProxy(threading.Thread):
-    """One request a connection: its head with the two headers, its body, and the answer."""
+    """A proxy that takes one request a connection and passes on the answer.
+
+    It passes on the request's head with the two forwarding headers, and its body.
+    """
 
     def __init__(self, port: int, console: int, certificate: Path, key: Path):
         super().__init__(daemon=True)
@@ -79,7 +85,10 @@ class SmallProxy(threading.Thread):
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory) -> Iterator[RunningAppliance]:
-    """The web process alone, with its database, for a public URL whose port a proxy will have."""
+    """Run the web process alone, with its database, behind a public URL.
+
+    A proxy will have the URL's port.
+    """
     (port,) = free_ports(1)
     appliance = RunningAppliance(
         tmp_path_factory.mktemp("proxied") / "home", environment={"NEREUS_PUBLIC_URL": f"https://localhost:{port}"}
@@ -170,7 +179,10 @@ def test_callers_behind_the_proxy_are_not_on_this_box(proxied):
 
 
 def test_forwarding_headers_of_others_are_not_believed(console):
-    """This box is trusted by default: a console that trusts another proxy alone takes them for nothing."""
+    """Forwarding headers that the trusted proxy did not write are not believed.
+
+    This box is trusted by default. A console that trusts only another proxy ignores its headers.
+    """
     untrusting = {**console.environment, "NEREUS_TRUSTED_PROXIES": "192.0.2.1"}
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "gunicorn", "-c", "python:appliance.local.web", "appliance.asgi:application"]

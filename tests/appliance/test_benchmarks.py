@@ -1,4 +1,7 @@
-"""The benchmarks of whole appliances, run as short as can be: their figures agree with one another."""
+"""The benchmarks of whole appliances, run as short as can be.
+
+Their figures agree with one another.
+"""
 
 from __future__ import annotations
 

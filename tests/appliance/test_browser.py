@@ -1,4 +1,7 @@
-"""An operator in a real browser: signs in, uploads a model, sees its profile appear and the live charts move."""
+"""An operator in a real browser.
+
+The operator signs in, uploads a model, and sees its profile appear and the live charts move.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def by_testid(browser, name: str):
 
 
 def click(browser, name: str) -> None:
-    """Scroll to a control, away from the bars at the top and bottom of the page, and click."""
+    """Scroll to a control, away from the bars at the page's top and bottom, and click."""
     control = by_testid(browser, name)
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", control)
     control.click()
@@ -239,7 +242,10 @@ def test_every_page_loads_without_a_script_error_or_a_foreign_host(appliance, si
 
 @contextlib.contextmanager
 def laggard(appliance):
-    """A node without devices that takes nothing over until the event that this yields is set."""
+    """Connect a node without devices that takes no configuration over for a while.
+
+    It does so once the event that this yields is set.
+    """
     obeys, ended = threading.Event(), threading.Event()
 
     def report(socket) -> None:

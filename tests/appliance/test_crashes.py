@@ -1,4 +1,7 @@
-"""A whole appliance whose model crashes its executor on one input, and does not end on another."""
+"""A whole appliance whose model crashes its executor on one input.
+
+On another input the model's run does not end.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,10 @@ def ask(appliance, value: float) -> httpx.Response:
 
 
 def faults(appliance) -> list[tuple[str, str]]:
-    """(cause, detail) of what the console's events show, by the record in the database."""
+    """Return (cause, detail) of the faults that the console's events show.
+
+    They are read from the record in the database.
+    """
     with sqlite3.connect(f"file:{appliance.home / 'nereus.sqlite3'}?mode=ro", uri=True) as database:
         return database.execute("select cause, detail from registry_fault order by id").fetchall()
 

@@ -1,4 +1,7 @@
-"""The demo as a new user starts it: registers, profiles, serves, and gives accuracy way in bursts, not punctuality."""
+"""The demo as a new user starts it.
+
+It registers, profiles and serves. In bursts it gives up accuracy rather than answers in time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An operator's desk against a real appliance: trying an application, in the browser and over REST."""
+"""An operator's desk against a real appliance.
+
+Applications are tried in the browser and over REST.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A box's cores become other devices while it serves, ordered in a real browser."""
+"""An operator divides a box's cores anew in a real browser.
+
+No query of a running load fails.
+"""
 
 from __future__ import annotations
 

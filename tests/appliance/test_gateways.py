@@ -1,4 +1,7 @@
-"""``NEREUS_GATEWAYS=2``: a whole appliance whose queries two processes take in, with one set of figures."""
+"""A whole appliance with ``NEREUS_GATEWAYS=2``.
+
+Two processes take in its queries, and there is one set of figures.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ NAMES = {"box-gateway", "box-gateway-2"}
 
 @pytest.fixture(scope="module")
 def appliance(tmp_path_factory, tiny_models):
-    """A running appliance with two gateways that serves ``tiny``, and plans only when something happens."""
+    """Run an appliance with two gateways that serves ``tiny``.
+
+    It plans only when something happens.
+    """
     running = RunningAppliance(
         tmp_path_factory.mktemp("two") / "home",
         # A stack without a batching delay: a client that asks one by one is answered at once.
@@ -41,7 +47,10 @@ def appliance(tmp_path_factory, tiny_models):
 
 
 def page(appliance) -> dict[tuple[str, str], float]:
-    """The node's metrics of gateways: values by sample and gateway, summed over other labels."""
+    """Return the node's metrics of gateways by sample and gateway.
+
+    Values are summed over other labels.
+    """
     found: Counter = Counter()
     for family in text_string_to_metric_families(httpx.get(appliance.node_http + "/metrics", timeout=60).text):
         for sample in family.samples:
@@ -56,7 +65,10 @@ def ready_everywhere(appliance) -> bool:
 
 
 class Queries:
-    """Queries of ``rows`` each on new connections, about ``rate`` a second, until stopped; a context manager."""
+    """Queries of ``rows`` each on new connections, about ``rate`` a second.
+
+    They are sent until stopped. It is a context manager.
+    """
 
     def __init__(self, appliance, rate: float, rows: int = 1):
         self._rows = rows
@@ -96,7 +108,10 @@ class Queries:
 
 
 def arrived(appliance) -> Counter:
-    """Queries that arrived at each gateway, by the seconds reported to the control plane; and their rows."""
+    """Count the queries that arrived at each gateway, and their rows.
+
+    The counts are those of the seconds reported to the control plane. The rows of all are under ``rows``.
+    """
     client = redis.Redis(unix_socket_path=str(appliance.home / "run" / "redis.sock"), decode_responses=True)
     found: Counter = Counter()
     for _, fields in client.xrange(GATEWAY_STREAM):
@@ -108,7 +123,7 @@ def arrived(appliance) -> Counter:
 
 
 def statistics(appliance) -> set[int]:
-    """What the statistics extension says of queries answered, on several connections."""
+    """Counts of answered queries by the statistics extension, on several connections."""
     with appliance.inference() as client:
         headers = dict(client.headers)
     found = set()
@@ -121,7 +136,10 @@ def statistics(appliance) -> set[int]:
 
 
 def agreed(appliance) -> int:
-    """The figures of all processes at rest: answers are counted and reported a moment later."""
+    """Return the count of answered queries on which processes at rest agree.
+
+    Answers are counted and reported a moment later.
+    """
 
     def still() -> int | None:
         first = statistics(appliance)
@@ -169,7 +187,10 @@ def test_a_burst_over_both_is_one_burst_and_makes_a_plan(appliance):
 
 
 def told_of_the_loss(appliance, victim: int) -> bool:
-    """Whether metrics say that the second one is gone, and the first one not; or it is back before they were read."""
+    """Tell whether metrics say that the second gateway is gone, and the first is not.
+
+    It is also true where the second one is back before the metrics were read.
+    """
     found = page(appliance)
     if found["nereus_node_gateway_up", "box-gateway-2"] == 0:
         assert found["nereus_node_gateway_up", "box-gateway"] == 1
@@ -191,7 +212,7 @@ def test_one_killed_comes_back_while_the_other_serves(appliance):
     assert appliance.pid("gateway-2") != victim
     # Only what it had in hand is lost: with one query at a time, one at the most.
     assert answers["cut"] <= 1 and set(answers) <= {200, "cut"}
-    # What it counted in its last tenth of a second may have gone with it.
+    # Its counts of the last tenth of a second may be lost.
     assert agreed_rows + answers[200] - 10 <= agreed(appliance) <= agreed_rows + answers[200]
 
 

@@ -1,4 +1,7 @@
-"""Processes of a running appliance that hang rather than die, and what the supervisor makes of it."""
+"""Processes of a running appliance that hang rather than die.
+
+The supervisor replaces them or leaves them alone.
+"""
 
 from __future__ import annotations
 

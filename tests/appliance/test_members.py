@@ -1,4 +1,7 @@
-"""Members of a running appliance get what they should hold, whatever becomes of Redis."""
+"""Members of a running appliance get what they should hold.
+
+That is so whatever becomes of Redis.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A backup that is restored after the appliance went on: plan versions rise, and members come back by themselves."""
+"""A backup that is restored after the appliance went on.
+
+Plan versions rise, and members come back by themselves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A query goes in, an answer comes out in time: on a whole real appliance, through its failures."""
+"""A query goes in, and an answer comes out in time.
+
+That holds on a whole real appliance, through its failures.
+"""
 
 from __future__ import annotations
 

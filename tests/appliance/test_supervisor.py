@@ -1,4 +1,7 @@
-"""The supervisor on real processes: order, restarts, bounded stops, and nothing left behind by a kill."""
+"""The supervisor on real processes.
+
+It is tested for order, restarts, bounded stops, and that a kill leaves nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +165,10 @@ async def test_a_process_that_no_longer_answers_is_replaced(tmp_path):
 
 
 async def test_a_process_that_waits_for_the_processor_does_not_hang(tmp_path):
-    """The only core that it may use belongs to another, so its answers are late for a while."""
+    """A process that waits for the processor does not count as hanging.
+
+    The only core that it may use belongs to another, so its answers are late for a while.
+    """
     calls = 0
 
     async def probe() -> str | None:
@@ -195,7 +201,10 @@ async def test_a_process_that_waits_for_the_processor_does_not_hang(tmp_path):
 
 
 def test_a_machine_that_was_asleep_restarts_nothing(tmp_path):
-    """The supervisor and its service stand still together, and for longer than a service may."""
+    """A machine that was asleep restarts nothing.
+
+    The supervisor and its service stand still together, and for longer than a service may.
+    """
     script = textwrap.dedent(
         f"""
         import asyncio, pathlib, sys

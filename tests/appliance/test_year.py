@@ -1,4 +1,7 @@
-"""The year in short: a whole appliance whose wall clock is moved, through boots in 1970 and 2040."""
+"""The year in short: a whole appliance whose wall clock is moved.
+
+It is moved through boots in 1970 and 2040.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A database of the first release comes along: copied first, migrated with its rows, whatever cuts it off."""
+"""A database of the first release is upgraded, whatever cuts that off.
+
+It is copied first, and migrated with its rows.
+"""
 
 from __future__ import annotations
 

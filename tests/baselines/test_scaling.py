@@ -1,4 +1,7 @@
-"""INFaaS with its own objective, SM+ and Clipper+: costs, loading, and the wait before scaling down."""
+"""INFaaS with its own objective, SM+ and Clipper+.
+
+Tested are costs, loading, and the wait before scaling down.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def cluster(demand: float, cpus: int = 4, gpus: int = 1, gpu_cost: float = 10.0,
 
 
 def cost(problem: Problem, allocation: Allocation) -> float:
-    """Of adding all of the allocation's instances."""
+    """The cost of adding all of the allocation's instances."""
     choices = DedicatedChoices(problem)
     return sum(adding(one) for one in choices.residents(allocation.placements).values())
 
@@ -43,7 +46,7 @@ def cost(problem: Problem, allocation: Allocation) -> float:
 @pytest.mark.parametrize(
     ("demand", "chosen"),
     [
-        # Of equally cheap instances the accurate one; then the cheapest that has 5% to spare.
+        # Among equally cheap instances the accurate one; then the cheapest that has 5% to spare.
         (47.0, ["slow"]),
         (48.0, ["fast"]),
         (190.0, ["fast", "fast"]),
@@ -199,7 +202,10 @@ def test_every_rule_is_kept_from_whatever_was_in_force(name, data, problem):
 
 
 def test_static_stacks_are_placed_for_the_mix_of_the_whole_trace():
-    """Nine in ten queries are q's: it has three of the four devices, which it would not at equal rates."""
+    """Static stacks are placed for the mix of the whole trace.
+
+    Nine in ten queries are q's: it has three of the four devices, which it would not at equal rates.
+    """
     models = [model(name, "only", 100, cpu={1: 40}) for name in ("p", "q")]
     arrivals = [(20.0 * i, "p" if i % 10 == 0 else "q") for i in range(300)]
     calm = world(models, arrivals, ["cpu"] * 4)

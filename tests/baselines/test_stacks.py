@@ -1,4 +1,7 @@
-"""Each baseline with its own batching and routing, simulated: every query is counted once, and runs repeat."""
+"""Each baseline with its own batching and routing, simulated.
+
+Every query is counted once, and runs repeat.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ PUBLISHED = {
 
 
 def busy_world(**options):
-    """Two applications on three devices, with a surge that the most accurate variants cannot serve."""
+    """Return two applications on three devices, with a surge.
+
+    The most accurate variants cannot serve the surge.
+    """
     models = [
         model("p", "good", 100, cpu={1: 40, 2: 60, 4: 110}, gpu={1: 10, 2: 14, 4: 22}),
         model("p", "fast", 80, cpu={1: 8, 2: 12, 4: 20}, gpu={1: 4, 2: 5, 4: 7}),

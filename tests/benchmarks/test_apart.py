@@ -1,4 +1,7 @@
-"""Benchmarks and tests do not import each other, except for the tests of the benchmarks."""
+"""Benchmarks and tests do not import each other.
+
+Only the tests of the benchmarks import benchmarks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Honest clients get all their answers while each attacker of the benchmark is at work."""
+"""Honest clients get all their answers while an attacker is at work.
+
+Each attacker of the benchmark is tried.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""RAMSIS' world: made from files like the published ones, and shown beside the paper's figures."""
+"""RAMSIS' world in the evaluation.
+
+It is made from files like the published ones, and shown beside the paper's figures.
+"""
 
 from __future__ import annotations
 

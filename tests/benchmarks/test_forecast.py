@@ -1,4 +1,7 @@
-"""The forecast on published traces: it covers what it promises, gives away little, and sees no future."""
+"""The forecast on published traces.
+
+It covers what it promises, gives away little, and sees no future.
+"""
 
 from __future__ import annotations
 

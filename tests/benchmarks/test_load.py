@@ -1,5 +1,7 @@
-"""The measuring tools for servers under pressure: what goes wrong is counted as what it is, and on real parts the
-client's count and the server's agree."""
+"""The measuring tools for servers under pressure.
+
+Each failure is counted as what it is, and on real parts the client's count and the server's agree.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def refusal(retry: bool = True) -> bytes:
 
 
 class Server:
-    """Answers the n-th query after the warm-up as ``script`` says: bytes; "hang up"; or "nothing"."""
+    """A server that answers the n-th query after the warm-up as ``script`` says.
+
+    An entry is the bytes of the answer, "hang up" or "nothing".
+    """
 
     def __init__(self, script: list, warm: int):
         self.script, self.asked, self.warm = script, 0, warm
@@ -127,12 +132,12 @@ def test_arrivals_are_poisson_at_the_rate_of_each_phase():
     for count, expected in ((counts[0], 5_000), (counts[2], 20_000)):
         assert abs(count - expected) < 4 * expected**0.5
     gaps = np.diff([at for at in due if at < 50])
-    # Of exponential gaps the deviation is the mean.
+    # The deviation of exponential gaps is their mean.
     assert gaps.std() / gaps.mean() == pytest.approx(1.0, abs=0.06)
 
 
 def rows(*queries: tuple[float, float, int]) -> Records:
-    """Of (due, ended, status)."""
+    """Rows of (due, ended, status)."""
     made = np.zeros(len(queries), ROW)
     for row, (due, ended, status) in zip(made, queries, strict=True):
         row["due"], row["sent"], row["ended"], row["status"] = due, due, ended, status

@@ -1,4 +1,7 @@
-"""InfAdapter's network and the regressions on its own task: inputs, margins, and days that nothing was fitted to."""
+"""InfAdapter's network and the regressions on its own task.
+
+Tested are inputs, margins, and days that nothing was fitted to.
+"""
 
 from __future__ import annotations
 

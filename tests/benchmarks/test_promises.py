@@ -1,4 +1,7 @@
-"""The benchmark of promises: constant arrivals are promised exactly, and a change shows as a miss."""
+"""The benchmark of promises.
+
+Constant arrivals are promised exactly, and a change shows as a miss.
+"""
 
 from benchmarks import promises
 

@@ -1,4 +1,4 @@
-"""What executors' metrics say of run times becomes a distribution that a simulation can draw from."""
+"""Run times in executors' metrics become a distribution for simulations."""
 
 from __future__ import annotations
 

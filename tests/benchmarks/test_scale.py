@@ -1,4 +1,7 @@
-"""The short form of the benchmark of a growing control plane: a few members that exist in the protocol alone."""
+"""The short form of the benchmark of a growing control plane.
+
+It has a few members that exist in the protocol alone.
+"""
 
 from __future__ import annotations
 

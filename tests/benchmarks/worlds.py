@@ -1,4 +1,7 @@
-"""A folder like that of the published data, but small: three applications that run anywhere, short traces."""
+"""A folder like that of the published data, but small.
+
+It has three applications that run anywhere, and short traces.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A real browser that is signed in at a server of these processes: pages, REST, database and Redis are real, the
-websocket is not served."""
+"""A real browser that is signed in at a server of these processes.
+
+Pages, REST, database and Redis are real. The websocket is not served.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ class Browser:
         self.driver, self.server = driver, server
 
     def sign_in(self, role: str) -> None:
-        """As a new session of an account of that role; the sign-in form has tests of its own."""
+        """Sign in as a new session of an account of that role.
+
+        The sign-in form has tests of its own.
+        """
         user = account(role.replace(" ", "-"), role)
         session = SessionStore()
         session["_auth_user_id"] = str(user.pk)
@@ -54,12 +59,15 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def wait(self, condition, seconds: float = 120):
-        """What ``condition`` returns once that is true."""
+        """The value of ``condition`` once it is true."""
         waiting = WebDriverWait(self.driver, seconds, 0.1, ignored_exceptions=(Exception,))
         return waiting.until(lambda _: condition())
 
     def faults(self) -> list[str]:
-        """Errors of scripts and of the policy since the last call; the websocket's are not among them."""
+        """Return errors of scripts and of the policy since the last call.
+
+        The websocket's are not among them.
+        """
         lines = [line["message"] for line in self.driver.get_log("browser") if line["level"] == "SEVERE"]
         return [line for line in lines if "/ws/" not in line]
 

@@ -20,7 +20,10 @@ EVIL = "<script>alert('x')</script>"
 
 @pytest.fixture(autouse=True)
 def _no_shared_look():
-    """Pages share a look at repairs for some seconds: one of an earlier test is none of this one."""
+    """Forget the shared look at repairs before a test.
+
+    Pages share a look for some seconds, and an earlier test's is wrong in this one.
+    """
     listing.forget()
 
 
@@ -58,7 +61,10 @@ def add_variant(application, name, accuracy, *, state="ready", p95=(10.0, 16.0, 
 
 @pytest.fixture
 def cluster(application) -> dict:
-    """A node with a device that is up and one that is down, a pending node, a gateway, two variants."""
+    """Make a node, a pending node, a gateway and two variants.
+
+    The node has a device that is up and one that is down.
+    """
     best, quick = add_variant(application, "best", 98.0), add_variant(application, "quick", 90.0)
     node = models.Node.objects.create(name="box", state="approved", channel="c1")
     models.Node.objects.create(name="shed", state="pending", channel="c2")

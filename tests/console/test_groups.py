@@ -1,4 +1,7 @@
-"""Groups of applications: a field that model owners set, by which the strip folds, searches and filters."""
+"""Groups of applications: a field that model owners set.
+
+The strip folds, searches and filters by it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The page of repairs, the number in the navigation, REST with roles, metrics and the websocket's event."""
+"""The page of repairs, and the other places that show them.
+
+These are the number in the navigation, REST with roles, metrics and the websocket's event.
+"""
 
 from __future__ import annotations
 

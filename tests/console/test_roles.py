@@ -1,4 +1,7 @@
-"""Every address, method and websocket message, by every role and by none, as the access table has it."""
+"""Every address, method and websocket message, by every role and by none.
+
+Each is answered as the access table says.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,7 @@ def test_rest_answers_roles_as_the_table_says(caller):
     client, role = Client(), role_of(caller)
     headers = {}
     if caller is not None:
-        # The token alone limits these: the account is an operator, but for the one without a role.
+        # The token alone limits these: the account is an operator, except for the one without a role.
         user = account("someone", None if caller == "none" else "operator")
         headers["authorization"] = bearer(user, "operator" if caller == "none" else caller)
     for name, methods in table.REST.items():

@@ -1,4 +1,7 @@
-"""Latency curves, example queries, numbers and the outbox: plain values in, plain values out."""
+"""Latency curves, example queries, numbers and the outbox.
+
+Plain values go in, and plain values come out.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ def test_exactly_half_the_slo_still_counts_and_more_does_not():
 
 
 def body_of(command: str) -> dict:
-    """The JSON that the example sends: written out after -d, or printed by its first half."""
+    """Return the JSON that the example sends.
+
+    It is written out after -d, or printed by the example's first half.
+    """
     words = shlex.split(command.replace("\\\n", " "))
     if words[0] == "curl":
         return json.loads(words[words.index("-d") + 1])

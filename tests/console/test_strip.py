@@ -1,4 +1,7 @@
-"""The strip's order and the overview's range of time, in a real browser engine; and what the overview begins with."""
+"""The strip's order and the overview's range of time, in a real browser engine.
+
+The first part of the overview is tested, too.
+"""
 
 from __future__ import annotations
 

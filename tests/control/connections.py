@@ -1,4 +1,7 @@
-"""A member's end of a connection to its real consumer, over a real Redis: it says whatever a test has it say."""
+"""A member's end of a connection to its real consumer, over a real Redis.
+
+It sends whatever a test has it send.
+"""
 
 from __future__ import annotations
 

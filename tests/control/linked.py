@@ -1,4 +1,7 @@
-"""A control plane, a gateway and a node daemon in one event loop, joined by real websockets over a real Redis."""
+"""A control plane, a gateway and a node daemon in one event loop.
+
+They are joined by real websockets over a real Redis.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +81,12 @@ async def background(running: Coroutine):
 
 
 class LinkedGateway:
-    """A gateway with its link, both in this process. ``received``: every configuration that it took over, in order;
-    ``stuck``: it takes over none."""
+    """A gateway with its link, both in this process.
+
+    Attributes:
+        received: every configuration that it took over, in order.
+        stuck: whether it refuses to take over any.
+    """
 
     def __init__(self, home: Path, port: int):
         http, grpc = free_ports(2)
@@ -115,7 +122,10 @@ class LinkedGateway:
 
 @asynccontextmanager
 async def cluster(home: Path, executor: Sequence[str] = STAND_IN):
-    """A gateway ``front`` and a node ``box`` that have joined and hold a configuration. ``executor``: its command."""
+    """Run a gateway ``front`` and a node ``box`` that hold a configuration.
+
+    Both have joined. ``executor`` is the command of the node's executors.
+    """
     await join_token()
     async with served() as port:
         (node_http,) = free_ports(1)

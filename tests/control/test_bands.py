@@ -1,5 +1,7 @@
-"""Bands by the number of applications, in virtual time: noise asks for next to no plan however many there are, and a
-real burst is found about as soon as with one."""
+"""Bands of demand by the number of applications, in virtual time.
+
+Noise asks for next to no plan however many applications there are, and a real burst is found about as soon as with one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ WARM_S = 60
 
 
 class Watched:
-    """Poisson arrivals of applications, a detector, and a plan for what has arrived whenever one is due."""
+    """Poisson arrivals of applications, a detector, and a plan whenever one is due.
+
+    Each plan is made for what has arrived so far.
+    """
 
     def __init__(self, rates: Sequence[float], seed: int) -> None:
         self._rates = dict(zip((f"a{i}" for i in range(len(rates))), rates, strict=True))
@@ -85,7 +90,10 @@ def test_constant_rates_ask_for_at_most_two_plans_in_five_minutes(rates):
 
 
 def found_after(rate: float, times: float, applications: int, seed: int) -> float:
-    """Seconds until a rate change of one of several applications is detected; 60 where it is not."""
+    """Return the seconds until a rate change of one of several applications is found.
+
+    60 where it is not detected.
+    """
     random = np.random.default_rng(seed)
     seconds = [(t, {"a": float(count)}) for t, count in enumerate(random.poisson(rate, WARM_S))]
     planned = estimate(seconds, ["a"], WARM_S, horizon_s=PERIOD_S)["a"]

@@ -1,4 +1,7 @@
-"""Members' certificates at the real consumers and over real links: issued, renewed, refused, taken back."""
+"""Members' certificates: issued, renewed, refused, taken back.
+
+They are tested at the real consumers and over real links.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,10 @@ from channels.layers import channel_layers
 
 
 async def test_a_cancelled_receive_ends(clean_redis):
-    """Also where the Redis client loses the cancellation, as it does on new connections."""
+    """A cancelled receive ends, also where the Redis client loses the cancellation.
+
+    The client does so on new connections.
+    """
     for pause_ms in range(12):
         layer = channel_layers.make_backend("default")
         receiving = asyncio.create_task(layer.receive(await layer.new_channel()))

@@ -1,4 +1,7 @@
-"""The stack is chosen while the appliance runs: by the environment, by REST, from the next plan on."""
+"""The stack is chosen while the appliance runs.
+
+It is chosen by the environment or by REST, and the choice holds from the next plan on.
+"""
 
 from __future__ import annotations
 

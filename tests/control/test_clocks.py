@@ -1,4 +1,7 @@
-"""The wall clock is set while the control plane runs: on real rows and a real Redis; only time is faked."""
+"""The wall clock is set while the control plane runs.
+
+Rows and Redis are real. Only time is faked.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,10 @@ def test_members_that_are_there_stay_there_and_silent_ones_are_noticed(step, set
 
 
 def test_a_node_that_was_seen_while_a_query_waited_is_there(clean_redis):
-    """Another process has stored a moment since this one looked at the clock, as it may where the database is busy."""
+    """A node that was seen while a query of the database waited is there.
+
+    Another process has stored a moment since this one looked at the clock, as it may where the database is busy.
+    """
     listening(clean_redis)
     one = node("here", devices=1)
     Node.objects.update(seen_s=clock.steady() + 5)

@@ -1,4 +1,7 @@
-"""Learning forecasters live: kept in Redis between plans, through clocks that are set, and shown on the plan."""
+"""Learning forecasters live, with their state in Redis.
+
+The state is kept between plans and through clocks that are set, and plans show the forecaster.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frontier of accuracy and throughput, the present mix in it, and what another SLO means."""
+"""The frontier of accuracy and throughput, the present mix, and other SLOs."""
 
 from __future__ import annotations
 

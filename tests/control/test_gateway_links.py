@@ -1,4 +1,7 @@
-"""Messages to gateways about each other, over their real consumer, as gateways join, stop and lose their links."""
+"""Messages to gateways about each other, over their real consumer.
+
+Gateways join, stop and lose their links.
+"""
 
 from __future__ import annotations
 

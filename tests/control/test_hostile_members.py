@@ -1,4 +1,7 @@
-"""Hostile nodes and gateways at the real consumers: nothing that cannot be is stored, believed, or fails planning."""
+"""Hostile nodes and gateways at the real consumers.
+
+Nothing that cannot be true is stored or believed, and nothing of it makes planning fail.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Instances' states, from a node's seconds to REST and console, and the advice which devices could sleep."""
+"""Instances' states, from a node's seconds to REST and console.
+
+The advice which devices could sleep is tested, too.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ def test_seconds_without_a_variant_count_as_idle_and_the_last_ratio_holds():
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("clean_redis")
 async def test_an_overloaded_and_an_interfered_instance_are_shown_as_such_everywhere(later):
-    """The consumer of a node's link stores its seconds in Redis; REST and both pages show what they say."""
+    """REST and both pages show what a node's seconds say of its instances.
+
+    The consumer of the node's link stores the seconds in Redis.
+    """
     owner = await objects(application)()
     # Batches of up to 8 rows at 10 ms a row: 100 rows/s within half of the SLO of 300 ms.
     busy, slow, idle = [await objects(variant)(owner, name, 90, 10) for name in ("busy", "slow", "idle")]

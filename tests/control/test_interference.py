@@ -1,4 +1,7 @@
-"""A device that is slower than its profiles, while others of its type are not, counts less in plans."""
+"""An interfered device counts less in plans.
+
+It is slower than its profiles, while others of its type are not.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.fixture
 def world(clean_redis, monkeypatch):
-    """Two devices of a type that hold the same variant, and plans by what is seen at the first look."""
+    """Two devices of a type that hold the same variant.
+
+    Plans go by what is seen at the first look.
+    """
     monkeypatch.setattr(interference, "CONFIRMED_S", -1.0)
     listening(clean_redis)
     box = node(devices=2)

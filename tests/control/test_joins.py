@@ -1,4 +1,7 @@
-"""Join tokens with limits, claims on names, and two connections of one member, at the real consumers."""
+"""Join tokens with limits, claims on names, and two connections of one member.
+
+They are tested at the real consumers.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,10 @@ async def test_a_member_that_waits_may_come_again_with_a_token_that_it_has_used_
 
 
 async def test_a_box_that_never_got_its_credential_may_come_again_with_the_token_that_it_used():
-    """The control plane may stop between a join and its answer. Other boxes gain nothing by that."""
+    """A box that never got its credential returns with its token; other boxes cannot.
+
+    The control plane may stop between a join and its answer. Other boxes gain nothing by that.
+    """
     secret = await token(uses=1)
     for _ in range(3):
         lost, credential = await joined("box", secret, machine="boot-1")
@@ -231,7 +237,11 @@ async def test_a_claim_needs_a_use_that_is_left_when_it_is_accepted():
 
 
 async def test_nobody_is_asked_where_nothing_is_taken():
-    """A credential that was rotated away, and the control plane's own box, whose file has an operator's token."""
+    """No operator is asked where a join takes nothing from another member.
+
+    That holds for a credential that was rotated away, and for the control plane's own box, whose file has an operator's
+    token.
+    """
     secret = await token()
     member, _ = await joined("box", secret)
     await member.leave()
@@ -245,7 +255,10 @@ async def test_nobody_is_asked_where_nothing_is_taken():
 
 
 async def test_a_token_without_approval_takes_no_place_in_the_queue_of_another():
-    """What waits for approval under a name is not exchanged for another box while an operator looks."""
+    """A claim that waits for approval is not exchanged for another box.
+
+    An operator may be looking at it.
+    """
     first = Connection("node", await token(auto_approve=False))
     assert isinstance(await first.join("box"), control.Pending)
     _, reason = await refused("node", await token("other", auto_approve=False))

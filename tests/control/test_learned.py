@@ -1,4 +1,7 @@
-"""The learning forecaster: bounded, of the size of the demand that it saw, and better the longer it looks."""
+"""The learning forecaster: bounded, and better the longer it looks.
+
+Its forecasts are of the size of the demand that it saw.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +143,7 @@ def test_an_earlier_state_is_taken_up_and_a_damaged_one_is_not():
 
 def test_seconds_without_a_report_are_no_example():
     counts = np.random.default_rng(3).poisson(40, 400)
-    # Of 400 s, 130 are missing: what would need them is left out, and not taken for demand of zero.
+    # 130 of 400 s are missing: examples that need them are left out, and not taken for demand of zero.
     with_gap = [entry for entry in history(counts, 400) if not 130 <= entry[0] < 260]
     learner = taught(with_gap)
     whole = taught(history(counts, 400))

@@ -1,4 +1,4 @@
-"""A profile job's end whose link was lost, or that could not be stored, arrives all the same."""
+"""A profile job's end arrives although its link was lost or it was not stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Profile jobs: assigned to free devices, one a device; results stored whole; failures retried, then reported."""
+"""Profile jobs: assigned, stored, retried and reported.
+
+They go to free devices, one job a device. Results are stored whole, and failures are retried before they are reported.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Members get what they should hold although pushes are lost: groups forgotten, Redis emptied, the clock moved."""
+"""Members get what they should hold although pushes are lost.
+
+Groups are forgotten, Redis is emptied, and the clock is moved.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ def home():
 
 @pytest.fixture
 def never_rejoined(monkeypatch):
-    """Consumers join their groups once, so that what arrives was pulled, or pushed to a group that was not lost."""
+    """Keep consumers from joining their groups more than once.
+
+    Whatever arrives then was pulled, or pushed to a group that was not lost.
+    """
     monkeypatch.setattr(consumer, "REJOIN_EVERY_S", 1e9)
 
 
@@ -236,7 +242,10 @@ def test_a_job_that_a_restarted_node_lost_is_an_attempt():
 
 
 async def test_reports_cost_no_reads_of_their_own(home, monkeypatch):
-    """Members that join read: each its first configuration, and gateways are pushed to when another one joins."""
+    """Reports cost no reads of their own; only members that join cause some.
+
+    Each join reads the member's first configuration, and gateways are pushed to when another one joins.
+    """
     reads = []
     read = push.read
     monkeypatch.setattr(configurations, "REREAD_S", 1e9)

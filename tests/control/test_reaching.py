@@ -1,4 +1,7 @@
-"""Devices that no gateway's core reaches are left out of plans, named in them all the same, and come back."""
+"""Devices that no gateway's core reaches are left out of plans, and come back.
+
+Plans name them all the same.
+"""
 
 from __future__ import annotations
 
@@ -317,7 +320,7 @@ async def test_a_gateways_statistics_say_it_and_hostile_ones_are_bounded():
     await until(sync_to_async(since), "the device is cut off")
     stored = await sync_to_async(Gateway.objects.get)()
     assert stored.reach["unreached"].keys() == {"far/cpu0"}, "devices that do not exist are left out"
-    # What waited while the link was down is history.
+    # Reports that waited while the link was down are history.
     late = control.GatewayStats(applications={}, ready=True, at=30.0, reach=Reach(reached=("far/cpu0",)))
     await gateway.say(late)
     await gateway.say({"type": "gateway_stats", "applications": {}, "ready": True, "reach": {"unreached": {"": -1}}})

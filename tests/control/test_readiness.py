@@ -1,4 +1,4 @@
-"""A variant is called ready once gateways answer for its application, and no sooner."""
+"""A variant is ready once gateways answer for its application, and no sooner."""
 
 from __future__ import annotations
 

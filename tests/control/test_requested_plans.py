@@ -1,4 +1,7 @@
-"""Plans are asked for where they can be others, and once for each change. Counted where requests are made: in Redis."""
+"""Plans are requested where they can differ, and once for each change.
+
+Requests are counted where they are made: in Redis.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ POINTS = (ProfilePoint(1, 0.01, 0.012, 0.01, 30),)
 
 @pytest.fixture
 def requested(clean_redis) -> Callable[[Callable], int]:
-    """How often a plan is asked for while a function runs, those included that find a request waiting."""
+    """Count how often a plan is requested while a function runs.
+
+    Requests that find another one waiting are included.
+    """
 
     def count(function: Callable) -> int:
         requests.started()

@@ -1,4 +1,7 @@
-"""What grows with time alone is bounded, and nothing that is needed goes: on real rows."""
+"""Rows that grow in number with time alone are bounded.
+
+Nothing that is needed is deleted.
+"""
 
 from __future__ import annotations
 

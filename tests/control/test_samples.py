@@ -1,4 +1,7 @@
-"""Single queries in Redis: the slowest of each minute and the latest refused, for an hour, bounded."""
+"""Single queries in Redis: the slowest of each minute and the latest refused.
+
+They are kept for an hour, and their number is bounded.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Requests for a plan that waited for the planning worker: one plan serves them all, and none waits for ever."""
+"""Requests for a plan that waited for the planning worker.
+
+One plan serves them all, and none waits forever.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ def world():
 
 
 def waiting(redis) -> list[dict]:
-    """The requests in the planning queue, the oldest first, as its worker would get them."""
+    """Return the requests in the planning queue, the oldest first.
+
+    They are as the queue's worker would get them.
+    """
     return [json.loads(message) for message in reversed(redis.lrange("nereus:celery:planning", 0, -1))]
 
 

@@ -1,4 +1,7 @@
-"""Gateways that share the demand, however unevenly, report the same bursts as one gateway that sees all of it."""
+"""Gateways that share the demand report the same bursts as one that sees it all.
+
+That holds however unevenly they share it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,13 @@ START_S = 5000.0
 
 @dataclass
 class Part:
-    """One of the gateways: its detector, how far its clock is ahead, and how long its reports take."""
+    """One of the gateways.
+
+    Attributes:
+        detector: its detector.
+        ahead_s: how far its clock is ahead.
+        way_s: how long its reports take.
+    """
 
     detector: BurstDetector
     ahead_s: float
@@ -61,7 +70,10 @@ class World:
         known.detector.arrived(name, rows, now + known.ahead_s)
 
     def tick(self) -> None:
-        """The slot's end: the lone gateway judges, the others' reports come in, in order of their ways."""
+        """End the slot: the lone gateway judges, and the others' reports come in.
+
+        They come in the order of the time that they take.
+        """
         self.slot += 1
         now = START_S + self.slot * SLOT_S + AFTER_S
         self.expected += [(self.slot, burst) for burst in self.lone.check(now)]
@@ -105,7 +117,7 @@ def test_any_split_reports_what_one_gateway_would(phases, shares, ahead, ways, l
     world = World([(n * SLOT_S, way) for n, way, _ in zip(ahead, ways, shares, strict=False)], bands)
     for number, (slots, most) in enumerate(phases):
         if replan and number == len(phases) // 2:
-            # What is judged a tick later is judged by the plan of then: nothing is to be under way here.
+            # A report that is judged a tick later is judged by the plan of then: none may be under way here.
             for _ in range(20):
                 world.tick()
             world.statistics()
@@ -153,7 +165,10 @@ def test_the_half_that_each_gets_is_not_called_a_fall():
 
 
 def test_clocks_that_agree_on_nothing_add_up_within_a_slot():
-    """Slots of gateways on other boxes begin at other moments; their sums stray by what arrives in a slot."""
+    """Slots of gateways whose clocks disagree add up within a slot.
+
+    Slots on other boxes begin at other moments. Their sums stray by what arrives in a slot.
+    """
     world = World([(0.0, 0.003), (1234.037, 0.02), (-77.71, 0.04)], {"a": Band(0.0, 100.0)})
     steady(world, 30, [3, 3, 2])
     assert world.found == []
@@ -162,7 +177,10 @@ def test_clocks_that_agree_on_nothing_add_up_within_a_slot():
 
 
 def test_reports_that_were_held_up_are_counted_where_they_belong():
-    """One gateway's reports of two seconds come at once: no burst, they belong to twenty slots."""
+    """Reports of two seconds that come at once make no burst.
+
+    They are one gateway's, were held up, and belong to twenty slots.
+    """
     total, detector, quiet = TotalArrivals(), BurstDetector(), BurstDetector()
     bands = {"a": Band(0.0, 100.0)}
     for one in (detector, quiet, total):

@@ -1,4 +1,7 @@
-"""Trails of plans that were really made: sentence, causes, the limit that binds, moves and their cost."""
+"""Trails of plans that were really made.
+
+A trail has a sentence, causes, the limit that binds, and moves with their cost.
+"""
 
 from __future__ import annotations
 

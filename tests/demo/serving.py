@@ -1,4 +1,7 @@
-"""A real gRPC server that speaks as much V2 as the demo's load needs, and misbehaves on request."""
+"""A real gRPC server that speaks as much V2 as the demo's load needs.
+
+It misbehaves on request.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ CLASSES = 3
 
 
 def application(folder: Path, name: str = "shapes", slo_ms: float = 300.0) -> DemoApplication:
-    """An application whose rows say their class: the largest value's place. Twenty real rows on disk."""
+    """Make an application whose rows say their class: the largest value's place.
+
+    It has twenty real rows on disk.
+    """
     rows = np.random.default_rng(0).random((20, CLASSES), np.float32)
     path = folder / f"{name}.npz"
     np.savez(path, x=rows, labels=rows.argmax(1))
@@ -39,8 +45,10 @@ def application(folder: Path, name: str = "shapes", slo_ms: float = 300.0) -> De
 
 
 class V2Server(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """Answers with the row itself as its scores. ``decide(n)`` says what the n-th query (from 0) gets: a status, with
-    a delay in seconds."""
+    """Answers with the row itself as its scores.
+
+    ``decide(n)`` says what the n-th query (from 0) gets: a status, with a delay in seconds.
+    """
 
     def __init__(self, decide: Callable[[int], tuple[Code, float]] = lambda n: (Code.OK, 0.0), port: int = 0):
         self._decide = decide

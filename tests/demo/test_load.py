@@ -1,4 +1,7 @@
-"""The load as a process: it calibrates over REST, drives the gateway, and stops at once on SIGTERM."""
+"""The load as a process.
+
+It calibrates over REST, drives the gateway, and stops at once on SIGTERM.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ TOKEN = "rest-token"
 
 
 class Appliance:
-    """A real HTTP server with the part of the REST API that the demo uses; keeps what it was given."""
+    """A real HTTP server with the part of the REST API that the demo uses.
+
+    It keeps what it was given.
+    """
 
     def __init__(self):
         self.applications: dict[str, dict] = {}

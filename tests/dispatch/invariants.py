@@ -1,4 +1,7 @@
-"""Invariants of late binding's state between any two calls, counted again from its devices."""
+"""Checks of the invariants of late binding.
+
+They hold between any two calls, and are counted again from its devices.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Queries that permit some variants only: which they get, with whom they share batches, and what that costs others."""
+"""Queries that permit some variants only.
+
+Tested are the variants that they get, the queries with which they share batches, and the cost to others.
+"""
 
 from __future__ import annotations
 

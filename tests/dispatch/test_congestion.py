@@ -1,4 +1,7 @@
-"""Queries that wait cost accuracy before they cost queries: the sooner, the less devices can carry beyond them."""
+"""Queries that wait cost accuracy before they cost queries.
+
+They do so the sooner, the less devices can carry beyond them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What ends in time by one sum and late by another is decided once: clocks that have just begun show every rounding."""
+"""A run that ends in time by one sum and late by another is decided once.
+
+Clocks that have just started show every rounding.
+"""
 
 from __future__ import annotations
 

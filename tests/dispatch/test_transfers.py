@@ -1,4 +1,7 @@
-"""Devices of other boxes, where tensors are on their way for a part of each batch's time."""
+"""Devices of other boxes.
+
+Tensors are on their way for a part of each batch's time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a dispatched batch costs the executor in Python calls, which no other load on the machine changes."""
+"""Python calls of the executor for a dispatched batch.
+
+This is a cost that no other load on the machine changes.
+"""
 
 from __future__ import annotations
 

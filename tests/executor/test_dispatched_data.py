@@ -1,5 +1,7 @@
-"""The content of a dispatched batch, on a real executor: each query gets the outputs of its own inputs, whatever its
-shape, type and place in the batch."""
+"""The content of a dispatched batch, on a real executor.
+
+Each query gets the outputs of its own inputs, whatever its shape, type and place in the batch.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,10 @@ async def serving(executor: Executor, path: Path, signature: Signature, seconds:
 
 
 def mixed(path: Path) -> Path:
-    """``picked`` = x where the flag is set, else 0; ``next`` = ids + 1; ``not`` = the other flag."""
+    """Write a model of three inputs that tells rows and types apart.
+
+    ``picked`` = x where the flag is set, else 0; ``next`` = ids + 1; ``not`` = the other flag.
+    """
     nodes = [
         helper.make_node("Where", ["flag", "x", "zero"], ["picked"]),
         helper.make_node("Add", ["ids", "one"], ["next"]),

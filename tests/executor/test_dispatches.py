@@ -1,4 +1,7 @@
-"""Batches that a gateway put together, on a real executor: run whole, on the variant they name, one answer a query."""
+"""Batches that a gateway put together, on a real executor.
+
+They are run whole, on the variant they name, with one answer a query.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ async def executor(tmp_path):
 
 @pytest.fixture
 async def gateway(executor, tiny_models):
-    """A gateway of an executor that has the heavy variant (1) planned and the quick one (2) on standby."""
+    """Connect a gateway to an executor with a planned and a standby variant.
+
+    The heavy variant (1) is planned, and the quick one (2) is on standby.
+    """
     heavy = resident(variant(1, tiny_models["heavy"], accuracy=99.0, name="heavy"), 0.005, max_batch=4)
     quick = resident(variant(2, tiny_models["quick"], accuracy=80.0, name="quick"), 0.001)
     peer = await executor.peer()
@@ -54,7 +60,10 @@ def grant(
     each=1,
     **budgets: float,
 ) -> dict[int, np.ndarray]:
-    """Send a batch; the inputs by id. ``budgets``: those of single queries, as ``_7=0.1``."""
+    """Send a batch, and return its inputs by id.
+
+    ``budgets`` are those of single queries, as ``_7=0.1``.
+    """
     inputs = {id: rows(each, seed=id) for id in ids}
     due = {id: budgets.get(f"_{id}", budget_s) for id in ids}
     peer.grant(inputs, variant, application, max_rows, budgets=due)
@@ -77,7 +86,7 @@ async def test_a_batch_runs_as_one_on_the_variant_that_it_names(gateway, tiny_mo
         session = ort.InferenceSession(str(tiny_models[name]), providers=["CPUExecutionProvider"])
         for id in ids:
             result, outputs = await gateway.answer(id)
-            # What the plan's resident may take in a turn is no limit here: the gateway knows the profile too.
+            # The plan's batch size is no limit here: the gateway knows the profile too.
             assert (result.variant, result.batch_rows) == (name, 8)
             assert result.occupied_s >= result.run_s > 0
             expected = session.run(None, {"x": inputs[id]})[0]

@@ -1,4 +1,7 @@
-"""The lease of a device: one core at a time has it, whatever happens, and it never stays without one."""
+"""The lease of a device.
+
+One core at a time has it, whatever happens, and it never stays without one.
+"""
 
 from __future__ import annotations
 

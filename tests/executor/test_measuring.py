@@ -1,4 +1,7 @@
-"""Profile jobs on a real executor: measured in small steps beside serving, stopped in time, validated."""
+"""Profile jobs on a real executor.
+
+They are measured in small steps beside serving, stopped in time, and validated.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A dispatched batch that finds its device idle runs as it is read, by the shortest way that its model allows."""
+"""A dispatched batch that finds its device idle runs as it is read.
+
+It runs by the shortest way that its model allows.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,11 @@ MOMENT_S = 0.00002
 
 
 class InThisProcess(Executor):
-    """The same executor, where the test can look into it. ``at_once``: of each batch whether it ran as it was read."""
+    """The same executor, where the test can look into it.
+
+    Attributes:
+        at_once: of each batch whether it ran as it was read.
+    """
 
     async def __aenter__(self) -> InThisProcess:
         self.device = DeviceService(self.info, Runtime(self.info, Watchdog()), Peers(), 4096, 0.05)
@@ -63,7 +70,10 @@ class InThisProcess(Executor):
 
 
 def on_its_own_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Runs a test on the loop that an executor runs on, whose clock counts whole milliseconds."""
+    """Run a test on the loop that an executor runs on.
+
+    The loop's clock counts whole milliseconds.
+    """
 
     @functools.wraps(test)
     def run(tiny_models: dict[str, Path], tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""The executor's pure parts: codec, metrics, latency estimates, shares of a busy device."""
+"""The executor's pure parts.
+
+These are codec, metrics, latency estimates, and shares of a busy device.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Plans come into force on a real executor: made before broken, and no query fails for it."""
+"""Plans come into force on a real executor.
+
+A change makes before it breaks, and no query fails for it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Batches that are over in a moment run without a thread between; nobody can tell but by the clock."""
+"""Batches that are over in a moment run without a thread between.
+
+Only the clock shows the difference.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ async def test_granted_queries_get_their_own_answers_and_each_is_counted(tiny_mo
 
 
 async def test_a_backlog_of_quick_batches_leaves_the_loop_to_others(tiny_models, tmp_path):
-    """What arrives while quick batches follow each other is read between them: a cancelled query is not answered."""
+    """A backlog of quick batches leaves the loop to others.
+
+    Frames are read between quick batches that follow each other: a cancelled query is not answered.
+    """
     path, app = tiny_models["medium"], application(slo_s=600.0)
     async with Executor(tmp_path, queue_rows="4096") as executor:
         # A millisecond a row, whatever the profile says: the first batch tells, later ones go to the thread.

@@ -1,4 +1,7 @@
-"""Queries to a real executor process: answered once each, rightly, in time or refused clearly."""
+"""Queries to a real executor process.
+
+Each is answered once and correctly, in time, or is refused clearly.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rows of the fault matrix on a real appliance: a short form, whose figures a busy machine cannot change; and all."""
+"""Rows of the fault matrix on a real appliance.
+
+There is a short form, whose figures a busy machine cannot change, and one of all rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Cutting a stream into frames: whatever the pieces in which it arrives, the same frames come out."""
+"""Cutting a stream into frames.
+
+The same frames come out, whatever the pieces in which the stream arrives.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ def _frame(header: bytes, body: bytes) -> bytes:
 
 
 def _feed(framing: Framing, data: bytes, most: int) -> list[tuple[bytes, memoryview]]:
-    """Bytes as a socket would give them, at most ``most`` at once; headers are copied, as they may be used only now."""
+    """Feed bytes as a socket would give them, at most ``most`` at once.
+
+    Headers are copied, as they may be used only at that moment.
+    """
     found, left = [], memoryview(data)
     while left:
         space = framing.space()

@@ -1,4 +1,7 @@
-"""A batch's answers taken apart: each query gets its own rows, and what does not add up is refused."""
+"""A batch's answers divided among its queries.
+
+Each query gets its own rows, and an answer that does not add up is refused.
+"""
 
 from __future__ import annotations
 

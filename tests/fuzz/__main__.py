@@ -1,4 +1,6 @@
-"""``python -m tests.fuzz TARGET RUNS FOLDER``: feed a target mutated inputs, by atheris (libFuzzer).
+"""Feed a target mutated inputs, by atheris (libFuzzer).
+
+    python -m tests.fuzz TARGET RUNS FOLDER
 
 A target is a module of this folder with ``seeds()``, inputs to begin with, and ``check(data)``, which raises where a
 property does not hold for an input. An input that breaks one is left in FOLDER; add it to the target's seeds.
@@ -20,7 +22,10 @@ LONGEST, RSS_MB, ENDLESS_S = 8192, 1024, 60
 
 
 def main() -> None:
-    """Run until there were enough inputs; exits with another status than 0 after a failure."""
+    """Run until there were enough inputs.
+
+    It exits with another status than 0 after a failure.
+    """
     name, runs, folder = sys.argv[1:]
     with atheris.instrument_imports(include=["workers"]):
         target = importlib.import_module(f"tests.fuzz.{name}")

@@ -1,4 +1,7 @@
-"""Certificate requests of members: a key of P-256 that signed for this very member, or a refusal in words."""
+"""Certificate requests of members.
+
+A key of P-256 that signed for this very member is accepted. All else is a refusal in words.
+"""
 
 from __future__ import annotations
 

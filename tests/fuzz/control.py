@@ -1,4 +1,7 @@
-"""Messages between processes and boxes: frames in any pieces, headers and JSON of the documented types only."""
+"""Messages between processes and boxes.
+
+Frames arrive in any pieces, and headers and JSON are of the documented types only.
+"""
 
 from __future__ import annotations
 

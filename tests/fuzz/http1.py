@@ -1,4 +1,7 @@
-"""Requests over HTTP/1.1: the same in any pieces, and nothing of them is left once they are parsed or rejected."""
+"""Requests over HTTP/1.1.
+
+They are the same in any pieces, and nothing of them is left once they are parsed or rejected.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Frames of HTTP/2 and their header blocks: the same in any pieces; nothing stays remembered of a closed connection."""
+"""Frames of HTTP/2 and their header blocks.
+
+They are the same in any pieces, and nothing of a closed connection stays remembered.
+"""
 
 from __future__ import annotations
 

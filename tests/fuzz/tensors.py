@@ -1,4 +1,7 @@
-"""Packed tensors: as many bytes as their shape says, or a TensorError; JSON and back is the same."""
+"""Packed tensors: as many bytes as their shape says, or a TensorError.
+
+A round trip through JSON changes nothing.
+"""
 
 from __future__ import annotations
 

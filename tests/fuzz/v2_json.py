@@ -1,4 +1,7 @@
-"""V2 queries over HTTP, JSON with binary tensors behind it: valid, or a V2Error; the same however they are read."""
+"""V2 queries over HTTP, JSON with binary tensors behind it.
+
+Each is valid, or a V2Error, and the same however it is read.
+"""
 
 from __future__ import annotations
 

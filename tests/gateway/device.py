@@ -1,4 +1,8 @@
-"""A device for the gateway's tests: a process of its own that speaks frames over a unix socket.
+"""A device for the gateway's tests, which speaks frames over a unix socket.
+
+It is a process of its own:
+
+    python -m tests.gateway.device ENDPOINT DEVICE
 
     python -m tests.gateway.device ENDPOINT DEVICE
 
@@ -6,7 +10,7 @@ It computes with numpy and does as it is told, one JSON line on stdin a command:
 accuracy], ...]}``, ``{"delay_s": 0.1}``, ``{"refuse": ["late", true]}`` or null, ``{"mute": true}``,
 ``{"draining": true}``, ``{"crash_on": 666}`` (it crashes on a batch with that value), ``{"stop_on": 666}`` (its
 watchdog stops such a batch); or nothing, ``{}``, after which gateways are not told its state. A grant's queries of one
-shape it answers together. What it hears it reports on stdout, one JSON line each.
+shape it answers together. It reports each frame that it receives on stdout as a JSON line.
 """
 
 from __future__ import annotations
@@ -136,7 +140,10 @@ class Device:
 
 
 def columns(grant: RunBatch, body) -> list[list]:
-    """Each query's inputs out of a body that has the first input of every query, then the second one, and so on."""
+    """Return each query's inputs out of a body that is sorted by input.
+
+    The body has the first input of every query, then the second one, and so on.
+    """
     headers = [grant.shapes[place].inputs for _, place, _ in grant.queries]
     parts, offset = [[] for _ in headers], 0
     for column in zip(*headers, strict=True):
@@ -157,7 +164,11 @@ def together(column) -> tuple[ResultTensor, bytes]:
 
 
 def compute(application: str, shape: RequestShape, parts):
-    """``numbers``: y = 2x and n = the row's sum; ``words``: upper case; ``every``: each input as it came; ``nan``."""
+    """Yield the outputs of an application for the inputs of one query.
+
+    ``numbers``: y = 2x and n = the row's sum; ``words``: upper case; ``every``: each input as it came; ``nan``: y is
+    not a number.
+    """
     inputs = {h.name: (h, part) for h, part in zip(shape.inputs, parts, strict=True)}
     if application == "words":
         header, data = inputs["text"]

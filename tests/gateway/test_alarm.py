@@ -28,7 +28,10 @@ class Bell:
 
 
 def everywhere(test):
-    """Run on uvloop and asyncio's own loop, with the system's timer and with the loop's."""
+    """Run a test on uvloop and asyncio's own loop, with either timer.
+
+    One timer is the system's, the other one the loop's.
+    """
 
     @pytest.mark.parametrize("timer", ["file", "loop"])
     @pytest.mark.parametrize("make", [uvloop.new_event_loop, asyncio.new_event_loop])

@@ -1,4 +1,7 @@
-"""Each kind of bad query gets an error that names the field and the limit, with the proper status."""
+"""Each kind of bad query gets an error that names the field and the limit.
+
+The error has the proper status.
+"""
 
 from __future__ import annotations
 
@@ -166,7 +169,10 @@ def test_health_and_metrics_need_no_key(served, path):
 
 @pytest.mark.parametrize("stranger", [{"Host": "evil.example"}, {"X-Forwarded-For": "192.0.2.1"}])
 def test_operating_figures_are_not_for_strangers(served, stranger):
-    """Nor for web pages in browsers on this box, or for those whom a proxy here lets pass."""
+    """Strangers get no operating figures.
+
+    Neither do web pages in browsers on this box, nor those whom a proxy here lets pass.
+    """
     assert served.http.get("/health", headers=stranger).json() == {"status": "ready"}
     refused = served.http.get("/metrics", headers=stranger)
     assert refused.status_code == 403 and "NEREUS_METRICS_FROM" in refused.json()["error"]
@@ -175,7 +181,7 @@ def test_operating_figures_are_not_for_strangers(served, stranger):
 
 
 def raw(served, data: bytes) -> bytes:
-    """What comes back for bytes that no client library would send."""
+    """The response to bytes that no client library would send."""
     with socket.create_connection(("127.0.0.1", served.port), 60) as connection:
         connection.sendall(data)
         received = b""

@@ -1,4 +1,4 @@
-"""What becomes of queries that are held when devices decline, hang, cannot be sent to, or were slow for a while."""
+"""Held queries when devices decline, hang, cannot be sent to, or were slow."""
 
 from __future__ import annotations
 
@@ -161,7 +161,10 @@ class HandlerStub:
 
 
 class Held:
-    """A holder with one device that takes ``run_s`` for up to ``most`` rows, and its handler."""
+    """A binding driver with one device, and its handler.
+
+    The device takes ``run_s`` for up to ``most`` rows.
+    """
 
     def __init__(self, slo_s: float = 60.0, run_s: float = 0.01, most: int = 1):
         self.spec = application("numbers", slo_s)
@@ -189,7 +192,7 @@ class Held:
                 await asyncio.sleep(0.005)
 
     async def settle(self) -> None:
-        """Until what came in this turn of the loop is booked, and what follows from it is done."""
+        """Wait until what came in this iteration of the loop is scheduled and carried out."""
         for _ in range(3):
             await asyncio.sleep(0)
 

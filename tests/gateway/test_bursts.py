@@ -10,7 +10,13 @@ from workers.protocol.specs import Band
 
 
 def run(detector: BurstDetector, rates: list[tuple[float, float]], start: float = 100.0, rows: int = 1):
-    """Arrivals at each (seconds, queries/s) in turn, checked five times a second; (time, burst) reported."""
+    """Run a detector over arrivals at each (seconds, queries/s) in turn.
+
+    It is checked five times a second.
+
+    Returns:
+        (time, burst) of each burst reported, the time in seconds from the start.
+    """
     found, now = [], start
     for seconds, rate in rates:
         due, end = 0.0, now + seconds

@@ -1,4 +1,7 @@
-"""What a query costs the gateway in Python calls, which no other load on the machine changes."""
+"""Python calls of the gateway for a query.
+
+This is a cost that no other load on the machine changes.
+"""
 
 from __future__ import annotations
 

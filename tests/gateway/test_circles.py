@@ -1,4 +1,7 @@
-"""What a query leaves behind goes with its last reference: bodies are not to wait for the collector."""
+"""Objects of a query are freed with their last reference.
+
+Bodies must not wait for the garbage collector.
+"""
 
 from __future__ import annotations
 

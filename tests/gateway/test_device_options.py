@@ -1,4 +1,4 @@
-"""What a device is offered to run: what plans say of it, as far as it is warm, and in time."""
+"""Options of a device: the plan's residents that are loaded and in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Limits of a gateway's edges: descriptors, keys that are deleted, pages for anybody, and the stored configuration."""
+"""Limits of a gateway's edges.
+
+They concern descriptors, keys that are deleted, pages for anybody, and the stored configuration.
+"""
 
 from __future__ import annotations
 

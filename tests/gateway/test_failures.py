@@ -1,4 +1,7 @@
-"""Devices die, hang, decline and change while queries are under way: each query gets exactly one answer."""
+"""Each query gets exactly one answer while devices fail.
+
+Devices die, hang, decline and change while queries are under way.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,12 @@ def start(
 
 
 async def load(gateway, seconds: float, clients: int = 8, meanwhile=None, least: int = 0) -> collections.Counter:
-    """Answers by (status, device, variant) of a steady load, at least so many; ``meanwhile`` runs in its midst, to its
-    end, and is given the answers so far."""
+    """Keep up a steady load, and count its answers by (status, device, variant).
+
+    Args:
+        meanwhile: runs in the load's midst, to its end, and is given the answers so far.
+        least: the load lasts until there are at least this many answers.
+    """
     found: collections.Counter = collections.Counter()
     changed = asyncio.Event()
     end = time.monotonic() + seconds
@@ -188,7 +195,10 @@ def test_a_draining_device_gets_nothing_new(gateways, devices):
 
 
 async def test_the_only_device_is_asked_even_while_it_drains(gateways, devices):
-    """It asks for nothing new for a first run, say; what is held and what comes must not be lost for it."""
+    """The only device of an application is asked even while it drains.
+
+    It may ask for no new queries for a first run, say. Queries that are held or that come must not be lost for it.
+    """
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=2.0)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:

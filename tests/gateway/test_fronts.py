@@ -1,4 +1,4 @@
-"""What fronts report to their core, over real sockets."""
+"""Reports of fronts to their core, over real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Each thing that can go wrong with a gRPC call has its status and says why, and nobody else notices."""
+"""Each fault of a gRPC call has its status and says why.
+
+Nobody else notices.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Queries over gRPC and HTTP share the batches of real executors, and each gets its own answer."""
+"""Queries over gRPC and HTTP share the batches of real executors.
+
+Each gets its own answer.
+"""
 
 from __future__ import annotations
 

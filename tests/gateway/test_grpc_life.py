@@ -1,4 +1,7 @@
-"""Calls that end early, a gateway that stops, and gRPC and HTTP at once: nothing is lost, nothing counted twice."""
+"""Calls that end early, a gateway that stops, and gRPC and HTTP at once.
+
+Nothing is lost, and nothing is counted twice.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Whatever clients of streams do, and whenever answers come: each query is answered once and in its turn, or forgotten
-once, and all that was counted is given back."""
+"""Each query of a stream is answered once and in its turn, or forgotten once.
+
+That holds whatever clients do and whenever answers come. All that was counted is given back.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,10 @@ KIB = 1024
 
 
 class Plane:
-    """Takes queries, of which it refuses some at once, and answers them at any time. A query is its id, ``stream:n``,
-    what is to become of it, and as many bytes as it likes."""
+    """Takes queries, refuses some at once, and answers the others at any time.
+
+    A query is its id, ``stream:n``, its fate, and any number of bytes.
+    """
 
     def __init__(self, rnd: random.Random) -> None:
         self.rnd = rnd
@@ -117,7 +121,7 @@ class Talk:
         rnd, body = self.rnd, b""
         stream = self.connection.streams.get(number)
         if stream is None or not stream.reading:
-            # What is behind a stream's end breaks the protocol, and is others' to test.
+            # Frames behind a stream's end break the protocol, and are tested elsewhere.
             return
         for _ in range(rnd.choice([1, 1, 3, 100])):
             id = f"{number}:{len(self.asked[number])}"
@@ -133,7 +137,7 @@ class Talk:
         self.hear(h2.frame(h2.DATA, 0, number, body) + h2.frame(h2.DATA, flags, number, b""))
 
     def told(self) -> dict[int, list[str]]:
-        """What each stream's client was told, as ids: all of what is whole."""
+        """Ids of the whole answers that each stream's client received."""
         out, offset, found, messages = bytes(self.transport.out), 0, {}, {}
         while offset < len(out):
             length, kind, _, number = h2.parse_header(out, offset)

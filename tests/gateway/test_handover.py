@@ -1,4 +1,7 @@
-"""A core that stops in order hands queries and devices over to the next one, and none of them is lost or runs twice."""
+"""A core that stops in order hands queries and devices over to the next one.
+
+None of them is lost or runs twice.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ def patient(monkeypatch):
 
 
 class Site:
-    """Devices, two cores, and the front of the second one, whose queries the first one decides on."""
+    """Devices, two cores, and the front of the second core.
+
+    The first core decides on the front's queries.
+    """
 
     def __init__(self, folder: Path, served: dict[str, tuple[Executor, ApplicationSpec, Path]]) -> None:
         self.ended: dict[str, object] = {}
@@ -156,7 +162,10 @@ async def test_the_next_core_knows_what_the_last_one_learned_of_a_device(tmp_pat
 
 
 async def test_queries_wait_for_devices_that_the_last_core_has_still_to_give_back(tmp_path, tiny_models):
-    """Each application has one device. One of them hangs while its core stops, and the other one is given back."""
+    """Queries wait for devices that the last core has still to give back.
+
+    Each application has one device. One of them hangs while its core stops, and the other one is given back.
+    """
     quick, hanging = application("quick", SLO_S, XY), application("hanging", SLO_S, XY)
     async with site(tmp_path, (quick, tiny_models["quick"]), (hanging, tiny_models["medium"])) as made:
         stuck = made.served["box/d1"][0].process

@@ -1,4 +1,4 @@
-"""What a process freed of a batch's memory is there for the next one."""
+"""Memory that a process frees after a batch is there for the next one."""
 
 from __future__ import annotations
 

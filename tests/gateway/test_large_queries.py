@@ -1,4 +1,7 @@
-"""Large queries: bounded by what their application takes, and parsed apart while small ones are served."""
+"""Large queries: bounded by their application, and parsed apart.
+
+Small ones are served meanwhile.
+"""
 
 from __future__ import annotations
 

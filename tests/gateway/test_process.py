@@ -1,4 +1,7 @@
-"""The gateway as a process: its life, its settings, its configuration on disk and from a control plane."""
+"""The gateway as a process: its life, its settings and its configuration.
+
+The configuration comes from the disk and from a control plane.
+"""
 
 from __future__ import annotations
 

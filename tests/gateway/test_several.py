@@ -1,4 +1,7 @@
-"""Several fronts on one box, and their core: one pair of ports, one set of totals, one queue for all."""
+"""Several fronts on one box, and their core.
+
+They have one pair of ports, one set of totals, and one queue for all.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,10 @@ def settled(gateway: GatewayProcess) -> int:
 
 
 def done(two: Pair, *also: str) -> dict[str, float]:
-    """Queries that each process has done, by its own metrics; ``also``: metrics that are added."""
+    """Count the queries that each process has done, by its own metrics.
+
+    ``also`` names further metrics that are added to the count.
+    """
     pages_of = {g.name: samples(asyncio.run(pages.metrics(g.admin_socket, "box", PAGE_S))) for g in two}
     names = ("nereus_gateway_queries_total", *also)
     return {name: sum(page[metric, name] for metric in names) for name, page in pages_of.items()}

@@ -1,4 +1,7 @@
-"""Answers say how long each stage of their query took, over each protocol and with one front or two."""
+"""Answers say how long each stage of their query took.
+
+That holds over each protocol, and with one front or two.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ STAGES = ("queue_ms", "network_ms", "batch_ms", "model_ms")
 
 
 def asked(gateway: GatewayProcess, protocol: str) -> dict:
-    """Response parameters of one query, and ``client_ms``: how long it took as its client sees it."""
+    """Ask one query, and return its response parameters and ``client_ms``.
+
+    The latter is how long the query took as its client sees it.
+    """
     grpc = protocol == "grpc"
     triton = triton_grpc if grpc else triton_http
     tensor = triton.InferInput("x", [1, 4], "FP32")
@@ -40,7 +46,7 @@ def asked(gateway: GatewayProcess, protocol: str) -> dict:
 
 @pytest.fixture(params=[1, 2])
 def gateway(request, gateways, tmp_path):
-    """Starts a gateway with a configuration: one process, or two fronts and their core."""
+    """Start a gateway with a configuration: one process, or two fronts and their core."""
 
     def start(made) -> GatewayProcess:
         if request.param == 1:
@@ -65,7 +71,7 @@ async def test_the_stages_add_up_to_the_latency(gateway, tmp_path):
                 assert all(one[name] >= 0 for name in STAGES)
                 assert one["network_ms"] > 0 and one["model_ms"] > 0 and one["batch_ms"] > 0
                 assert sum(one[name] for name in STAGES) <= one["client_ms"] + 0.01
-            # What the machine does between client and front is no stage, but some query had it short.
+            # Time between client and front is no stage, but it was short for some query.
             rest = min(one["client_ms"] - sum(one[name] for name in STAGES) for one in found)
             assert rest < min(one["model_ms"] for one in found)
         # Runs of one row follow each other: all but the first one wait.

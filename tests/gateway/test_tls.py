@@ -1,4 +1,7 @@
-"""A real gateway process over TLS: Triton's clients, curl, a scanner, and a certificate that is replaced."""
+"""A real gateway process over TLS.
+
+It is asked by Triton's clients, curl and a scanner, and its certificate is replaced.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def grpc_port(gateway) -> int:
 
 
 def serial(port: int, authority) -> int:
-    """Of the certificate that a new client sees, verified."""
+    """The serial number of the certificate that a new client sees, verified."""
     context = ssl.create_default_context(cafile=authority)
     with (
         socket.create_connection(("127.0.0.1", port), 60) as plain,
@@ -112,7 +115,10 @@ def test_a_replaced_certificate_is_used_and_connections_go_on(encrypted, tmp_pat
 
 
 def test_an_authority_is_rotated_without_losing_a_query(encrypted, tmp_path):
-    """Clients on kept and on new connections, that trust the authority before and, once they have it, the new one."""
+    """An authority is rotated without losing a query.
+
+    Clients on kept and on new connections trust the authority before and, once they have it, the new one.
+    """
     gateway = encrypted(NEREUS_QUEUE_ROWS="100000")
     file = gateway.home / "tls" / "authority.pem"
     ports = (gateway.port, grpc_port(gateway))

@@ -20,7 +20,7 @@ def files(tmp_path) -> list[Path]:
 
 
 class Front:
-    """What one front counted, and its view of all."""
+    """Counts of one front, and its view of all."""
 
     def __init__(self, files: list[Path], own: int):
         self.totals: dict[str, ApplicationTotals] = {}

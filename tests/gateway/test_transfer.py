@@ -1,4 +1,7 @@
-"""The time that tensors are on the way to another box: learned, offered, and learned again."""
+"""The time that tensors are on the way to another box.
+
+It is learned, offered, and learned again.
+"""
 
 from __future__ import annotations
 

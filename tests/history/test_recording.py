@@ -1,4 +1,7 @@
-"""From a real Redis into rows: each second once, whatever is killed, set or emptied, and however many record."""
+"""From a real Redis into rows: each second is recorded once.
+
+That holds whatever is killed, set or emptied, and however many processes record.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def arrivals(resolution: int) -> int:
 
 
 def everywhere() -> set[int]:
-    """What all tiers say has arrived: one number if they agree."""
+    """Arrivals by all tiers: one number if they agree."""
     return {arrivals(tier.resolution) for tier in TIERS}
 
 

@@ -1,4 +1,7 @@
-"""Capacity by cores: the line through few measurements, and how well it tells the others."""
+"""Capacity by cores: the line through few measurements.
+
+Tested is also how well it predicts the others.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def test_the_published_capacities_lie_on_lines():
         name: line.r_squared([p for p in some if p[0] in FITTED_CORES]) for name, (line, some) in found.items()
     }
     assert min(of_fitted.values()) > 0.99
-    # Of all twenty counts, which the line was not fitted to; ResNet152's were measured least exactly.
+    # All twenty counts, most of which the line was not fitted to; ResNet152's were measured least exactly.
     of_all = {name: line.r_squared(some) for name, (line, some) in found.items()}
     assert of_all.pop("resnet152") > 0.95
     assert min(of_all.values()) > 0.99

@@ -1,4 +1,7 @@
-"""Plans of InfAdapter and its baselines: what each is, and what becomes of it from one plan to the next."""
+"""Plans of InfAdapter and its baselines.
+
+Each is looked at alone, and so are its changes from one plan to the next.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``workers.net`` stands alone: it imports, and serves, where every other module of the product is out of reach."""
+"""``workers.net`` stands alone.
+
+It imports, and serves, where every other module of the product is out of reach.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""However requests of one connection come, and whenever they are answered: each is answered once and in its turn, and
-all that was counted is given back."""
+"""Each request of a connection is answered once and in its turn.
+
+That holds however requests come, and whenever they are answered. All that was counted is given back.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ SIZES = (0, 0, 10, 1000, 60 * KIB, 70 * KIB, 300 * KIB)
 
 
 class Transport:
-    """Hands what comes to whichever protocol reads, and takes what is written until it is closed."""
+    """Hands data to the protocol that reads, and takes writes until it is closed."""
 
     def __init__(self) -> None:
         self.protocol: asyncio.BaseProtocol | None = None
@@ -137,7 +139,11 @@ def request(rnd: random.Random) -> tuple[bytes, int]:
 
 
 async def converse(rnd: random.Random) -> tuple[int, int, int]:
-    """One connection: how many requests it sent, how many of their answers came, and how many were refused."""
+    """Hold one connection's conversation.
+
+    Returns:
+        How many requests it sent, how many of their answers came, and how many were refused.
+    """
     handler, transport = Handler(rnd), Transport()
     server = handler.server
     connection = HttpConnection(server)

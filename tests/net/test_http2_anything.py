@@ -1,4 +1,7 @@
-"""Whatever clients send, in whatever pieces: nothing is lost track of, and what is answered is HTTP/2."""
+"""Clients that send anything, in any pieces.
+
+Nothing is lost track of, and every answer is HTTP/2.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ class Transport:
 
 
 def anything(rnd: random.Random) -> bytes:
-    """What a client sends: most of it in order, some of it not."""
+    """A client's frames: most of them in order, some of them not."""
     encoder = hpack.Encoder()
     data = h2.PREFACE + h2.settings({h2.INITIAL_WINDOW_SIZE: rnd.choice([0, 10, 1000, h2.DEFAULT_WINDOW, 1 << 20])})
     number = 1
@@ -118,7 +121,7 @@ def converse(rnd: random.Random) -> tuple[bytes, int]:
         connection.resume_writing()
     assert server.streams == len(connection.streams)
     for stream in connection.streams.values():
-        # Whoever has something to send goes on as soon as a window opens.
+        # Streams with something to send go on as soon as a window opens.
         assert stream.outbox is None or stream.window <= 0 or stream.number in connection.blocked
     assert not connection.blocked or connection.window <= 0
     connection.connection_lost(None)

@@ -1,4 +1,7 @@
-"""Parsers without I/O: the same bytes mean the same, in whatever pieces they arrive."""
+"""Parsers without I/O.
+
+The same bytes mean the same, in whatever pieces they arrive.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +144,10 @@ def test_any_bytes_are_no_fault_of_http1(data, cuts):
 
 
 class Frames:
-    """A sink that keeps what is reported; pieces of data that belong together are joined."""
+    """A sink that keeps what is reported.
+
+    Pieces of data that belong together are joined.
+    """
 
     def __init__(self) -> None:
         self.parser = FrameParser(Http2Limits())

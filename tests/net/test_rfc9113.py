@@ -1,4 +1,7 @@
-"""HTTP/2 by the sections of RFC 9113, as far as they bind a server: what it accepts, and how it rejects the rest."""
+"""HTTP/2 by the sections of RFC 9113, as far as they bind a server.
+
+They say what a server accepts, and how it rejects the rest.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ PING_ACK = PingFrame(0, b"12345678", flags=["ACK"]).serialize()
 
 @dataclass(frozen=True)
 class Case:
-    """Bytes behind the handshake, and what follows: an answer, a stream's reset, or the connection's end."""
+    """Bytes behind the handshake, and what follows.
+
+    An answer, a stream's reset, or the connection's end follows.
+    """
 
     name: str
     data: bytes

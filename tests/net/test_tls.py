@@ -1,4 +1,7 @@
-"""Both protocols over TLS on uvloop, as gateways serve them: bytes, flow control, handshakes without end."""
+"""Both protocols over TLS on uvloop, as gateways serve them.
+
+Bytes, flow control, and handshakes without end are tested.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,10 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @on_uvloop
 async def test_bodies_of_any_size_and_way_are_echoed(identity):
-    """Small ones in one read, large ones into place, and several requests in one record."""
+    """Bodies of any size are echoed, in whichever way they are read.
+
+    Small ones come in one read, large ones are read into place, and several requests come in one record.
+    """
     async with http(identity) as (server, _):
         reader, writer = await connect(server, identity)
         for size in (0, 1, 16 * 1024, 65536, 600_000, 5 * MIB):

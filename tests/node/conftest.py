@@ -1,4 +1,7 @@
-"""A home with short paths, a control plane and running daemons for the node's tests."""
+"""A home with short paths, a control plane and running daemons.
+
+They are for the node's tests.
+"""
 
 from __future__ import annotations
 
@@ -85,6 +88,6 @@ async def running(settings, command=STAND_IN, restart_timing=QUICK_RESTART):
 
 
 def asked(settings, name: str = "box-cpu0") -> list[str]:
-    """What the stand-in executor was asked, a line each, without its process id."""
+    """Requests to the stand-in executor, a line each, without its process id."""
     path = settings.socket_folder / f"{name}.log"
     return [line.split(" ", 1)[1] for line in path.read_text().splitlines()] if path.exists() else []

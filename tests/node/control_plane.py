@@ -1,4 +1,7 @@
-"""The control plane's end of a member link, small and real: a websocket and blobs on one port."""
+"""The control plane's end of a member link, small and real.
+
+It serves a websocket and blobs on one port.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,13 @@ def free_port() -> int:
 
 
 class ControlPlane:
-    """Admits whoever shows a token of ``tokens``; a first join by ``join-me`` is answered with a fresh credential.
+    """Admits every member that shows a token of ``tokens``.
 
-    ``blobs``: body, or (status, body, claimed length), by digest. ``greeting``: raw texts sent after admission.
+    A first join by ``join-me`` is answered with a fresh credential.
+
+    Attributes:
+        blobs: body, or (status, body, claimed length), by digest.
+        greeting: raw texts sent after admission.
     """
 
     def __init__(self):
@@ -67,7 +74,10 @@ class ControlPlane:
         await self.connections[-1].send(text)
 
     async def until(self, condition: Callable[[], object], seconds: float = 120.0):
-        """Wait until ``condition`` holds, looking at each message and a few times a second; returns its value."""
+        """Wait until ``condition`` holds, and return its value.
+
+        It is checked at each message and a few times a second.
+        """
         async with asyncio.timeout(seconds):
             while not (value := condition()):
                 self._changed.clear()

@@ -1,4 +1,6 @@
-"""A small real executor process for tests of the daemon: speaks frames over the device's socket, loads no model.
+"""A small real executor process for tests of the daemon.
+
+It speaks frames over the device's socket, and loads no model.
 
 It tells what it was asked by writing to ``<socket>.log`` (a line each), and misbehaves on request: a variant named
 ``hang`` is measured without an end, ``crash`` kills the process, ``fail`` fails.

@@ -1,4 +1,7 @@
-"""The model cache against real HTTP: whole and right files, or a clear error and nothing."""
+"""The model cache against real HTTP.
+
+It gives whole and right files, or a clear error and nothing.
+"""
 
 from __future__ import annotations
 

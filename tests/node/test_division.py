@@ -13,7 +13,10 @@ from workers.topology import Topology, read
 
 
 def box(*nodes: int, threads: int = 1, quota: float | None = None, models: tuple[str, ...] = ("Xeon",)) -> Topology:
-    """A box with that many cores in each NUMA node; second threads are numbered behind all cores, as on Linux."""
+    """Make a box with that many cores in each NUMA node.
+
+    Second threads are numbered behind all cores, as on Linux.
+    """
     cores = sum(nodes)
     node_of, model_of, core_of = {}, {}, {}
     first = 0

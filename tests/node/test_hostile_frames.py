@@ -1,4 +1,7 @@
-"""What an executor may report is bounded: a broken or hostile one loses its connection, and nobody believes it."""
+"""Reports of executors are bounded.
+
+A broken or hostile executor loses its connection, and its values are not used.
+"""
 
 from __future__ import annotations
 

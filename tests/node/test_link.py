@@ -1,4 +1,7 @@
-"""The member link against a real websocket server: joining, credentials, refusals, reconnecting."""
+"""The member link against a real websocket server.
+
+It joins, gets credentials, is refused, and reconnects.
+"""
 
 from __future__ import annotations
 
@@ -307,7 +310,10 @@ async def test_state_sent_before_the_link_is_up_arrives_once_in_its_newest_form(
 
 
 async def test_a_control_plane_that_never_answers_the_join_is_left(home):
-    """It accepts, and answers pings: only the missing answer shows that it lost the member."""
+    """A control plane that never answers the join is left.
+
+    It accepts, and answers pings: only the missing answer shows that it lost the member.
+    """
     connections = []
 
     async def accept(socket):

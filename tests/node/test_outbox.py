@@ -1,4 +1,4 @@
-"""What a member keeps to say while the control plane is away."""
+"""Messages that a member keeps while the control plane is away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``python -m workers.node`` as an operator runs it, with real executors and a real model."""
+"""A node, ``python -m workers.node``, as an operator runs it.
+
+Executors and a model are real.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ def environ(settings, **variables: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def node(settings):
-    """The running process; at the end it is asked to stop and must have left nothing behind."""
+    """Run the process, and ask it to stop at the end.
+
+    It must have left nothing behind.
+    """
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers.node", env=environ(settings))
     try:
         yield process

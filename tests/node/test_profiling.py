@@ -1,4 +1,7 @@
-"""Ends of profile jobs are kept until the control plane has them, and answer an order of the same attempt alone."""
+"""Ends of profile jobs are kept until the control plane has them.
+
+They answer only an order of the same attempt.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A node daemon that is killed under load: its real executor serves on, and the next daemon goes on with it."""
+"""A node daemon that is killed under load.
+
+Its real executor serves on, and the next daemon goes on with it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Temperature and power: what sensors say, what cannot be true, and how it reaches the control plane."""
+"""Temperature and power as sensors report them.
+
+Values that cannot be true are left out, and the others reach the control plane.
+"""
 
 from __future__ import annotations
 

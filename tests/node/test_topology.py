@@ -1,4 +1,7 @@
-"""Cores, nodes, models and quotas, read from files as different kernels and boxes have them."""
+"""Cores, nodes, models and quotas, read from files.
+
+The files are as different kernels and boxes have them.
+"""
 
 from __future__ import annotations
 

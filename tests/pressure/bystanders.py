@@ -1,5 +1,7 @@
-"""Clients that have nothing to do with the trouble: each of their queries must get its own right answer, on connections
-that nobody closes."""
+"""Clients that have nothing to do with the trouble.
+
+Each of their queries must get its own right answer, on connections that nobody closes.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,13 @@ PAUSE_S = 0.002
 
 
 class Bystanders:
-    """A context manager: while it is entered, ``http`` connections and ``grpc`` channels ask one query after the other,
-    from a thread. Leaving it fails where any of them noticed anything, or where they were hardly served at all.
+    """A context manager in which clients query from a thread.
 
-    ``answered``: queries so far.
+    While it is entered, ``http`` connections and ``grpc`` channels ask one query after the other. Leaving it fails
+    where any of them noticed anything, or where they were hardly served at all.
+
+    Attributes:
+        answered: queries so far.
     """
 
     def __init__(self, gateway: GatewayProcess, model: Path, http: int = 3, grpc: int = 1, least: int = 20):

@@ -1,4 +1,7 @@
-"""One real executor behind one real gateway, both processes of their own, that trouble is made for."""
+"""One real executor behind one real gateway, for which trouble is made.
+
+Both are processes of their own.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ def negative(path: Path) -> Path:
 
 
 class Served:
-    """``app``: a quick classifier; ``large``: 64 KB a row, negated; ``slow``: about 0.2 s a row, up to 16 together."""
+    """A gateway and an executor that serve three applications.
+
+    ``app``: a quick classifier; ``large``: 64 KB a row, negated; ``slow``: about 0.2 s a row, up to 16 together.
+    """
 
     def __init__(self, gateway: GatewayProcess, executor: Executor, models: dict[str, Path], run: Callable):
         self.gateway = gateway
@@ -64,7 +70,10 @@ class Served:
         return sum(one.status != psutil.CONN_LISTEN for one in sockets)
 
     def errors(self) -> list[str]:
-        """What the gateway has logged as its own errors so far. There is no control plane here, and it says so."""
+        """Return the errors of its own that the gateway has logged.
+
+        Those that say that there is no control plane are left out, as there is none here.
+        """
         return [line for line in self.gateway.log if '"level": "error"' in line and "link_refused" not in line]
 
     def idle(self) -> bool:
@@ -139,8 +148,10 @@ def stack(tmp_path_factory, loop, tiny_models):
 
 @pytest.fixture
 def served(stack):
-    """The stack, and afterwards the proof that nothing of the trouble is left: no query, no connection, no process
-    that had to be started again."""
+    """Yield the stack, and afterwards prove that nothing of the trouble is left.
+
+    No query is left, no connection, and no process that had to be started again.
+    """
     wait_for(stack.idle, "nothing is under way")
     before = {name: stack.connections(name) for name in stack.processes}
     logged = len(stack.errors())

@@ -1,4 +1,6 @@
-"""Far beyond capacity a device goes on to answer as much as it can, whatever batches are worth on it.
+"""Far beyond capacity a device goes on to answer as much as it can.
+
+That holds however much or little batches gain on it.
 
 The dispatcher alone, under a virtual clock, with a device that does exactly as its profile says: what is lost here is
 lost by deciding. Or with one whose speed wavers, as those do that share their machine: what is refused then is to be
@@ -46,13 +48,22 @@ DEVICES = {
 
 
 def capacity(kind: str) -> float:
-    """Rows a second of the least accurate variant in full batches, one after the other."""
+    """Return the items/s of the least accurate variant in full batches.
+
+    They run one after the other.
+    """
     return SIZES[-1] / DEVICES[kind][-1][1][SIZES[-1]]
 
 
 @dataclass
 class Served:
-    """Queries a second that arrived, and that were answered in time; seconds after which each refusal came."""
+    """The outcomes of a load's queries.
+
+    Attributes:
+        offered: queries a second that arrived.
+        goodput: queries a second that were answered in time.
+        refused: seconds after which each refusal came.
+    """
 
     offered: float
     goodput: float
@@ -68,8 +79,13 @@ def steady(start: float, run_s: float) -> float:
 
 
 def serve(kind: str, load: float, takes: Callable[[float, float], float] = steady, seconds: float = SECONDS) -> Served:
-    """Under a Poisson load of so many times the capacity; the first SLO, in which queues fill, is left out.
-    ``takes``: seconds of a batch that starts then and runs as long as its profile says."""
+    """Serve a Poisson load of ``load`` times the capacity.
+
+    The first SLO, in which queues fill, is left out of the figures.
+
+    Args:
+        takes: (start, seconds of the profile) -> seconds that a batch takes.
+    """
     binding, draw = LateBinding(), random.Random(1)
     refused: list[float] = []
     options = [
@@ -130,8 +146,10 @@ def test_what_can_be_answered_is(kind):
 
 
 def wavering(deviation: float, seconds: float) -> Callable[[float], float]:
-    """A speed that strays from what it should be by about so much, for about so long at a time (an Ornstein-Uhlenbeck
-    process)."""
+    """Make a factor of run times that strays from 1, as a function of time in seconds.
+
+    It strays by about ``deviation``, for about ``seconds`` at a time (an Ornstein-Uhlenbeck process).
+    """
     draw, stray, stays, strays = random.Random(3), 0.0, math.exp(-0.01 / seconds), []
     for _ in range(1000):
         stray = stays * stray + math.sqrt(1 - stays * stays) * draw.gauss(0.0, deviation)
@@ -150,7 +168,10 @@ def test_where_a_device_wavers_queries_are_refused_at_once_all_the_same(kind, de
 
 
 def stalling(every_s: float, lasts_s: float, seconds: float) -> list[tuple[float, float]]:
-    """Beginnings and ends of moments in which a device stands still, as where others take its cores."""
+    """Return beginnings and ends of moments in which a device stands still.
+
+    Devices do so where others take their cores.
+    """
     draw, stalls, now = random.Random(8), [], 0.0
     while now < seconds:
         now += draw.expovariate(1 / every_s)
@@ -165,7 +186,10 @@ def stalling(every_s: float, lasts_s: float, seconds: float) -> list[tuple[float
 def test_a_device_that_stalls_now_and_then_spends_the_rest_of_its_time_on_quick_runs(
     kind, load, every_s, lasts_s, least
 ):
-    """Each time its bookings are given up, it has nothing to do for a moment in the midst of overload."""
+    """A device that stalls now and then spends its other time on quick runs.
+
+    Each time its schedule is given up, it has nothing to do for a moment in the midst of overload.
+    """
     lasting = 8.0
     stalls = stalling(every_s, lasts_s, lasting)
 

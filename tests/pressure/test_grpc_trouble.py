@@ -68,7 +68,11 @@ def test_many_calls_that_are_cancelled_at_once(served):
 
 
 def large_stream(channel: grpc.Channel, x: np.ndarray, count: int, over: threading.Event | None = None):
-    """A stream of queries that are asked as fast as they are taken, and the list of those that were."""
+    """Open a stream of queries that are asked as fast as they are taken.
+
+    Returns:
+        The call, and the list of the queries that were taken.
+    """
     asked, sent = message("large", x), []
 
     def much():
@@ -89,7 +93,7 @@ def _settled(sent: list, still_s: float = 0.7) -> None:
 
 
 def test_who_streams_much_and_reads_nothing_is_not_given_the_gateways_memory(served):
-    """Of 600 MB of answers, those that nobody reads must be few."""
+    """The gateway holds few of 600 MB of answers that nobody reads."""
     x = np.random.default_rng(3).standard_normal((48, COLUMNS), dtype=np.float32)
     over, before = threading.Event(), served.rss("gateway")
     with served.bystanders(least=60), grpc.insecure_channel(served.gateway.grpc, UNLIMITED) as channel:

@@ -1,4 +1,7 @@
-"""What is no proper HTTP is refused, its connection is closed, and nothing within it is taken for another request."""
+"""Malformed HTTP is refused, and its connection is closed.
+
+Nothing in it is taken for another request.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +139,7 @@ def test_an_id_with_line_ends_comes_back_as_it_went(served):
 
 
 def test_trailers_are_no_headers(stack):
-    """What comes after the body cannot admit a request, nor change how it is read."""
+    """Trailers after the body cannot admit a request, nor change how it is read."""
     described = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"data":[1,2,3,4]}]}'
     keyless = b"POST /v2/models/app/infer HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
     late_key = b"authorization: " + AUTH["Authorization"].encode() + b"\r\n"

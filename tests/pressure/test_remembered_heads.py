@@ -1,4 +1,7 @@
-"""A head that was seen before goes around the parser: what follows means what it would have meant without."""
+"""A head that was seen before goes around the parser.
+
+The bytes that follow mean what they would have meant without.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Clients that send or read as slowly as they can hold nobody up, and what is kept for them is bounded."""
+"""Clients that send or read as slowly as they can hold nobody up.
+
+The memory that is kept for them is bounded.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ def test_many_who_stop_in_the_middle_of_a_request_cost_others_nothing(served, nu
 
 
 def test_who_asks_for_much_and_reads_nothing_is_not_given_the_gateways_memory(served):
-    """300 MB of answers are asked for in one go; what the gateway holds of them meanwhile is a small part."""
+    """A client that asks for much and reads nothing fills no memory of the gateway.
+
+    300 MB of answers are asked for in one go. The gateway holds a small part of them meanwhile.
+    """
     x = np.random.default_rng(1).standard_normal((48, COLUMNS), dtype=np.float32)
     asked, count = request("large", x), 100
     before = served.rss("gateway")
@@ -81,7 +87,10 @@ def test_who_asks_for_much_and_reads_nothing_is_not_given_the_gateways_memory(se
 
 
 def test_large_bodies_that_never_end_are_refused_before_memory_is_gone(served):
-    """Bodies of unfinished requests have a limit together, beyond which new ones are told to come again."""
+    """Large bodies that never end are refused before memory is gone.
+
+    Bodies of unfinished requests have a limit together, beyond which new ones are refused with a time to retry.
+    """
     whole, before, connections = request("large", LARGEST), served.rss("gateway"), served.connections("gateway")
     with served.bystanders(), ExitStack() as stack:
         clients = [stack.enter_context(Client(served.gateway.port)) for _ in range(18)]
@@ -104,7 +113,11 @@ def test_large_bodies_that_never_end_are_refused_before_memory_is_gone(served):
 
 @pytest.mark.parametrize("known", [False, True], ids=["a new head", "a head seen before"])
 def test_memory_of_bodies_whose_clients_vanish_is_given_back(served, known):
-    """Time and again, so that what was kept would add up to more than a process may have had to spare before."""
+    """Memory of bodies whose clients vanish is given back.
+
+    Clients vanish time and again, so that bodies that were kept would add up to more than a process may have had to
+    spare before.
+    """
     if known:
         with Client(served.gateway.port) as client:
             client.send(request("large", LARGEST))

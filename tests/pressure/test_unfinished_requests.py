@@ -1,4 +1,4 @@
-"""Heads that no server has to take, and requests that take too long to be complete."""
+"""Heads that no server has to take, and requests that take too long."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_chunks_with_more_said_about_them_than_a_head_may_hold_are_refused(serve
 
 
 class Wire:
-    """What a connection writes to, in place of a socket."""
+    """The transport that a connection writes to, in place of a socket."""
 
     def __init__(self):
         self.written = b""

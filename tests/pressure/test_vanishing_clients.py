@@ -1,4 +1,7 @@
-"""Clients that go away in the middle of a request, of an answer or of a batch leave nothing behind."""
+"""Clients that go away in the middle leave nothing behind.
+
+They go in the middle of a request, of an answer or of a batch.
+"""
 
 from __future__ import annotations
 
@@ -86,8 +89,11 @@ def test_a_process_that_is_killed_with_calls_of_both_kinds_under_way(served):
 
 @WAYS
 async def test_one_of_a_batch_leaves_it_to_the_others(served, reset):
-    """On the real thing from end to end: while a batch runs one of its callers goes; each of the others gets its own
-    answer, over HTTP and gRPC."""
+    """One caller of a batch that goes away leaves the batch to the others.
+
+    Everything is real from end to end: one goes while the batch runs, and each of the others gets its own answer, over
+    HTTP and gRPC.
+    """
     random = np.random.default_rng(5)
     inputs = random.uniform(0.1, 0.4, (9, 1, 4)).astype(np.float32)
     session = onnxruntime.InferenceSession(str(served.models["slow"]), providers=["CPUExecutionProvider"])

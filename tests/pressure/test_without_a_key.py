@@ -1,4 +1,7 @@
-"""Clients without a key: what they may send is refused at the head, and holds nothing that others need."""
+"""Clients without a key.
+
+Bodies that they may not send are refused at the head, and hold nothing that others need.
+"""
 
 from __future__ import annotations
 

@@ -68,8 +68,10 @@ class Client:
         return bool(select.select([self.socket], [], [], 0)[0])
 
     def untaken(self) -> int:
-        """Bytes sent that the process at the other end has not read yet: they wait in the kernel, here or there
-        (``/proc/net/tcp``)."""
+        """Return the bytes sent that the process at the other end has not read yet.
+
+        They wait in the kernel, here or there (``/proc/net/tcp``).
+        """
         host, port = self.socket.getsockname()
         # The address is shown as one number in the machine's own byte order.
         own = f"{struct.unpack('=I', socket.inet_aton(host))[0]:08X}:{port:04X}"
@@ -84,8 +86,10 @@ class Client:
         return waiting
 
     def answer(self, piece: int = 65536, pause=lambda: None) -> tuple[int, dict[str, str], bytes]:
-        """The next answer as :func:`answer` gives it, read in pieces of at most so many bytes, with a pause after each
-        that is more than the head."""
+        """Return the next answer as :func:`answer` gives it.
+
+        It is read in pieces of at most ``piece`` bytes. ``pause`` is called after each one that is more than the head.
+        """
         head = b""
         while b"\r\n\r\n" not in head:
             part = self.socket.recv(1)

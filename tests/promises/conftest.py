@@ -15,7 +15,11 @@ from workers.protocol.specs import ApplicationStats
 
 
 def report(second: float, queries: int = 20, in_time: int | None = None, accuracy: float = 100.0) -> None:
-    """A gateway's report of the second that ended so many seconds ago (negative: will have)."""
+    """Record a gateway's report of one second.
+
+    Args:
+        second: how many seconds ago it ended (negative: it will have ended).
+    """
     good = queries if in_time is None else in_time
     counts = ApplicationStats(
         arrived=queries,
@@ -31,7 +35,10 @@ def report(second: float, queries: int = 20, in_time: int | None = None, accurac
 
 @pytest.fixture
 def cluster(clean_redis, transactional_db, monkeypatch):
-    """Two nodes of two devices, an application with two variants, a minute of arrivals, and a plan."""
+    """Two nodes of two devices with a plan, and a minute of arrivals.
+
+    There is an application with two variants.
+    """
     # As few windows as can be: how long they take must not matter here.
     monkeypatch.setattr(windows, "WALL_S", 0.0)
     listening(clean_redis)

@@ -15,7 +15,10 @@ def profile(ms_per_row: float) -> LatencyProfile:
 
 
 def problem(demand: float = 20.0, slo_s: float = 0.3) -> Problem:
-    """Two nodes with two devices; ``digits`` with a quick and a good variant, ``words`` with one."""
+    """Return a problem with two nodes of two devices each.
+
+    ``digits`` has a quick and a good variant, ``words`` has one.
+    """
     return Problem(
         devices=tuple(DeviceResources(f"{node}/cpu{n}", KIND, 2**30) for node in ("left", "right") for n in (0, 1)),
         applications=(ApplicationDemand("digits", slo_s, demand), ApplicationDemand("words", slo_s, 5.0)),
@@ -28,7 +31,11 @@ def problem(demand: float = 20.0, slo_s: float = 0.3) -> Problem:
 
 
 def world(demand: float = 20.0, arriving: float | None = None, stack: str = "nereus") -> World:
-    """A plan for ``demand``, and ``arriving`` queries/s of digits that came (default: as many)."""
+    """Return a world: a plan for ``demand``, and the arrivals that were recorded.
+
+    Args:
+        arriving: queries/s of digits that came; None: as many as the demand.
+    """
     made = problem(demand)
     came = demand if arriving is None else arriving
     recorded = Recorded({"digits": (came,) * 30, "words": (5.0,) * 30}, {})

@@ -1,4 +1,7 @@
-"""Stop boxes that tests have kept: python -m tests.provisioning FOLDER, the folder that NEREUS_TEST_BOXES named."""
+"""Stop boxes that tests have kept: python -m tests.provisioning FOLDER.
+
+FOLDER is the one that NEREUS_TEST_BOXES named.
+"""
 
 from __future__ import annotations
 

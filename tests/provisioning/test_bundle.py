@@ -88,7 +88,11 @@ def wheel(folder: Path, name: str, *needs: str) -> None:
 
 
 def test_what_wheels_need_on_the_box_is_asked_for_whatever_python_runs_here(tmp_path):
-    """Debian 12's Python is 3.11.2, and some packages need more there than with 3.11.3."""
+    """The packages that wheels need on the box are asked for.
+
+    The Python that runs here makes no difference. Debian 12's is 3.11.2, and some packages need more there than with
+    3.11.3.
+    """
     wheel(
         tmp_path, "redis", 'async-timeout>=4; python_full_version < "3.11.3"', 'hiredis; extra == "fast"', "Wide_Name"
     )

@@ -1,4 +1,7 @@
-"""Members of the release before join the present control plane and serve beside present ones, as in an upgrade."""
+"""Members of the release before join the present control plane.
+
+They serve beside present ones, as in an upgrade.
+"""
 
 from __future__ import annotations
 

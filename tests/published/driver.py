@@ -1,7 +1,7 @@
-"""Runs batch policies on one device under a virtual clock: a small deterministic event loop, and its timeline.
+"""Runs batch policies on one device under a virtual clock.
 
-Every decision on the way is checked against what the interface promises, so a timeline that comes back is one of a
-policy that kept its contract.
+It is a small deterministic event loop with a timeline. Every decision on the way is checked against what the interface
+promises, so a timeline that comes back is one of a policy that kept its contract.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def by_deadline(query: Query) -> tuple[float, int]:
 
 
 def check_contract(view: QueueView, decision: Decided) -> None:
-    """What every decision promises, whatever the policy."""
+    """Rules that every decision keeps, whatever the policy."""
     waiting = {query.id: query for query in view.queue}
     run, drop = set(decision.run), set(decision.drop)
     assert len(run) == len(decision.run) and len(drop) == len(decision.drop), "an id stands twice"

@@ -13,7 +13,11 @@ ms = st.floats(0.1, 100.0, allow_nan=False).map(lambda value: value / 1000)
 
 @st.composite
 def candidates(draw, rising: bool = False) -> Candidate:
-    """A variant with a measured-looking profile; unless ``rising``, larger batches may have been measured quicker."""
+    """Draw a variant with a measured-looking profile.
+
+    Args:
+        rising: larger batches take no less time; otherwise they may have been measured quicker.
+    """
     batches = [1, 2, 4, 8, 16][: draw(st.integers(1, 5))]
     seconds = draw(st.lists(ms, min_size=len(batches), max_size=len(batches)))
     if rising:
@@ -24,7 +28,10 @@ def candidates(draw, rising: bool = False) -> Candidate:
 
 @st.composite
 def arrivals(draw, most_rows: int = 20, most: int = 40) -> list[Query]:
-    """Queries in bursts and lulls; some with tight budgets of their own, some with many rows."""
+    """Draw queries in bursts and lulls.
+
+    Some have tight budgets of their own, some have many rows.
+    """
     slo = draw(st.floats(0.005, 0.4))
     own_budgets = draw(st.booleans())
     rows = st.integers(1, most_rows) if draw(st.booleans()) else st.just(1)

@@ -1,4 +1,7 @@
-"""Relief by faster variants: only when the planned one would be late, and no lower than needed."""
+"""Relief by faster variants.
+
+It comes only when the planned one would be late, and lowers accuracy no further than needed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What holds for every policy, whatever arrives: over whole simulated timelines of one device."""
+"""Rules that every policy keeps, whatever arrives.
+
+They hold over whole simulated timelines of one device.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Routers: by the plan's shares, and corrected by when devices are expected to answer."""
+"""Routers: by the plan's shares, and by when devices are expected to answer.
+
+The latter correct the shares.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A world that carries out what the binding of published stacks decides, under a virtual clock, and checks it."""
+"""A world that carries out what the binding of published stacks decides.
+
+It does so under a virtual clock, and checks it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def option(variant: str, base_ms: float, accuracy: float, **changes) -> ServingO
 
 
 def menus(*options: ServingOption, application: str = "a") -> dict[QueryClass, OptionSet]:
-    """What a device offers for one application."""
+    """Options of a device for one application."""
     return {QueryClass(application): OptionSet(options)}
 
 

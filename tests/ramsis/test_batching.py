@@ -1,4 +1,7 @@
-"""Batching by policies: what runs by load, queue and slack, and what nothing can change."""
+"""Batching by policies: what runs by load, queue and slack.
+
+Tested is also what nothing can change.
+"""
 
 from __future__ import annotations
 

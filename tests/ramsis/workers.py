@@ -1,4 +1,7 @@
-"""Small workers, and a simulation of one that knows nothing of states or intervals."""
+"""Small workers, and a simulation of one.
+
+The simulation knows nothing of states or intervals.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,12 @@ def three(slo_s: float = 0.1, lengths: int | None = 50, queue: int = 8) -> Worke
 
 
 def observed(policy: Policy, stream: Stream, arrivals: int, seed: int) -> tuple[float, float]:
-    """Accuracy of queries in time, and the share of those late, of a worker that serves ``arrivals`` under a policy.
+    """Simulate a worker that serves ``arrivals`` queries under a policy.
 
     Queries arrive one by one at exponential times, and the worker gets every K-th.
+
+    Returns:
+        Accuracy of queries in time, and the share of those late.
     """
     made = policy.worker
     source, rate = random.Random(seed), stream.counts[0].rate

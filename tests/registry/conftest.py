@@ -20,7 +20,10 @@ from tests.registry.graphs import SIGNATURE
 
 @pytest.fixture(autouse=True)
 def announced(monkeypatch):
-    """What was announced, in order; the scheduler, which needs Redis, is not listening here."""
+    """Record announced events, in order.
+
+    The scheduler, which needs Redis, is not listening here.
+    """
     changes = []
     monkeypatch.setattr(events.registry_changed, "receivers", [])
 
@@ -43,7 +46,10 @@ def store(settings, monkeypatch):
 
 @pytest.fixture
 def swept(later, store):
-    """Let the store be swept as often and as late as files that nothing needs are removed."""
+    """Return a function that sweeps the store until files that nothing needs are gone.
+
+    It sweeps as often and as late as that takes.
+    """
 
     def sweep() -> None:
         for _ in range(2):
@@ -75,7 +81,10 @@ def files(store):
 
 
 class Client(APIClient):
-    """Runs what a request leaves for the commit, though the test's own transaction is never committed."""
+    """Runs what a request leaves for the commit.
+
+    The test's own transaction is never committed.
+    """
 
     def request(self, **kwargs):
         with TestCase.captureOnCommitCallbacks(execute=True):

@@ -1,4 +1,7 @@
-"""ONNX models that are wrong in one way each, and one that is right: ``x`` FP32 [-1, 4] -> ``y`` FP32 [-1, 3]."""
+"""ONNX models that are wrong in one way each, and one that is right.
+
+The right one is ``x`` FP32 [-1, 4] -> ``y`` FP32 [-1, 3].
+"""
 
 from __future__ import annotations
 
@@ -138,7 +141,10 @@ def gives_nan() -> bytes:
 
 
 def joins_rows() -> bytes:
-    """Gives one row whatever it takes; how many Compress lets through is known only in a run."""
+    """Make a model that gives one row whatever it takes.
+
+    How many rows Compress lets through is known only in a run.
+    """
     nodes = [node("MatMul", ["x", "w"], ["z"]), node("Compress", ["z", "first"], ["y"], axis=0)]
     return model(nodes, constants=[constant("first", [True], bool)]).SerializeToString()
 

@@ -1,4 +1,7 @@
-"""Damaged ONNX files: bits that flip, and mutations that keep the format, by reflection over its messages."""
+"""Damaged ONNX files.
+
+Bits flip, or mutations keep the format, by reflection over its messages.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +147,11 @@ def _all(message: Message, depth: int = 0):
 
 
 def _splice(message: Message, field: FieldDescriptor, others: list[Message], rng: random.Random) -> None:
-    """Something of its kind from elsewhere in the model, or an empty one; or what is there goes."""
+    """Set or remove a message field.
+
+    It gets a message of its kind from elsewhere in the model, or an empty one. In some cases the present one is
+    removed.
+    """
     source = type(rng.choice(others)).FromString(rng.choice(others).SerializePartialToString()) if others else None
     target = getattr(message, field.name)
     if walk._repeated(field):

@@ -1,4 +1,7 @@
-"""Damaged and mutated ONNX files: each is accepted or refused in words, within its limits; nothing is left behind."""
+"""Damaged and mutated ONNX files are each accepted or refused in words.
+
+That happens within limits, and nothing is left behind.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,10 @@ def _read_all(seeds: range, tmp_path: Path) -> tuple[int, int]:
 
 
 def test_checks_before_the_run_take_any_file(tmp_path):
-    """In this process, where nothing would hide a crash or an exception of another kind."""
+    """Checks before the run take any file.
+
+    They run in this process, where nothing would hide a crash or an exception of another kind.
+    """
     accepted, refused = _read_all(range(10_000, 10_500), tmp_path)
     assert accepted > 50 and refused > 50
 

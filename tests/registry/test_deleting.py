@@ -1,4 +1,7 @@
-"""Deleting: refused where in use, drained where asked, done where nothing holds it; races decided by the rows."""
+"""Deleting: refused where in use, drained where asked.
+
+It is done where nothing holds the object, and the rows decide races.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +107,10 @@ def test_nothing_is_uploaded_to_a_draining_application(upload, application, file
 
 
 def test_an_upload_whose_application_changed_meanwhile_is_refused(application, files):
-    """As a change between the inspection and the row would have it: the upload was held against an older signature."""
+    """An upload whose application changed meanwhile is refused.
+
+    The change comes between the inspection and the row: the upload was held against an older signature.
+    """
     stale = models.Application.objects.get()
     models.Application.objects.update(signature={**graphs.SIGNATURE, "outputs": graphs.SIGNATURE["inputs"]})
     incoming = storage.Incoming(1 << 20)

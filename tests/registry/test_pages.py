@@ -1,4 +1,4 @@
-"""What is not the REST framework's: the admin, and addresses that nothing serves."""
+"""Pages outside the REST framework: the admin, and addresses that nothing serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The inspecting process: its limits hold, it is lean, and whatever becomes of it becomes a verdict."""
+"""The inspecting process: its limits hold, and it is lean.
+
+Whatever becomes of it becomes a verdict.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def _confined(code: str, read: str = "", **limits: int) -> subprocess.CompletedProcess:
-    """Run code in a process that is confined as an inspection is; ``read``: a folder it may read."""
+    """Run code in a process that is confined as an inspection is.
+
+    ``read`` is a folder that it may read.
+    """
     limits = {"cpu_s": 1, "address_space": 400 << 20, "file_bytes": 1 << 20} | limits
     program = f"""
 import os, socket, sys, threading
@@ -44,7 +50,10 @@ isolation, apart = confine_inspection([Path({read!r})] if {read!r} else [], priv
 
 
 def _denied(call: str, **more) -> bool:
-    """Whether a confined process is refused the call, by the kernel and not for want of what it names."""
+    """Tell whether the kernel refuses a confined process the call.
+
+    A refusal because the object that the call names is missing does not count.
+    """
     done = _confined(
         f"""
         try:
@@ -141,7 +150,10 @@ def test_what_it_may_read_and_do_is_allowed(tmp_path):
 
 @isolated
 def test_a_program_of_another_interface_is_denied_as_well(tmp_path):
-    """getpid() of x32, which x86-64 kernels may have, has a number beyond the newest; clone3 hides its flags."""
+    """A program of another interface is denied as well.
+
+    getpid() of x32, which x86-64 kernels may have, has a number beyond the newest. clone3 hides its flags.
+    """
     for number in (0x40000000 + 39, 435, 9999):
         done = _confined(
             f"""
@@ -166,7 +178,7 @@ def test_it_is_the_first_to_be_killed_for_memory_and_has_no_privileges():
 
 
 def test_the_numbers_of_calls_are_those_of_the_kernel():
-    """Of this machine, as the C library's headers have them."""
+    """They are those of this machine in the C library's headers."""
     header = Path(f"/usr/include/{os.uname().machine}-linux-gnu/asm/unistd_64.h")
     if not header.exists():
         pytest.skip("no headers of the kernel here")
@@ -181,7 +193,10 @@ def test_the_numbers_of_calls_are_those_of_the_kernel():
     ("missing", "left"), [((444,), "0 True"), ((317, 277), "7 False"), ((444, 317, 277), "0 False")]
 )
 def test_what_a_kernel_lacks_is_left_out_and_reported(missing, left):
-    """A kernel without Landlock, without seccomp(2) or both, as a filter answers for it."""
+    """Isolation that a kernel lacks is left out and reported.
+
+    A filter answers as a kernel without Landlock, without seccomp(2) or without both does.
+    """
     done = subprocess.run(
         [
             sys.executable,

@@ -1,4 +1,7 @@
-"""Applications with open dimensions, sizes and padding, and uploads of models with a fixed batch size of one."""
+"""Applications with open dimensions, sizes and padding.
+
+Uploads of models with a fixed batch size of one are tested, too.
+"""
 
 from __future__ import annotations
 

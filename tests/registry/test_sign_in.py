@@ -1,4 +1,7 @@
-"""Signing in is locked by account and address, and slowed by address and for strangers together; tokens are hashed."""
+"""Signing in is locked and slowed, and tokens are hashed.
+
+It is locked by account and address. It is slowed by address, and for strangers together.
+"""
 
 from __future__ import annotations
 

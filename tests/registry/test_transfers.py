@@ -1,4 +1,7 @@
-"""Models on their way to nodes: resumed after lost links, a few at a time, at a shared rate."""
+"""Models on their way to nodes.
+
+Transfers are resumed after lost links, a few run at a time, and they share a rate.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,11 @@ def node(name: str) -> str:
 
 
 class Cutter:
-    """A TCP proxy that cuts each connection after so many bytes of answers. ``passed``: of all of them."""
+    """A TCP proxy that cuts each connection after ``most`` bytes of answers.
+
+    Attributes:
+        passed: bytes of all answers.
+    """
 
     def __init__(self, port: int, most: int) -> None:
         self._port, self._most = port, most

@@ -1,4 +1,7 @@
-"""Webhooks: addresses that are reached, signatures, further tries, bounds, and REST. Receivers are real servers."""
+"""Webhooks, with real servers as receivers.
+
+The tests are about addresses that are reached, signatures, further tries, bounds, and REST.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What an operator may wish of the plan: floors and weights of applications, variants pinned or excluded."""
+"""Operators' constraints on plans.
+
+These are floors and weights of applications, and variants pinned or excluded.
+"""
 
 from __future__ import annotations
 

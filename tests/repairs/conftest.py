@@ -15,7 +15,10 @@ from workers import confinement
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """As in a process that just started, on a box that isolates uploads, with planning under way."""
+    """Start a test as in a process that just started.
+
+    It is on a box that isolates uploads, with planning under way.
+    """
     complete = confinement.Isolation(landlock=7, seccomp=True)
     monkeypatch.setattr(confinement, "isolation", lambda: complete)
     monkeypatch.setattr(known, "_here", clock.Unchanged())
@@ -30,7 +33,10 @@ def fresh(monkeypatch):
 
 @pytest.fixture
 def world():
-    """Two equal devices up, one application with a small and a big variant, all files there."""
+    """Make two equal devices that are up, and one application.
+
+    It has a small and a big variant, and all their files are there.
+    """
     owner = application()
     made = {}
     for name, accuracy, ms in (("small", 90, 1), ("big", 98, 20)):

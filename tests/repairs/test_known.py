@@ -1,4 +1,7 @@
-"""Since when repairs are known, ignoring them, and their order. All is real but time."""
+"""Since when repairs are known, ignoring them, and their order.
+
+All is real, except for time.
+"""
 
 from __future__ import annotations
 

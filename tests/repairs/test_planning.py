@@ -1,4 +1,7 @@
-"""Plans that are not made, and demand that they cannot serve. All is real but time."""
+"""Plans that are not made, and demand that they cannot serve.
+
+All is real, except for time.
+"""
 
 from __future__ import annotations
 

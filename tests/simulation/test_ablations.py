@@ -16,7 +16,7 @@ from .worlds import model, world
 
 
 def outcomes(routing):
-    """What became of every query of a burst on devices with little room to spare."""
+    """Outcomes of a burst's queries on devices with little capacity to spare."""
     draw = random.Random(1)
     models = [
         model(name, variant, accuracy, cpu={1: ms, 2: 1.4 * ms, 4: 2.2 * ms, 8: 3.8 * ms})

@@ -1,4 +1,7 @@
-"""Every query that arrives is counted exactly once, and a seed gives the same run again."""
+"""Every query that arrives is counted exactly once.
+
+A seed gives the same run again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Late binding in a run: queries wait in the gateway, and what goes wrong on the way is put right and counted once."""
+"""Late binding in a run: queries wait in the gateway.
+
+Failures on the way are put right and counted once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a finished simulation leaves behind: tables, real images, one page that needs nothing else."""
+"""Files of a finished simulation.
+
+They are tables, real images, and one page that needs nothing else.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ def pixels(figure) -> np.ndarray:
 
 
 def drawn(figure, colour: str) -> np.ndarray:
-    """Data coordinates of the pixels within the axes that have this colour, smoothed edges included: rows of (x, y)."""
+    """Return data coordinates of the pixels of a colour within the axes.
+
+    Smoothed edges are included. The result has rows of (x, y).
+    """
     image, axes = pixels(figure), figure.axes[0]
     ink = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) - 255
     share = ((image - 255) @ ink) / (ink @ ink)

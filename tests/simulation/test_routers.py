@@ -1,4 +1,7 @@
-"""The routers that a simulation may have: those that serve live, and those to compare them with."""
+"""The routers that a simulation may have.
+
+Some serve live, others are there to compare them with.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long batches take in a simulation, where that is not what their profiles say."""
+"""Run times of batches in a simulation that differ from their profiles."""
 
 from __future__ import annotations
 

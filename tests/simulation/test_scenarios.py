@@ -1,4 +1,4 @@
-"""The front door: what a scenario file may say, and what it is told when it says something else."""
+"""Scenario files: what they may say, and the errors that bad ones get."""
 
 from __future__ import annotations
 

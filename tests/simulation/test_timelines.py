@@ -1,4 +1,4 @@
-"""What happens when, against timelines worked out by hand."""
+"""Simulated events against timelines worked out by hand."""
 
 from __future__ import annotations
 

@@ -38,7 +38,11 @@ period_s = 2
 
 
 def files(folder: Path, scenario: str = SCENARIO, **others: str) -> Path:
-    """Write a scenario with its profiles (and other files, by name with _ for the dot); returns its path."""
+    """Write a scenario with its profiles and other files, and return its path.
+
+    Args:
+        others: contents of the other files, by name with _ for the dot.
+    """
     (folder / "profiles.csv").write_text(PROFILES)
     for name, text in others.items():
         (folder / name.replace("_", ".")).write_text(text)

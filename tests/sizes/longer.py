@@ -1,4 +1,7 @@
-"""A model that takes the longer the longer its sequences are, and does not care how many rows there are."""
+"""A model that takes the longer the longer its sequences are.
+
+The number of rows does not matter.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,11 @@ SIGNATURE = Signature((TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP
 
 
 def longer(path: Path) -> Path:
-    """``y``: how long the sequences of the run were that a row was part of. As many steps are made on the way, one
-    after the other, each with some work."""
+    """Write a model whose run takes as many steps as its sequences are long.
+
+    ``y`` is how long the sequences of the run were that a row was part of. The steps are made one after the other, each
+    with some work.
+    """
     value, tensor = helper.make_tensor_value_info, helper.make_tensor
     side = 48
     body = helper.make_graph(

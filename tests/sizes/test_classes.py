@@ -1,4 +1,7 @@
-"""Size classes: to which one a query belongs, which are measured, and which are the same after all."""
+"""Size classes of queries.
+
+It is tested to which class a query belongs, which classes are measured, and which are the same after all.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,10 @@ def test_padded_queries_of_different_classes_do_not_share_a_run():
 
 @given(SIZES, st.sets(st.integers(1, 500), max_size=4), st.integers(1, 500))
 def test_classes_that_no_profile_knows_apart_are_left_out_and_nothing_else_changes(sizes, profiled, length):
-    """A profile says the same of a query, whether by all declared classes or by the merged ones."""
+    """Classes that no profile tells apart are left out, and nothing else changes.
+
+    A profile says the same of a query, whether by all declared classes or by the merged ones.
+    """
     profiled = {size for size in profiled if sizes and size < sizes[-1]}
     kept = shapes.told_apart(sizes, profiled)
     assert set(kept) <= set(sizes) and kept[-1:] == sizes[-1:]
@@ -146,7 +152,7 @@ def both() -> Loaded:
 
 
 def drift(one: Loaded, run_s: float, extent: int) -> float | None:
-    """What is reported after half a minute of such single-row batches."""
+    """The drift reported after half a minute of such single-row batches."""
     for tick in range(300):
         one.at(extent).observe(tick * 0.1, 1, run_s, extent)
     return one.drifted(30.0)

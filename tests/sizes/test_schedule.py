@@ -1,4 +1,7 @@
-"""Size classes in the gateway: each has its own option set and schedule on the same devices."""
+"""Size classes in the gateway.
+
+Each has its own option set and schedule on the same devices.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def points(seconds: float, size: int = 0) -> tuple[ProfilePoint, ...]:
 def offered(
     sizes: tuple[int, ...], *smaller: ProfilePoint, seconds: float = 0.1, slo_s: float = 0.3
 ) -> dict[QueryClass, ServingOption]:
-    """What one warm variant offers, by application and class."""
+    """Options of one loaded variant, by application and class."""
     options = DeviceOptions()
     spec = msgspec.structs.replace(application("app", slo_s, models.TOKENS), sizes=sizes)
     options.configure({"app": spec}, 512)
@@ -61,8 +64,11 @@ def test_without_classes_there_is_one_menu():
 
 
 def scheduled_beside(other: str) -> str:
-    """The variant for a short query on a device that is busy for a moment, and can take one more query of ``other`` in
-    time only if that variant is the quick one."""
+    """Return the variant for a short query beside one of ``other`` that may come.
+
+    The device is busy for a moment, and can take one more query of ``other`` in time only if that variant is the quick
+    one.
+    """
     short = menu(option("good", 100, {1: 0.15}), option("quick", 90, {1: 0.01}))
     one = World({SHORT: 0.3, other: 0.3}, {"d0": {SHORT: short, other: menu(option("only", 100, {1: 0.2}))}})
     one.settle()
@@ -82,7 +88,12 @@ def test_it_is_for_another_application_that_could_go_nowhere_else():
 
 
 def latency_key(at_most: bool, *ratios: float) -> float:
-    """By how much a device is thought to stray after batches that took such parts of their expected time."""
+    """Return the correction of a device's latency after batches of given ratios.
+
+    Args:
+        at_most: whether faster runs are expected, of smaller inputs.
+        ratios: the batches' run times as parts of their expected times, in turn.
+    """
     binding = LateBinding()
     binding.configured({"app": ServiceTerms(1.0)}, 0.0)
     made = ServingOption("v", 100.0, LatencyModel([(1, 0.1)]), 1, at_most=at_most)
@@ -93,7 +104,10 @@ def latency_key(at_most: bool, *ratios: float) -> float:
 
 
 def factor(binding: LateBinding, query_class: QueryClass) -> float:
-    """What batches of an application, or a size class, are expected to take of their expected time."""
+    """Return the expected run time of a class's batches over the profiled one.
+
+    The class is an application's, or a size class.
+    """
     device = binding._groups.device("d0")
     return device.corrections[device.option_sets[query_class].options[0]]
 

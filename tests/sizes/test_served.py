@@ -1,4 +1,7 @@
-"""Size classes from the first measurement to the answer, on real executors, gateways and models."""
+"""Size classes from the first measurement to the answer.
+
+Executors, gateways and models are real.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +168,10 @@ async def test_a_gateway_counts_arrivals_by_class(executor, gateways, control_pl
 async def test_queries_that_wait_when_their_class_is_no_more_are_answered_all_the_same(
     executor, gateways, control_plane, path
 ):
-    """Another profile does not know the classes apart: until then they were booked by themselves."""
+    """Queries that wait when their class is no more are answered all the same.
+
+    Another profile does not know the classes apart. Until then the queries were scheduled by themselves.
+    """
     spec = sized(SHORT, LONG, slo_s=60.0)
     settings = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t", "NEREUS_QUEUE_ROWS": "1024"}
     gateway = await started(executor, gateways, spec, path, profile(0.05, 0.002, batches=(1,)), **settings)
@@ -206,7 +212,7 @@ def sequence(length: int, rows: int = 1) -> dict[str, np.ndarray]:
 
 
 async def drift(executor: Executor, spec, path, points) -> float:
-    """What the device reports of short queries: observed over profiled latency."""
+    """The device's drift for short queries: observed over profiled latency."""
     gateway = await executor.applied(1, [resident(variant(1, path), points)], [spec], [path])
     for id in range(1, 61):
         grant(gateway, (id, SHORT))
@@ -216,8 +222,10 @@ async def drift(executor: Executor, spec, path, points) -> float:
 
 
 def typical(points: tuple[ProfilePoint, ...], part: float = 1.0) -> tuple[ProfilePoint, ...]:
-    """A profile by the medians of single rows, which other work on the machine leaves alone; such a part of it for
-    short queries."""
+    """Make a profile by the medians of single rows of another one.
+
+    Other work on the machine leaves those alone. ``part`` is a factor on the time of short queries.
+    """
     return profile(of_class(points, 0)[0].p50_s, of_class(points, SHORT)[0].p50_s * part)
 
 

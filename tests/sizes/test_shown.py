@@ -1,4 +1,4 @@
-"""What is measured by size class, as operators and scripts find it."""
+"""Measurements by size class, as operators and scripts find them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def variant(application):
-    """Profiled at the largest size in batches of 1 to 8, and up to 16 for queries up to 128."""
+    """Make a variant that is profiled at two sizes.
+
+    It is profiled at the largest size in batches of 1 to 8, and up to 16 for queries up to 128.
+    """
     application.sizes = [128, 512]
     application.save()
     made = add_variant(application, "texts", 95.0)

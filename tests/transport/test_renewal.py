@@ -1,4 +1,7 @@
-"""When a member asks for its next certificate, and what it makes of the answers. Clocks are the test's."""
+"""When a member asks for its next certificate, and how it takes the answers.
+
+Clocks are the test's.
+"""
 
 from __future__ import annotations
 

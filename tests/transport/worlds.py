@@ -1,4 +1,7 @@
-"""Members with certificates of one cluster, and handshakes between them over real sockets."""
+"""Members with certificates of one cluster.
+
+Handshakes between them use real sockets.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def renew(authority: ClusterAuthority, identity: MemberIdentity, role: str = "no
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[PeerIdentity, PeerIdentity]:
-    """Whom the client and the server see, once each has read from the other.
+    """The peers that client and server see, once each has read from the other.
 
     Raises:
         ssl.SSLError, ConnectionError: of the side that refuses, the server's first.

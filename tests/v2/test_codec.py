@@ -1,4 +1,7 @@
-"""Whole V2 bodies: parsed as the protocol says, and anything else refused in words."""
+"""Whole V2 bodies are parsed as the protocol says.
+
+Anything else is refused in words.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries over gRPC that are spelled as others before them mean what they would mean by themselves."""
+"""gRPC queries spelled like earlier ones mean what they would mean alone."""
 
 from __future__ import annotations
 

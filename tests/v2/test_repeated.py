@@ -1,4 +1,4 @@
-"""Queries that are spelled as others before them mean what they would mean by themselves."""
+"""Queries spelled like earlier ones mean what they would mean alone."""
 
 from __future__ import annotations
 

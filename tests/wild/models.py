@@ -1,4 +1,7 @@
-"""Small models of the kinds that people bring: every datatype, sequences, images, a fixed batch size of one."""
+"""Small models of the kinds that people bring.
+
+They take every datatype, sequences, images, or a fixed batch size of one.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +59,11 @@ TOKENS = Signature(
 
 
 def tokens(path: Path, out: str = "seq") -> Path:
-    """``masked`` = ids * mask, ``total`` its sum over the sequence, and ``width``, which tells how long the sequences
-    of the run were that a row was part of. ``out``: what its open dimension is called."""
+    """Write a model of padded sequences.
+
+    ``masked`` = ids * mask, ``total`` its sum over the sequence, and ``width``, which says how long the sequences of
+    the run were that a row was part of. ``out`` is the name of its open dimension.
+    """
     nodes = [
         helper.make_node("Mul", ["ids", "mask"], ["masked"]),
         helper.make_node("ReduceSum", ["masked", "one"], ["total"], keepdims=0),

@@ -1,4 +1,7 @@
-"""Queries of different shapes on a real executor: never in one run, unless they are padded; and what is measured."""
+"""Queries of different shapes on a real executor.
+
+They are never in one run, unless they are padded. Measuring with such shapes is tested, too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The real tritonclient gets every datatype, shape and size through a real gateway, executor and onnxruntime."""
+"""The real tritonclient gets every datatype, shape and size through.
+
+Gateway, executor and onnxruntime are real.
+"""
 
 from __future__ import annotations
 

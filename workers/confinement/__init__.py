@@ -1,7 +1,9 @@
-"""Confinement of processes that run models which somebody uploaded: Landlock, seccomp and limits. Linux.
+"""Confinement of processes that run uploaded models, on Linux.
+
+It uses Landlock, seccomp and resource limits.
 
 Entry points: :func:`confine_inspection`, :func:`confine_executor`, and :func:`isolation` for what this kernel can do.
-Imports nothing of ours. ``docs/security.md`` says what is promised.
+Imports no other package of Nereus. ``docs/security.md`` says what is promised.
 """
 
 from __future__ import annotations
@@ -62,7 +64,10 @@ class Isolation:
 
 
 def isolation() -> Isolation:
-    """The isolation that this kernel has for a process that is confined from its start."""
+    """Return the isolation that this kernel offers.
+
+    It holds for processes that are confined from their start.
+    """
     return Isolation(landlock.abi(), seccomp.available())
 
 
@@ -144,7 +149,7 @@ def _shown(more: Iterable[Path], private: Path) -> list[Path]:
 
 
 def _python() -> set[Path]:
-    """Where this interpreter and its packages are."""
+    """Folders of this interpreter and its packages."""
     places = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
     places |= {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return {Path(place) for place in places}
@@ -161,7 +166,10 @@ def _without(folder: Path, private: Path) -> list[Path]:
 
 
 def _make_gpu_devices() -> None:
-    """Have the driver's helper make what CUDA opens: it could not be started by CUDA any more."""
+    """Have the driver's helper make the device files that CUDA opens.
+
+    Once the process is confined, CUDA could no longer start the helper.
+    """
     if not Path("/dev/nvidia-uvm").exists():
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             subprocess.run(["nvidia-modprobe", "-c", "0", "-u"], timeout=30, check=False, capture_output=True)

@@ -1,4 +1,6 @@
-"""A Landlock domain: files, TCP, abstract sockets and signals that this thread and its later ones can still reach.
+"""A Landlock domain: the files, TCP, sockets and signals that stay in reach.
+
+It holds for this thread and those that it starts later. Sockets are abstract unix sockets.
 
 By ctypes (linux/landlock.h); degrades by ABI, as the kernel's documentation advises. Rules hold for inodes: a folder's
 rule covers what is in it when that is opened, and a folder that is replaced has no rule any more.
@@ -40,13 +42,16 @@ def abi() -> int:
 
 
 def restrict(read: Iterable[Path], write: Iterable[Path] = (), devices: Iterable[Path] = ()) -> int:
-    """Confine this thread, and those that it starts, to these files and folders; returns the ABI.
+    """Confine this thread, and those that it starts, to these files and folders.
 
     Paths that do not exist are left out.
 
     Args:
         write: folders in which files may be made, changed and removed as well.
         devices: opened for reading, writing and ioctl.
+
+    Returns:
+        Landlock's ABI version.
 
     Raises:
         OSError: the kernel has no Landlock.

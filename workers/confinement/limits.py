@@ -21,8 +21,16 @@ MOST_FILES = 64
 
 
 def limit(cpu_s: int, address_space: int, file_bytes: int) -> None:
-    """Bound CPU seconds, address space (bytes), bytes written to any file and open files; no core dump, lowest
-    priority, the first to be killed when memory runs out, dies with its parent."""
+    """Limit this process's CPU time, memory, files and priority.
+
+    It dumps no core, has a lower priority (nice 10 more), is the first to be killed when memory runs out, and dies with
+    its parent. It may open :data:`MOST_FILES` files at a time.
+
+    Args:
+        cpu_s: seconds of CPU time.
+        address_space: bytes.
+        file_bytes: bytes written to any one file.
+    """
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 2))
     resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
     resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
@@ -45,7 +53,10 @@ def first_to_be_killed() -> None:
 
 
 def separate_network() -> bool:
-    """Whether this process has left the box's network; that needs user namespaces, which some boxes forbid."""
+    """Leave the box's network, and return whether that was possible.
+
+    It needs user namespaces, which some boxes forbid.
+    """
     if not unshare(_CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWIPC):
         return False
     resource.setrlimit(resource.RLIMIT_NPROC, (MOST_THREADS, MOST_THREADS))
@@ -53,7 +64,10 @@ def separate_network() -> bool:
 
 
 def drop_capabilities() -> None:
-    """Give up root's privileges, where the process has any: files of other users, signals, the clock, priorities."""
+    """Give up root's privileges, where the process has any.
+
+    They cover files of other users, signals, the clock and priorities.
+    """
     number = _CAPSET.get(os.uname().machine)
     if number is None:
         return

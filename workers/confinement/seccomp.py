@@ -1,4 +1,6 @@
-"""A seccomp filter: system calls that this process and its threads can no longer make. Linux, by ctypes.
+"""A seccomp filter of system calls that this process can no longer make.
+
+It holds for the process's threads, too. Linux, by ctypes.
 
 The filter is classic BPF (linux/seccomp.h, linux/filter.h). It names what is forbidden: Python, numpy, onnxruntime and
 CUDA need others on each kernel and C library. Calls newer than the table are answered as by an older kernel.
@@ -30,7 +32,10 @@ _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 
 def available() -> bool:
-    """Whether the kernel has seccomp filters, and this module knows the machine's calls."""
+    """Return whether the kernel has seccomp filters for this machine's calls.
+
+    The machine's architecture has to be one that :mod:`.syscalls` knows.
+    """
     return syscalls.architecture() is not None and prctl(_PR_GET_SECCOMP) >= 0
 
 
@@ -137,6 +142,9 @@ def _if(argument: int, *values: int) -> list[bytes]:
 
 
 def _connected() -> list[bytes]:
-    """EPERM for types of sockets that can send without a connection, which would reach any unix socket's path."""
+    """Return a filter that permits connection-based types of sockets alone.
+
+    Others are answered with EPERM: they can send without a connection, which would reach any unix socket's path.
+    """
     load = [_load(_ARGUMENTS + 8), _instruction(_AND, _SOCK_TYPES)]
     return [*load, _jump(_EQUAL, _SOCK_STREAM, 2, 0), _jump(_EQUAL, _SOCK_SEQPACKET, 1, 0), _answer(errno.EPERM)]

@@ -1,5 +1,5 @@
-"""Decisions about batches: which one runs on which variant, on which device, and when. Pure.
+"""Pure decisions about batches: which variant, which device, and when.
 
 :mod:`.binding` is the interface, :func:`.bindings.create` makes the binding of a stack by its name (:mod:`.stacks`).
-May import nothing else of ours.
+May import nothing else of Nereus.
 """

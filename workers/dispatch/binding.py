@@ -1,8 +1,8 @@
-"""The interface of bindings: pure decisions about which batch runs on which variant, on which device, and when.
+"""The interface of bindings: which batch runs where, on which variant, and when.
 
-A binding holds every query until a batch with it is dispatched. It does no I/O and reads no clock: ``now`` (seconds,
-any monotonic origin) is an argument, and decisions are return values. The live core and the simulator drive the same
-objects; identical calls give identical decisions.
+Decisions are pure. A binding holds every query until a batch with it is dispatched. It does no I/O and reads no clock:
+``now`` (seconds, any monotonic origin) is an argument, and decisions are return values. The live core and the simulator
+drive the same objects; identical calls give identical decisions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ class QueryClass(NamedTuple):
 
 
 class ServiceTerms(NamedTuple):
-    """An application as bindings see it: its SLO, whether late queries are served, and its size classes."""
+    """The terms of an application, as bindings see them.
+
+    Attributes:
+        slo_s: its SLO in seconds.
+        serve_late: late queries are served, not refused.
+        sizes: its size classes.
+    """
 
     slo_s: float
     serve_late: bool = False
@@ -90,20 +96,30 @@ class Decisions(NamedTuple):
 
 
 class Binding(Protocol):
-    """Decides batches. Each query of :meth:`arrived` is dispatched or refused once, unless it is withdrawn; a query of
-    :meth:`returned` counts as new."""
+    """Decides which queries run together, where and when.
+
+    Each query of :meth:`arrived` is dispatched or refused once, unless it is withdrawn; a query of :meth:`returned`
+    counts as new.
+    """
 
     def configured(self, applications: Mapping[str, ServiceTerms], now: float) -> Decisions:
         """Replace all applications. Waiting queries of others are refused."""
 
     def offered(self, device: Hashable, option_sets: Mapping[QueryClass, OptionSet], now: float) -> Decisions:
-        """Replace what the device can run, by class of unrestricted queries (``permitted`` is None)."""
+        """Replace what the device can run, by query class.
+
+        The classes are those of unrestricted queries (``permitted`` is None).
+        """
 
     def device_changed(
         self, device: Hashable, now: float, up: bool | None = None, busy_until: float | None = None
     ) -> Decisions:
-        """Update a device's availability and the end of other work; None: unchanged. A new device
-        is down."""
+        """Update a device's availability and the end of other work on it.
+
+        Args:
+            up: whether the device takes batches; None: unchanged. A new device is down.
+            busy_until: when other work on the device ends; None: unchanged.
+        """
 
     def rtt_changed(self, device: Hashable, rtt_s: float) -> None:
         """Set the device's round trip in seconds."""
@@ -112,20 +128,33 @@ class Binding(Protocol):
         """Latencies learned from the device's batches; None: nothing."""
 
     def inherit(self, device: Hashable, learned: LearnedLatencies) -> None:
-        """Begin with what another core has learnt of the device, unless this one has learnt something."""
+        """Begin with what another core has learned of the device.
+
+        It is ignored if this core has learned something itself.
+        """
 
     def lost(self, device: Hashable, now: float) -> Decisions:
-        """The device is gone with its dispatched batches. Queries to try again arrive by :meth:`returned`."""
+        """Handle the loss of a device and of the batches dispatched to it.
+
+        Queries to try again arrive by :meth:`returned`.
+        """
 
     def arrived(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
         """Queries arrived together."""
 
     def probe(self, query: WaitingQuery, now: float) -> Decisions:
-        """Dispatch a query that was just refused to an idle device that is in time by its profile alone, if there is
-        one: latency estimates may be stale, and never recover without new batches."""
+        """Dispatch a query to an idle device in order to refresh its estimates.
+
+        The query was just refused. The device must be in time by its profile alone; if there is none, nothing happens.
+        Latency estimates may be stale, and never recover without new batches.
+        """
 
     def finished(self, batch: Dispatch, now: float, run_s: float | None = None) -> Decisions:
-        """A dispatched batch is answered. ``run_s``: seconds of its run on the device; None: unknown, or it failed."""
+        """Record that a dispatched batch is answered.
+
+        Args:
+            run_s: seconds of its run on the device; None: unknown, or it failed.
+        """
 
     def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
         """Queries of dispatched batches were declined by their device, or lost with it."""
@@ -137,4 +166,8 @@ class Binding(Protocol):
         """The ``wake_at`` of the latest decisions is due. Early calls do no harm."""
 
     def pressure(self, application: str, now: float) -> float:
-        """The part of its SLO for which an application's devices are busy (0 to 1); 1 if it has none."""
+        """Return the part of its SLO for which an application's devices are busy.
+
+        Returns:
+            0 to 1; 1 if the application has no devices.
+        """

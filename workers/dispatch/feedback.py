@@ -49,8 +49,10 @@ def learn(device: CorrectedDevice, option: ServingOption, rows: int, run_s: floa
 
 
 def decay_corrections(device: CorrectedDevice, now: float) -> bool:
-    """Decay the corrections of slow options, which get no batches that would show a recovery. Returns whether any
-    changed."""
+    """Decay the corrections of slow options, and return whether any changed.
+
+    Slow options get no batches that would show a recovery.
+    """
     if now < device.decay_at:
         return False
     device.decay_at = now + DECAY_EVERY_S

@@ -18,7 +18,7 @@ LEAST_EXCESS_S = 0.001
 
 
 class InstanceState(StrEnum):
-    """Where an instance stands."""
+    """The states of an instance."""
 
     #: not loaded
     INACTIVE = "inactive"

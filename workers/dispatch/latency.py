@@ -1,4 +1,7 @@
-"""Latency of any batch size from a profile of some: linear between profiled sizes, in pieces beyond the largest."""
+"""Latency of any batch size, from a profile of some sizes.
+
+It is linear between profiled sizes, and goes in pieces beyond the largest.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ class LatencyModel:
 
     @property
     def least(self) -> float:
-        """Seconds of the quickest batch of any size: what is due earlier cannot be in time, however few its rows."""
+        """Seconds of the quickest batch of any size.
+
+        A query that is due earlier cannot be in time, however few its rows.
+        """
         return self._least
 
     def _between(self, rows: int) -> float:
@@ -70,8 +76,10 @@ class LatencyModel:
         return pieces * table[-1] + table[rest]
 
     def ceiling(self, rows: int) -> float:
-        """No batch of up to ``rows`` rows takes longer, in seconds; more than ``seconds(rows)`` where a smaller batch
-        was measured slower."""
+        """Return the most seconds that any batch of up to ``rows`` rows takes.
+
+        That is more than ``seconds(rows)`` where a smaller batch was measured slower.
+        """
         if rows < len(self._ceiling):
             return self._ceiling[rows]
         pieces, rest = divmod(rows, self._batches[-1])

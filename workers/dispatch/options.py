@@ -1,4 +1,6 @@
-"""Serving options: what a device can run for a query class, and which option is worth its time at what pressure. Pure.
+"""Serving options: what a device can run, and which option is worth its time.
+
+Options are those for a query class, and pressure decides which one is worth its time. Pure.
 
 The value of a row is the option's utility (accuracy times the application's weight) less the price of the device time.
 The price rises exponentially with pressure, the part of the SLO for which devices are busy: idle devices run the most
@@ -141,20 +143,34 @@ class OptionSet:
         return ranked
 
     def shortest_s(self, within_s: float, part: float) -> float:
-        """Seconds of the shortest batch with this part (0 to 1; more counts as 1) of the highest throughput of all
-        batches that take at most ``within_s``; 0 if there are none."""
+        """Return the seconds of the shortest batch with part of the best throughput.
+
+        Args:
+            within_s: most seconds of the batches among which the highest throughput is found.
+            part: of that throughput, 0 to 1; more counts as 1.
+
+        Returns:
+            Seconds; 0 if there are no such batches.
+        """
         batches = self._by_throughput(within_s)
         if not batches:
             return 0.0
         return batches[bisect_left(batches, (min(part, 1.0) * batches[-1][0],))][1]
 
     def highest_throughput(self, within_s: float) -> float:
-        """Rows a second in the best batches that take at most ``within_s``; 0 if there are none."""
+        """Return the highest rows/s of batches that take at most ``within_s``.
+
+        Returns:
+            Rows a second; 0 if there are no such batches.
+        """
         batches = self._by_throughput(within_s)
         return batches[-1][0] if batches else 0.0
 
     def _by_throughput(self, within_s: float) -> list[tuple[float, float]]:
-        """(rows/s, seconds) of the batches of at most ``within_s`` with a higher throughput than all shorter ones."""
+        """Return (rows/s, seconds) of batches with more rows/s than all shorter ones.
+
+        Only batches of at most ``within_s`` seconds count.
+        """
         if self._within_s != within_s:
             batches = sorted(
                 (seconds, rows / seconds)
@@ -178,8 +194,13 @@ class OptionSet:
     def best(
         self, rows: int, queries: int, within_s: float, corrections: Mapping[ServingOption, float], level: int
     ) -> ServingOption | None:
-        """The most valuable option whose corrected seconds for ``rows`` rows of ``queries`` queries are at most
-        ``within_s``; None: there is none."""
+        """Return the most valuable option that takes at most ``within_s`` seconds.
+
+        These are corrected seconds, for ``rows`` rows of ``queries`` queries.
+
+        Returns:
+            None: there is no such option.
+        """
         best, most, price = None, -INF, PRICES[level]
         for option in self.options:
             if rows > option.max_rows and queries > 1:
@@ -194,7 +215,10 @@ class OptionSet:
 
 
 def _undominated(options: Sequence[ServingOption]) -> list[ServingOption]:
-    """The options for which no other one is as accurate and as fast at every batch size."""
+    """Return the options that no other one dominates.
+
+    A dominating option takes as many rows, and is as accurate and as fast at every batch size.
+    """
     kept: list[ServingOption] = []
     for option in sorted(options, key=lambda option: (-option.utility, option.row_s)):
         if not any(_dominates(other, option) for other in kept):

@@ -1,6 +1,7 @@
-"""Policies by load: tables of which variant a device runs by its queue and the slack of its head. Pure.
+"""Policies by load: tables of which variant a device runs. Pure.
 
-The control plane makes them (see ``scheduler/ramsis``), and plans bring them along.
+A table goes by the device's queue and the slack of its head. The control plane makes them (see ``scheduler/ramsis``),
+and plans bring them along.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class LoadPolicy:
         return _at(self.steps, rows, slack_s)
 
     def batch(self, rows: int, slack_s: float) -> int:
-        """How many of the rows that wait to run at once."""
+        """Number of the waiting rows to run at once."""
         if not self.batches:
             return rows
         some = _at(self.batches, rows, slack_s)
@@ -69,7 +70,11 @@ class PolicySet:
         object.__setattr__(self, "_loads", tuple(policy.load for policy in self.policies))
 
     def at(self, load: float) -> LoadPolicy | None:
-        """The policy of the lowest load that is at least this one; None: the load is above all of them."""
+        """Return the policy of the lowest load that is at least this one.
+
+        Returns:
+            None: the load is above all of them.
+        """
         place = bisect_left(self._loads, load)
         return self.policies[place] if place < len(self.policies) else None
 

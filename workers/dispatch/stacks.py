@@ -1,7 +1,7 @@
-"""The stacks: one name for an allocation strategy, a binding and a batch policy, live and simulated alike.
+"""The stacks: names for an allocation strategy, a binding and a batch policy.
 
-A stack is chosen for the whole cluster. The control plane plans with its strategy; cores switch to its binding and
-batch policy when they adopt a plan that names it.
+A name means the same live and simulated. A stack is chosen for the whole cluster. The control plane plans with its
+strategy; cores switch to its binding and batch policy when they adopt a plan that names it.
 """
 
 from __future__ import annotations

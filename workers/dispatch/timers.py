@@ -32,7 +32,10 @@ class TimerQueue:
                     self.at = when
 
     def due(self, now: float) -> Iterator[Any]:
-        """The devices whose timers are due, those that become due meanwhile included; their timers are removed."""
+        """Yield the devices whose timers are due, and remove these timers.
+
+        Those that become due meanwhile are included.
+        """
         heap = self._heap
         while heap:
             when, _, device = heap[0]

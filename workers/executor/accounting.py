@@ -1,4 +1,6 @@
-"""Deferred accounting: statistics, metrics and estimates, updated by the dozen.
+"""Deferred accounting of batches: statistics, metrics and estimates.
+
+They are updated for many batches at once.
 
 Between two short runs, accounting for one batch takes several times as long as it takes for many at once, while code
 and data are cached. Nothing reads the accounts between two batches; what does calls

@@ -43,12 +43,22 @@ class RefusalInfo(NamedTuple):
 class DispatchedBatch(msgspec.Struct, eq=False):
     """A batch that was dispatched to this device.
 
-    ``variant``: id. ``limit``: rows that one run may take. ``arrived``: seconds on the monotonic clock. ``ids``,
-    ``budgets`` (seconds from then) and ``shapes`` are columns, one value a query. ``body``: the run's inputs, each in
-    one piece, in the signature's order, rows of all queries in theirs; None where they cannot stand in one array: then
-    ``arrays`` has each query's. ``soonest``: no query's deadline is earlier; ``largest``: nor has any more rows.
-    ``same``: whether all have one shape. ``extent``: the largest open dimension of its queries, see
-    :class:`.request_shapes.CheckedShape`.
+    ``ids``, ``budgets`` and ``shapes`` are columns: one value for each query.
+
+    Attributes:
+        number: the gateway's own.
+        variant: id.
+        limit: rows that one run may take.
+        arrived: seconds on the monotonic clock.
+        padding: value by padded input.
+        budgets: seconds from ``arrived`` on.
+        rows: of all queries; ``largest``: of the largest one.
+        soonest: the earliest deadline.
+        same: whether all queries have one shape.
+        extent: the largest open dimension of its queries (:class:`.request_shapes.CheckedShape`).
+        body: the run's inputs in the signature's order, each in one piece with the rows of all queries; None where
+            queries cannot share an array.
+        arrays: each query's inputs, where ``body`` is None.
     """
 
     number: int
@@ -75,7 +85,7 @@ class DispatchedBatch(msgspec.Struct, eq=False):
         for name, dtype, tail, elements in self.shapes[0].tails:
             array = np.frombuffer(self.body, dtype, rows * elements, start)
             start += array.nbytes
-            # A column begins anywhere; kernels may rely on elements standing where their type wants them.
+            # A column begins anywhere; kernels may rely on aligned elements.
             whole[name] = (array if array.flags.aligned else array.copy()).reshape((rows, *tail))
         return whole
 

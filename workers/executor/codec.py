@@ -48,7 +48,7 @@ def decode(header: TensorHeader, data: memoryview) -> np.ndarray:
             f" not {len(data)}"
         )
     array = np.frombuffer(data, dtype=dtype)
-    # A frame's body begins anywhere; kernels may rely on elements standing where their type wants them.
+    # A frame's body begins anywhere; kernels may rely on aligned elements.
     return (array if array.flags.aligned else array.copy()).reshape(header.shape)
 
 

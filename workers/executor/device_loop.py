@@ -113,7 +113,7 @@ class DeviceLoop:
         """Returns once :attr:`stopping` is set and nothing waits any more.
 
         Raises:
-            Exception: a fault of ours; nothing runs after it.
+            Exception: an internal fault; nothing runs after it.
         """
         self.wake()
         await self._ended
@@ -132,7 +132,10 @@ class DeviceLoop:
         return (abs(self.busy_until - now) if self._busy else 0.0) + self._exclusive.plan_s()
 
     def hand_back_late(self, batch: DispatchedBatch, loaded: Loaded, now: float) -> None:
-        """Refuse queries that plan work would make late, while another device may answer them in time."""
+        """Refuse queries that plan work would make late.
+
+        Another device may answer them in time.
+        """
         if self._exclusive.plan_s() or (self._request is not None and self._request.kind is WorkKind.PLAN):
             late = batch.take_late(loaded, now + self.busy_s(now))
             self._replies.refuse_all(late, "draining", _PLAN_WORK)

@@ -2,7 +2,7 @@
 
 ``PLAN`` work (warming up what a plan wants, unloading) alternates with batches, so that a busy device still changes
 plans; batches that were there before long work of it go first. ``FIRST`` runs wait until nothing is queued, but not
-for ever. ``MEASURE`` steps run when the device would idle; on a busy one they get a set share of its time: after a
+forever. ``MEASURE`` steps run when the device would idle; on a busy one they get a set share of its time: after a
 step of e seconds the next may push in e * (1 - share) / share later, so that their share is exact and never comes as
 one long stall.
 """
@@ -91,7 +91,11 @@ class Exclusive:
         return next(waiting, 0.0)
 
     def before_batches(self, now: float, queued_rows: int, oldest: float = math.inf) -> ExclusiveRequest | None:
-        """The request that goes before any batch at ``now``. ``oldest``: when the first batch that waits arrived."""
+        """Return the request that goes before any batch at ``now``, if any.
+
+        Args:
+            oldest: when the first batch that waits arrived.
+        """
         if not self.requests:
             return None
         request = self._first(WorkKind.PLAN)

@@ -1,4 +1,7 @@
-"""One GPU: its memory through NVML, and which errors mean that this process cannot use it any more."""
+"""One GPU: its memory through NVML, and the errors that make it unusable.
+
+After these errors, this process cannot use it any more.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,13 @@ class GpuError(Exception):
 
 
 def is_fatal(message: str) -> bool:
-    """Whether an error of ONNX Runtime means that no later run of this process on its GPU can succeed."""
+    """Return whether an error means that the GPU is lost to this process.
+
+    No later run of this process on its GPU can succeed then.
+
+    Args:
+        message: of an error of ONNX Runtime.
+    """
     return any(found[2] or int(found[1]) in _STICKY for found in _CUDA.finditer(message))
 
 

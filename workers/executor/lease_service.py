@@ -1,4 +1,4 @@
-"""Speaks with gateways about the lease of the device."""
+"""Exchange messages with gateways about the lease of the device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _log = log.get("executor.leases")
 
 
 class LeaseService:
-    """Asks, releases and lost connections become the device's one lease, and gateways learn of its changes.
+    """Holds the device's one lease, and reports its changes to gateways.
+
+    Requests, releases and lost connections change it.
 
     Args:
         on_taken: called with a connection that lost the lease while it was open.
@@ -35,7 +37,10 @@ class LeaseService:
         self._learned: LearnedOfDevice | None = None
 
     def joined(self, connection: FrameConnection, hello: Hello) -> None:
-        """A gateway connected. One of older code cannot ask, and holds the device for as long as nobody else does."""
+        """Handle a gateway that connected.
+
+        One of older code cannot ask, and holds the device for as long as nobody else does.
+        """
         if hello.leases:
             self._asking.add(connection)
             self._tell(connection)

@@ -1,4 +1,4 @@
-"""Which core the device takes batches from: a lease, so that it is never one of two. Pure.
+"""The lease of the device: it takes batches from one core at a time. Pure.
 
 The device decides by itself, without a database or a vote. A core keeps its lease by asking for it again before it runs
 out; afterwards the first that asks gets it. A core of a higher rank that leads elsewhere gets it back after the cluster
@@ -20,8 +20,15 @@ RECLAIM_S = 5.0
 
 
 class LeaseTerms(NamedTuple):
-    """An answer to a core: the lease's number; whether that core holds it; by whom it is held, empty: by none; whether
-    the holder is to drain the device and release it; whether its last holder stops."""
+    """An answer to a core.
+
+    Attributes:
+        epoch: number of the lease.
+        held: whether that core holds it.
+        holder: name of the core that holds it; empty: none does.
+        reclaimed: the holder is to drain the device and release it.
+        offered: the last holder stops.
+    """
 
     epoch: int
     held: bool

@@ -1,4 +1,4 @@
-"""A variant that is loaded on this device, and why it still is."""
+"""A variant that is loaded on this device, and its role in plans."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ class Role(StrEnum):
 class Loaded:
     """A warm variant with its model, its latencies here and its place in the plan.
 
-    ``memory_bytes``: its share of the device's memory. ``used_at``: when it
-    last ran or was planned. ``plan_version``: the plan that it left (while leaving). ``closing``: about to be unloaded;
-    takes no new queries.
+    Attributes:
+        memory_bytes: its share of the device's memory.
+        used_at: when it last ran or was planned, in seconds on the monotonic clock.
+        plan_version: the plan that it left, while it is leaving.
+        closing: it is about to be unloaded, and takes no new queries.
     """
 
     def __init__(self, resident: Resident, application: ApplicationSpec, model: RunnableModel, path: str, now: float):

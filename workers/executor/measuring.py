@@ -56,8 +56,10 @@ class _Failed(Exception):
 
 @dataclass(slots=True)
 class _Memory:
-    """Growth of used memory over this job's own steps; others' growth is left out, and so is what a step gives back:
-    the memory arena is everybody's."""
+    """Growth of used memory over this job's own steps.
+
+    Others' growth is left out, and so is what a step gives back: all share the memory arena.
+    """
 
     runtime: Runtime
     level: int = 0
@@ -98,9 +100,10 @@ class Measuring:
         self._task: asyncio.Task | None = None
 
     def order(self, message: Measure) -> None:
-        """Queue a job; one with a known number replaces the old one, unless it is the same job.
+        """Queue a job; one with a known number replaces the old one.
 
-        A node may ask again after it lost its connection, or its daemon was started again.
+        Nothing happens if it is the same job. A node may ask again after it lost its connection, or its daemon was
+        started again.
         """
         order = message.order
         if any(job.order == order for job in (*self._jobs, self._current) if job is not None):

@@ -43,7 +43,10 @@ class Peers:
         self.gateways[connection] = max(plan_version, self.gateways[connection])
 
     def all_moved(self, plan_version: int) -> bool:
-        """Return True if the gateway that has the device routes by this plan or a newer one; if none has it, all."""
+        """Return whether the gateway that has the device routes by this plan.
+
+        A newer plan counts too. If no gateway has the device, all must route by it.
+        """
         holder = self.lease.holder
         moved = self.gateways.values() if holder is None else (self.gateways[holder],)
         return all(version >= plan_version for version in moved)

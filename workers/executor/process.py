@@ -1,4 +1,7 @@
-"""Binds the process to its device's cores, memory and socket, and confines it to them."""
+"""Binding of the process to its device's cores, memory and socket.
+
+The process is confined to them.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,9 @@ def bind_cores(device: DeviceInfo) -> None:
 
 
 def limit_memory(device: DeviceInfo) -> None:
-    """Have the system keep this process to its device's memory, and end it first where the box's memory ends.
+    """Limit this process to its device's memory, and have it ended first.
+
+    The limit is set for CPU devices. The system ends this process first where the box's memory ends.
 
     An allocation beyond the limit fails, and with it the query that wanted it; the process serves on.
     """
@@ -84,7 +89,9 @@ def memory_limit(device: DeviceInfo) -> int:
 
 
 def note_faults(endpoint: str) -> End:
-    """Have the process leave why it ends by its own doing (see :func:`.endings.fault_path`).
+    """Have the process record why it ends by its own doing.
+
+    The record is a file (see :func:`.endings.fault_path`).
 
     Returns:
         a function that ends the process, given the status and, for the operator, why.
@@ -106,7 +113,9 @@ def note_faults(endpoint: str) -> End:
 
 
 def confine(device: DeviceInfo, settings: Settings, models: Path) -> None:
-    """Leave this process what serving needs, before it starts threads and loads a model.
+    """Leave this process only what serving needs.
+
+    This must happen before it starts threads and loads a model.
 
     It keeps its socket, Python, the models' folder and, for a GPU, CUDA's devices and cache.
     """
@@ -131,7 +140,9 @@ def confine(device: DeviceInfo, settings: Settings, models: Path) -> None:
 
 
 def listening_socket(endpoint: str) -> socket.socket:
-    """A unix socket at ``unix:/path``, mode 0600, in the place of a stale one; it takes connections once listened on.
+    """Return a unix socket at ``unix:/path`` with mode 0600.
+
+    It takes the place of a stale one, and takes connections once listened on.
 
     Raises:
         ValueError: not such an endpoint, a path too long or relative, or something else in its place.
@@ -159,7 +170,11 @@ def listening_socket(endpoint: str) -> socket.socket:
 
 
 def bind(address: str) -> socket.socket | None:
-    """A socket bound to ``host:port``; None, with a line in the log, where that is impossible: this box is served."""
+    """Return a socket bound to ``host:port``.
+
+    Returns:
+        None, with a line in the log, where that is impossible: this box is served all the same.
+    """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     try:

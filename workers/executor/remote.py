@@ -1,4 +1,7 @@
-"""Where cores on other boxes reach this executor: a TCP socket, mutual TLS, and who may connect."""
+"""Access from cores on other boxes, by TCP with mutual TLS.
+
+Only listed members may connect.
+"""
 
 from __future__ import annotations
 

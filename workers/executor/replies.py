@@ -106,7 +106,11 @@ class Replies:
 def split_large(
     answers: Sequence[GroupAnswer], most: int, all_places: Sequence[int]
 ) -> tuple[list[GroupAnswer], list[tuple[int, str]]]:
-    """Answers that the core accepts, and what becomes of the queries of larger ones: (place, error text)."""
+    """Split answers into those that the core accepts and errors for larger ones.
+
+    Returns:
+        The answers, and for each query of a larger one (place, error text).
+    """
     kept: list[GroupAnswer] = []
     large: list[tuple[int, str]] = []
     for answer in answers:

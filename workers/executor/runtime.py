@@ -49,9 +49,14 @@ Arrays = Mapping[str, np.ndarray]
 class RunnableModel:
     """A loaded variant. ``run`` may be called by one thread at a time.
 
-    ``session``: the ONNX Runtime session; ``signature``: what is fed and fetched; ``load_s``: seconds to load it.
-    ``inputs`` and ``outputs``: symbolic names of their dimensions. ``most_rows``: rows that one run can take: 1 where
-    the model's first dimension is fixed at that, None where it is open. Every run uses ``watchdog``'s run options.
+    Every run uses the run options of ``watchdog``.
+
+    Attributes:
+        session: the ONNX Runtime session.
+        signature: names, types and shapes of inputs and outputs.
+        load_s: seconds that the load took.
+        inputs, outputs: symbolic names of their dimensions.
+        most_rows: rows that one run can take: 1 where the model's first dimension is fixed at that; None: any number.
     """
 
     def __init__(
@@ -242,7 +247,9 @@ class Runtime:
 
 @functools.cache
 def _share_arena(limit: int) -> None:
-    """Have all sessions allocate from one arena: one of them runs at a time, so they need not each keep their peak.
+    """Have all sessions allocate from one arena.
+
+    One of them runs at a time, so they need not each keep their peak.
 
     Args:
         limit: bytes of memory that the process may take; 0: any number.

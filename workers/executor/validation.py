@@ -23,7 +23,10 @@ class ValidationError(ValueError):
 
 
 def text_bytes(array_shape: tuple[int, ...], width: int) -> int:
-    """Memory that an array of texts takes here: for each a reference and an object, its characters twice."""
+    """Return the bytes of memory that an array of texts takes here.
+
+    Each text takes a reference and an object, and its characters twice.
+    """
     return math.prod(array_shape) * (8 + 56 + 8 * width)
 
 

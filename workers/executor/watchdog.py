@@ -33,7 +33,11 @@ def resident_bytes() -> int:
 
 
 class Watchdog:
-    """Runs calls under a limit, one at a time, in whichever thread calls. ``memory_limit``: bytes; 0: none.
+    """Runs calls under a limit, one at a time, in whichever thread calls.
+
+    Args:
+        exit_process: called with a status to end the process.
+        memory_limit: bytes that the process may take; 0: any number.
 
     Attributes:
         options: run options of the call in progress; every model run of it must use them.

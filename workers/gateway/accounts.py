@@ -1,4 +1,7 @@
-"""Queries of one front: those in flight, within limits, and how the others ended, by application."""
+"""Accounts of one front's queries: those in flight, and how the others ended.
+
+Those in flight are kept within limits. Counts are by application.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,13 @@ MOST_REASON = 300
 
 @dataclass(frozen=True)
 class Limits:
-    """``queries``, ``rows`` and ``bytes`` in flight at once in the whole front; ``query_rows`` in one query.
+    """Limits on what a front has in flight at once.
 
-    At a limit, who has more than an equal part of it is refused: clients are API keys.
+    At a limit, a client (an API key) that has more than an equal part of it is refused.
+
+    Attributes:
+        queries, rows, bytes: in flight in the whole front.
+        query_rows: of one query.
     """
 
     queries: int
@@ -40,7 +47,11 @@ class _InFlight:
 
 
 class _Second(ApplicationStats):
-    """The present second of one application, with the latencies of its answers (seconds)."""
+    """The present second of one application.
+
+    Attributes:
+        latencies_s: of its answers, in seconds.
+    """
 
     latencies_s: list[float] = []
 
@@ -95,8 +106,13 @@ class Accounts:
         return self._beyond_part(mine)
 
     def _beyond_part(self, mine: _InFlight) -> Overloaded | None:
-        """The error where a client has more than its part of a limit that is reached. Those that have less may exceed
-        it, to twice the limit at most."""
+        """Return the error for a client with more than its part of a reached limit.
+
+        Clients that have less may exceed the limit, up to twice as much.
+
+        Returns:
+            None: no limit is reached, or the client has no more than its part.
+        """
         limits, clients = self.limits, len(self._clients)
         for most, total, part, things in (
             (limits.queries, self.queries, mine.queries, "queries"),
@@ -155,7 +171,7 @@ class Accounts:
         self._metrics.latency.observe_all((application,), latencies_s)
 
     def slow(self, flight: InFlightQuery, latency_s: float, queue_s: float, run: Run) -> None:
-        """Keep a run's slowest query, if it is the slowest of its application in this second.
+        """Keep a run's slowest query if it is the application's slowest this second.
 
         Args:
             queue_s: its wait in the core and at the device.
@@ -178,8 +194,10 @@ class Accounts:
         )
 
     def failed(self, flight: InFlightQuery, error: GatewayError) -> None:
-        """A query ended in an error. A valid query that an executor calls invalid is a failure of the appliance, not of
-        the client."""
+        """Record that a query ended in an error.
+
+        A valid query that an executor calls invalid is a failure of the appliance, not of the client.
+        """
         dropped = error.outcome == "dropped"
         self._refused(flight.spec.name, dropped)
         second = self._seconds[flight.spec.name]
@@ -219,8 +237,11 @@ class Accounts:
         self._metrics.latency.forget(applications)
 
     def take_second(self, applications: Collection[str]) -> dict[str, ApplicationStats]:
-        """End the present second: statistics of all ``applications``, and of others that had queries. Arrivals count
-        in the second in which they arrive, all else in that of the answer."""
+        """End the present second, and return its statistics by application.
+
+        They are those of all ``applications``, and of others that had queries. Arrivals count in the second in which
+        they arrive, all else in that of the answer.
+        """
         taken, self._seconds = self._seconds, {}
         return {name: _with_quantiles(taken.get(name) or _Second()) for name in {*applications, *taken}}
 

@@ -1,6 +1,7 @@
-"""A unix socket that gives the node daemon the metrics of a gateway process, and answers the supervisor's pings.
+"""A unix socket for a gateway process's metrics and for pings.
 
-A connection to the port that they share could reach any of them. The daemon serves these metrics with its own.
+It gives the node daemon the metrics, and answers the supervisor's pings. A connection to the port that gateway
+processes share could reach any of them. The daemon serves these metrics with its own.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Adoption:
     def set_target(self, plan: PlanSpec, now: float) -> None:
         """Make ``plan`` the target.
 
-        An application still on its way keeps its time limit, so that frequent plans cannot hold it back for ever.
+        An application still on its way keeps its time limit, so that frequent plans cannot hold it back forever.
         """
         self.target = plan
         self.adopted = None

@@ -37,7 +37,10 @@ class BodySizes:
         return self._of(spec.signature, self._query_rows())
 
     def message_bytes(self, catalog: Catalog) -> int:
-        """The largest gRPC message of any application: calls name theirs only in the message."""
+        """Return the bytes of the largest gRPC message of any application.
+
+        Calls name theirs only in the message. It is at least :data:`IN_LOOP_BYTES`.
+        """
         return max([IN_LOOP_BYTES, *(self.of(spec).message_bytes for spec in catalog.applications.values())])
 
     def check(self, catalog: Catalog, model: str, head: RequestHead, header_length: int | None) -> None:

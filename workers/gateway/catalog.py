@@ -61,7 +61,11 @@ class Catalog:
         )
 
     def check_client(self, client: str) -> None:
-        """Raise Unauthenticated if a key, given by its hash, does not exist any more or has expired."""
+        """Check that a key, given by its hash, still exists and has not expired.
+
+        Raises:
+            Unauthenticated: it does not exist any more, or has expired.
+        """
         if client not in self._keys:
             raise Unauthenticated("Authorization: this API key is not known")
         check_expiry(self.config.key_limits.get(client))

@@ -18,7 +18,10 @@ RETRY_S = 10.0
 
 
 class ConfigFile:
-    """Writes configurations to a file, in a thread: a disk may take seconds for it. The latest wins."""
+    """Writes configurations to a file, in a thread.
+
+    A disk may take seconds for it. The latest configuration wins.
+    """
 
     def __init__(self, path: Path):
         self._path = path
@@ -40,7 +43,10 @@ class ConfigFile:
         return config
 
     def store(self, config: GatewayConfig) -> None:
-        """Replace the file soon; a configuration that is not being written yet is skipped for this one."""
+        """Replace the file soon.
+
+        A configuration that is not being written yet is skipped for this one.
+        """
         self._latest = config
         if self._writer is None:
             self._writer = asyncio.create_task(self._write(), name="config-file")

@@ -112,7 +112,13 @@ class Core:
             self._driver.submit(flight)
 
     def _pass_on(self, flight: InFlightQuery, now: float) -> bool:
-        """Leave a query to the next core where this one stops, or to devices still to come; False: there are none."""
+        """Leave a query to the next core, or to devices still to come.
+
+        The next core gets it where this one stops.
+
+        Returns:
+            False: there are none, or the query's time is up.
+        """
         if self._retired:
             flight.front.finish(flight, HandedBack())
         elif now < flight.due and self._executors.taking_over(now):
@@ -174,7 +180,10 @@ class Core:
         return self._suspects.inputs
 
     def retire(self) -> None:
-        """Decide on nothing more: held queries go back to their fronts, those at devices are still answered."""
+        """Decide on nothing more, and hand held queries back to their fronts.
+
+        Those at devices are still answered.
+        """
         self._retired, now = True, time.monotonic()
         for device in self._executors.states():
             self._driver.refresh(device, now)
@@ -213,7 +222,10 @@ class Core:
     # --- decisions carried out ----------------------------------------------------------------------------------------
 
     def usable(self, device: str) -> bool:
-        """Return True if this core has the device, keeps it, and has not reserved it for a trial."""
+        """Return whether this core may dispatch to the device.
+
+        It must have the device, keep it, and not have reserved it for a trial.
+        """
         executor = self._executors.get(device)
         if self._retired or executor is None or executor.state is None or device in self._trials.reserved:
             return False

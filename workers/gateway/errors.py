@@ -10,8 +10,12 @@ from workers.net.grpc import Code, StatusError
 
 
 class GatewayError(StatusError):
-    """Base of all errors that a client sees. ``status``: HTTP's; ``code``: gRPC's. ``retry_after_s``: when trying again
-    may help."""
+    """Base of all errors that a client sees.
+
+    Attributes:
+        status: of HTTP; ``code``: of gRPC.
+        retry_after_s: seconds after which a retry may help; None: it will not, or the time is unknown.
+    """
 
     status = 500
     code = Code.INTERNAL
@@ -38,13 +42,19 @@ class Unauthenticated(GatewayError):
 
 
 class Forbidden(GatewayError):
-    """The API key does not reach the application. Permanent, until an operator changes the key."""
+    """The API key does not reach the application.
+
+    Permanent, until an operator changes the key.
+    """
 
     status, code, outcome = 403, Code.PERMISSION_DENIED, None
 
 
 class RateLimited(GatewayError):
-    """The API key sends more queries than its rate: rejected before it counts as demand. Retryable."""
+    """The API key sends more queries than its rate.
+
+    The query is rejected before it counts as demand. Retryable.
+    """
 
     status, code, outcome = 429, Code.RESOURCE_EXHAUSTED, None
 
@@ -84,7 +94,10 @@ class UnsupportedEncoding(GatewayError):
 
 
 class Overloaded(GatewayError):
-    """Refused to keep others in time: queues are full or the deadline cannot be met. Retryable."""
+    """Refused to keep others in time.
+
+    Queues are full, or the deadline cannot be met. Retryable.
+    """
 
     status, code, outcome = 503, Code.RESOURCE_EXHAUSTED, "dropped"
 
@@ -93,19 +106,28 @@ class Overloaded(GatewayError):
 
 
 class Throttled(GatewayError):
-    """The key's queries crashed devices repeatedly: it is limited to a few queries. Retryable."""
+    """The API key's queries crashed devices repeatedly.
+
+    The key is limited to a few queries. Retryable.
+    """
 
     status, code, outcome = 429, Code.RESOURCE_EXHAUSTED, "dropped"
 
 
 class OverShare(GatewayError):
-    """The application refuses queries, and the API key has had its share of the capacity. Retryable."""
+    """The API key has had its share of an application that refuses queries.
+
+    The share is that of the application's capacity. Retryable.
+    """
 
     status, code, outcome = 429, Code.RESOURCE_EXHAUSTED, "dropped"
 
 
 class Unavailable(GatewayError):
-    """No device can answer now: none is warm, or the query's device was lost. Retryable."""
+    """No device can answer now.
+
+    None is warm, or the query's device was lost. Retryable.
+    """
 
     status, code, outcome = 503, Code.UNAVAILABLE, "failed"
     STOPPING = "the gateway is stopping; try another or try again"
@@ -115,7 +137,10 @@ class Unavailable(GatewayError):
 
 
 class HandedBack(Unavailable):
-    """The core stops before the query was sent anywhere: the next core decides. Clients see it where there is none."""
+    """The core stops before the query was sent anywhere.
+
+    The next core decides. Clients see this error where there is none.
+    """
 
     def __init__(self) -> None:
         super().__init__(self.STOPPING)
@@ -128,7 +153,10 @@ class TimedOut(GatewayError):
 
 
 class ModelFailed(GatewayError):
-    """The model failed, or its outputs cannot be sent. Not retryable with the same input."""
+    """The model failed, or its outputs cannot be sent.
+
+    Not retryable with the same input.
+    """
 
     status, code, outcome = 500, Code.INTERNAL, "failed"
 

@@ -64,7 +64,10 @@ class Listener(Protocol):
     """Receives what executors send. Called from the event loop; must not raise."""
 
     def executor_state(self, device: str, state: ExecutorState) -> None:
-        """Handle the state of a device that this core has, when it gets it and at each change."""
+        """Handle the state of a device that this core has.
+
+        It comes when the core gets the device, and at each change.
+        """
 
     def executor_results(self, device: str, results: Results, body: memoryview) -> None:
         """Handle answers to queries of a batch."""
@@ -79,10 +82,16 @@ class Listener(Protocol):
         """The device's latency corrections, for the next core; None: there are none."""
 
     def executor_reclaimed(self, device: str) -> None:
-        """Dispatch nothing more there: another core gets the device once nothing is in flight."""
+        """Dispatch nothing more to a device that another core is to get.
+
+        It gets the device once nothing is in flight.
+        """
 
     def executor_lost(self, device: str, reason: str) -> None:
-        """Handle a lost connection or lease and its queries; :meth:`executor_ended` follows."""
+        """Handle a lost connection or lease, and its queries.
+
+        :meth:`executor_ended` follows.
+        """
 
     def executor_ended(self, device: str, ending: Ending | None) -> None:
         """Handle the end of the process; None: unknown, or only the connection ended."""
@@ -90,7 +99,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class Caller:
-    """Who connects to executors.
+    """The core that connects to executors.
 
     Attributes:
         name: the gateway's, for executors.
@@ -177,7 +186,11 @@ class ExecutorConnection:
             self._connection.transport.abort()
 
     async def close(self, stops: bool = False) -> None:
-        """Disconnect for good; another core may have the device at once. ``stops``: as in :meth:`release`."""
+        """Disconnect for good; another core may have the device at once.
+
+        Args:
+            stops: as in :meth:`release`.
+        """
         if self.lease is not None and self.lease.held:
             self._connection.send(ReleaseLease(stops))
         self._task.cancel()

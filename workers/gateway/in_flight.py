@@ -72,7 +72,10 @@ class Run:
 
 
 class Answer:
-    """A result: its run, the first time of :data:`STAGES`, and the outputs with their packed data."""
+    """A result: its run, its time in queues, and its outputs.
+
+    That time is the first of :data:`STAGES`. The outputs come as headers with their packed data.
+    """
 
     __slots__ = ("headers", "parts", "queue_ms", "run")
 
@@ -184,7 +187,10 @@ class InFlightQuery:
 
 
 def pieces(flights: list[InFlightQuery]) -> list[list[InFlightQuery]]:
-    """Split queries where the inputs in one message would exceed :data:`SEVERAL_BYTES`."""
+    """Split queries so that the inputs in one message stay small.
+
+    They have at most :data:`SEVERAL_BYTES`, except for those of a larger query alone.
+    """
     if sum([flight.query.terms.nbytes for flight in flights]) <= SEVERAL_BYTES:
         return [flights]
     found: list[list[InFlightQuery]] = [[]]

@@ -79,8 +79,12 @@ class LimitedKey:
         self._tokens -= 1.0
 
     def beyond_share(self, application: str, rows: int) -> GatewayError | None:
-        """Count an admitted query's rows; the error where the application refuses queries and the key has had its share
-        of the present second."""
+        """Count an admitted query's rows, unless the key has had its share.
+
+        Returns:
+            The error where the application refuses queries and the key has had its share of the present second; else
+            None.
+        """
         share = self.limits.share
         if share is None:
             return None
@@ -101,7 +105,10 @@ class LimitedKey:
 
 
 class KeyTable:
-    """All keys with limits at one front, and the capacity of applications that refuse queries."""
+    """All keys with limits at one front, and the capacity of applications.
+
+    The capacity is that of applications which refuse queries.
+    """
 
     def __init__(self) -> None:
         self._keys: dict[str, LimitedKey] = {}
@@ -129,7 +136,11 @@ class KeyTable:
         self._refused[application] = time.monotonic()
 
     def capacity(self, application: str) -> int | None:
-        """Rows/s that an application answers at its best; None where it refuses none, or has answered none yet."""
+        """Return the rows/s that an application answers at its best.
+
+        Returns:
+            None: it refuses no queries, or has answered none yet.
+        """
         refused = self._refused.get(application)
         if refused is None or time.monotonic() - refused > REFUSING_S:
             return None

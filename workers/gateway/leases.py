@@ -1,4 +1,4 @@
-"""When a core asks for devices. Pure.
+"""Times at which a core asks for devices. Pure.
 
 A core that has devices asks for every free one at once; one that has none while another core has some stands by, and
 asks for a device only once it has stayed free for a moment (docs/decisions/0040-one-core-decides-for-all-boxes.md).
@@ -21,7 +21,9 @@ YIELD_S = 1.0
 
 
 class DeviceLease:
-    """The device's lease as one connection to its executor knows it. Times in seconds on the monotonic clock.
+    """The device's lease as one connection to its executor knows it.
+
+    Times are in seconds on the monotonic clock.
 
     Attributes:
         held: this core may dispatch there.
@@ -65,7 +67,11 @@ class DeviceLease:
         return now - self._asked_at if state.number and state.number == self._number else None
 
     def release(self, now: float, stops: bool = False) -> None:
-        """This core gives the device to the one that reclaimed it, or, where it stops, to any other one."""
+        """Give the device to the core that reclaimed it.
+
+        Args:
+            stops: this core stops, and any other one may get the device.
+        """
         self.held = self.reclaimed = False
         self._released, self._yields_until = self._epoch, math.inf if stops else now + YIELD_S
 

@@ -102,7 +102,10 @@ class Metadata:
         }
 
     def index(self, ready_only: bool, client: str) -> list[dict[str, str]]:
-        """Repository index: one entry an application that the key with the hash ``client`` reaches."""
+        """Return the repository index for the key with the hash ``client``.
+
+        It has one entry for each application that the key reaches.
+        """
         entries = []
         for name in self._front.catalog.reached(client):
             why = self.model_not_ready(name, None)
@@ -113,11 +116,14 @@ class Metadata:
         return entries
 
     def statistics(self, model: str | None, version: str | None, client: str) -> dict[str, Any]:
-        """Return inference statistics by application that the key with the hash ``client`` reaches, in Triton's form.
-        Raises NotFound.
+        """Return inference statistics by application, in Triton's form.
 
-        They are kept by application; a request for one variant gets its application's. Each of several fronts answers
-        for all, with the totals that the others published last.
+        Only applications that the key with the hash ``client`` reaches are in it. Statistics are kept by application; a
+        request for one variant gets its application's. Each of several fronts answers for all, with the totals that the
+        others published last.
+
+        Raises:
+            NotFound: there is no such application or planned variant.
         """
         catalog = self._front.catalog
         if model is not None:

@@ -80,8 +80,12 @@ class GatewayMetrics(Collector):
         self._invalid.labels(str(status)).inc()
 
     def refresh(self, status: CoreStatus, ready: bool, core_here: bool) -> None:
-        """Update the gauges, which the query path does not; those of the core's own only where it is in this process,
-        so that sums over processes count them once."""
+        """Update the gauges that the query path does not.
+
+        Args:
+            core_here: the core is in this process. Only then are its own gauges updated, so that sums over processes
+                count them once.
+        """
         self.plan_version.set(status.adopted or 0)
         self.ready.set(ready)
         if core_here:

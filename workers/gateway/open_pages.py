@@ -1,4 +1,7 @@
-"""Pages that need no key: readiness for all, and operating figures for permitted addresses."""
+"""Pages that need no key.
+
+They are readiness for all, and operating figures for permitted addresses.
+"""
 
 from __future__ import annotations
 

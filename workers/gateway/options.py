@@ -39,14 +39,23 @@ class Siblings:
 
 @dataclass(frozen=True)
 class GatewayOptions:
-    """Settings of a gateway. ``host``, ``port``: V2 HTTP; ``grpc_host``, ``grpc_port``: V2 gRPC;
-    ``file``: where the configuration is kept; ``queue_rows``: rows that may wait for a device, and the most that one
-    query may have; ``max_body_bytes``: the largest HTTP body or gRPC message; ``max_json_bytes``: of its
-    JSON; ``address_connections``: of one peer address to each port; ``siblings``: None where front and
-    core are one process; ``admin_socket``: where this process alone is asked for metrics and pinged;
-    ``http_tls``, ``grpc_tls``: contexts of the two addresses, None: without TLS; ``access``: who may read
-    operating figures; ``member``: the member that this process is part of, and ``identity``: the file of its key and
-    certificate; ``core_address``: where its core listens for fronts of other boxes, None: nowhere."""
+    """Settings of a gateway's processes.
+
+    Attributes:
+        host, port: V2 over HTTP; ``grpc_host``, ``grpc_port``: over gRPC.
+        file: of the last configuration.
+        queue_rows: rows that may wait for a device, and the most that one query may have.
+        max_body_bytes: of an HTTP body or gRPC message; ``max_json_bytes``: of its JSON.
+        address_connections: of one peer address to each port.
+        adopt_limit_s: seconds after which an application moves to a plan whose variants are not all warm.
+        siblings: the fronts of this box; None where front and core are one process.
+        admin_socket: of this process alone, for metrics and pings.
+        http_tls, grpc_tls: contexts of the two addresses; None: without TLS.
+        access: who may read operating figures.
+        member: the member that this process is part of.
+        identity: the file of the member's key and certificate.
+        core_address: where the core listens for fronts of other boxes; None: nowhere.
+    """
 
     name: str
     host: str

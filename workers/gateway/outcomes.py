@@ -1,4 +1,7 @@
-"""How queries end in the core: answers given to fronts, and errors in place of what devices refuse or owe."""
+"""Ends of queries in the core: answers and errors for fronts.
+
+The errors are those of refused and lost queries.
+"""
 
 from __future__ import annotations
 

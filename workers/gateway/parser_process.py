@@ -1,4 +1,6 @@
-"""``python -m workers.gateway.parser_process FD``: parses large requests for a gateway, one after the other.
+"""The process that parses large requests for a gateway, one after the other.
+
+Run by ``python -m workers.gateway.parser_process FD``.
 
 A client can send JSON of which each byte takes a hundred times as long as one of an image. Parsing holds the
 interpreter's lock, so that a thread would hold up the event loop just the same: it happens in this process, which
@@ -124,7 +126,10 @@ def _parse_message(body: Any, order: ParseOrder, signatures: dict[str, Signature
 
 
 def confine(max_request_bytes: int) -> None:
-    """Give way to everything else on the machine, and take no more memory than a request can need."""
+    """Lower this process's priority, and limit its memory.
+
+    It gives way to everything else on the machine, and takes no more memory than a request can need.
+    """
     os.nice(NICE)
     most = BASE_BYTES + BYTES_PER_BYTE * max_request_bytes
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]

@@ -100,7 +100,10 @@ class Parsing:
         self._worker: asyncio.Task | None = None
 
     def takes(self, size: int) -> bool:
-        """Whether a request of this size is parsed apart; starts the process for the next one if it is not running."""
+        """Return whether a request of this size is parsed apart.
+
+        If the process is not running, it is started for the next request, and only a large one waits for it.
+        """
         if self._started or size > STARTING_BYTES:
             return True
         if self._worker is None:

@@ -197,7 +197,9 @@ class Fronts:
         self._server = await asyncio.get_running_loop().create_unix_server(self._connection, str(path))
 
     def listen_to_members(self, listener: socket.socket, limits: PeerLimits) -> None:
-        """Listen to fronts of other boxes once this member has a certificate (:meth:`certified`).
+        """Listen to fronts of other boxes once this member has a certificate.
+
+        It gets one by :meth:`certified`.
 
         Args:
             limits: of their frames.

@@ -35,7 +35,12 @@ class Responses:
         self._known: dict[tuple, HttpTemplate | GrpcTemplate | None] = {}
 
     def response(self, flight: InFlightQuery, answer: Answer, filled: bool = True) -> Any:
-        """A filled template if ``filled`` and if there is one for the result, otherwise what ``render`` returns.
+        """Return the response to a query.
+
+        It is a filled template if there is one for the result, otherwise what ``render`` returns.
+
+        Args:
+            filled: False: never a filled template.
 
         Raises:
             ModelFailed: it cannot be rendered.

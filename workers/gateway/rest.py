@@ -83,8 +83,11 @@ class _Admitted:
 
 @dataclass(slots=True)
 class _Infer:
-    """Application, variant and reader of queries, valid for one catalog. ``text``: inputs whose elements have to be
-    looked at one by one."""
+    """Application, variant and reader of queries, valid for one catalog.
+
+    Attributes:
+        text: inputs have elements that must be looked at one by one.
+    """
 
     catalog: Catalog
     spec: ApplicationSpec
@@ -382,7 +385,11 @@ def _render(flight: InFlightQuery, answer: Answer) -> Response:
 
 
 def _slow(body: Buffer, header_length: int | None, text: bool) -> bool:
-    """Whether parsing a body would hold up the event loop; ``text``: its elements are looked at one by one."""
+    """Return whether parsing a body would hold up the event loop.
+
+    Args:
+        text: its elements are looked at one by one.
+    """
     size = len(body) if header_length is None else header_length
     if size > IN_LOOP_BYTES or (text and len(body) > IN_LOOP_BYTES):
         return True
@@ -393,7 +400,14 @@ def _slow(body: Buffer, header_length: int | None, text: bool) -> bool:
 
 
 def _decompressed(encoding: bytes, body: Buffer, most: int) -> Buffer | None:
-    """A body decompressed; None: that is too much for the event loop. Raises GatewayError."""
+    """Return a body decompressed.
+
+    Returns:
+        None: that is too much for the event loop.
+
+    Raises:
+        GatewayError: the body is too large or cannot be decompressed.
+    """
     try:
         return compression.decompress(encoding, body, min(most, IN_LOOP_BYTES))
     except compression.CompressionError as error:

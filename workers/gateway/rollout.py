@@ -123,7 +123,7 @@ class Rollout:
         self.executors.keep(wanted)
 
     def _endpoint(self, device: DevicePlan) -> Endpoint | None:
-        """Where this core reaches the device; None: nowhere."""
+        """The endpoint at which this core reaches the device; None: there is none."""
         node = self._nodes.get(device.node)
         if node is None or not node.machine or node.machine == self._machine:
             return Endpoint(device.endpoint) if device.endpoint else None
@@ -216,7 +216,10 @@ class Rollout:
         self._look_who_leads()
 
     def _look_who_leads(self) -> None:
-        """Say at once where queries go from now on: the next look may come too late for them."""
+        """Report at once where queries go when this core begins or ceases to lead.
+
+        The next look may come too late for them.
+        """
         leads = self.executors.leads
         if leads != self._led:
             self._led = leads
@@ -233,7 +236,9 @@ class Rollout:
         self.core.ended(device, ending)
 
     async def retire(self, report: Callable[[], None]) -> None:
-        """Hand queries and devices over to the next core, if the cluster has another gateway.
+        """Hand queries and devices over to the next core.
+
+        Nothing happens unless the cluster has another gateway.
 
         Queries that wait go back to their fronts, those at devices are answered; each device is given back once nothing
         is in flight there.

@@ -195,7 +195,13 @@ class Rpc:
         return front.submit(spec, query, variant, read_at, self._answer, receiver, client)
 
     def _large(self, fields: grpc.RequestFields) -> bool:
-        """Whether a query takes the event loop too long: its typed contents, or its text. Raises V2Error."""
+        """Return whether a query takes the event loop too long.
+
+        Its typed contents or its text may do so.
+
+        Raises:
+            V2Error: the query cannot be parsed.
+        """
         size = len(fields.rest)
         if size <= IN_LOOP_BYTES:
             spec = self._front.catalog.applications.get(fields.parse().model_name)
@@ -207,7 +213,11 @@ class Rpc:
     def _parse_apart(
         self, data: Buffer, left_s: float | None, read_at: float, receiver: Receiver, client: str, encoding: bytes
     ) -> Parse:
-        """Have a query parsed by the parser process, and submit it afterwards. Raises Overloaded."""
+        """Have a query parsed by the parser process, and submit it afterwards.
+
+        Raises:
+            Overloaded: too many large requests wait, and no other client has more bytes waiting.
+        """
         rows = self._front.accounts.limits.query_rows
         order = ParseOrder(bytes(data), encoding, self._message_bytes, rows, None, None, None)
         parse = Parse(client, order, functools.partial(self._parsed, left_s, read_at, receiver))
@@ -269,7 +279,14 @@ class Rpc:
         self._streaming.stop()
 
     def _permit(self, client: str, application: str) -> None:
-        """Check that a key reaches an application; an empty name stands for all that it reaches. Raises Forbidden."""
+        """Check that a key reaches an application.
+
+        Args:
+            application: its name; empty: all that the key reaches.
+
+        Raises:
+            Forbidden: it does not.
+        """
         if application:
             self._front.catalog.permit(client, application)
 

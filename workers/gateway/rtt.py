@@ -38,8 +38,10 @@ class RttEstimator:
         self.seconds = initial_s
 
     def begin(self, sample_s: float) -> None:
-        """Add a sample which, as the first one, raises the estimate at once: a device far away is not to get queries
-        that must come back late."""
+        """Add a sample, which raises the estimate at once if it is the first one.
+
+        A device far away must not get queries that would come back late.
+        """
         if not self._samples:
             self.seconds = min(self._longest_s, max(self.seconds, sample_s))
         self.add(sample_s)

@@ -42,7 +42,10 @@ class SharedStats:
         self._failing = False
 
     def write(self, keys: Mapping[str, int] = MappingProxyType({})) -> None:
-        """Publish this front's totals and its queries by key, unless they are the same as before."""
+        """Publish this front's totals and its queries by key.
+
+        Nothing is written if they are the same as before.
+        """
         data = msgspec.msgpack.encode(GatewayTotals(applications=self._totals, keys=dict(keys)))
         if data == self._written:
             return

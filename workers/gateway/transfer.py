@@ -1,6 +1,7 @@
-"""How long tensors take to a device on another box and back: seconds a byte, learned for each connection. Pure.
+"""Transfer times of tensors to a device on another box and back. Pure.
 
-A batch's time on the way, less the round trip of a small one, by its bytes (inputs and outputs together).
+They are in seconds a byte, for each connection: a batch's time on the way, less the round trip of a small one, by its
+bytes (inputs and outputs together).
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ class TransferEstimator:
 
 
 def row_bytes(spec: ApplicationSpec, size: int) -> int:
-    """Bytes of a row of a size class: its inputs and outputs, as far as the signature says; text counts as nothing."""
+    """Return the bytes of a row of a size class.
+
+    Inputs and outputs count as far as the signature gives their size; text counts as nothing.
+    """
     largest = size or max(spec.sizes, default=0)
     return sum(_row_bytes(tensor, largest) for tensor in (*spec.signature.inputs, *spec.signature.outputs))
 

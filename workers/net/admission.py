@@ -1,4 +1,4 @@
-"""Which connections a server keeps, which one it gives up, and how often it lets one be refused."""
+"""Admission of connections: limits, the one to evict, and budgets of refusals."""
 
 from __future__ import annotations
 
@@ -18,8 +18,14 @@ FREED_PART = 16
 
 
 class Evictable(Protocol):
-    """A connection that may be closed to make room. ``holder``: the API key of its latest admitted request, before
-    that its peer address; connections of one holder count together."""
+    """A connection that may be closed to make room.
+
+    Attributes:
+        address: its peer's, as :func:`peer_address` gives it.
+        holder: the API key of its latest admitted request, before that its peer address. Connections of one holder
+            count together.
+        touched: ``time.monotonic()`` when it last made progress.
+    """
 
     address: str
     holder: str
@@ -37,7 +43,9 @@ Kept = TypeVar("Kept", bound=Evictable)
 
 
 class Connections(set[Kept], Generic[Kept]):
-    """The open connections of a server, within a limit for all and one for each peer address.
+    """The open connections of a server, within limits.
+
+    There is a limit for all of them, and one for each peer address.
 
     Args:
         most: of all.
@@ -88,7 +96,9 @@ def _evict(connections: Iterable[Kept], new: Kept, most: int) -> bool:
 def most_holding(
     connections: Iterable[Kept], held: Callable[[Kept], int], asking: Kept | None = None, more: int = 0
 ) -> Kept:
-    """The connection to give up where all together hold too much: of the holder that holds most, the one that does.
+    """Return the connection to give up where all together hold too much.
+
+    It is the one that holds most, of the holder whose connections hold most together.
 
     Args:
         held: what a connection holds.
@@ -107,7 +117,10 @@ def most_holding(
 
 
 def peer_address(transport: asyncio.BaseTransport) -> str:
-    """The address whose connections are limited together; empty: loopback, or no internet address."""
+    """Return the address whose connections are limited together.
+
+    It is empty for loopback and where there is no internet address. An IPv6 address counts as its /64.
+    """
     peer = transport.get_extra_info("peername")
     if not isinstance(peer, tuple):
         return ""
@@ -135,7 +148,12 @@ class RefusalBudget:
         self._earned = 0
 
     def spend(self, now: float, earned: int) -> bool:
-        """Take a token; ``earned``: further tokens since the connection was opened. False: there is none."""
+        """Take a token, and return False where there is none.
+
+        Args:
+            now: ``time.monotonic()``.
+            earned: further tokens since the connection was opened.
+        """
         limits = self._limits
         gained = (now - self._since) * limits.per_s + earned - self._earned
         self._since, self._earned = now, earned

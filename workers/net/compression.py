@@ -1,4 +1,7 @@
-"""gzip and deflate of HTTP bodies and gRPC messages, with limits in both directions. Pure."""
+"""gzip and deflate of HTTP bodies and gRPC messages, limited in both directions.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,11 @@ def decompress(encoding: bytes, data: Buffer, limit: int) -> Buffer:
 
 
 def choose(accept: bytes, size: int) -> bytes | None:
-    """The encoding for a response of ``size`` bytes to a client with this ``accept-encoding``; None: none."""
+    """Return the encoding for a response of ``size`` bytes; None: no encoding.
+
+    Args:
+        accept: the client's ``accept-encoding``.
+    """
     if not accept or not COMPRESS_FROM <= size <= COMPRESS_TO:
         return None
     for item in accept.lower().split(b","):

@@ -23,9 +23,10 @@ BACKLOG = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Minimum progress of an unfinished body or message: ``bytes_per_s`` on average over each ``period_s``.
+    """Minimum progress of an unfinished body or message.
 
-    Earlier bytes are no credit: a client that sent much and then stalls is rejected within two periods.
+    It has ``bytes_per_s`` on average over each ``period_s``. Earlier bytes are no credit: a client
+    that sent much and then stalls is rejected within two periods.
     """
 
     period_s: float = 30.0
@@ -34,7 +35,9 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalLimits:
-    """Requests of one HTTP/2 connection that end in a reset by either side, or are refused by their headers.
+    """Limits on the requests of one HTTP/2 connection that come to nothing.
+
+    Such requests end in a reset by either side, or are refused by their headers.
 
     Streams that are reset do not count as open, so ``streams`` alone does not bound the work that a client causes.
     Burst and rate are Node's (``streamResetBurst``, ``streamResetRate``). An answered request allows another reset:

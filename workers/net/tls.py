@@ -1,4 +1,6 @@
-"""TLS in front of a protocol: bounded handshakes, and flow control that counts every unsent byte.
+"""TLS in front of a protocol.
+
+It bounds handshakes, and its flow control counts every unsent byte.
 
 uvloop's own ``create_server(ssl=…)`` bounds neither the number of handshakes nor what waits in the socket behind TLS:
 a protocol would see an empty write buffer while a client reads nothing. Needs uvloop.
@@ -35,7 +37,10 @@ async def listen(
 
 
 class TlsAcceptor:
-    """Shakes hands with clients of one listening socket, and hands those that succeed to their protocol."""
+    """Shakes hands with clients of one listening socket.
+
+    Those that succeed are handed to their protocol.
+    """
 
     def __init__(self, factory: Factory, context: ssl.SSLContext, limits: TlsLimits | None = None):
         self.factory = factory
@@ -50,7 +55,10 @@ class TlsAcceptor:
         return _Handshake(self)
 
     def begin(self, handshake: _Handshake) -> None:
-        """Count a handshake; beyond the limit, the oldest of the host with most of them is closed."""
+        """Count a handshake.
+
+        Beyond the limit, the oldest of the host with most of them is closed.
+        """
         if self._count >= self.limits.handshakes:
             next(iter(max(self._pending.values(), key=len))).abort()
         self._pending.setdefault(handshake.host, {})[handshake] = None
@@ -122,7 +130,10 @@ class _Handshake(asyncio.Protocol):
         protocol.connection_made(TlsTransport(self._socket, encrypted, protocol))
 
     def _feed_early(self) -> None:
-        """Between the start of TLS and its first read, since :meth:`_shake_hands` has scheduled it before both."""
+        """Feed TLS the bytes that came before it began.
+
+        This runs between the start of TLS and its first read, since :meth:`_shake_hands` has scheduled it before both.
+        """
         if self._early and not self._socket.is_closing():
             tls = self._socket.get_protocol()
             tls.get_buffer(len(self._early))[: len(self._early)] = self._early

@@ -1,4 +1,4 @@
-"""The node daemon: a box's devices, its model cache, and supervision of one executor process for each device.
+"""The node daemon: a box's devices, its model cache and its executors.
 
-Run by ``python -m workers.node``. May import :mod:`workers`.
+It supervises one executor process for each device. Run by ``python -m workers.node``. May import :mod:`workers`.
 """

@@ -1,4 +1,7 @@
-"""``python -m workers.node``: the node daemon, until SIGTERM or SIGINT. Exit code 2: settings that cannot be used."""
+"""``python -m workers.node``: the node daemon, until SIGTERM or SIGINT.
+
+Exit code 2: settings that cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,13 @@ async def _serve(settings: Settings, layout, listener) -> int:
 
 @contextlib.contextmanager
 def _alone(settings: Settings):
-    """Hold a lock while the daemon runs: two daemons of one name would take each other's connection and executors."""
+    """Hold a lock while the daemon runs.
+
+    Two daemons of one name would take each other's connection and executors.
+
+    Raises:
+        OSError: another daemon of this name holds the lock.
+    """
     path = settings.home / "members" / f"node-{disk.safe_name(settings.node_name)}.lock"
     path.parent.mkdir(mode=0o700, exist_ok=True)
     # Not inheritable, so that an executor which outlives the daemon for a moment does not hold it.

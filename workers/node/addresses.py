@@ -1,4 +1,4 @@
-"""Where cores on other boxes reach this node's executors."""
+"""Addresses at which cores on other boxes reach this node's executors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from workers.settings import Settings, SettingsError
 def listening(
     settings: Settings, devices: Iterable[DeviceInfo], present: Iterable[DeviceInfo] = ()
 ) -> list[DeviceInfo]:
-    """The devices with the addresses that their executors listen on for other boxes, one port each.
+    """Return the devices with the addresses of their executors for other boxes.
+
+    Each executor has a port of its own. Without ``NEREUS_EXECUTORS`` the devices stay as they are.
 
     Args:
         present: devices that have their addresses already; they keep them.
 
     Raises:
-        SettingsError: there are not so many ports.
+        SettingsError: there are too few ports.
     """
     first = settings.executors
     if first is None:
@@ -39,7 +41,10 @@ def listening(
 
 
 def announced(settings: Settings, devices: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:
-    """The devices as the control plane is told of them: with addresses that other boxes can connect to."""
+    """Return the devices with addresses that other boxes can connect to.
+
+    The control plane gets them in this form.
+    """
     host = machine.own_host(settings)
     return tuple(
         msgspec.structs.replace(device, address=machine.host_and_port(host, int(device.address.rpartition(":")[2])))

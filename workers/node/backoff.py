@@ -1,4 +1,4 @@
-"""When to start an executor again: the pure half of supervision."""
+"""Pauses before an executor is started again: the pure half of supervision."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RestartTiming:
-    """Seconds. The first restart after ``steady`` of good work comes at once; then ``first``, doubled up to
-    ``longest``. From ``limit`` deaths in a row on the device counts as down, and tries go on every ``longest``."""
+    """Times of restarts, in seconds.
+
+    The first restart after ``steady`` seconds of good work comes at once; the next ones after ``first``, doubled up to
+    ``longest``. From ``limit`` deaths in a row on, the device counts as down, and attempts go on every ``longest``.
+    """
 
     first: float = 0.5
     longest: float = 15.0
@@ -41,7 +44,11 @@ class RestartBackoff:
         return self.deaths >= self._timing.limit
 
     def died(self, healthy_s: float) -> float:
-        """An executor died after ``healthy_s`` seconds of answering; seconds to wait before the next start."""
+        """Note that an executor died, and return the wait before its next start (s).
+
+        Args:
+            healthy_s: seconds for which it had been answering.
+        """
         timing = self._timing
         if healthy_s >= timing.steady:
             self.deaths = 0

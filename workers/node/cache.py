@@ -1,4 +1,6 @@
-"""Content-addressed files (models, validation sets) of a node, fetched from the control plane and kept on disk.
+"""Content-addressed files of a node, fetched from the control plane.
+
+They are models and validation sets, and are kept on disk.
 
 A file is named by its sha256 and appears only after that was verified. Until then its part grows beside it, and is
 continued after a lost link. Disks damage files: all are verified again by :meth:`ModelCache.verify`.
@@ -30,7 +32,11 @@ LONGEST_WAIT_S = 60.0
 
 
 class FetchError(Exception):
-    """A file could not be had. ``permanent``: asking again will not help until somebody acts."""
+    """A file could not be obtained.
+
+    Attributes:
+        permanent: asking again will not help until somebody acts.
+    """
 
     def __init__(self, message: str, permanent: bool):
         super().__init__(message)
@@ -38,7 +44,11 @@ class FetchError(Exception):
 
 
 class _Busy(Exception):
-    """The control plane sends as many files as it may; ``wait_s``: seconds after which to ask again."""
+    """The control plane sends as many files as it may.
+
+    Attributes:
+        wait_s: seconds after which to ask again.
+    """
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(wait_s)
@@ -87,7 +97,7 @@ class ModelCache:
         self._forget_partial(lambda digest: bool(_DIGEST.fullmatch(digest)))
 
     def path(self, digest: str) -> Path | None:
-        """Where the file is, or None when it has to be fetched first."""
+        """The path of the file, or None when it has to be fetched first."""
         path = self._folder / digest
         return path if _DIGEST.fullmatch(digest) and path.is_file() else None
 
@@ -96,10 +106,12 @@ class ModelCache:
         return sum(size for _, size, _ in self._entries())
 
     async def fetch(self, digest: str) -> Path:
-        """The file with this digest, from disk or else from the control plane; concurrent calls share one fetch.
+        """Return the file with this digest, from disk or else from the control plane.
+
+        Concurrent calls share one fetch.
 
         Raises:
-            FetchError: it cannot be had, and why. The part that arrived is kept for the next call.
+            FetchError: it cannot be obtained, and why. The part that arrived is kept for the next call.
         """
         if not _DIGEST.fullmatch(digest):
             raise FetchError(f"digest {digest[:80]!r}: must be 64 hexadecimal digits, lower case", permanent=True)
@@ -130,13 +142,19 @@ class ModelCache:
                     del self._borrowed[digest]
 
     def need(self, digests: Iterable[str]) -> None:
-        """Keep exactly these (and what is borrowed); of the others, the longest unused beyond ``spare_bytes`` go."""
+        """Keep exactly these files, and those that are borrowed.
+
+        The other files, the longest unused first, are removed until at most ``spare_bytes`` are left.
+        """
         self._needed = set(digests)
         self._trim(self._spare_bytes)
         self._forget_partial(lambda digest: digest in self._needed)
 
     async def verify(self) -> set[str]:
-        """Read every file once, behind all other work, and remove those that are damaged; their digests."""
+        """Read every file once, remove those that are damaged, and return their digests.
+
+        This runs at the lowest priority, behind all other work.
+        """
         damaged = set()
         with ThreadPoolExecutor(1, "verify", initializer=os.setpriority, initargs=(os.PRIO_PROCESS, 0, 19)) as thread:
             for _, _, path in self._entries():
@@ -295,7 +313,10 @@ class ModelCache:
 
 
 def _hashed(file: BinaryIO) -> Any:
-    """The digest of what is in a file so far; the file's end is its position afterwards."""
+    """Return a hash of the bytes in a file so far.
+
+    The file's position is its end afterwards.
+    """
     sha = hashlib.sha256()
     file.seek(0)
     while chunk := file.read(1024 * 1024):

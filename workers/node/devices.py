@@ -1,6 +1,7 @@
-"""Finds what this box can serve on: CPU cores, partitioned by ``NEREUS_CPU_DEVICES``, and NVIDIA GPUs.
+"""Devices on which this box can serve: partitions of its CPU cores, and GPUs.
 
-A device's ``type`` is equal on equal hardware, so that one measured profile serves all devices of a type.
+``NEREUS_CPU_DEVICES`` partitions the cores; the GPUs are NVIDIA's. A device's ``type`` is equal on equal hardware, so
+that one measured profile serves all devices of a type.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from .division import divide
 
 
 def find(settings: Settings, present: Iterable[DeviceInfo] = ()) -> tuple[DeviceInfo, ...]:
-    """All devices of this box that the settings allow, CPU devices first, numbered from 0 within their kind.
+    """Return all devices of this box that the settings allow, CPU devices first.
+
+    They are numbered from 0 within their kind.
 
     Args:
         present: devices that there are: CPU devices with the same cores keep their names, others get free ones.
@@ -47,7 +50,9 @@ def find(settings: Settings, present: Iterable[DeviceInfo] = ()) -> tuple[Device
 
 
 def expected(settings: Settings) -> int:
-    """How many devices :func:`find` finds at most, without asking a driver, which may hang.
+    """Return the most devices that :func:`find` can find.
+
+    No driver is asked, since it may hang.
 
     Raises:
         SettingsError: as :func:`find`, for cores.
@@ -68,7 +73,10 @@ def usable() -> Sequence[int]:
 
 
 async def appeared(settings: Settings, present: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:
-    """Devices that are not among ``present``: of a GPU whose driver came late, or was loaded again."""
+    """Return devices that are not among ``present``.
+
+    They are of a GPU whose driver came late, or was loaded again.
+    """
     known = {device.id for device in present}
     try:
         found = await asyncio.to_thread(find, settings, present)
@@ -133,7 +141,10 @@ def endpoint(settings: Settings, short: str) -> str:
 
 
 def memory_bytes(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
-    """Main memory that this process may use: the box's, or its control group's limit where that is smaller."""
+    """Return the main memory that this process may use.
+
+    It is the box's, or its control group's limit where that is smaller.
+    """
     total = psutil.virtual_memory().total
     try:
         return min(total, int(limit.read_text()))
@@ -142,7 +153,10 @@ def memory_bytes(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
 
 
 def slug(name: str) -> str:
-    """``name`` as lower-case words joined by dashes, without trademarks and filler, at most 60 characters."""
+    """Return ``name`` as lower-case words joined by dashes, at most 60 characters.
+
+    Trademarks and filler words are left out.
+    """
     text = re.sub(r"\((r|tm|c)\)", " ", name.lower())
     text = re.sub(r"\b(cpu|processor|nvidia|\d+-core)\b|@", " ", text)
     return re.sub(r"[^a-z0-9.]+", "-", text).strip("-.")[:60].rstrip("-.") or "unknown"

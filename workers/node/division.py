@@ -1,4 +1,6 @@
-"""Divides a box's cores into CPU devices (``NEREUS_CPU_DEVICES=auto``): a pure function of its topology.
+"""Division of a box's cores into CPU devices (``NEREUS_CPU_DEVICES=auto``).
+
+It is a pure function of the box's topology.
 
 All devices have the same number of physical cores, 1, 2, 4 or 8, so that few device types have to be profiled and the
 same ones recur on other boxes. A device has whole cores, all of one NUMA node and one model. The reasons for the sizes
@@ -67,7 +69,10 @@ def divide(topology: Topology, keep: bool) -> Division:
 
 
 def _groups(topology: Topology) -> list[list[tuple[int, ...]]]:
-    """Physical cores that a device may combine: of one node, one model, and as many threads each."""
+    """Return groups of physical cores that a device may combine.
+
+    Those of a group are of one node and one model, and have as many usable threads each.
+    """
     found: dict[tuple[int, str, int], list[tuple[int, ...]]] = {}
     for threads in topology.cores():
         first = threads[0]
@@ -86,7 +91,10 @@ def _first(groups: Sequence[list[tuple[int, ...]]], limit: int) -> list[list[tup
 
 
 def _devices(groups: Sequence[list[tuple[int, ...]]], size: int, count: int) -> list[tuple[int, ...]]:
-    """The last ``count`` devices: the lowest cores, which serve most interrupts, are left first."""
+    """Return the last ``count`` devices of ``size`` cores.
+
+    The lowest cores, which serve most interrupts, are left out first.
+    """
     found = []
     for group in groups:
         skip = len(group) % size

@@ -1,4 +1,7 @@
-"""The environment of executors: a list of what they need, since they run uploaded models."""
+"""The environment of executors: a list of the variables that they need.
+
+They run uploaded models, and so get no others.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,11 @@ _PREFIXES = ("CUDA_", "CUDNN_", "FAKETIME", "LC_", "MALLOC_", "MKL_", "NVIDIA_",
 
 
 def of_executor(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The part of ``environ`` (default: this process's) that an executor gets: no secrets, no addresses."""
+    """Return the part of ``environ`` that an executor gets: no secrets or addresses.
+
+    Args:
+        environ: default: this process's.
+    """
     environ = os.environ if environ is None else environ
     kept = {name: value for name, value in environ.items() if name in _KEPT or name.startswith(_PREFIXES)}
     # gpu_index counts in CUDA's PCI order (see gpus.py).

@@ -1,7 +1,9 @@
-"""An executor's process, started by this daemon or found running: signals, end and exit status without races.
+"""An executor's process, started by this daemon or found running.
+
+Signals, end and exit status, without races.
 
 Executors run in sessions of their own and outlive a daemon that is killed. A file next to the device's socket names
-the process for the next daemon, and for whatever ends executors when there will be none.
+the process for the next daemon, and for the guard that ends executors when there is no next daemon.
 """
 
 from __future__ import annotations
@@ -23,7 +25,14 @@ _STOPPED, _DEAD = "Tt", "ZXx"
 
 
 class ProcessStat(NamedTuple):
-    """Fields of ``/proc/PID/stat``: state, CPU time and start time since boot in clock ticks, wait status."""
+    """Fields of ``/proc/PID/stat``.
+
+    Attributes:
+        state: one letter.
+        cpu_ticks: CPU time in clock ticks.
+        started: start time since boot in clock ticks.
+        status: wait status.
+    """
 
     state: str
     cpu_ticks: int
@@ -42,7 +51,7 @@ def process_stat(pid: int) -> ProcessStat | None:
 
 
 def pid_path(endpoint: str) -> Path:
-    """Where the process of the device that listens at ``unix:/path`` is named: ``PID STARTED``."""
+    """The process file of the device that listens at ``unix:/path``: ``PID STARTED``."""
     socket = Path(endpoint.removeprefix("unix:"))
     return socket.with_name(f"executor-{socket.stem}.pid")
 
@@ -89,7 +98,10 @@ class ExecutorProcess:
 
     @classmethod
     def find(cls, path: Path) -> ExecutorProcess | None:
-        """The running process that the file names; None: there is none, or its process id is another's by now."""
+        """Return the running process that the file names.
+
+        None: there is none, or its process id is another's by now.
+        """
         named = read_pid(path)
         if named is None:
             return None
@@ -127,7 +139,10 @@ class ExecutorProcess:
         await self._ended.wait()
 
     def idle(self) -> bool:
-        """Whether it is stopped, or sleeps and took next to no CPU time since the last call."""
+        """Return whether the process is stopped or asleep.
+
+        It counts as asleep if it took next to no CPU time since the last call.
+        """
         status = process_stat(self.pid)
         if status is None:
             return False
@@ -158,7 +173,10 @@ class ExecutorProcess:
 
 
 def read_pid(path: Path) -> tuple[int, int] | None:
-    """Process id and start time that the file names; None: no such file, or it is not whole."""
+    """Return the process id and start time that the file names.
+
+    None: no such file, or it is not whole.
+    """
     try:
         pid, started = map(int, path.read_text().split())
     except (OSError, ValueError):
@@ -167,7 +185,16 @@ def read_pid(path: Path) -> tuple[int, int] | None:
 
 
 async def end_leftovers(settings: Settings, devices: Collection[DeviceInfo], within_s: float = 3.0) -> list[int]:
-    """End executors that an earlier daemon of this name started for devices that are none any more; their pids."""
+    """End executors of earlier daemons whose devices are none any more.
+
+    The earlier daemons had this daemon's name.
+
+    Args:
+        within_s: seconds to wait after each of SIGTERM and SIGKILL.
+
+    Returns:
+        Process ids of the executors.
+    """
     stem = re.escape(disk.safe_name(settings.node_name, 24))
     own = {pid_path(device.endpoint) for device in devices}
     ended = []

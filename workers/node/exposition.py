@@ -1,4 +1,7 @@
-"""One Prometheus page out of several processes' pages, each process's samples marked with a label."""
+"""One Prometheus page from the pages of several processes.
+
+Each process's samples are marked with a label.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,10 @@ class _Families(Collector):
 
 
 def merge(own: str, pages: Mapping[str, str], label: str = "device") -> str:
-    """``own`` unchanged, plus each of ``pages`` (text by label value) with ``label`` added to all of its samples.
+    """Merge pages of Prometheus text, with a label for each page beyond the first.
 
-    Each family's HELP and TYPE stand once. A family whose type differs between pages keeps the first's.
+    ``own`` stays unchanged; ``label`` is added to all samples of ``pages`` (text by label value). Each family's HELP
+    and TYPE stand once. A family whose type differs between pages keeps the first's.
 
     Raises:
         ValueError: a page is not Prometheus text.

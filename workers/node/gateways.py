@@ -1,4 +1,7 @@
-"""Fetching the metrics of this box's gateways, each of which is asked on a socket of its own."""
+"""Access to the metrics of this box's gateways.
+
+Each gateway is asked on a socket of its own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""NVIDIA GPUs, as NVML reports them. A box without a GPU or without the driver simply has none."""
+"""NVIDIA GPUs, as NVML reports them.
+
+A box without a GPU or without the driver simply has none.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,11 @@ _ABSENT = (
 
 @dataclass(frozen=True)
 class Gpu:
-    """``index``: CUDA's ordinal in a process with this environment and CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+    """One NVIDIA GPU.
+
+    Attributes:
+        index: CUDA's ordinal in a process with this environment and CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    """
 
     index: int
     uuid: str
@@ -33,7 +40,10 @@ class Gpu:
 
 
 def find(environ: Mapping[str, str] | None = None) -> list[Gpu]:
-    """The usable GPUs in CUDA's order; those that CUDA_VISIBLE_DEVICES hides and those too old are left out."""
+    """Return the usable GPUs in CUDA's order.
+
+    Those that CUDA_VISIBLE_DEVICES hides and those that are too old are left out.
+    """
     environ = os.environ if environ is None else environ
     try:
         pynvml.nvmlInit()
@@ -60,7 +70,10 @@ def find(environ: Mapping[str, str] | None = None) -> list[Gpu]:
 
 
 def sensors(uuid: str) -> tuple[float | None, float | None]:
-    """Degrees Celsius and watts of a GPU; None: it has no such sensor, or the driver does not answer."""
+    """Return temperature (degrees Celsius) and power (watts) of a GPU.
+
+    None: it has no such sensor, or the driver does not answer.
+    """
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -90,7 +103,10 @@ def _warn(event: str, **details: str) -> None:
 
 
 def visible(present: list[Gpu], setting: str | None) -> list[Gpu]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order, up to the first entry that names none, as in CUDA."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, in its order.
+
+    As in CUDA, entries count up to the first that names no GPU, and a list with a GPU in it twice leaves none.
+    """
     if setting is None:
         return present
     chosen: list[Gpu] = []

@@ -1,4 +1,7 @@
-"""The node daemon's small HTTP server: ``/health`` and ``/metrics``, for operators and Prometheus."""
+"""The node daemon's small HTTP server, for operators and Prometheus.
+
+It has ``/health`` and ``/metrics``.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,10 @@ class NodePages:
         exchange.respond(*response)
 
     def health(self) -> dict:
-        """``status`` is ``ok`` when every device is up; the control plane's absence alone harms no query."""
+        """Return the content of ``/health``.
+
+        ``status`` is ``ok`` when every device is up or draining; the control plane's absence alone harms no query.
+        """
         states = self._daemon.states()
         config = self._daemon.config
         return {

@@ -52,7 +52,10 @@ class _DaemonCollector(Collector):
 
 
 class NodeMetrics:
-    """Renders the daemon's metrics, those of its executors and those of the box's gateways as one page."""
+    """Renders one page of metrics for the box.
+
+    It has the daemon's, its executors' and those of the box's gateways.
+    """
 
     def __init__(self, daemon: NodeDaemon):
         self._daemon = daemon
@@ -62,8 +65,11 @@ class NodeMetrics:
         self._log = log.get("metrics")
 
     async def page(self) -> str:
-        """Prometheus text; who does not answer in time is left out (see nereus_node_executor_up and
-        nereus_node_gateway_up)."""
+        """Return the page as Prometheus text.
+
+        Executors and gateways that do not answer in time are left out (see nereus_node_executor_up and
+        nereus_node_gateway_up).
+        """
         daemon = self._daemon
         refs, names = list(daemon.executors), list(daemon.gateways)
         texts = await asyncio.gather(

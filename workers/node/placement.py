@@ -1,8 +1,10 @@
-"""Brings one device's part of a plan to its executor: fetch what is missing, then one Apply.
+"""Rollout of one device's part of a plan.
+
+It fetches missing files, then sends one Apply to the executor.
 
 A newer configuration supersedes one that is still being fetched; until the Apply the device goes on with what it has.
-A file that cannot be had does not hold up the others: the device gets the plan without that variant, and once the file
-is there, the whole.
+A file that cannot be obtained does not hold up the others: the device gets the plan without that variant, and the whole
+plan once the file is there.
 """
 
 from __future__ import annotations
@@ -65,7 +67,10 @@ class DeviceRollout:
         self._task.add_done_callback(self._ended)
 
     def retry(self) -> None:
-        """Try again at once to fetch what could not be fetched, as the control plane is back."""
+        """Try again at once to fetch the files that could not be fetched.
+
+        Called when the control plane is back.
+        """
         self._again.set()
 
     async def close(self) -> None:

@@ -1,8 +1,10 @@
-"""Profile jobs on this node: fetch the files, have the device's executor measure, relay its reports.
+"""Profile jobs on this node.
 
-Every order ends in exactly one ProfileDone or ProfileFailed, unless it is cancelled. It is worth minutes of a device,
-and a link may be lost with it: it is kept and sent again now and then, and its job is reported as under way, until the
-control plane, for which the job has ended, cancels it, or orders another attempt.
+The node fetches the files, has the device's executor measure, and relays its reports.
+
+Every order ends in exactly one ProfileDone or ProfileFailed, unless it is cancelled. Such an end is worth minutes of
+a device, and a link may be lost with it. So it is kept and sent again now and then, and its job is reported as under
+way. That goes on until the control plane, for which the job has ended, cancels it, or orders another attempt.
 """
 
 from __future__ import annotations
@@ -26,13 +28,20 @@ KEPT = 16
 
 
 class _End(NamedTuple):
-    """How a job ended. ``variant``: that was measured; None: ordered by an earlier daemon, not known."""
+    """The end of a job.
+
+    Attributes:
+        variant: the one that was measured; None: ordered by an earlier daemon, not known.
+    """
 
     variant: int | None
     message: control.ProfileDone | control.ProfileFailed
 
     def answers(self, order: control.ProfileOrder) -> bool:
-        """Whether nothing has to be measured for the order. Another attempt may end better than a failed one."""
+        """Return whether nothing has to be measured for the order.
+
+        Another attempt may end better than a failed one.
+        """
         if isinstance(self.message, control.ProfileFailed):
             return self.message.attempt == order.attempt > 0
         return self.variant in (None, order.variant.id)
@@ -66,7 +75,10 @@ class ProfileJobs:
 
     @property
     def under_way(self) -> tuple[int, ...]:
-        """Ids of the jobs that were ordered and have not ended, and of those whose end may not have arrived."""
+        """Ids of the jobs that were ordered and have not ended.
+
+        Jobs whose end may not have arrived are among them.
+        """
         return tuple(dict.fromkeys((*self._tasks, *self._ends)))
 
     def repeat(self) -> None:
@@ -97,9 +109,10 @@ class ProfileJobs:
             task.cancel()
 
     def relay(self, report: control.ProfileProgress | control.ProfileDone | control.ProfileFailed) -> None:
-        """Take an executor's report of a job; those of jobs that are not wanted are dropped.
+        """Take an executor's report of a job.
 
-        A result counts in any case: an earlier daemon may have ordered the job.
+        Reports of jobs that are not wanted are dropped. A result counts in any case: an earlier daemon may have ordered
+        the job.
         """
         if report.job not in self._measuring:
             if isinstance(report, control.ProfileDone):
@@ -112,7 +125,10 @@ class ProfileJobs:
             self._send(report)
 
     def lost(self, device: str, loss: Loss) -> None:
-        """The device's executor died: its jobs fail. Another try may do better, unless the job's variant crashed it."""
+        """Fail the jobs of a device whose executor died.
+
+        Another try may do better, unless the job's variant crashed it.
+        """
         for job, (where, variant, outcome) in self._measuring.items():
             if where == device:
                 message = f"the executor of {device} was lost during the measurement: {loss.reason}"

@@ -1,4 +1,6 @@
-"""Temperature and power of this box's devices: NVML for GPUs, the kernel's sensors and RAPL for CPUs.
+"""Temperature and power of this box's devices.
+
+NVML has those of GPUs, the kernel's sensors and RAPL those of CPUs.
 
 Much of it is often missing: virtual machines have no sensors, and RAPL's counters are readable for root alone. A value
 that is not known, or cannot be true, is None. Everything is read in one thread of its own, since a driver may hang; a
@@ -40,13 +42,21 @@ NOTHING = Reading()
 
 
 def bounded(value: float | None, most: float) -> float | None:
-    """The value where it can be true: sensors that are asleep or broken give 0, -273 or 2**32."""
+    """Return the value where it can be true, else None.
+
+    Sensors that are asleep or broken give 0, -273 or 2**32.
+    """
     return value if value is not None and 0 < value <= most else None
 
 
 def package_celsius(chips: Mapping[str, Sequence], package: int) -> float | None:
-    """The temperature of a CPU package, from :func:`psutil.sensors_temperatures`: its own sensor's, else the warmest of
-    its chip."""
+    """Return the temperature (degrees Celsius) of a CPU package; None: not known.
+
+    It is its own sensor's, else the warmest of its chip.
+
+    Args:
+        chips: as :func:`psutil.sensors_temperatures` gives them.
+    """
     for name in CPU_CHIPS:
         found = [entry for entry in chips.get(name, ()) if bounded(entry.current, MOST_CELSIUS) is not None]
         own = [entry for entry in found if re.fullmatch(rf"(Package|Physical) id {package}", entry.label or "")]
@@ -56,7 +66,10 @@ def package_celsius(chips: Mapping[str, Sequence], package: int) -> float | None
 
 
 class PackagePower:
-    """Watts of CPU packages, by RAPL's energy counters; nothing where they cannot be read."""
+    """Power of CPU packages, in watts, by RAPL's energy counters.
+
+    Packages whose counters cannot be read are left out.
+    """
 
     def __init__(self, root: Path = POWERCAP) -> None:
         self._root = root

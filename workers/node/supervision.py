@@ -1,4 +1,6 @@
-"""One executor process per device: started, spoken to over its socket, watched, and started again when it dies.
+"""Supervision of one executor process per device.
+
+It is started, connected over its socket, watched, and restarted when it dies.
 
 An executor is healthy once it answers on its socket, and as long as it goes on reporting (every second). It outlives a
 daemon that is killed, and the next daemon takes it over (:mod:`.executor_process`); a daemon that is stopped ends it.
@@ -97,7 +99,7 @@ class ExecutorSupervisor:
 
     @property
     def last_failure(self) -> str:
-        """How the last process ended, in words; empty before the first end."""
+        """The end of the last process, in words; empty before the first end."""
         return "" if self.last is None else self.last.reason
 
     def send(self, frame: frames.Frame) -> bool:
@@ -109,7 +111,10 @@ class ExecutorSupervisor:
         self._unfit = reason
 
     async def run(self) -> None:
-        """Keep an executor running until cancelled, then end it (SIGTERM, after ``timing.term`` SIGKILL)."""
+        """Keep an executor running until cancelled, then end it.
+
+        It gets SIGTERM, and SIGKILL after ``timing.term``.
+        """
         try:
             while True:
                 healthy_s = await self._life()
@@ -182,7 +187,10 @@ class ExecutorSupervisor:
             self._guard(self._on_lost, self.last)
 
     def _publish_ending(self) -> None:
-        """For gateways, which decide by it what becomes of the queries that were under way."""
+        """Publish how the process ended.
+
+        Gateways decide by that on the queries that were under way.
+        """
         ending = endings.Ending(self._process.pid, self.last.crashed, self.last.reason)
         try:
             endings.write(self.device.endpoint, ending)
@@ -272,7 +280,11 @@ class ExecutorSupervisor:
             self._guard(self._on_frame, frame)
 
     def _unfitness(self, frame: frames.Frame) -> str:
-        """Why the executor of an earlier daemon, which sent this frame first, cannot stay; empty: it can."""
+        """Return why an executor of an earlier daemon cannot stay; empty: it can.
+
+        Args:
+            frame: the first that it sent.
+        """
         if not isinstance(frame, frames.ExecutorIdentity):
             different = "another protocol"
         else:

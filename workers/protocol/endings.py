@@ -1,4 +1,6 @@
-"""How a device's executor process ended, as its supervisor saw it: a file next to the device's socket.
+"""The end of a device's executor process, as its supervisor saw it.
+
+It is a file next to the device's socket.
 
 The connection's loss alone does not distinguish a crash from an orderly end; only the parent gets the exit status.
 The file is read within milliseconds of the loss, so it is written without waiting for the disk.
@@ -22,7 +24,11 @@ EXIT_GPU_LOST = 89
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """``crashed``: what the process ran may be the cause, unlike where an operator or the node ended it."""
+    """The end of one process.
+
+    Attributes:
+        crashed: the process's work may be the cause, unlike where an operator or the node ended it.
+    """
 
     pid: int
     crashed: bool
@@ -30,8 +36,11 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 def fault_path(endpoint: str) -> Path:
-    """Where an executor leaves why it ended by its own doing, ``exit STATUS WHY`` or the trace of a fatal signal.
-    A daemon that is not its parent gets no exit status. Empty: it runs, or something else ended it."""
+    """Return the file in which an executor notes why it ends itself.
+
+    It has ``exit STATUS WHY`` or a fatal signal's trace: a daemon that is not its parent gets no exit status. An empty
+    file means that the executor runs, or that something else ended it.
+    """
     return Path(endpoint.removeprefix("unix:")).with_suffix(".fault")
 
 
@@ -40,7 +49,10 @@ def _path(endpoint: str) -> Path:
 
 
 def write(endpoint: str, ending: Ending) -> None:
-    """Publish how the latest process of the device that listens at ``unix:/path`` ended.
+    """Publish how the latest process of a device ended.
+
+    Args:
+        endpoint: ``unix:/path`` at which the device listens.
 
     Raises:
         OSError: the file cannot be written.
@@ -52,7 +64,10 @@ def write(endpoint: str, ending: Ending) -> None:
 
 
 def read(endpoint: str, pid: int) -> Ending | None:
-    """How the process ``pid`` ended; None: it has not ended, or its supervisor has not noticed yet."""
+    """Return the end of the process ``pid``.
+
+    None: it has not ended, or its supervisor has not noticed yet.
+    """
     try:
         ending = msgspec.json.decode(_path(endpoint).read_bytes(), type=Ending)
     except (OSError, msgspec.DecodeError):

@@ -23,8 +23,10 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode(message: Frame, body: Sequence[Buffer] = ()) -> list[Buffer]:
-    """A frame as buffers for ``transport.writelines``; ``body`` is not copied, unless it is so small that all of the
-    frame is rather one buffer."""
+    """Return a frame as buffers for ``transport.writelines``.
+
+    ``body`` is not copied, unless it is so small that all of the frame is better one buffer.
+    """
     header = _encoder.encode(message)
     size = 0
     for part in body:
@@ -36,7 +38,9 @@ def encode(message: Frame, body: Sequence[Buffer] = ()) -> list[Buffer]:
 
 
 class FrameConnection(asyncio.BufferedProtocol):
-    """An asyncio protocol that speaks frames; used by both ends, over unix sockets or TLS.
+    """An asyncio protocol that speaks frames.
+
+    Both ends use it, over unix sockets or TLS.
 
     Args:
         types: the union of messages that this end receives (:data:`ToExecutor` or :data:`FromExecutor`).
@@ -83,8 +87,13 @@ class FrameConnection(asyncio.BufferedProtocol):
         return self.transport is not None and not self.transport.is_closing()
 
     def check_hello(self, message: Hello, *roles: str) -> None:
-        """Raises :class:`FrameError` where the other end is not the peer that it says to be. Who may open a unix socket
-        may say anything."""
+        """Check that the other end is the peer that it says to be.
+
+        On a unix socket nothing is checked: a process that may open it may say anything.
+
+        Raises:
+            FrameError: it is not.
+        """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
@@ -96,7 +105,11 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._on_connected(self)
 
     def send(self, message: Frame, body: Sequence[Buffer] = ()) -> bool:
-        """Queue a frame; False when the connection is gone (its ``on_closed`` has been or will be called)."""
+        """Queue a frame.
+
+        Returns:
+            False: the connection is gone (its ``on_closed`` has been or will be called).
+        """
         transport = self.transport
         if transport is None or transport.is_closing():
             return False
@@ -108,7 +121,10 @@ class FrameConnection(asyncio.BufferedProtocol):
         return True
 
     def send_all(self, messages: Sequence[tuple[Frame, Sequence[Buffer]]]) -> bool:
-        """Queue frames in one write, which takes one call of the system instead of one each; as :meth:`send`."""
+        """Queue frames in one write; the result is that of :meth:`send`.
+
+        This takes one system call instead of one each.
+        """
         transport = self.transport
         if transport is None or transport.is_closing():
             return False
@@ -159,7 +175,9 @@ def _decoder(types) -> msgspec.msgpack.Decoder:
 
 
 async def connect(endpoint: str, connection: Callable[[], FrameConnection]) -> FrameConnection:
-    """Open a client connection to ``unix:/path``; :mod:`workers.transport.endpoints` also connects to other boxes.
+    """Open a client connection to ``unix:/path``.
+
+    :mod:`workers.transport.endpoints` also connects to other boxes.
 
     Raises:
         OSError: no process listens there.

@@ -1,4 +1,6 @@
-"""The largest frames that a member on another box may send: by what it is, and by what queries may have. Pure.
+"""The largest frames that a member on another box may send. Pure.
+
+They depend on its role, and on the largest queries that are accepted.
 
 Settings count as they are on the box that receives, and should be the same on all boxes of a cluster.
 """
@@ -36,14 +38,20 @@ class PeerLimits(NamedTuple):
 
 
 class QueryLimits(NamedTuple):
-    """Limits that follow from the largest queries of this box (``NEREUS_MAX_REQUEST_MB``, ``NEREUS_MAX_JSON_MB``)."""
+    """Limits that follow from the largest queries of this box.
+
+    These are ``NEREUS_MAX_REQUEST_MB`` and ``NEREUS_MAX_JSON_MB``, in bytes.
+    """
 
     request_bytes: int
     json_bytes: int
 
     @property
     def queries(self) -> FrameLimits:
-        """Limits of a frame with queries, from a front to a core and from a core to an executor."""
+        """Limits of a frame with queries.
+
+        Fronts send it to a core, and a core to an executor.
+        """
         return FrameLimits(MAX_HEADER, max(SEVERAL_BYTES, self.request_bytes, JSON_EXPANDS * self.json_bytes))
 
     @property

@@ -1,9 +1,9 @@
-"""Frames between an executor and its peers (gateways, the node daemon): a typed header and raw tensor bytes.
+"""Frames between an executor and its peers (gateways, the node daemon).
 
-How a frame looks on the wire is :mod:`.framing`'s; :mod:`.frame_connection` sends and receives it. Its header is
-MessagePack of one message below. Tensors in the body stand in the order in which the header names them; the layout is
-that of the V2 binary extension (row-major, little-endian; BYTES elements with a u32 length each), so a gateway relays a
-client's bytes without touching them.
+A frame is a typed header and raw tensor bytes. How it looks on the wire is :mod:`.framing`'s;
+:mod:`.frame_connection` sends and receives it. Its header is MessagePack of one message below. Tensors in the body
+stand in the order in which the header names them; the layout is that of the V2 binary extension (row-major,
+little-endian; BYTES elements with a u32 length each), so a gateway relays a client's bytes without touching them.
 
 Times in messages are *time left* or durations in seconds, never clock readings: boxes' clocks differ.
 """
@@ -19,11 +19,20 @@ from .specs import ApplicationSpec, Count, DevicePlan, DeviceState, DeviceStats,
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Base of all frame headers; sent as arrays, so fields may only be appended within a version."""
+    """Base of all frame headers.
+
+    They are sent as arrays, so fields may only be appended within a version.
+    """
 
 
 class TensorHeader(msgspec.Struct, frozen=True, array_like=True):
-    """One tensor in the body: V2 datatype, shape with the batch first, and how many bytes of the body are its."""
+    """One tensor in the body.
+
+    Attributes:
+        datatype: of V2.
+        shape: with the batch first.
+        nbytes: how many bytes of the body are its.
+    """
 
     name: str
     datatype: str
@@ -35,8 +44,12 @@ class TensorHeader(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(Frame, frozen=True):
-    """First frame of each connection's client. ``role``: ``gateway`` or ``node``; towards a core also ``front``.
-    ``leases``: this gateway asks for the device by :class:`AskLease`; one of older code holds it while connected."""
+    """First frame of each connection's client.
+
+    Attributes:
+        role: ``gateway`` or ``node``; towards a core also ``front``.
+        leases: this gateway asks for the device by :class:`AskLease`. One of older code holds it while connected.
+    """
 
     role: Name
     name: Name
@@ -44,7 +57,12 @@ class Hello(Frame, frozen=True):
 
 
 class WarmVariant(msgspec.Struct, frozen=True, array_like=True):
-    """A variant that could run now; ``planned``: part of the plan in force here (else standby or on its way out)."""
+    """A variant that could run now.
+
+    Attributes:
+        accuracy: percent.
+        planned: part of the plan in force here (else standby or on its way out).
+    """
 
     id: Count
     name: Name
@@ -54,9 +72,13 @@ class WarmVariant(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LearnedOfDevice(msgspec.Struct, frozen=True, array_like=True):
-    """A device's latencies as a core has learned them; the device keeps them for the next one
-    (:class:`workers.dispatch.latency_correction.LearnedLatencies`): mean and deviation of observed over expected
-    seconds, of all runs, of the device's scale, and by variant."""
+    """A device's latencies as a core has learned them.
+
+    The device keeps them for the next core.
+
+    Means and mean deviations of observed over expected seconds: of all runs, of the device's scale, and by variant; see
+    :class:`workers.dispatch.latency_correction.LearnedLatencies`.
+    """
 
     common: tuple[Ratio, Ratio]
     scale: tuple[Ratio, Ratio]
@@ -64,12 +86,16 @@ class LearnedOfDevice(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ExecutorState(Frame, frozen=True):
-    """Sent on Hello and at each change of plan, warmth or draining, and about ten times a second while rows wait.
+    """The state of an executor and its device.
 
-    ``draining``: send nothing new. ``queued``: rows that wait, by application. ``busy_s``: time until the running
-    batch ends, as expected. ``errors``: by name, why a variant could not be loaded; under the empty
-    name, why the plan could not be applied. ``learned``: by the core that had the device before, told to the one that
-    gets it.
+    Sent on Hello and at each change of plan, warmth or draining, and about ten times a second while rows wait.
+
+    Attributes:
+        draining: send nothing new.
+        queued: rows that wait, by application.
+        busy_s: seconds until the running batch ends, as expected.
+        errors: by variant's name, why it could not be loaded; under the empty name, why the plan could not be applied.
+        learned: by the core that had the device before, for the one that gets it.
     """
 
     device: Name
@@ -99,7 +125,9 @@ class RequestShape(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RunBatch(Frame, frozen=True):
-    """A dispatched batch: run these queries together, once everything dispatched before has run.
+    """A dispatched batch: queries to run together.
+
+    It runs once everything dispatched before has run.
 
     Each query is answered once, by a :class:`Results` that names it or by a :class:`Refusal` of its own. One that would
     be late even if it ran alone is refused when its batch is due, unless its application serves late answers; the
@@ -122,9 +150,10 @@ class RunBatch(Frame, frozen=True):
 
 
 class ReceivedBatch(Frame, frozen=True, tag="RunBatch"):
-    """A :class:`RunBatch` as an executor reads it: ``shapes`` recur with each batch and are recognised by their bytes.
+    """A :class:`RunBatch` as an executor reads it.
 
-    They may be used as long as the header, which is until the next frame is read; :func:`read_shapes` decodes them.
+    ``shapes`` recur with each batch and are recognised by their bytes. They may be used as long as the header, which is
+    until the next frame is read; :func:`read_shapes` decodes them.
     """
 
     number: int
@@ -136,9 +165,15 @@ class ReceivedBatch(Frame, frozen=True, tag="RunBatch"):
 
 
 class AskLease(Frame, frozen=True):
-    """Asks what the lease of the device is, answered by :class:`LeaseState`, and, if ``wanted``, for the lease itself.
-    ``number``: returned in the answer. ``leads``: this core holds another device. ``learned``: of the device that this
-    core has, for the next one; None: nothing new."""
+    """A question for the state of the device's lease; :class:`LeaseState` answers.
+
+    If ``wanted``, the core asks for the lease itself as well.
+
+    Attributes:
+        number: returned in the answer.
+        leads: this core holds another device.
+        learned: of the device that this core has, for the next one; None: nothing new.
+    """
 
     number: Count
     wanted: bool
@@ -147,8 +182,12 @@ class AskLease(Frame, frozen=True):
 
 
 class ReleaseLease(Frame, frozen=True):
-    """This core dispatches nothing more here, and nothing of it is under way. ``stops``: it gives all of its devices
-    back and does not want them again. ``learned``: as in :class:`AskLease`."""
+    """This core dispatches nothing more here, and nothing of it is under way.
+
+    Attributes:
+        stops: it gives all of its devices back and does not want them again.
+        learned: as in :class:`AskLease`.
+    """
 
     stops: bool = False
     learned: LearnedOfDevice | None = None
@@ -161,7 +200,10 @@ class Withdraw(Frame, frozen=True):
 
 
 class Moved(Frame, frozen=True):
-    """The gateway routes by this plan now: what only older plans had here may go once it is idle."""
+    """The gateway routes by this plan now.
+
+    Variants that only older plans had here may be unloaded once they are idle.
+    """
 
     plan_version: int
 
@@ -170,8 +212,10 @@ class Moved(Frame, frozen=True):
 
 
 class LeaseState(Frame, frozen=True):
-    """Which core the device takes batches from. Sent on Hello of a gateway that asks for leases, before
-    :class:`ExecutorState`; in answer to each :class:`AskLease`; and at each change.
+    """The core from which the device takes batches.
+
+    Sent on Hello of a gateway that asks for leases, before :class:`ExecutorState`; in answer to each :class:`AskLease`;
+    and at each change.
 
     Attributes:
         number: of the question; 0: this is no answer.
@@ -191,8 +235,12 @@ class LeaseState(Frame, frozen=True):
 
 
 class ResultTensor(msgspec.Struct, frozen=True, array_like=True):
-    """One output of several queries, one behind the other. ``shape``: of them all, rows first; ``nbytes``: of them all.
-    ``sizes``: bytes of each query's part where rows may differ in length (BYTES); empty: every row takes as many."""
+    """One output of several queries, one behind the other.
+
+    Attributes:
+        shape: of them all, rows first; ``nbytes``: of them all.
+        sizes: bytes of each query's part where rows may differ in length (BYTES); empty: every row takes as many.
+    """
 
     name: str
     datatype: str
@@ -202,11 +250,15 @@ class ResultTensor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Results(Frame, frozen=True):
-    """Answers to queries of one :class:`RunBatch`, by its ``number``, that want the same outputs and whose outputs have
-    equal shapes except for their rows: all of a batch, mostly. ``ids`` and the body's parts are in the same order; the
-    body holds the first output of every query, then the second one, and so on.
+    """Answers to queries of one :class:`RunBatch` that want the same outputs.
+
+    Mostly these are all of the batch's queries.
+
+    Their outputs have equal shapes except for their rows. ``ids`` and the body's parts are in the same order; the body
+    holds the first output of every query, then the second one, and so on.
 
     Attributes:
+        number: of the batch.
         queue_s: seconds from receipt to start.
         run_s: seconds inside the model's runs.
         batch_rows: rows of the whole batch.
@@ -228,10 +280,15 @@ class Results(Frame, frozen=True):
 
 
 class Refusal(Frame, frozen=True):
-    """No answer from this device. ``code``: ``late`` (cannot be in time), ``overloaded`` (queue full),
-    ``not_resident``, ``not_leased`` (another core has the device), ``draining``, ``failed`` (the model raised),
-    ``stopped`` (its run exceeded the watchdog's limit) or ``invalid`` (the client's fault). ``retryable``: another
-    device may do better; of a stopped run: it had several queries, any of which may be the one that did not end."""
+    """No answer from this device.
+
+    Attributes:
+        code: ``late`` (cannot be in time), ``overloaded`` (queue full), ``not_resident``, ``not_leased`` (another core
+            has the device), ``draining``, ``failed`` (the model raised), ``stopped`` (its run exceeded the watchdog's
+            limit) or ``invalid`` (the client's fault).
+        retryable: another device may do better. Of a stopped run: it had several queries, any of which may be the one
+            that did not end.
+    """
 
     id: int
     code: Name
@@ -243,7 +300,11 @@ class Refusal(Frame, frozen=True):
 
 
 class Apply(Frame, frozen=True):
-    """Make this the device's plan. ``paths``: model file by digest, each already in the cache."""
+    """An order to make this the device's plan.
+
+    Attributes:
+        paths: model file by digest, each already in the cache.
+    """
 
     plan_version: int
     plan: DevicePlan
@@ -252,7 +313,10 @@ class Apply(Frame, frozen=True):
 
 
 class Measure(Frame, frozen=True):
-    """Profile a variant. The files of the order are in the cache, at ``path`` and ``validation_path``."""
+    """An order to profile a variant.
+
+    The files of the order are in the cache, at ``path`` and ``validation_path``.
+    """
 
     order: ProfileOrder
     path: str
@@ -266,12 +330,14 @@ class MeasureCancel(Frame, frozen=True):
 
 
 class Cluster(Frame, frozen=True):
-    """Who this node is to cores on other boxes, and who these are, from best to worst rank. Sent on Hello and at each
-    change.
+    """This node's identity for cores on other boxes, and the identities of these.
+
+    Sent on Hello and at each change.
 
     Attributes:
         pem: the node's key, certificate chain and authorities; empty: it has no certificate yet.
-        cores: (name, key hash, rank) of the gateways that may connect, as in :class:`.specs.PeerSpec`.
+        cores: (name, key hash, rank) of the gateways that may connect, as in :class:`.specs.PeerSpec`, from best to
+            worst rank.
     """
 
     pem: bytes
@@ -286,7 +352,10 @@ class MetricsRequest(Frame, frozen=True):
 
 
 class ExecutorIdentity(Frame, frozen=True):
-    """First frame to a node daemon: digests of what this executor runs with, see :mod:`workers.identity`."""
+    """Digests of an executor's code, settings and device.
+
+    It is the first frame to a node daemon; see :mod:`workers.identity`.
+    """
 
     code: Name
     settings: Name

@@ -34,7 +34,9 @@ class FrameError(Exception):
 
 
 class Framing:
-    """Bytes in, frames out: fill what :meth:`space` gives, then call :meth:`filled` with the count.
+    """Bytes in, frames out.
+
+    Fill the buffer that :meth:`space` gives, then call :meth:`filled` with the count.
 
     Args:
         memory: makes a writable buffer of a given size, beginning at a multiple of 16, for a large frame. It need not
@@ -59,19 +61,23 @@ class Framing:
         self._sizes = (0, 0)
 
     def limit(self, header: int, body: int) -> None:
-        """Accept no larger frames from now on; one whose size is known already may still come."""
+        """Accept no larger frames from now on.
+
+        One whose size is known already may still come.
+        """
         self._limits = header, body
         self._quick = _PREFIX_BYTES + min(header, body, _ROOM)
 
     def space(self) -> memoryview:
-        """Where the next bytes belong; never empty."""
+        """The buffer for the next bytes; never empty."""
         if self._large is not None:
             return self._large[self._at :]
         return self._whole[self._have :] if self._have else self._view
 
     def filled(self, count: int) -> Iterable[tuple[memoryview, memoryview]]:
-        """(header, body) of each frame that is whole now. The header may be used until the next frame is asked for,
-        the body for as long as it is referenced.
+        """Return (header, body) of each frame that is whole now.
+
+        The header may be used until the next frame is asked for, the body for as long as it is referenced.
 
         Raises:
             FrameError: these are no frames of this version, or one is too large.

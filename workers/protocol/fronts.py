@@ -1,4 +1,6 @@
-"""Between fronts and a core, over its unix socket or, on another box, over TLS: frames as in :mod:`.frames`.
+"""Messages between fronts and a core: frames as in :mod:`.frames`.
+
+They go over the core's unix socket or, on another box, over TLS.
 
 A front sends :class:`~.frames.Hello` with the role ``front``, and then queries in the order of arrival, those of one
 turn of its event loop in one frame an application. The core sends configuration and status on Hello and at each change,
@@ -18,9 +20,12 @@ from .specs import ApplicationStats
 class SubmitQueries(Frame, frozen=True):
     """Queries of one application that fit its signature.
 
-    ``queries``: (number, place of its shape in ``shapes``, age since it was read, time to answer it from then or None,
-    named variant or None, least accuracy or None, hash of its API key): None unless the client asked for it. The body
-    holds the inputs of each query in turn.
+    The body holds the inputs of each query in turn.
+
+    Attributes:
+        queries: (number, place of its shape in ``shapes``, age since it was read, time to answer it from then, named
+            variant, least accuracy, hash of its API key); the time, variant and accuracy are None unless the client
+            asked for them.
     """
 
     application: str
@@ -53,8 +58,13 @@ class Status(Frame, frozen=True):
 
 
 class Answered(Frame, frozen=True):
-    """Answers of one run. ``queries``: (number, place of its outputs in ``outputs``, time from arrival to the run). The
-    body holds the outputs of each query in turn; other fields as in :class:`~.frames.Results`."""
+    """Answers of one run; other fields are as in :class:`~.frames.Results`.
+
+    The body holds the outputs of each query in turn.
+
+    Attributes:
+        queries: (number, place of its outputs in ``outputs``, time from arrival to the run).
+    """
 
     device: str
     variant: str
@@ -68,8 +78,12 @@ class Answered(Frame, frozen=True):
 
 
 class Failed(Frame, frozen=True):
-    """No answer. ``error``: the name of its class in :mod:`workers.gateway.errors`. ``handed_back``: nothing has
-    run, and the next core is to decide."""
+    """A query ends without an answer.
+
+    Attributes:
+        error: the name of its class in :mod:`workers.gateway.errors`.
+        handed_back: nothing has run, and the next core is to decide.
+    """
 
     number: int
     error: str

@@ -1,4 +1,6 @@
-"""Between the gateway processes of one box, and from them to the box's node daemon and supervisor.
+"""Messages between the gateway processes of one box.
+
+They also go from these to the box's node daemon and supervisor.
 
 On a gateway's admin socket a peer sends :class:`~.frames.Hello` and then any number of
 :class:`~.frames.MetricsRequest`, each answered by :class:`~.frames.Metrics`, and of :class:`Ping`. Totals are in files
@@ -26,7 +28,9 @@ ToGateway = frames.Hello | frames.MetricsRequest | Ping
 
 
 class ApplicationTotals(msgspec.Struct, kw_only=True):
-    """One application's queries at one gateway since the appliance started; times in seconds, summed over queries.
+    """One application's queries at one gateway since the appliance started.
+
+    Times are in seconds, summed over queries.
 
     Attributes:
         in_time, late, dropped, failed, cancelled: queries by how they ended; cancelled: the client left before.
@@ -48,7 +52,11 @@ class ApplicationTotals(msgspec.Struct, kw_only=True):
 
 
 class GatewayTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """All applications of one gateway. ``keys``: queries by hash of each API key with a rate."""
+    """All applications of one gateway.
+
+    Attributes:
+        keys: queries by hash of each API key with a rate.
+    """
 
     applications: dict[str, ApplicationTotals]
     keys: dict[str, int] = {}
@@ -56,8 +64,13 @@ class GatewayTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The core's view of a device. ``plan_version``: None where it is not connected; ``warm``: (application, variant)
-    of all that could run now; ``outstanding``: queries in flight there."""
+    """The core's view of a device.
+
+    Attributes:
+        plan_version: None where it is not connected.
+        warm: (application, variant) of all that could run now.
+        outstanding: queries in flight there.
+    """
 
     connected: bool
     plan_version: int | None

@@ -13,8 +13,9 @@ Answer = tuple[tuple[TensorHeader, ...], Sequence[memoryview]]
 
 
 def answers(results: Results, body: memoryview) -> list[Answer]:
-    """Headers and packed data of the outputs of each query, in the order of ``results.ids``. Answers of equal shapes
-    share their headers; the data is not copied.
+    """Return headers and packed data of the outputs of each query.
+
+    They are in the order of ``results.ids``. Answers of equal shapes share their headers; the data is not copied.
 
     Raises:
         FrameError: numbers of rows or bytes that do not add up.
@@ -59,12 +60,19 @@ def answers(results: Results, body: memoryview) -> list[Answer]:
 
 @functools.lru_cache(maxsize=1024)
 def _alike(name: str, datatype: str, shape: tuple[int, ...], nbytes: int) -> tuple[TensorHeader, ...]:
-    """The same object for the same output, so that what depends on it alone is found by its identity."""
+    """Return the same object for the same output.
+
+    Anything that depends on it alone is then found by its identity.
+    """
     return (TensorHeader(name, datatype, shape, nbytes),)
 
 
 def check_finite(result: Results) -> None:
-    """Raises FrameError: a time or an accuracy is no number that statistics could hold."""
+    """Check that times and accuracies are numbers that statistics can hold.
+
+    Raises:
+        FrameError: one is infinite or not a number.
+    """
     if not math.isfinite(
         result.queue_s + result.run_s + result.occupied_s + result.accuracy + result.accuracy_normalized
     ):

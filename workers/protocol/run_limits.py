@@ -1,4 +1,7 @@
-"""How long a run may take before the executor's watchdog stops it; gateways wait for that before they give up."""
+"""Run limits, after which the executor's watchdog stops a run.
+
+Gateways wait for that before they give up.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Which variant an executor runs and which it loads, in a file that outlives the process.
+"""A record of the variant that an executor runs or loads.
+
+It is in a file that outlives the process.
 
 When an executor crashes its supervisor reads from the file what it crashed in. Both ends map the same 16 bytes: to note
 a run costs no system call.
@@ -21,8 +23,9 @@ def record_path(endpoint: str) -> Path:
 
 
 def create(path: Path) -> memoryview:
-    """Two ids of variants, to be written by the executor: the one that runs, and the one that is being loaded; 0 for
-    none.
+    """Create the record: two ids of variants, to be written by the executor.
+
+    They are those of the variant that runs and of the one that is being loaded; 0 for none.
 
     Raises:
         OSError: the file cannot be written.
@@ -38,7 +41,10 @@ def create(path: Path) -> memoryview:
 
 
 def blamed(path: Path) -> int:
-    """The variant that ran, else the one that was being loaded, when the record was last written; 0 for none."""
+    """Return the id of the variant that ran when the record was last written.
+
+    If none ran, it is the one that was being loaded; 0 for none.
+    """
     try:
         running, loading = _SLOTS.unpack(path.read_bytes())
     except (OSError, struct.error):

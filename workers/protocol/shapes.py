@@ -1,5 +1,6 @@
-"""Which queries may stand in one run, by the shapes of their inputs, and how large they are. Pure; both ends of a frame
-go by it.
+"""Shapes of queries' inputs: which queries may share a run, and size classes.
+
+Pure; for both ends of a frame.
 
 A run takes arrays: queries whose inputs differ in any dimension but the first cannot share one, unless the application
 has them padded (``ApplicationSpec.padding``).
@@ -43,7 +44,10 @@ def has_open(signature: Signature) -> bool:
 
 
 def extent(signature: Signature, shapes: Sequence[tuple[int, ...]]) -> int:
-    """The largest of a query's open dimensions, at least 1; 0 where none is open. ``shapes`` as in :func:`key`."""
+    """Return the largest of a query's open dimensions, at least 1.
+
+    It is 0 where no dimension is open. ``shapes`` as in :func:`key`.
+    """
     largest = 0
     for spec, shape in zip(signature.inputs, shapes, strict=True):
         for want, size in zip(spec.shape[1:], shape[1:], strict=True):
@@ -72,15 +76,22 @@ def classes(application: ApplicationSpec) -> tuple[int, ...]:
 
 
 def told_apart(sizes: Sequence[int], profiled: Collection[int]) -> tuple[int, ...]:
-    """The declared ``sizes``, ascending, without those whose queries take as long as those of the next larger one.
-    ``profiled``: classes that profiles of the application's variants distinguish (``ProfilePoint.size``)."""
+    """Return the declared ``sizes``, ascending, that differ in latency.
+
+    Left out are those whose queries take as long as those of the next larger one.
+
+    Args:
+        profiled: classes that profiles of the application's variants distinguish (``ProfilePoint.size``).
+    """
     kept = (size for size, above in pairwise(sizes) if any(size <= known < above for known in profiled))
     return (*kept, *sizes[-1:])
 
 
 def of_class(points: Iterable[ProfilePoint], size: int) -> tuple[ProfilePoint, ...]:
-    """The part of a profile for queries as large as ``size``: points of the smallest profiled class that holds them, of
-    the largest one for 0."""
+    """Return the part of a profile for queries as large as ``size``.
+
+    It has the points of the smallest profiled class that holds them, of the largest one for 0.
+    """
     known = tuple(points)
     holding = min((point.size for point in known if size and point.size >= size), default=0)
     return tuple(point for point in known if point.size == holding)

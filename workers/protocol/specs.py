@@ -30,13 +30,17 @@ AccuracySum = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 Accuracy = Annotated[float, msgspec.Meta(ge=0, le=100)]
 #: devices of a node; variants, applications or sizes that one message names
 MOST_DEVICES, MOST_NAMES = 1_000, 10_000
-#: policies of an application on a device, rows that wait, and steps of a policy for so many
+#: policies of an application on a device, rows that wait, and steps of a policy for this many
 MOST_LOADS, MOST_ROWS, MOST_STEPS = 64, 64, 128
 
 
 class TensorSpec(msgspec.Struct, frozen=True):
-    """One input or output. ``shape`` has the batch dimension first (-1); other dimensions may be -1 (any), of inputs up
-    to ``most`` (0: any size)."""
+    """One input or output.
+
+    Attributes:
+        shape: the batch dimension first (-1); other dimensions may be -1 (any), of inputs up to ``most``.
+        most: 0: any size.
+    """
 
     name: str
     datatype: str
@@ -52,11 +56,17 @@ class Signature(msgspec.Struct, frozen=True):
 
 
 class ApplicationSpec(msgspec.Struct, frozen=True):
-    """An application as the data plane sees it. ``late``: ``shed`` refuses what cannot be in time, ``serve`` answers
-    late. ``weight``: worth of one of its rows beside those of other applications. ``padding``: inputs whose open
-    dimensions are filled up to the longest of a batch, and with what; queries run together only with others of the same
-    shape where an input is not among them. ``sizes``: of open dimensions, ascending; they make the size classes (see
-    :mod:`.shapes`), and no query is larger than the last."""
+    """An application as the data plane sees it.
+
+    Attributes:
+        slo_s: seconds from arrival to answer.
+        late: ``shed`` refuses what cannot be in time, ``serve`` answers late.
+        weight: worth of one of its rows, relative to other applications.
+        padding: fill value by input whose open dimensions are filled up to the longest of a batch. Queries that differ
+            in the shape of any other input do not run together.
+        sizes: of open dimensions, ascending: they make the size classes (:mod:`.shapes`), and no query is larger than
+            the last.
+    """
 
     name: str
     slo_s: float
@@ -68,8 +78,11 @@ class ApplicationSpec(msgspec.Struct, frozen=True):
 
 
 class ProfilePoint(msgspec.Struct, frozen=True):
-    """Latency of one batch size, measured or (``samples`` 0) declared. ``size``: the size class of its queries (see
-    :mod:`.shapes`); 0: the class of the largest size, so that any query may count on it."""
+    """Latency of one batch size, measured or (``samples`` 0) declared.
+
+    Attributes:
+        size: the size class of its queries (:mod:`.shapes`); 0: that of the largest size, which holds for any query.
+    """
 
     batch: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     p50_s: Seconds
@@ -80,7 +93,11 @@ class ProfilePoint(msgspec.Struct, frozen=True):
 
 
 class VariantSpec(msgspec.Struct, frozen=True):
-    """One ONNX model that serves ``application``; its file is found by ``digest`` (sha256, hex)."""
+    """One ONNX model that serves ``application``.
+
+    Attributes:
+        digest: sha256 (hex), by which its file is found.
+    """
 
     id: int
     name: str
@@ -94,9 +111,12 @@ class VariantSpec(msgspec.Struct, frozen=True):
 class Resident(msgspec.Struct, frozen=True):
     """A variant that the plan keeps loaded on a device.
 
-    ``max_batch``: rows a turn may take. ``rate``: items/s the plan expects here. ``time_share``: of the device's time
-    (0 to 1). ``profile``: this device type's latencies, ascending by batch, for queries of any size. ``smaller``: those
-    for smaller size classes that take less, by class and batch.
+    Attributes:
+        max_batch: rows of one time slice.
+        rate: items/s that the plan expects here.
+        time_share: part of the device's time, from 0 to 1.
+        profile: latencies on this device type, ascending by batch, for queries of any size.
+        smaller: latencies of smaller size classes that take less, by class and batch.
     """
 
     variant: VariantSpec
@@ -109,11 +129,16 @@ class Resident(msgspec.Struct, frozen=True):
 
 
 class DevicePlan(msgspec.Struct, frozen=True):
-    """One device's part of a plan. ``revisit_s``: longest time between two slices of a resident (0: not shared).
-    ``standby``: ids of variants that may stay loaded though no resident; None: any (a variant that is about to be
-    deleted must go). ``relief``: variants to load, once the residents are and in this order, for moments that the
-    residents do not fit: queries that are bound late may run on them, and batches that a resident could not end in
-    time; no share of the queries is planned for them."""
+    """One device's part of a plan.
+
+    Attributes:
+        revisit_s: longest time between two slices of a resident; 0: the device is not shared.
+        standby: ids of variants that may stay loaded though they are no residents; None: any. A variant that is about
+            to be deleted must be unloaded.
+        relief: variants to load once the residents are loaded, in this order, without a planned share of the queries.
+            Late-bound queries may run on them, and batches that no resident could end in time.
+        node, address: of the device, for gateways on other boxes.
+    """
 
     device: str
     endpoint: str
@@ -126,7 +151,10 @@ class DevicePlan(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """The share (0 to 1; an application's shares sum to 1) of ``application``'s queries that ``device`` gets."""
+    """The share of ``application``'s queries that ``device`` gets.
+
+    It is from 0 to 1; an application's shares sum to 1.
+    """
 
     application: str
     device: str
@@ -153,7 +181,7 @@ PolicySteps = Annotated[tuple[tuple[Seconds, Small], ...], msgspec.Meta(min_leng
 
 
 class LoadPolicySpec(msgspec.Struct, frozen=True):
-    """Which variant runs at a load of at most ``load`` rows/s, and with how many rows.
+    """The variants to run at a load of at most ``load`` rows/s, with their rows.
 
     Attributes:
         steps: by waiting rows, from 1: (least slack of the first query in seconds, place of the variant), ascending.
@@ -166,7 +194,12 @@ class LoadPolicySpec(msgspec.Struct, frozen=True):
 
 
 class DevicePolicies(msgspec.Struct, frozen=True):
-    """Policies by load, ascending, of an application on some devices, among ``variants`` (ids), the fastest first."""
+    """An application's load policies on some devices.
+
+    Attributes:
+        variants: ids, the fastest first.
+        policies: by load, ascending.
+    """
 
     application: str
     devices: tuple[str, ...]
@@ -175,8 +208,12 @@ class DevicePolicies(msgspec.Struct, frozen=True):
 
 
 class PlanSpec(msgspec.Struct, frozen=True):
-    """A whole plan, as gateways get it; a node gets the devices that it owns. ``stack``: which made the plan and which
-    the data plane follows. ``policies``: of stacks whose devices choose by them."""
+    """A whole plan, as gateways get it; a node gets the devices that it owns.
+
+    Attributes:
+        stack: which made the plan, and which the data plane follows.
+        policies: of stacks whose devices choose variants by them.
+    """
 
     version: int
     devices: tuple[DevicePlan, ...] = ()
@@ -187,7 +224,12 @@ class PlanSpec(msgspec.Struct, frozen=True):
 
 
 class DeviceInfo(msgspec.Struct, frozen=True):
-    """A device as its node found it. ``id`` is unique in the cluster; equal ``type`` means equal profiles."""
+    """A device as its node found it.
+
+    Attributes:
+        id: unique in the cluster.
+        type: devices of equal type have equal profiles.
+    """
 
     id: Ref
     kind: Literal["cpu", "cuda"]
@@ -203,7 +245,9 @@ class DeviceInfo(msgspec.Struct, frozen=True):
 
 
 class PeerSpec(msgspec.Struct, frozen=True):
-    """Another member that this one may connect with; one that is not listed is refused, or cut off.
+    """Another member that this one may connect with.
+
+    A member that is not listed is refused, or cut off.
 
     Attributes:
         key_hash: sha256 (hex) of its SubjectPublicKeyInfo (DER).
@@ -221,14 +265,21 @@ class PeerSpec(msgspec.Struct, frozen=True):
 
 
 class ValidationSpec(msgspec.Struct, frozen=True):
-    """A validation set (``.npz``, found by digest) and the metric that turns outputs into an accuracy."""
+    """A validation set and the metric that turns outputs into an accuracy.
+
+    The set is a ``.npz`` file, found by its digest.
+    """
 
     digest: str
     metric: str
 
 
 class DeviceState(msgspec.Struct, frozen=True):
-    """A device's present state. ``state``: ``starting``, ``up``, ``draining`` or ``down``."""
+    """A device's present state.
+
+    Attributes:
+        state: ``starting``, ``up``, ``draining`` or ``down``.
+    """
 
     device: Name
     state: Literal["starting", "up", "draining", "down"]
@@ -239,8 +290,11 @@ class DeviceState(msgspec.Struct, frozen=True):
 
 
 class VariantStats(msgspec.Struct, frozen=True):
-    """One second of one variant on one device. ``drift``: observed over profiled latency (1.0: as profiled; 0: none
-    observed)."""
+    """One second of one variant on one device.
+
+    Attributes:
+        drift: observed over profiled latency (1.0: as profiled; 0: none observed).
+    """
 
     variant: Count
     application: Name
@@ -276,9 +330,10 @@ class DeviceStats(msgspec.Struct, frozen=True):
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """The devices of the plan that a gateway's core reaches, whether or not it has them, and those that it does not.
+    """The devices of the plan that a gateway's core reaches and those it does not.
 
     Attributes:
+        reached: whether or not the core has them.
         unreached: by device, seconds since it was lost or, where it was never reached, since the core was told of it.
     """
 
@@ -287,7 +342,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuerySample(msgspec.Struct, frozen=True):
-    """How one query ended.
+    """The end of one query.
 
     Attributes:
         outcome: ``in_time``, ``late``, ``dropped`` or ``failed``, as :class:`ApplicationStats` counts it.
@@ -316,11 +371,19 @@ class QuerySample(msgspec.Struct, frozen=True):
 
 
 class ApplicationStats(msgspec.Struct):
-    """One second of one application at one gateway, by time of arrival at the gateway's edge for ``arrived*`` and of
-    answer for the others. Queries, not rows, except ``arrived_rows``. ``violations`` = late + dropped + failed.
-    ``accuracy_sum``: over in-time queries, in the application's own metric; divide by ``in_time``. ``arrived_by_size``:
-    ``arrived_rows`` by size class (see :mod:`.shapes`); empty where the application has only one. ``slowest``: of the
-    queries that were answered; ``refused``: the first of those that were not.
+    """One second of one application at one gateway.
+
+    These are counts of queries, unless the name says rows. Queries count in the second of their arrival for
+    ``arrived*``, in that of their answer elsewhere. Violations are ``late + dropped + failed``.
+
+    Attributes:
+        accuracy_sum: over the queries in time, in the application's own metric; ``normalized_sum``: in percent of its
+            best variant.
+        p50_ms, p95_ms: latencies of answers.
+        by_variant: answers by variant's name.
+        arrived_by_size: ``arrived_rows`` by size class (:mod:`.shapes`); empty where there is only one.
+        slowest: of the queries that were answered.
+        refused: the first query that was refused.
     """
 
     arrived: InSecond = 0

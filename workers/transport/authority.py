@@ -1,4 +1,6 @@
-"""The cluster's authority, which issues members' certificates: pure, without files and rows. The control plane owns it.
+"""The cluster's authority, which issues members' certificates.
+
+Pure, without files and rows. The control plane owns it.
 
 Successive authorities overlap: certificates carry the new authority as the one before certifies it, and members trust
 both, so that old and new certificates are accepted everywhere while members renew.
@@ -37,7 +39,13 @@ _LATEST = datetime.datetime(9999, 11, 1, tzinfo=datetime.UTC)
 
 @dataclass(frozen=True)
 class IssuedMember:
-    """A member's certificate (PEM, with the way to the earlier authority), its key's hash and its end."""
+    """A certificate that was issued to a member.
+
+    Attributes:
+        certificate: PEM, with the way to the earlier authority.
+        key_hash: of its key.
+        until: its end.
+    """
 
     certificate: str
     key_hash: str
@@ -45,7 +53,9 @@ class IssuedMember:
 
 
 class ClusterAuthority:
-    """An authority as it is stored: key, certificate, the cross certificate and the certificate of the one before.
+    """An authority as it is stored.
+
+    It has a key, a certificate, the cross certificate and the certificate of the authority before.
 
     Args:
         pem: from :attr:`pem`.

@@ -1,4 +1,7 @@
-"""Frames to another process: over its unix socket on this box, over mutual TLS on another one."""
+"""Frames to other processes, over a unix socket or mutual TLS.
+
+Processes on this box have unix sockets, those on other boxes mutual TLS.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _BACKLOG = 128
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a process listens.
+    """The address of a listening process.
 
     Attributes:
         address: ``unix:/path``, or ``tls:HOST:PORT``.
@@ -52,7 +55,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class TlsClient:
-    """How this member connects to others on other boxes.
+    """Connections of this member to others on other boxes.
 
     Attributes:
         context: raises :class:`CertificateError` where it has no certificate yet.
@@ -64,7 +67,9 @@ class TlsClient:
 
 
 class MemberConnection(FrameConnection):
-    """Frames over mutual TLS. The other end is a member that ``admit`` accepts, or the connection is cut at once.
+    """Frames over mutual TLS, with a member that ``admit`` accepts.
+
+    Any other connection is cut at once.
 
     Args:
         args, named: as of a :class:`FrameConnection`.
@@ -96,10 +101,13 @@ class MemberConnection(FrameConnection):
         super().connection_made(transport)
 
     def check_hello(self, message: Hello, *roles: str) -> None:
-        """Raises :class:`FrameError` where a peer says to be another one than its certificate says.
+        """Check that a peer is the one that its certificate names.
 
         Args:
             roles: those that a member of the certificate's role may have here.
+
+        Raises:
+            FrameError: it says to be another one than its certificate says.
         """
         identity = self.identity
         if identity is None or message.name != identity.name or message.role not in roles:
@@ -165,7 +173,9 @@ class MemberListener:
         self._pem = b""
 
     async def use(self, pem: bytes) -> None:
-        """Listen as the member whose key and certificates these are, from now on; connections stay.
+        """Listen from now on as the member with this key and these certificates.
+
+        Connections stay.
 
         Raises:
             CertificateError: they cannot be used; what was used before stays.

@@ -1,4 +1,7 @@
-"""A member's part in the renewal of its certificate: when it asks, and what it makes of the answers."""
+"""A member's part in the renewal of its certificate.
+
+It decides when the member asks, and how it takes the answers.
+"""
 
 from __future__ import annotations
 

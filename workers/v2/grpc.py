@@ -1,4 +1,6 @@
-"""V2 queries and responses in gRPC's spelling: protobuf messages with raw or typed contents. Pure.
+"""Open Inference Protocol (V2) over gRPC. Pure.
+
+Messages are protobuf, with raw or typed contents.
 
 :func:`split` finds the fields of a serialised ModelInferRequest, :func:`query` checks them against an application's
 signature, :func:`render` serialises a ModelInferResponse, whose outputs are raw contents always, as Triton's are.
@@ -131,7 +133,11 @@ def _parse(data: Buffer) -> pb.ModelInferRequest:
 
 
 def _varint(data: Buffer, offset: int) -> tuple[int, int]:
-    """(value, offset behind it). Raises IndexError where it is cut off or longer than 10 bytes."""
+    """Return a number that protobuf encoded, and the offset behind it.
+
+    Raises:
+        IndexError: it is cut off or longer than 10 bytes.
+    """
     value = 0
     for shift in range(0, 70, 7):
         byte = data[offset]
@@ -276,14 +282,20 @@ def streamed(response: bytes) -> bytes:
 
 
 def streamed_error(id: str, message: str) -> bytes:
-    """A serialised ModelStreamInferResponse with the reason why the query of this id failed."""
+    """Return a serialised ModelStreamInferResponse with an error.
+
+    It says why the query of this id failed.
+    """
     return pb.ModelStreamInferResponse(
         error_message=message, infer_response=pb.ModelInferResponse(id=id)
     ).SerializeToString()
 
 
 def varint(value: int) -> bytes:
-    """A number as protobuf encodes it (https://protobuf.dev/programming-guides/encoding/#varints)."""
+    """Return a number as protobuf encodes it.
+
+    Source: https://protobuf.dev/programming-guides/encoding/#varints.
+    """
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

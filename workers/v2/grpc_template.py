@@ -18,8 +18,10 @@ _ID = bytes([pb.ModelInferResponse.DESCRIPTOR.fields_by_name["id"].number << 3 |
 
 
 class GrpcTemplate:
-    """A serialised ModelInferResponse as :func:`.grpc.render` would serialise it, in another order of fields, with gaps
-    for the request's id, parameters that are floating-point numbers, and the tensors.
+    """A serialised ModelInferResponse with gaps.
+
+    It is as :func:`.grpc.render` would serialise it, in another order of fields. The gaps are for the request's id,
+    parameters that are floating-point numbers, and the tensors.
 
     Args:
         parameters: of the response; ``numbers``: names of those that differ, the first one by query, others by batch.
@@ -58,7 +60,12 @@ class GrpcTemplate:
         return b"".join([prefix + _pack(number) for prefix, number in zip(self._others, numbers, strict=True)])
 
     def fill(self, id: str, number: float, batch: bytes, parts: Sequence[Buffer]) -> bytes:
-        """The message; ``batch``: from :meth:`fill_batch`; ``parts``: packed data of all the model's outputs."""
+        """Return the message with its gaps filled.
+
+        Args:
+            batch: from :meth:`fill_batch`.
+            parts: packed data of all the model's outputs.
+        """
         pieces: list[Buffer] = [self._before, _pack(number), batch]
         for prefix, place in zip(self._prefixes, self._order, strict=True):
             pieces.append(prefix)
@@ -70,7 +77,10 @@ class GrpcTemplate:
 
 
 def _parameter(name: str) -> bytes:
-    """A parameter as serialised, up to its number, whose eight bytes are the last ones."""
+    """Return a parameter as serialised, up to its number.
+
+    The number's eight bytes are the last ones.
+    """
     message = pb.ModelInferResponse()
     set_parameters(message, {name: 1.0})
     return message.SerializeToString()[: -len(_pack(1.0))]

@@ -1,4 +1,6 @@
-"""Open Inference Protocol (V2) queries in HTTP's spelling: JSON, and the binary tensor data extension. Pure.
+"""Open Inference Protocol (V2) over HTTP. Pure.
+
+JSON, and the binary tensor data extension.
 
 :func:`parse` turns an HTTP body into a checked query; :func:`render` turns an executor's tensors into a response body.
 """
@@ -48,7 +50,11 @@ def parse(body: Buffer, header_length: int | None, signature: Signature, max_row
 def read(
     body: Buffer, header_length: int | None, signature: Signature, max_rows: int
 ) -> tuple[V2Query, dict[str, tuple[int, int]]]:
-    """As :func:`parse`; also where the data of each input begins and ends behind the JSON, unless it is in the JSON."""
+    """Parse a body as :func:`parse` does, and find the data of its inputs.
+
+    Returns:
+        The query, and where the data of each input begins and ends behind the JSON, unless it is in the JSON.
+    """
     view = memoryview(body)
     if header_length is None:
         header_length = len(view)
@@ -78,8 +84,11 @@ def _check_json_outputs(query: V2Query, signature: Signature) -> None:
 
 
 class _Binary:
-    """The binary part of a body: the data of each input with a size, one behind the other. ``places``: begin and end by
-    input."""
+    """The binary part of a body: the data of each input with a size, in sequence.
+
+    Attributes:
+        places: begin and end by input.
+    """
 
     def __init__(self, data: memoryview):
         self._data = data
@@ -132,7 +141,9 @@ def render(
     headers: Sequence[TensorHeader],
     parts: Sequence[Buffer],
 ) -> tuple[list[Buffer], int | None]:
-    """A response body and the length of its JSON part (None: all of it), outputs in the order that the query wants.
+    """Return a response body and the length of its JSON part (None: all of it).
+
+    Outputs are in the order that the query wants.
 
     Raises:
         V2Error: an output is missing, or has no JSON form and was not asked for as binary data.

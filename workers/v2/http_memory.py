@@ -1,4 +1,6 @@
-"""Recognises queries over HTTP whose JSON differs from an earlier one's in its id only. Pure.
+"""A memory that recognises queries over HTTP. Pure.
+
+Their JSON differs from an earlier one's in its id only.
 
 Clients repeat the same JSON with new tensors behind it. Where all inputs are binary data, only their sizes can be
 wrong; everything else stands in the JSON, and the same JSON means the same.

@@ -1,4 +1,7 @@
-"""Responses over HTTP with binary outputs only, as templates that are rendered once. Pure."""
+"""Templates of responses over HTTP with binary outputs only. Pure.
+
+They are rendered once.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class HttpTemplate:
-    """A response as :func:`.http.render` would render it, from its content type on, with gaps for the request's id,
-    parameters that are numbers of up to three decimals, and the tensors.
+    """A response with gaps, from its content type on.
+
+    It is as :func:`.http.render` would render it. The gaps are for the request's id, parameters that are numbers of up
+    to three decimals, and the tensors.
 
     Args:
         parameters: of the response; ``numbers``: names of those that differ, the first one by query, others by batch.
@@ -79,7 +84,12 @@ class HttpTemplate:
         return self._others % numbers
 
     def fill(self, id: str, number: float, batch: bytes, parts: Sequence[Buffer]) -> bytes:
-        """The response; ``batch``: from :meth:`fill_batch`; ``parts``: packed data of all the model's outputs."""
+        """Return the response with its gaps filled.
+
+        Args:
+            batch: from :meth:`fill_batch`.
+            parts: packed data of all the model's outputs.
+        """
         values = self._first % number + batch
         if self._order is not None:
             parts = [parts[i] for i in self._order]

@@ -1,4 +1,4 @@
-"""V2 queries (Open Inference Protocol) and their checks, common to all spellings.
+"""V2 queries (Open Inference Protocol) and their checks, common to HTTP and gRPC.
 
 :func:`check` turns a :class:`Request` into a :class:`V2Query` that fits an application's signature, tensors packed as
 executors take them; :func:`wanted` picks a query's outputs. Every mistake is a :class:`V2Error` that names the field
@@ -48,7 +48,8 @@ class Terms(msgspec.Struct, eq=False):
         shape: rows, inputs in the signature's order, and wanted outputs, as executors get them.
         outputs: (name, as binary data) of wanted outputs, in the order wanted.
         nbytes: of all inputs.
-        latency_s, min_accuracy: in percent; None unless the client asked.
+        latency_s: seconds; None unless the client asked.
+        min_accuracy: percent; None unless the client asked.
         key, size: the gateway's own: what queries must share to run together, and the size class.
     """
 
@@ -63,8 +64,12 @@ class Terms(msgspec.Struct, eq=False):
 
 
 class V2Query(msgspec.Struct):
-    """A valid query. ``parts``: packed data of its inputs, in the signature's order; ``latency_s``: as in its terms, or
-    less if its call has a deadline of its own."""
+    """A valid query.
+
+    Attributes:
+        parts: packed data of its inputs, in the signature's order.
+        latency_s: as in its terms, or less if its call has a deadline of its own.
+    """
 
     id: str
     terms: Terms
@@ -286,7 +291,10 @@ def _quote(text: str) -> str:
 def wanted(
     query: V2Query, headers: Sequence[TensorHeader], parts: Sequence[Buffer]
 ) -> Iterator[tuple[str, bool, TensorHeader, Buffer]]:
-    """(name, as binary data, header, packed data) of each output that the query wants, in its order.
+    """Yield each output that the query wants, in its order.
+
+    Yields:
+        (name, as binary data, header, packed data).
 
     Raises:
         V2Error: an output is missing.

@@ -1,7 +1,8 @@
-"""Tensors of the V2 protocol as JSON lists and as packed bytes (the binary extension's layout).
+"""Tensors of the V2 protocol as JSON lists and as packed bytes.
 
-Packed: row-major, little-endian; BYTES elements with a u32 length before each. Conversion is strict: values that do not
-fit raise :class:`TensorError`, whose text names the limit, instead of being rounded or wrapped.
+The layout of packed bytes is the binary extension's: row-major, little-endian; BYTES elements with a u32 length before
+each. Conversion is strict: values that do not fit raise :class:`TensorError`, whose text names the limit, instead of
+being rounded or wrapped.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class TensorError(ValueError):
 
 
 def elements(shape: Sequence[int]) -> int:
-    """How many elements a shape holds (a scalar shape: 1)."""
+    """Number of elements of a shape (a scalar shape: 1)."""
     return math.prod(shape)
 
 
@@ -54,7 +55,9 @@ def check_packed(datatype: str, shape: Sequence[int], data: Buffer) -> None:
 
 
 def check_text(data: Buffer) -> None:
-    """Check that every element of packed BYTES is UTF-8, which is all that ONNX strings may be.
+    """Check that every element of packed BYTES is UTF-8.
+
+    ONNX strings may be nothing else.
 
     Raises:
         TensorError: naming the first element that is not.

@@ -1,4 +1,7 @@
-"""Write ``docs/access.md``: who may do what, from the access table and the addresses."""
+"""Write ``docs/access.md`` from the access table and the addresses.
+
+The page says who may do what.
+"""
 
 from __future__ import annotations
 

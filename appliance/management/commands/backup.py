@@ -1,4 +1,7 @@
-"""``manage.py backup FILE``: database, store and secrets in one file, while the appliance serves."""
+"""``manage.py backup FILE``: back up database, store and secrets in one file.
+
+The appliance may serve meanwhile.
+"""
 
 from __future__ import annotations
 

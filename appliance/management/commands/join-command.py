@@ -1,4 +1,7 @@
-"""``manage.py join-command``: the line by which another box joins this control plane."""
+"""``manage.py join-command``: print the command by which another box joins.
+
+That box joins this control plane.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ def duration(text: str) -> timedelta:
 
 
 class Command(BaseCommand):
-    """Makes a join token that works once, and prints the line last, so that scripts can read it."""
+    """Makes a join token that works once, and prints the line to join with.
+
+    The line is the last one, so that scripts can read it.
+    """
 
     help = "Print the line that makes another box a node or gateway of this control plane; it works once."
 

@@ -1,4 +1,7 @@
-"""``manage.py prepare``: tables and credentials; ``manage.py up`` runs it beside serving until it succeeds."""
+"""``manage.py prepare``: make tables and credentials.
+
+``manage.py up`` runs it beside serving until it succeeds.
+"""
 
 from __future__ import annotations
 

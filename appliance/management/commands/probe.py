@@ -20,7 +20,10 @@ ANSWER_S, AGAIN_S = 5.0, 0.5
 
 
 class Command(BaseCommand):
-    """Ends with status 0 as soon as gateway, node (all devices up) and console (with database and Redis) answer."""
+    """Ends with status 0 as soon as gateway, node and console answer.
+
+    All devices of the node must be up, and the console's database and Redis must answer.
+    """
 
     help = "Say whether gateway, node and console of this box answer; status 0 if all of them do."
     requires_system_checks = ()
@@ -70,7 +73,7 @@ def _api_key() -> str:
 
 
 async def _look(values: Settings, roles: Roles, key: str) -> tuple[list[str], list[str]]:
-    """Why something does not answer, and the applications that did."""
+    """Reasons why something does not answer, and the applications that did."""
     silent = await _silent(values, roles)
     if silent or not key:
         return silent, []
@@ -82,7 +85,7 @@ async def _look(values: Settings, roles: Roles, key: str) -> tuple[list[str], li
 
 
 async def _silent(values: Settings, roles: Roles) -> list[str]:
-    """Which do not answer, and why."""
+    """Processes that do not answer, with reasons."""
     asked = {
         BoxRole.GATEWAY: (values.http.url, "/v2/health/live", b""),
         # The answer of a node, all of whose devices are up.

@@ -1,4 +1,7 @@
-"""``manage.py restore FILE``: replace database, store and secrets by a backup's, while the appliance is stopped."""
+"""``manage.py restore FILE``: replace database, store and secrets by a backup's.
+
+The appliance must be stopped.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``manage.py settings_doc``: writes docs/settings.md from the settings' own docstrings."""
+"""``manage.py settings_doc``: write docs/settings.md.
+
+Its text comes from the settings' own docstrings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``manage.py up`` where Django is loaded already; ``manage.py`` itself starts it without."""
+"""``manage.py up`` where Django is loaded already.
+
+``manage.py`` itself starts it without.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""The sections of the page, in its order. Each is a module with
+"""The sections of the page, in its order.
+
+Each is a module with
 
 ``NAME`` (for ``--only``) and ``TITLE``;
-``cases(context)``: the runs that it needs;
+``cases(context)``: the runs that it needs; where there are none, ``SOURCE`` is the module whose imports its figures
+depend on (None: all of the source);
 ``body(context)``: its Markdown, from the results that there are; it writes its images on the way.
 """
 

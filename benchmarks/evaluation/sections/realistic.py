@@ -1,4 +1,7 @@
-"""The same world with what its published form leaves out: loads and a network that take time, few residents, noise."""
+"""The same world with what its published form leaves out.
+
+Loads and network take time, few variants are resident, and run times have noise.
+"""
 
 from __future__ import annotations
 

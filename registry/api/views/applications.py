@@ -50,7 +50,10 @@ class ApplicationDetail(View):
 
     @extend_schema(operation_id="applications_change", responses=ChangedApplicationSerializer)
     def patch(self, request, name):
-        """Change some fields. The name stays; the signature stays once there are variants."""
+        """Change some fields.
+
+        The name cannot be changed, nor the signature once there are variants.
+        """
         application = self.application()
         fields = self.checked(ApplicationSerializer, application, partial=True)
         changed = services.change_application(application, fields)
@@ -62,7 +65,10 @@ class ApplicationDetail(View):
         responses={204: OpenApiResponse(description="Gone."), 202: ApplicationSerializer},
     )
     def delete(self, request, name):
-        """Delete with all variants; refused while they are in use."""
+        """Delete an application with all its variants.
+
+        Refused (409) while they are in use.
+        """
         application = self.application()
         if services.delete_application(application, drain=self.flag("drain")):
             return Response(status=status.HTTP_204_NO_CONTENT)
@@ -85,7 +91,7 @@ class ValidationSetDetail(UploadMixin, View):
         responses={200: ValidationSetSerializer, 201: ValidationSetSerializer},
     )
     def put(self, request, name):
-        """Upload it, or another one; measured variants are measured again."""
+        """Upload or replace a validation set; measured variants are measured again."""
         application = self.application()
         fields = self.checked(ValidationUploadSerializer)
         validation, first = services.set_validation(application, fields["metric"], fields["file"].incoming)
@@ -94,7 +100,7 @@ class ValidationSetDetail(UploadMixin, View):
 
     @extend_schema(operation_id="validation_set_delete", responses={204: OpenApiResponse(description="Gone.")})
     def delete(self, request, name):
-        """Delete it; accuracies that it measured stay."""
+        """Delete a validation set; accuracies that were measured with it stay."""
         services.delete_validation(self._existing().application)
         return Response(status=status.HTTP_204_NO_CONTENT)
 

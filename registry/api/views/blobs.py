@@ -57,8 +57,11 @@ class Blob(APIView):
 
     @extend_schema(operation_id="blobs_get", responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
     def get(self, request, digest):
-        """For approved nodes and model owners. One range is served (RFC 9110, section 14), so that a transfer that was
-        cut off can go on; 503 with ``Retry-After`` while as many files are sent as may be."""
+        """Download a stored file, for approved nodes and model owners.
+
+        One range is served (RFC 9110, section 14), so that a transfer can be resumed; 503 with ``Retry-After`` while
+        the limit of transfers is reached.
+        """
         if not storage.referenced(digest):
             raise Http404
         try:
@@ -90,7 +93,9 @@ class Blob(APIView):
 
 
 def _range(header: str, size: int) -> tuple[int, int]:
-    """Where to begin and to end; the whole file where no single range of bytes is asked for.
+    """Return the first byte to send and the one after the last.
+
+    That is the whole file where no single range of bytes is asked for.
 
     Raises:
         ValueError: nothing of the file is in the range.
@@ -126,9 +131,10 @@ def _later() -> HttpResponse:
 
 
 class _Sent(StreamingHttpResponse):
-    """A part of a file. Its place is free again once the response is closed, however it ends.
+    """A response that sends a part of a file.
 
-    Not a FileResponse: under ASGI, Django would gather such a synchronous file in memory before it sends it.
+    Its place is free again once the response is closed, however it ends. Not a FileResponse: under ASGI, Django would
+    gather such a synchronous file in memory before it sends it.
     """
 
     def __init__(self, file: BinaryIO, start: int, end: int, transfer: transfers.Transfer) -> None:

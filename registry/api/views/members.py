@@ -43,7 +43,7 @@ class _Detail:
 
     @extend_schema(responses={204: OpenApiResponse(description="Gone.")})
     def delete(self, request, name):
-        """Forget it; refused while it is connected."""
+        """Delete a member. Refused (409) while it is connected."""
         members.delete_member(self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -51,26 +51,29 @@ class _Detail:
 class _Approve:
     @extend_schema(request=None)
     def post(self, request, name):
-        """Admit it."""
+        """Admit a member."""
         return Response(self.serializer_class(members.set_state(self.get_object(), Member.State.APPROVED)).data)
 
 
 class _Revoke:
     @extend_schema(request=None)
     def post(self, request, name):
-        """Turn it away, until it is approved again."""
+        """Turn a member away until it is approved again."""
         return Response(self.serializer_class(members.set_state(self.get_object(), Member.State.REVOKED)).data)
 
 
 class _Claim:
     @extend_schema(request=None)
     def post(self, request, name):
-        """Accept the claim: the claimant becomes this member, and the credential that was used so far ends."""
+        """Accept a claim on this member's name.
+
+        The claimant becomes this member, and its previous credential is revoked.
+        """
         return Response(self.serializer_class(members.accept_claim(self.get_object())).data)
 
     @extend_schema(request=None)
     def delete(self, request, name):
-        """Refuse the claim: the claimant is turned away, and the member goes on."""
+        """Refuse a claim: the claimant is turned away, and the member stays as it is."""
         return Response(self.serializer_class(members.refuse_claim(self.get_object())).data)
 
 
@@ -92,8 +95,10 @@ class NodeRevoke(_Nodes):
 
     @extend_schema(request=RevocationSerializer, responses=NodeSerializer)
     def post(self, request, name):
-        """Turn it away, until it is approved again. Refused (409) where no other node has a usable device for some
-        application, unless `force` is true."""
+        """Turn a node away until it is approved again.
+
+        Refused (409) where no other node has a usable device for some application, unless `force` is true.
+        """
         wanted = self.checked(RevocationSerializer)
         return Response(NodeSerializer(members.revoke(self.get_object(), **wanted)).data)
 
@@ -103,19 +108,22 @@ class NodeCordon(_Nodes):
 
     @extend_schema(request=CordonSerializer, responses=NodeSerializer)
     def post(self, request, name):
-        """Have plans leave its devices out; `drained` says when no query is left on them. Refused (409) where no other
-        node has a usable device for some application, unless `force` is true."""
+        """Cordon a node: plans leave its devices out.
+
+        `drained` says when no query is left on them. Refused (409) where no other node has a usable device for some
+        application, unless `force` is true.
+        """
         wanted = self.checked(CordonSerializer)
         return Response(NodeSerializer(members.cordon(self.get_object(), **wanted)).data)
 
     @extend_schema(request=None, responses=NodeSerializer)
     def delete(self, request, name):
-        """Have plans use its devices again."""
+        """Uncordon a node: plans use its devices again."""
         return Response(NodeSerializer(members.uncordon(self.get_object())).data)
 
 
 class NodeDivision(_Nodes):
-    """How a node's cores become devices."""
+    """The division of a node's cores into devices."""
 
     @extend_schema(
         operation_id="nodes_division_look",
@@ -123,21 +131,24 @@ class NodeDivision(_Nodes):
         responses=DivisionLookSerializer,
     )
     def get(self, request, name):
-        """The effect of an order; it changes nothing."""
+        """Preview the effect of a division; nothing changes."""
         wanted = request.query_params.get("cpu_devices", "").strip()
         said = dividing.consequences(self.get_object(), wanted)
         return Response(DivisionLookSerializer({"cpu_devices": wanted, "consequences": said}).data)
 
     @extend_schema(request=DivisionSerializer, responses=NodeSerializer)
     def post(self, request, name):
-        """Have its cores divided so, also after restarts. New devices start beside the present ones, which serve until
-        the new ones do; `phase` of each device says how far that is."""
+        """Divide the node's cores, now and after restarts.
+
+        New devices start beside the present ones, which serve until the new ones do; the `phase` of each device says
+        how far that is.
+        """
         wanted = self.checked(DivisionSerializer)["cpu_devices"].strip()
         return Response(NodeSerializer(dividing.divide(self.get_object(), wanted)).data)
 
     @extend_schema(request=None, responses=NodeSerializer)
     def delete(self, request, name):
-        """Have its cores divided as the box's settings say."""
+        """Divide the node's cores as the box's settings say."""
         return Response(NodeSerializer(dividing.divide(self.get_object(), "")).data)
 
 
@@ -191,6 +202,6 @@ class DeviceDetail(View):
 
     @extend_schema(operation_id="devices_delete", responses={204: OpenApiResponse(description="Gone.")})
     def delete(self, request, ref):
-        """Forget it; refused while its node has it."""
+        """Delete a device. Refused (409) while its node has it."""
         members.forget_device(self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -63,7 +63,10 @@ class VariantProfile(View):
 
     @extend_schema(operation_id="variants_profile", request=None, responses={202: ProfileJobsSerializer})
     def post(self, request, name, variant):
-        """Order it on every device type; jobs that are open already are returned as they are."""
+        """Profile a variant again on every device type.
+
+        Jobs that are open already are returned as they are.
+        """
         existing = self.variant()
         if existing.state == Variant.State.DRAINING:
             raise Conflict(f"variant {existing} is being deleted")
@@ -109,7 +112,10 @@ class ProfileJobDetail(View):
 
     @extend_schema(operation_id="profile_jobs_cancel", responses={204: OpenApiResponse(description="Cancelled.")})
     def delete(self, request, pk):
-        """Cancel it; the device that measures stops. Its variant is planned only where it was measured before."""
+        """Cancel a profile job; a device that measures it stops.
+
+        Its variant is planned only on device types that have a profile.
+        """
         job = self.get_object()
         profiling.withdraw(job, f"cancelled by {request.user.get_username()}")
         record("profile cancelled", "variant", str(job.variant), after={"device_type": job.device_type})

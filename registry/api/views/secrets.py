@@ -38,7 +38,7 @@ class ApiKeyList(View):
 
     @extend_schema(operation_id="api_keys_create", responses={201: NewApiKeySerializer})
     def post(self, request):
-        """Make a key for queries. It is shown in this answer and never again."""
+        """Create an API key. It is shown in this answer and never again."""
         row, key = members.create_api_key(**self.checked(ApiKeySerializer))
         return _once({**ApiKeySerializer(row).data, "key": key})
 
@@ -63,7 +63,7 @@ class ApiKeyDetail(View):
 
     @extend_schema(operation_id="api_keys_delete", responses={204: OpenApiResponse(description="Gone.")})
     def delete(self, request, name):
-        """Take the key away."""
+        """Delete an API key."""
         members.delete_secret(self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -80,8 +80,10 @@ class ApiTokenList(View):
 
     @extend_schema(operation_id="api_tokens_create", responses={201: NewApiTokenSerializer})
     def post(self, request):
-        """Make a token for the REST API, of the caller's account or another's. It is shown in this answer and never
-        again."""
+        """Create an API token for the caller's account or another one.
+
+        It is shown in this answer and never again.
+        """
         fields = self.checked(ApiTokenSerializer)
         row, token = members.create_api_token(**{"user": request.user, **fields})
         return _once({**ApiTokenSerializer(row).data, "token": token})
@@ -96,7 +98,7 @@ class ApiTokenDetail(View):
 
     @extend_schema(operation_id="api_tokens_delete", responses={204: OpenApiResponse(description="Gone.")})
     def delete(self, request, name):
-        """Take the token away; requests with it are refused from now on."""
+        """Delete an API token; requests with it are refused from now on."""
         members.delete_secret(self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -113,7 +115,10 @@ class JoinTokenList(View):
 
     @extend_schema(operation_id="join_tokens_create", responses={201: NewJoinTokenSerializer})
     def post(self, request):
-        """Make a token that admits nodes, gateways or both. It is shown in this answer and never again."""
+        """Create a token that admits nodes, gateways or both.
+
+        It is shown in this answer and never again.
+        """
         row, token = members.create_join_token(**self.checked(JoinTokenSerializer))
         return _once({**JoinTokenSerializer(row).data, "token": token})
 
@@ -127,7 +132,7 @@ class JoinTokenDetail(View):
 
     @extend_schema(operation_id="join_tokens_delete", responses={204: OpenApiResponse(description="Gone.")})
     def delete(self, request, name):
-        """Take the token away; members that it admitted stay."""
+        """Delete a join token; members that it admitted stay."""
         members.delete_secret(self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -139,7 +144,10 @@ class JoinCommand(View):
 
     @extend_schema(operation_id="join_commands_create", responses={201: JoinLineSerializer})
     def post(self, request):
-        """Make a join token that works once, and the line that uses it. It is shown in this answer and never again."""
+        """Create a join token that works once, and the command that uses it.
+
+        Both are shown in this answer and never again.
+        """
         fields = self.checked(JoinCommandSerializer)
         ttl = timedelta(minutes=fields.get("minutes", 60))
         line = joining.join_line(fields["role"], fields.get("control", ""), ttl)

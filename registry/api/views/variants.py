@@ -66,7 +66,10 @@ class VariantDetail(View):
 
     @extend_schema(operation_id="variants_change", request=VariantChangeSerializer)
     def patch(self, request, name, variant):
-        """Pin it, exclude it, declare another accuracy, or have that measured (null). Asks for a plan."""
+        """Pin or exclude a variant, declare its accuracy, or have it measured (null).
+
+        A new plan is requested.
+        """
         existing = self.variant()
         fields = self.checked(VariantChangeSerializer)
         return Response(_rendered(services.change_variant(existing, fields)))
@@ -77,7 +80,7 @@ class VariantDetail(View):
         responses={204: OpenApiResponse(description="Gone."), 202: VariantSerializer},
     )
     def delete(self, request, name, variant):
-        """Delete; refused while it is in use."""
+        """Delete a variant. Refused (409) while it is in use."""
         existing = self.variant()
         if services.delete_variant(existing, drain=self.flag("drain")):
             return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,9 +1,10 @@
-"""The systems and ablations that Nereus is compared with, as Proteus' evaluation defines them.
+"""Systems and ablations that Nereus is compared with.
 
-Source: Ahmad et al., "Proteus" (ASPLOS '24), Section 6.1.1 (baselines) and Section 6.5 (ablations). INFaaS with its own
-objective, the cost, and its baselines `clipper+` and `sm+`: Romero et al., "INFaaS" (ATC '21), Sections 4.2 and 6. All
-of them dedicate a device to one variant (Eq. 5), and keep the rules of :mod:`scheduler.allocation.verification` as any
-strategy does. Their batching and routing are defined in :mod:`workers.dispatch.stacks`.
+Sources: Ahmad et al., "Proteus" (ASPLOS '24), Section 6.1.1 (baselines) and Section 6.5 (ablations), whose evaluation
+defines them. INFaaS with its own objective, the cost, and its baselines `clipper+` and `sm+`: Romero et al., "INFaaS"
+(ATC '21), Sections 4.2 and 6. All of them dedicate a device to one variant (Eq. 5), and keep the rules of
+:mod:`scheduler.allocation.verification` as any strategy does. Their batching and routing are defined in
+:mod:`workers.dispatch.stacks`.
 
 Exclusions and pins apply to all strategies where these are registered; floors, which none of these systems has, are
 ignored. None has a clock or a memory of its own: a static placement is read from ``Problem.previous``.

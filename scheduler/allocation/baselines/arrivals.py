@@ -1,4 +1,4 @@
-"""Triggers of strategies that decide at each arrival rather than once a period. Pure.
+"""Triggers of strategies that decide at each arrival, not once a period. Pure.
 
 The simulator calls them at each arrival. Live, where a decision is a solve in another process, gateways' burst reports
 and the planning period replace them: demand above the plan's band is reported within a fraction of a second.
@@ -27,15 +27,23 @@ class Trigger(Protocol):
         """A plan is in force, made for this problem."""
 
     def on_arrival(self, application: str, now: float) -> Mapping[str, float] | None:
-        """A query of ``application`` arrived at ``now`` (seconds, never decreasing). Rates (items/s, by application) to
-        plan for at once, or None."""
+        """Note the arrival of a query, and decide whether a new plan is due.
+
+        Args:
+            application: of the query.
+            now: time of the arrival, seconds, never decreasing.
+
+        Returns:
+            Rates (items/s, by application) to plan for at once, or None.
+        """
 
 
 class HeadroomTrigger:
-    """INFaaS' rule: scale when the running instances' saturation throughput is below load * :data:`SLACK`.
+    """INFaaS' rule: scale when the instances have too little headroom over the load.
 
-    The load is what arrived within the last :data:`WINDOW_S`. Where planning could not raise the throughput (the
-    cluster is full), the same load triggers again only after a window; a load that is higher by the slack does at once.
+    That is when the running instances' saturation throughput is below load * :data:`SLACK`. The load is what arrived
+    within the last :data:`WINDOW_S`. Where planning could not raise the throughput (the cluster is full), the same load
+    triggers again only after a window; a load that is higher by the slack does at once.
     """
 
     def __init__(self) -> None:
@@ -72,6 +80,10 @@ TRIGGERS: Mapping[str, Callable[[], Trigger]] = dict.fromkeys(
 
 
 def trigger_of(strategy: str) -> Trigger | None:
-    """A fresh trigger for a strategy that decides per arrival; None: it plans by period and burst alone."""
+    """Return a fresh trigger for a strategy that decides per arrival.
+
+    Returns:
+        None where the strategy plans by period and burst alone.
+    """
     make = TRIGGERS.get(strategy)
     return None if make is None else make()

@@ -29,13 +29,19 @@ def clipper_ha(problem: Problem) -> Allocation:
 
 
 def clipper_plus(problem: Problem) -> Allocation:
-    """Clipper+: one variant of each application, a developer's choice, and as many instances as devices allow."""
+    """Clipper+: the developer's choice of each application, placed once.
+
+    Each application has this one variant, and as many instances as devices allow.
+    """
     return _static(replace(problem, variants=developers_choice(problem)), "chosen")
 
 
 def only(problem: Problem, most_accurate: bool) -> tuple[CandidateVariant, ...]:
-    """Each application's most or least accurate variant that some device can run within half of the SLO; of equally
-    accurate ones the one with the highest capacity on a device."""
+    """Return each application's most, or least, accurate variant that can run.
+
+    These are variants that some device can run within half of the SLO. Among equally accurate ones it is the one with
+    the highest capacity on a device.
+    """
     choices = DedicatedChoices(problem)
     kept: dict[str, tuple[tuple[float, float], CandidateVariant]] = {}
     types = {(d.type, d.available, d.memory_bytes, d.max_resident): d for d in problem.devices}

@@ -27,9 +27,11 @@ Option = tuple[int, str]
 
 
 class InstanceOptions:
-    """The instances that a problem permits, by device group and variant, and those in force.
+    """Instances that a problem permits, and those in force.
 
     Attributes:
+        groups: of identical devices.
+        group_of: the number of a device's group, by device.
         options: by (group, variant id); capacities are those of any device of the group.
         running: in force, by device.
     """
@@ -62,20 +64,30 @@ def adding(resident: ResidentCapacity, count: float = 1.0) -> float:
 
 
 def asked(demand: float) -> float:
-    """The capacity (items/s) that a demand asks for: Eq. 1 with the slack-threshold's headroom."""
+    """Return the capacity (items/s) that a demand asks for (Eq. 1).
+
+    That is the demand with the slack-threshold's headroom; 0 for a demand of at most :data:`NOTHING`.
+    """
     return demand * SLACK if demand > NOTHING else 0.0
 
 
 def count_for(rate: float, capacity: float) -> int:
-    """How many instances of a capacity serve a rate."""
+    """Number of instances of a capacity that serve a rate."""
     return max(0, math.ceil(rate / capacity - 1e-9))
 
 
 def scaled(
     problem: Problem, choices: DedicatedChoices, residents: Mapping[str, ResidentCapacity], why: str
 ) -> Allocation:
-    """The allocation of these instances, by device, with those that wait to be scaled down; queries go to instances in
-    proportion to their capacities, so that all of an application's are equally loaded."""
+    """Return the allocation of these instances and of those that wait to go.
+
+    Instances wait before they are scaled down. Queries go to instances in proportion to their capacities, so that all
+    of an application's are equally loaded.
+
+    Args:
+        residents: the instances, by device.
+        why: explains the strategy.
+    """
     rates = evenly(problem, residents)
     residents, rates, since = with_waiting(problem, choices, residents, rates)
     allocation = allocation_with(
@@ -90,10 +102,14 @@ def with_waiting(
     residents: Mapping[str, ResidentCapacity],
     rates: Mapping[str, float],
 ) -> tuple[dict[str, ResidentCapacity], dict[str, float], dict[str, float]]:
-    """Residents and rates with the instances in force that are to go, and since when these are not needed.
+    """Keep instances in force that are to go until their wait is over.
 
     Such an instance stays, without a rate, until it has not been needed for T_v, the time in which it was loaded,
     unless its device is used for something else: load that comes back finds it.
+
+    Returns:
+        Residents and rates (items/s) with these instances, by device, and since when (``Problem.at_s``) each of these
+        has not been needed.
     """
     previous = problem.previous
     kept, served = dict(residents), dict(rates)

@@ -17,7 +17,10 @@ NOTHING = 1e-9
 
 
 class DedicatedChoices:
-    """The possible dedicated residents of a problem: Proteus' Eq. 5 for each device and variant."""
+    """Possible dedicated residents of a problem: Eq. 5 by device and variant.
+
+    Source: Proteus, Section 4.
+    """
 
     def __init__(self, problem: Problem):
         self.devices = {d.id: d for d in problem.devices}
@@ -31,7 +34,11 @@ class DedicatedChoices:
         self._capacities: dict[tuple[int, str], Capacity | None] = {}
 
     def resident(self, device: DeviceResources, variant: CandidateVariant) -> ResidentCapacity | None:
-        """The variant alone on the device; None where it is excluded or exceeds half of the SLO there."""
+        """Return the variant alone on the device, or None where it cannot be there.
+
+        It cannot where it is excluded, does not run or does not fit into memory, exceeds half of the SLO, or the device
+        is unusable.
+        """
         profile = profile_on(variant, device)
         if profile is None or variant.excluded or not usable(device):
             return None
@@ -42,13 +49,18 @@ class DedicatedChoices:
         return None if capacity is None else dedicated_resident(device, variant, capacity)
 
     def by_accuracy(self, device: DeviceResources, application: str) -> list[ResidentCapacity]:
-        """The application's possible residents on the device, the most accurate first; of equal ones, the faster."""
+        """Return the application's possible residents on the device, by accuracy.
+
+        The most accurate one comes first; of equally accurate ones, the faster.
+        """
         found = [resident for v in self._of[application] if (resident := self.resident(device, v)) is not None]
         return sorted(found, key=lambda s: (-s.variant.accuracy, -s.capacity))
 
     def fastest(self, device: DeviceResources, application: str) -> ResidentCapacity | None:
-        """The application's resident with the highest capacity on the device; of equally fast ones, the more
-        accurate."""
+        """Return the application's resident with the highest capacity on the device.
+
+        Among equally fast ones it is the more accurate one. None: there is none.
+        """
         return max(self.by_accuracy(device, application), key=lambda s: s.capacity, default=None)
 
     def useful(self, device: DeviceResources) -> bool:
@@ -56,7 +68,10 @@ class DedicatedChoices:
         return any(self.resident(device, v) is not None for v in self.variants.values())
 
     def residents(self, placements: Iterable[Placement]) -> dict[str, ResidentCapacity]:
-        """The placements as residents, by device; those that this problem no longer allows are left out."""
+        """Return the placements as residents, by device.
+
+        Those that this problem no longer allows are left out; of several on one device, only the first is returned.
+        """
         found: dict[str, ResidentCapacity] = {}
         for placement in placements:
             device, variant = self.devices.get(placement.device), self.variants.get(placement.variant)
@@ -84,7 +99,13 @@ def in_force(problem: Problem, choices: DedicatedChoices) -> dict[str, ResidentC
 
 
 def evenly(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[str, float]:
-    """Rates by device: each application's demand, as far as its residents can serve it, in proportion to capacities."""
+    """Return rates that keep all devices of an application equally busy.
+
+    Each application's demand, as far as its residents can serve it, is divided in proportion to their capacities.
+
+    Returns:
+        Items/s by device.
+    """
     capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
     for resident in residents.values():
         capacity[resident.variant.application] += resident.capacity
@@ -94,8 +115,13 @@ def evenly(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[
 
 
 def best_first(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[str, float]:
-    """Rates by device: each application's demand on its most accurate residents first; those of one variant are
-    equally busy."""
+    """Return rates that fill the most accurate residents first.
+
+    Each application's demand goes to its most accurate residents first; those of one variant are equally busy.
+
+    Returns:
+        Items/s by device.
+    """
     left = {a.id: a.demand for a in problem.applications}
     capacity: dict[str, float] = {}
     for resident in residents.values():
@@ -112,9 +138,13 @@ def best_first(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> d
 def allocation_with(
     problem: Problem, residents: Mapping[str, ResidentCapacity], rates: Mapping[str, float], why: str, why_left_out: str
 ) -> Allocation:
-    """The allocation with these residents and rates (items/s), both by device; a rate may be 0.
+    """Return the allocation with these residents and rates.
 
-    ``why``: explains the strategy; ``why_left_out``: explains why demand beyond the residents' capacity is left out.
+    Args:
+        residents: by device.
+        rates: items/s by device; may be 0.
+        why: explains the strategy.
+        why_left_out: explains why demand beyond the residents' capacity is left out.
     """
     served = dict.fromkeys((a.id for a in problem.applications), 0.0)
     nothing = {a.id for a in problem.applications if a.demand <= NOTHING}
@@ -156,8 +186,10 @@ def allocation_with(
 def _objective_and_bound(
     problem: Problem, residents: Mapping[str, ResidentCapacity], rates: Mapping[str, float]
 ) -> tuple[float, float]:
-    """Percent: the weighted mean accuracy over all demand, what is left out counting 0, and what all demand on the most
-    accurate variants would give."""
+    """Return the weighted mean accuracy over all demand, and its bound, percent.
+
+    Demand that is left out counts 0. The bound is what all demand on the most accurate variants would give.
+    """
     weight = {a.id: a.weight for a in problem.applications}
     total = sum(a.weight * a.demand for a in problem.applications)
     if total <= 0:

@@ -12,7 +12,10 @@ from ..residents import ResidentCapacity
 def explanations(
     problem: Problem, allocation: Allocation, residents: Mapping[str, ResidentCapacity], why: str, why_left_out: str
 ) -> tuple[str, ...]:
-    """In reading order: what the strategy does, what is left out, then device by device."""
+    """Return the explanations of an allocation in reading order.
+
+    They say first what the strategy does, then what is left out, then what each device does.
+    """
     return (
         why,
         *_left_out(problem, allocation, residents, why_left_out),

@@ -1,4 +1,4 @@
-"""The first placement of static strategies: the whole cluster, in proportion to the first demand.
+"""First placement of static strategies: all devices, by the first demand's mix.
 
 Proteus' baselines get their static placement from its MILP "at the start of the experiment" (Section 6.1.1), for a
 demand known beforehand. The simulator makes the trace's mean rates the first demand. Live it is unknown, and the first
@@ -51,8 +51,10 @@ def first_placement(problem: Problem, choices: DedicatedChoices) -> dict[str, Re
 
 
 def _mix(applications: list[ApplicationDemand]) -> dict[str, float]:
-    """Demand by application, at least :data:`LEAST_PART` of the largest, so that each one is placed; equal where there
-    is no demand."""
+    """Return the demand by application, raised so that each one is placed.
+
+    It is at least :data:`LEAST_PART` of the largest demand. Where there is no demand, all are equal.
+    """
     largest = max(a.demand for a in applications)
     if largest <= NOTHING:
         return {a.id: 1.0 for a in applications}
@@ -62,7 +64,11 @@ def _mix(applications: list[ApplicationDemand]) -> dict[str, float]:
 def _model(
     groups: list[IdenticalDevices], options: Mapping[tuple[int, str], ResidentCapacity]
 ) -> tuple[Model, dict, dict]:
-    """Devices are counted by group; returns the model, the counts' variables, and the capacities by application."""
+    """Make a model in which devices are counted by group.
+
+    Returns:
+        The model, the counts' variables by (group, application), and the capacities by application.
+    """
     model = new_model()
     n = {(g, q): model.addVar(names(("n", g, q)), vtype="I", lb=0, ub=len(groups[g])) for g, q in options}
     for g, group in enumerate(groups):
@@ -77,7 +83,11 @@ def _model(
 
 
 def _most_of_the_mix(groups, options, mix: Mapping[str, float], seconds: float, gap: float):
-    """Counts by (group, application) for the largest multiple of the mix; None where that is 0."""
+    """Return the counts for the largest multiple of the mix.
+
+    Returns:
+        Counts by (group, application); None where the multiple is 0, or none was found in time.
+    """
     model, n, capacity = _model(groups, options)
     most = {q: sum(len(groups[g]) * s.capacity for (g, p), s in options.items() if p == q) for q in mix}
     # In units of the scarcest application's capacity on all devices, so that the multiple is at most 1.

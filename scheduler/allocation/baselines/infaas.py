@@ -80,7 +80,11 @@ class _Cluster:
         }
 
     def improve(self, application: ApplicationDemand) -> bool:
-        """Take the action that lowers the application's accuracy drop the most; False where none does."""
+        """Take the action that lowers the application's accuracy drop the most.
+
+        Returns:
+            False where no action lowers it.
+        """
         mine = [
             (s.variant.accuracy, s.capacity) for s in self.residents.values() if s.variant.application == application.id
         ]
@@ -100,8 +104,14 @@ class _Cluster:
     def _actions(
         self, application: ApplicationDemand
     ) -> Iterator[tuple[DeviceResources, ResidentCapacity, list[tuple[float, float]]]]:
-        """(device, the resident there, the application's other instances): first on a free device of each group, then
-        in place of an instance of each group and variant. Capacities are those of any device of the group."""
+        """Yield the actions that an application has.
+
+        First come those on a free device of each group, then those in place of an instance of each group and variant.
+        Capacities are those of any device of the group.
+
+        Yields:
+            (device, the resident there, (accuracy, items/s) of the application's other instances).
+        """
         mine = {d: s for d, s in self.residents.items() if s.variant.application == application.id}
         running = {d: (s.variant.accuracy, s.capacity) for d, s in mine.items()}
         for g, group in enumerate(self._groups):
@@ -123,8 +133,16 @@ class _Cluster:
                     yield instance.device, resident, others
 
     def _drop(self, application: ApplicationDemand, instances: list[tuple[float, float]]) -> float:
-        """Items/s times points of accuracy below the best, of the demand on these (accuracy, items/s) instances, the
-        most accurate first; what is left out drops to zero."""
+        """Return the accuracy drop of an application's demand on some instances.
+
+        The demand fills the most accurate instances first; what is left out drops to zero.
+
+        Args:
+            instances: (accuracy, items/s).
+
+        Returns:
+            Items/s times points of accuracy below the best.
+        """
         left, drop, top = application.demand, 0.0, self._top[application.id]
         for accuracy, capacity in sorted(instances, reverse=True):
             rate = min(left, capacity)

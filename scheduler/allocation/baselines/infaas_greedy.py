@@ -1,10 +1,10 @@
-"""INFaaS' greedy heuristic in place of its ILP (Section 4.2.2), and SM+, the same without vertical scaling.
+"""INFaaS' greedy heuristic in place of its ILP (Section 4.2.2), and SM+.
 
 An application whose instances have less than 1.05 times its load is scaled up: replicated (more instances of a variant
 that runs) or upgraded (other instances, of a variant with a higher throughput, in place of all that run), whichever
 costs less. One that could do with fewer or cheaper instances is scaled down, after a while (:mod:`.cost`). SM+ (Section
-6) keeps to one variant of each application, a developer's choice: the pinned one, else the one with the highest
-throughput.
+6) is the same without vertical scaling. It keeps to one variant of each application, a developer's choice: the pinned
+one, else the one with the highest throughput.
 """
 
 from __future__ import annotations
@@ -25,14 +25,20 @@ def infaas_greedy(problem: Problem) -> Allocation:
 
 
 def sm_plus(problem: Problem) -> Allocation:
-    """Scale horizontally alone: more or fewer instances of one variant of each application."""
+    """Scale horizontally alone (SM+).
+
+    Each application gets more or fewer instances of one variant.
+    """
     narrowed = replace(problem, variants=developers_choice(problem))
     return _scale(narrowed, "Each application has as many instances of one variant as its load asks for (SM+).")
 
 
 def developers_choice(problem: Problem) -> tuple[CandidateVariant, ...]:
-    """One variant of each application that some device can run within half of the SLO: the pinned one, else the one
-    with the highest throughput on any device."""
+    """Return the variant of each application that a developer would choose.
+
+    It is the pinned one, else the one with the highest throughput on any device, among those that some device can run
+    within half of the SLO.
+    """
     some = InstanceOptions(problem, DedicatedChoices(problem))
     kept: dict[str, ResidentCapacity] = {}
     for one in some.options.values():
@@ -43,7 +49,14 @@ def developers_choice(problem: Problem) -> tuple[CandidateVariant, ...]:
 
 
 class _Action(NamedTuple):
-    """Instances of an option to add, in place of some devices' instances. ``cost``: with those that go."""
+    """Instances of an option to add, in place of some devices' instances.
+
+    Attributes:
+        cost: of the instances added, less that of the instances replaced.
+        accuracy: of the option's variant.
+        devices: that get the instances.
+        replaced: devices whose instances go.
+    """
 
     cost: float
     accuracy: float
@@ -79,7 +92,10 @@ class _Cluster:
         return sum(one.capacity for one in self._mine(application).values())
 
     def scale_up(self, application: ApplicationDemand) -> None:
-        """Take the cheapest action that serves the load; where none does, serve as much as can be."""
+        """Take the cheapest action that serves the load, or serve as much as possible.
+
+        Where no action serves the load, instances are added, or replaced by faster ones, one by one.
+        """
         needed = asked(application.demand)
         actions = [*self._replicate(application.id, needed), *self._upgrade(application.id, needed)]
         if actions:
@@ -93,7 +109,10 @@ class _Cluster:
             self.running[device.id] = replace(option, device=device)
 
     def scale_down(self, application: ApplicationDemand) -> None:
-        """Downgrade to a cheaper set of instances, or remove the dearest that are not needed."""
+        """Downgrade to a cheaper set of instances, or remove some.
+
+        Those that are not needed may be removed, the dearest first. The way that saves more is taken.
+        """
         needed, mine = asked(application.demand), self._mine(application.id)
         cheaper = [
             action for action in self._instead(application.id, needed) if action.cost < 0 and action.option.capacity > 0
@@ -114,7 +133,10 @@ class _Cluster:
         return {d: one for d, one in self.running.items() if one.variant.application == application}
 
     def _free(self, group: int, variant: str, but: Mapping[str, ResidentCapacity] | None = None) -> list:
-        """Devices of a group without an instance, or with one of ``but``: first those that have the variant loaded."""
+        """Return the devices of a group without an instance, or with one of ``but``.
+
+        Those that have the variant loaded come first.
+        """
         free = [d for d in self._some.groups[group].devices if d.id not in self.running or (but and d.id in but)]
         return sorted(free, key=lambda d: (variant not in d.loaded, d.id in self._some.running))
 
@@ -150,7 +172,11 @@ class _Cluster:
         yield _Action(cost, option.variant.accuracy, option, devices, frozenset(instead))
 
     def _single(self, application: str) -> Iterator[tuple[float, DeviceResources, ResidentCapacity]]:
-        """(items/s more, device, option): an instance on a free device, or a faster one in place of one that runs."""
+        """Yield the single instances that would raise an application's throughput.
+
+        Yields:
+            (items/s more, device, option): an instance on a free device, or a faster one in place of one that runs.
+        """
         mine = self._mine(application)
         for (group, variant), option in self._some.of(application).items():
             for device in self._free(group, variant)[:1]:

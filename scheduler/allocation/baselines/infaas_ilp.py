@@ -1,4 +1,6 @@
-"""INFaaS' integer linear program: the cheapest scaling actions that serve the demand (Section 4.2.1, Eq. 1 to 4).
+"""INFaaS' integer linear program: the cheapest actions that serve the demand.
+
+Source: Section 4.2.1, Eq. 1 to 4.
 
 For each device group and variant, delta more (or fewer) instances than run:
 
@@ -83,7 +85,14 @@ def _capacity(some: InstanceOptions, n, application: str):
 def _cheapest(
     problem: Problem, some: InstanceOptions, left_out: Mapping[str, float], seconds: float, gap: float
 ) -> dict[Option, int] | None:
-    """The cheapest counts that leave out no more of each application's asked capacity; None: there are none."""
+    """Return the cheapest counts that leave out no more than ``left_out``.
+
+    Args:
+        left_out: items/s of each application's asked capacity.
+
+    Returns:
+        Instances by group and variant; None: there are none, or none was found in time.
+    """
     model, n = _model(some)
     running = Counter((some.group_of[device], one.variant.id) for device, one in some.running.items())
     devices = sum(len(group) for group in some.groups)
@@ -107,7 +116,10 @@ def _cheapest(
 
 
 def _left_out(problem: Problem, some: InstanceOptions, seconds: float, gap: float) -> dict[str, float]:
-    """Items/s left out by application, where as much weight as possible of the asked capacity is served."""
+    """Return the least that must be left out, items/s by application.
+
+    As much weight as possible of the asked capacity is served.
+    """
     model, n = _model(some)
     total = sum(a.weight * asked(a.demand) for a in problem.applications)
     shares, parts = {}, []

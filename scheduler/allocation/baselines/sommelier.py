@@ -20,8 +20,11 @@ from .first_placement import first_placement
 
 
 def sommelier(problem: Problem) -> Allocation:
-    """Choose for each device alone: the most accurate variant that can serve its share of the application's demand, or
-    the fastest one. Shares are in proportion to what the devices could do with their fastest variants."""
+    """Choose for each device alone the most accurate variant for its share.
+
+    It is the most accurate one that can serve the device's share of the application's demand, or else the fastest one.
+    Shares are in proportion to what the devices could do with their fastest variants.
+    """
     choices = DedicatedChoices(problem)
     fastest, placed = _fixed(problem, choices)
     demand = {a.id: a.demand for a in problem.applications}
@@ -45,7 +48,10 @@ def sommelier(problem: Problem) -> Allocation:
 
 
 def without_model_placement(problem: Problem) -> Allocation:
-    """Proteus' MILP (Eq. 1 to 7) for each application on the devices that it has for good."""
+    """Solve Proteus' MILP (Eq. 1 to 7) for each application on its own devices.
+
+    Applications have their devices for good.
+    """
     choices = DedicatedChoices(problem)
     fastest, placed = _fixed(problem, choices)
     budget = Budget(problem.time_limit_s)
@@ -83,8 +89,12 @@ def without_model_placement(problem: Problem) -> Allocation:
 
 
 def _fixed(problem: Problem, choices: DedicatedChoices) -> tuple[dict[str, ResidentCapacity], str]:
-    """The fastest residents of the application that each device serves for good, and an explanation of when it was
-    placed."""
+    """Return the placement that holds for good, with the fastest variants.
+
+    Returns:
+        By device, the fastest resident of the application that it serves for good; and an explanation of when this was
+        placed.
+    """
     placed = in_force(problem, choices)
     if placed is None:
         return first_placement(problem, choices), "this plan gives it"

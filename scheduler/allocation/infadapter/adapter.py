@@ -24,7 +24,10 @@ def infadapter(problem: Problem) -> Allocation:
 
 
 def model_switching(problem: Problem) -> Allocation:
-    """MS+ (Section 5): one variant for each application, and its devices, by the same objective."""
+    """Choose one variant for each application, and its devices, by Eq. 1 (MS+).
+
+    Source: Section 5.
+    """
     why = "Each application has one variant, on as many devices as accuracy, cores and loads make worth while."
     return _solved(problem, True, why)
 

@@ -21,7 +21,10 @@ class CapacityLine:
         return max(0.0, self.intercept + self.slope * cores)
 
     def r_squared(self, points: Sequence[tuple[int, float]]) -> float:
-        """The part of the points' variance that the line explains; 1 where they do not vary."""
+        """Return the part of the points' variance that the line explains.
+
+        It is 1 where they do not vary.
+        """
         mean = sum(rate for _, rate in points) / len(points)
         total = sum((rate - mean) ** 2 for _, rate in points)
         rest = sum((rate - self.intercept - self.slope * cores) ** 2 for cores, rate in points)
@@ -29,8 +32,14 @@ class CapacityLine:
 
 
 def fitted(points: Sequence[tuple[int, float]]) -> CapacityLine:
-    """The least-squares line through the points (cores, items/s) at :data:`FITTED_CORES`, or through all of them where
-    fewer than two are there; through the origin for a single one. At least one point."""
+    """Fit a line to points (cores, items/s) by least squares.
+
+    The line is fitted to the points at :data:`FITTED_CORES`, or to all of them where fewer than two are there. It goes
+    through the origin for a single one.
+
+    Args:
+        points: at least one.
+    """
     chosen = [point for point in points if point[0] in FITTED_CORES]
     if len(chosen) < 2:
         chosen = list(points)

@@ -44,8 +44,14 @@ class CoreOptions:
         return CoreOption(number, resident, len(group), kept, fitted(points) if points else None)
 
     def place(self, devices: Mapping[tuple[int, str], int]) -> dict[str, ResidentCapacity]:
-        """The residents by device. Devices keep what they run; what a variant gets beyond that goes to devices that
-        have it loaded, then to unused ones, then to those that run what is given up: the old serve until then."""
+        """Return the residents by device, with few loads.
+
+        Devices keep what they run. More devices of a variant are first those that have it loaded, then unused ones,
+        then those that run what is given up: the old serve until then.
+
+        Args:
+            devices: their number, by option.
+        """
         resident = {option.key: option.resident for option in self.options}
         placed: dict[str, ResidentCapacity] = {}
         for number, group in enumerate(self._groups):
@@ -76,7 +82,13 @@ def _running(problem: Problem) -> dict[str, str]:
 
 
 def quotas(problem: Problem, options: Sequence[CoreOption], devices: Mapping[tuple[int, str], int]) -> dict[str, float]:
-    """Items/s by variant: each application's demand on its most accurate variants first, up to their capacities."""
+    """Return the quotas of variants, the most accurate ones first.
+
+    Each application's demand goes to its variants in this order, up to their capacities.
+
+    Returns:
+        Items/s by variant.
+    """
     capacity: Counter[str] = Counter()
     variants = {}
     for option in options:

@@ -1,4 +1,7 @@
-"""``manage.py simulate SCENARIO.toml``: run a scenario under a virtual clock and write its results."""
+"""``manage.py simulate SCENARIO.toml``: run a scenario and write its results.
+
+It runs under a virtual clock.
+"""
 
 from __future__ import annotations
 

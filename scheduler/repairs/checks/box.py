@@ -1,4 +1,7 @@
-"""The box of the control plane: disk, clock, certificate, backups, Redis and database."""
+"""The box of the control plane.
+
+Its disk, clock, certificate, backups, Redis and database are checked, and whether uploads are isolated.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ def disk(facts: Facts) -> Iterator[Repair]:
 
 
 def clock_set(facts: Facts) -> Iterator[Repair]:
-    """The wall clock jumped lately, or is behind what was stored."""
+    """The wall clock jumped recently, or is behind what was stored."""
     jump, plan = facts.jump, facts.plan
     if plan is not None and plan.created - facts.now > AHEAD:
         ahead = texts.duration((plan.created - facts.now).total_seconds())

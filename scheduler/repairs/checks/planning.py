@@ -64,7 +64,10 @@ def _in_force(facts: Facts) -> str:
 
 
 def refused(facts: Facts) -> Iterator[Repair]:
-    """The strategy's own allocation broke a rule, and the plan in force stands in for it."""
+    """Report that the plan in force stands in for one that broke a rule.
+
+    That was the strategy's own allocation.
+    """
     why = facts.plan.refused if facts.plan is not None else ""
     if why:
         yield Repair(

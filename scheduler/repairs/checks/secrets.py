@@ -1,4 +1,4 @@
-"""Keys and tokens that expire while programs use them, and join tokens that never do."""
+"""Keys and tokens that expire while in use, and join tokens that never expire."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ USED = timedelta(days=7)
 
 
 def api_keys(facts: Facts) -> Iterator[Repair]:
-    """API keys of clients. Whether a key is used is not recorded, so each that ends soon counts."""
+    """Report API keys of clients that end soon.
+
+    Whether a key is used is not recorded, so each that ends soon counts.
+    """
     for key in facts.api_keys:
         left = key.expires - facts.now
         if timedelta(0) < left < SOON:
@@ -33,7 +36,7 @@ def api_keys(facts: Facts) -> Iterator[Repair]:
 
 
 def api_tokens(facts: Facts) -> Iterator[Repair]:
-    """API tokens that programs used lately."""
+    """API tokens that programs used recently."""
     for token in facts.api_tokens:
         left = token.expires - facts.now
         if not timedelta(0) < left < SOON or facts.now - token.last_used > USED:

@@ -20,7 +20,7 @@ def _again(variant: Variant, text: str) -> Action:
 
 
 def _able(facts: Facts, application: str) -> str:
-    """How many of an application's variants cannot run anywhere."""
+    """A sentence on an application's variants that cannot run anywhere."""
     mine = [variant for variant in facts.variants if variant.application.name == application]
     types = {device.type for device in facts.devices}
     able = sum(any(p.device_type in types and not p.blocked for p in variant.profiles.all()) for variant in mine)

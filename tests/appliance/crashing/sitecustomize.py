@@ -1,4 +1,7 @@
-"""Makes executors crash on an input: found by Python's start where PYTHONPATH names this folder."""
+"""Makes executors crash on an input.
+
+Python's start finds this module where PYTHONPATH names its folder.
+"""
 
 import os
 import signal

@@ -33,7 +33,10 @@ class DeviceGroups:
         return device
 
     def configure(self, terms: Mapping[str, ServiceTerms]) -> list[ServedClass]:
-        """Replace the applications. Returns the classes that are gone; :meth:`regroup` must follow."""
+        """Replace the applications, and return the classes that are gone.
+
+        :meth:`regroup` must follow.
+        """
         self._terms = terms
         gone = []
         for query_class, served in list(self.classes.items()):
@@ -55,7 +58,11 @@ class DeviceGroups:
         return gone
 
     def find_class(self, query_class: QueryClass, now: float) -> ServedClass | None:
-        """The class, created if only its restriction is new; None: unknown application or size."""
+        """Return the class, which is created if only its restriction is new.
+
+        Returns:
+            None: unknown application or size.
+        """
         served = self.classes.get(query_class)
         if served is not None or query_class.permitted is None:
             return served
@@ -70,7 +77,10 @@ class DeviceGroups:
         return served
 
     def offer(self, device: ScheduledDevice, option_sets: Mapping[QueryClass, OptionSet]) -> bool:
-        """Replace a device's option sets. Returns whether anything changed; then :meth:`regroup` must follow."""
+        """Replace a device's option sets, and return whether anything changed.
+
+        If so, :meth:`regroup` must follow.
+        """
         device.offered = option_sets
         interned = self._interned(option_sets)
         if interned == device.option_sets:
@@ -81,7 +91,10 @@ class DeviceGroups:
         return True
 
     def _interned(self, option_sets: Mapping[QueryClass, OptionSet]) -> dict[QueryClass, OptionSet]:
-        """One object for equal option sets, so that identities can be compared; those of restricted classes too."""
+        """Return the option sets with one object for all equal ones.
+
+        So identities can be compared. The sets of restricted classes are added.
+        """
         interned = {name: self._option_sets.setdefault(options.key, options) for name, options in option_sets.items()}
         for query_class in self.classes:
             whole = query_class._replace(permitted=None)
@@ -99,7 +112,10 @@ class DeviceGroups:
         return interned
 
     def regroup(self, now: float) -> None:
-        """Form groups anew, after a change of option sets, of classes, or of which devices are up."""
+        """Form the device groups and the offers of all classes anew.
+
+        This is due after a change of option sets, of classes, or of which devices are up.
+        """
         groups: dict[frozenset, DeviceGroup] = {}
         for device in self.devices.values():
             device.group = None

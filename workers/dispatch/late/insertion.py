@@ -1,4 +1,7 @@
-"""Where a query fits between scheduled batches, at their scheduled options or after a downgrade. Pure."""
+"""Insertion of a query between scheduled batches. Pure.
+
+The batches keep their scheduled options, or are downgraded first.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ def find_insertion(
     margin_s: float,
     downgrade: bool,
 ) -> tuple[ServingOption, ScheduledDevice, int, list[ServingOption] | None] | None:
-    """An option, a device and a position among its insertion points that keep everything in time.
+    """Return an option, a device and a position that keep everything in time.
+
+    The position is one of the device's insertion points. The last item holds the downgrades, if any.
 
     Args:
         budget_s: under overload: room to grow is required (see :func:`.overload.target_rows`).
@@ -44,7 +49,10 @@ def find_insertion(
 
 
 def _sample(served: ServedClass) -> Iterator[tuple[ClassOffer, ScheduledDevice]]:
-    """Some devices of the class that have scheduled batches, others each time: to search all would cost too much."""
+    """Yield some devices of the class that have scheduled batches.
+
+    They are others each time, because to search all would cost too much.
+    """
     candidates = served.candidates
     count = len(candidates)
     found = 0

@@ -1,8 +1,8 @@
-"""The admission margin: a part of queries' time in which busy devices are not scheduled. Pure.
+"""The admission margin: time in which busy devices are not scheduled. Pure.
 
-Under overload devices are scheduled up to the SLO. If one is a little slower than expected, its last queries are
-refused long after they arrived, when their clients can no longer ask elsewhere. Each such refusal raises the margin,
-which decays with time; where devices keep their times there is none.
+The margin is a part of queries' time. Under overload devices are scheduled up to the SLO. If one is a little slower
+than expected, its last queries are refused long after they arrived, when their clients can no longer ask elsewhere.
+Each such refusal raises the margin, which decays with time; where devices keep their times there is none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class AdmissionMargin:
         self._fraction, self._at = 0.0, -INF
 
     def record_refusal(self, now: float) -> None:
-        """Scheduled queries were refused. Those of one moment count once: they have one cause."""
+        """Raise the margin, because scheduled queries were refused.
+
+        Refusals of one moment count once: they have one cause.
+        """
         if now > self._at:
             self._fraction, self._at = min(self.fraction(now) + STEP, LARGEST), now
 

@@ -1,4 +1,4 @@
-"""Which queries may open a batch under overload. Pure.
+"""Admission of new batches under overload. Pure.
 
 A device that is scheduled up to the SLO frees room for one row each time that it has run one. A query that took it
 would open a batch that no other can join: batches of one row, just when devices should answer most. So for a while
@@ -21,14 +21,19 @@ def budget_s_of(served: ServedClass, query: WaitingQuery) -> float:
 
 
 def margin_s_of(served: ServedClass, query: WaitingQuery, now: float) -> float:
-    """The admission margin: seconds of the query's time in which busy devices are not scheduled."""
+    """Return the admission margin in seconds.
+
+    It is the part of the query's time in which busy devices are not scheduled.
+    """
     fraction = served.margin_fraction(now)
     return fraction * budget_s_of(served, query) if fraction else 0.0
 
 
 def target_rows(option: ServingOption, device: ScheduledDevice, rows: int, budget_s: float) -> int:
-    """Rows that a batch opened with ``rows`` should have room for: the fewest efficient ones of those that run in
-    :data:`GROWTH_FRACTION` of the budget."""
+    """Return how many rows a batch opened with ``rows`` should have room for.
+
+    These are the fewest efficient ones of those that run in :data:`GROWTH_FRACTION` of the budget.
+    """
     limit_s = GROWTH_FRACTION * budget_s / device.corrections[option]
     most = option.max_rows
     while most > rows and option.seconds(most) > limit_s:
@@ -39,7 +44,10 @@ def target_rows(option: ServingOption, device: ScheduledDevice, rows: int, budge
 def can_grow(
     option: ServingOption, device: ScheduledDevice, rows: int, now: float, deadline: float, budget_s: float
 ) -> bool:
-    """Whether a new batch could grow to its target in time. On a device without other batches it need not."""
+    """Return whether a new batch could grow to its target in time.
+
+    On a device without other batches it need not.
+    """
     if not (device.scheduled or device.dispatched):
         return True
     target = target_rows(option, device, rows, budget_s)
@@ -49,8 +57,10 @@ def can_grow(
 def most_accurate_growable(
     served: ServedClass, rows: int, now: float, deadline: float, budget_s: float, margin_s: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """The most accurate option of any device for a batch that can grow, on busy devices ``margin_s`` before the
-    deadline."""
+    """Return the most accurate option of any device for a batch that can grow.
+
+    On busy devices the batch must end ``margin_s`` before the deadline.
+    """
     best, utility = None, -INF
     for offer, device in served.candidates:
         end = deadline - margin_s if device.scheduled or device.dispatched else deadline

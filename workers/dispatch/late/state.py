@@ -36,7 +36,9 @@ PEAK_WINDOW_S = 0.05
 
 
 class ScheduledBatch:
-    """Queries that run together: first scheduled, then dispatched and no longer changed. A :class:`..binding.Dispatch`.
+    """Queries that run together: first scheduled, then dispatched.
+
+    A dispatched batch no longer changes. Implements :class:`..binding.Dispatch`.
 
     Attributes:
         key: of its queries (see :class:`..binding.WaitingQuery`).
@@ -78,7 +80,7 @@ class ScheduledDevice:
         free_at: when all dispatched batches are expected back; in the past: idle.
         scheduled_s: seconds of the scheduled batches.
         dependents: (class, seconds) that depend on this device, and how long their next query could wait here.
-        measured_at, decay_at: see :mod:`..stragglers`, as for the two of backoff.
+        measured_at, decay_at: see :mod:`..feedback`, as for the two of backoff.
         counted, counted_until, counted_scheduled_s: what its group's aggregates hold of it: whether it is busy, until
             when, and its scheduled seconds.
     """
@@ -104,7 +106,10 @@ class ScheduledDevice:
         self.counted_until = self.counted_scheduled_s = 0.0
 
     def starts_in(self, now: float) -> float:
-        """Seconds until a batch dispatched as early as useful would end, if it took no time."""
+        """Return the seconds until a batch that takes no time would end.
+
+        It is dispatched as early as useful.
+        """
         wait_s = self.free_at - now
         return wait_s if wait_s > self.rtt_s else self.rtt_s
 
@@ -113,8 +118,13 @@ class ScheduledDevice:
         return option.seconds(rows) * self.corrections[option]
 
     def insertion_points(self, now: float, options: list[ServingOption] | None = None) -> list[tuple[float, float]]:
-        """For each position, the last one included: when a batch inserted there would start, and by how many seconds
-        the batches behind may be delayed. ``options``: to assume for the scheduled batches."""
+        """Return when a batch inserted at each position would start, and its slack.
+
+        The slack is by how many seconds the batches behind may be delayed. The last position is included.
+
+        Args:
+            options: to assume for the scheduled batches; None: their own.
+        """
         starts, end = [now + self.starts_in(now)], now + self.starts_in(now)
         for i, batch in enumerate(self.scheduled):
             end += self.seconds(batch.option if options is None else options[i], batch.rows)
@@ -167,8 +177,11 @@ class ClassOffer:
         self.sustaining_s = sustaining_s
 
     def congestion(self, waited_s: float, slo_s: float) -> float:
-        """The square of the part of the time that queries can wait for a sustaining batch which they have waited (0 to
-        1). Squared, since some wait is part of any busy device's work, and pressure counts that."""
+        """Return how much of the time for waiting has passed, squared (0 to 1).
+
+        The time is that for which queries can wait for a sustaining batch, and ``waited_s`` is the part which they have
+        waited. It is squared, since some wait is part of any busy device's work, and pressure counts that.
+        """
         if waited_s <= 0.0:
             return 0.0
         spare_s, least_s = slo_s - self.sustaining_s, LEAST_SPARE * slo_s
@@ -182,8 +195,14 @@ class ClassOffer:
             yield from group.devices
 
     def pressure(self, now: float, slo_s: float, without: ScheduledDevice | None = None) -> float:
-        """The part of the SLO for which these devices are busy or scheduled (0 to 1), at most the part of them that is
-        not idle. ``without``: leave out that device's schedule."""
+        """Return the part of the SLO for which these devices are busy or scheduled.
+
+        Args:
+            without: leave out that device's schedule.
+
+        Returns:
+            0 to 1, at most the part of the devices that is not idle; 1 if there are no devices.
+        """
         total_s, count, idle = 0.0, 0, 0
         for group in self.groups:
             total_s += group.until_sum - group.busy * now + group.scheduled_s
@@ -270,7 +289,10 @@ class ServedClass:
     # --- restrictions ------------------------------------------------------------------------------------------------
 
     def may_share(self, batch: ScheduledBatch) -> bool:
-        """Whether a query may join a batch of another class of the same application and size."""
+        """Return whether a query may join a batch of another class.
+
+        Both classes are of the same application and size.
+        """
         mine, theirs = self.permitted, batch.served.permitted
         if mine is None:
             return True
@@ -296,8 +318,10 @@ class ServedClass:
         return self.slo_s * (1.0 - self.margin_fraction(now)) if now - self.refused_at < OVERLOAD_S else self.slo_s
 
     def effective_pressure(self, pressure: float, congestion: float, now: float) -> float:
-        """The highest of pressure, congestion and the pressure of the refused share: under overload a delayed device
-        may have little scheduled, and its time is still scarce."""
+        """Return the highest of pressure, congestion and that of the refused share.
+
+        Under overload a delayed device may have little scheduled, and its time is still scarce.
+        """
         if congestion > pressure:
             pressure = congestion
         if now - self.refused_at >= OVERLOAD_S:

@@ -30,7 +30,9 @@ from .time_slices import TIMER_SLACK_S
 
 
 class PublishedBinding:
-    """A :class:`..binding.Binding` with a router, a queue for each device and application, and batch policies.
+    """A binding with a router, queues on devices, and batch policies.
+
+    Implements :class:`..binding.Binding`. There is a queue for each device and application.
 
     Args:
         create_policy: makes the batch policy of a queue.
@@ -77,8 +79,9 @@ class PublishedBinding:
     def device_changed(
         self, device: Hashable, now: float, up: bool | None = None, busy_until: float | None = None
     ) -> Decisions:
-        """See :class:`..binding.Binding`. Queries leave a device that other work holds, if another one is
-        free.
+        """Update a device; queries leave it for another one if other work holds it.
+
+        See :class:`..binding.Binding`. They leave only if another device is free.
 
         Raises:
             ValueError: ``busy_until`` is no finite time; nothing is changed then.
@@ -138,7 +141,10 @@ class PublishedBinding:
         return self._decisions(now)
 
     def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
-        """See :class:`..binding.Binding`. A device that declines gets no batch for a moment, longer each time."""
+        """Route queries again, and let a device that declined them back off.
+
+        See :class:`..binding.Binding`. Such a device gets no batch for a moment, longer each time.
+        """
         for query in queries:
             device = query.reservation.device if isinstance(query.reservation, QueueBatch) else None
             if device is not None and device.up and now >= device.backoff_until:
@@ -205,8 +211,10 @@ class PublishedBinding:
             self._decide(device, now)
 
     def _route(self, now: float) -> None:
-        """Give the router the plan's shares over the devices that are up and not away; over those away where no other
-        offers an application."""
+        """Give the router the plan's shares over the devices to use.
+
+        These are the devices that are up and not away, or those away where no other device offers an application.
+        """
         self._able.clear()
         offering: dict[str, list[QueuedDevice]] = {}
         for device in self._devices.values():
@@ -224,8 +232,13 @@ class PublishedBinding:
         self._router.set_routes(routes)
 
     def _place(self, query: WaitingQuery, now: float, declined: QueuedDevice | None = None) -> QueuedDevice | None:
-        """Queue a query where the router says, on the device that declined it only where there is no other; None: it is
-        refused."""
+        """Queue a query where the router says, and return that device.
+
+        The device that declined it is used only where there is no other.
+
+        Returns:
+            None: the query is refused.
+        """
         terms = self._applications.get(query.query_class.application)
         device = None
         if terms is not None:

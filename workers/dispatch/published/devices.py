@@ -1,4 +1,7 @@
-"""A device of a published stack: its queues, its time slices, and how long its options take. Pure."""
+"""A device of a published stack, with its queues and time slices. Pure.
+
+It also estimates how long its options take.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ STEP = 0.05
 
 @dataclass(slots=True, eq=False)
 class QueueBatch:
-    """Queries of a ``queue`` that were taken out of it to run together on a ``device``; see :class:`.Dispatch`.
+    """Queries taken out of a ``queue`` to run together on a ``device``.
+
+    See :class:`.Dispatch`.
 
     Attributes:
         rows_sent: as dispatched, whatever the caller does to ``rows``.
@@ -50,7 +55,9 @@ class QueueBatch:
 
 
 class QueuedDevice:
-    """A device with its queues. It runs one batch at a time, and the next one is sent so early that it need not wait.
+    """A device with its queues, which runs one batch at a time.
+
+    The next batch is sent so early that the device need not wait.
 
     Args:
         create_policy: makes a batch policy for a queue.
@@ -106,7 +113,7 @@ class QueuedDevice:
         self._blocking: dict[str, float] | None = None
 
     def open_at(self) -> float:
-        """When a batch may be sent; inf: not before an event."""
+        """The time from which a batch may be sent; inf: not before an event."""
         if not self.up or self.away:
             return INF
         if self.dispatched:
@@ -124,8 +131,11 @@ class QueuedDevice:
     def offer(
         self, option_sets: Mapping[QueryClass, OptionSet], applications: Mapping[str, ServiceTerms]
     ) -> list[QueuedQuery] | None:
-        """Take over what the device can run. Returns the queries that it cannot run any more, taken out; None where
-        nothing has changed."""
+        """Replace what the device can run.
+
+        Returns:
+            The queries that it can no longer run, taken out of their queues; None: the options are the same as before.
+        """
         offered = {name: options.all_options for name, options in option_sets.items()}
         policies = {name: options.policies for name, options in option_sets.items()}
         if offered == self._options:
@@ -140,8 +150,13 @@ class QueuedDevice:
         return self.arrange(applications)
 
     def arrange(self, applications: Mapping[str, ServiceTerms]) -> list[QueuedQuery]:
-        """After a change of options or applications: a queue for each application that is offered. Returns the queries
-        of those that are not, taken out."""
+        """Make a queue for each application that the device offers.
+
+        This is due after a change of options or applications.
+
+        Returns:
+            The queries of applications or classes that are not offered, taken out of their queues.
+        """
         self._reset()
         self.rates = {}
         for name in dict.fromkeys([query_class.application for query_class in self._options]):
@@ -192,8 +207,12 @@ class QueuedDevice:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def decide(self, now: float) -> tuple[QueueBatch | None, list[QueuedQuery], float]:
-        """The decision of an open device: the batch to send, the queries that its policies drop, taken out, and when
-        to ask again if nothing happens before (inf: only then)."""
+        """Decide what an open device does now.
+
+        Returns:
+            The batch to send (None: none), the queries that its policies drop, taken out, and when to ask again if
+            nothing happens before (inf: only then).
+        """
         self._end_slice(now)
         if now >= self.decay_at:
             decay_corrections(self, now)
@@ -233,7 +252,10 @@ class QueuedDevice:
         return batch
 
     def _occupied_s(self, option: ServingOption, rows: int, seconds: float) -> float:
-        """Seconds after a batch was sent for which the next one is held back: the longer of its run and its way."""
+        """Return for how many seconds after a dispatch the next batch is held back.
+
+        That is the longer of the batch's run and its way.
+        """
         transfer_s = option.row_transfer_s * rows
         return max(seconds * self.corrections.scale.mean - transfer_s, transfer_s)
 
@@ -243,7 +265,11 @@ class QueuedDevice:
             self._running = None
 
     def ended(self, batch: QueueBatch, now: float, run_s: float | None) -> None:
-        """A batch has ended. ``run_s``: seconds that its run took; None: not known, or it failed."""
+        """Record that a batch has ended, and learn from it.
+
+        Args:
+            run_s: seconds that its run took; None: not known, or it failed.
+        """
         self.dispatched.remove(batch)
         if self.dispatched:
             following = self.dispatched[0]
@@ -277,7 +303,10 @@ class QueuedDevice:
         return rows
 
     def state(self, now: float) -> InstanceState:
-        """The state of the instances here: they share the device's headroom, and how slow it is."""
+        """Return the state of the instances here, which is the same for all.
+
+        They share the device's headroom, and how slow it is.
+        """
         # One that was left alone for a while is tried again: nothing else would show that it recovered.
         recent = now - self.measured_at <= DECAY_AFTER_S
         return instance_state(self.up, self._peak.rate(now), self.corrections.common.mean if recent else 0.0)
@@ -316,7 +345,10 @@ class QueuedDevice:
         self._blocking = None
 
     def _latency(self, option: ServingOption) -> LatencyModel:
-        """Seconds to count on: the option's bound, or what was observed here where that is more."""
+        """Return the latency to count on for an option.
+
+        It is the option's bound, or what was observed here where that is more.
+        """
         level = self._levels[option]
         if not level:
             return option.bound

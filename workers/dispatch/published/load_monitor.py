@@ -1,4 +1,7 @@
-"""Loads as moving averages: of an application over 500 ms (RAMSIS, Section 6). Pure."""
+"""Loads as moving averages. Pure.
+
+An application's load is the average over 500 ms (RAMSIS, Section 6).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ WINDOW_S, SLOTS, LEAST_S = 0.5, 50, 0.1
 
 
 class LoadMonitor:
-    """Rows/s of the last 500 ms, or of another window, in 50 slots. Time must not go back."""
+    """Rows/s of the last 500 ms, or of another window.
+
+    The window has 50 slots. Time must not go back.
+    """
 
     __slots__ = ("_began", "_least_s", "_slot", "_slots", "_sum", "_window_s")
 

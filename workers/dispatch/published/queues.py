@@ -1,4 +1,4 @@
-"""The queue of an application on a device, with the batch policy and the options that serve it. Pure."""
+"""The queue of an application on a device, with its policy and options. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ MOST_PARTS = 8
 
 
 class BatchKey(NamedTuple):
-    """Size class, key, and whether there is no deadline: equal for queries that may run together."""
+    """A key that is equal for queries that may run together.
+
+    Attributes:
+        size: the size class.
+        key: that of the query (see :class:`..binding.WaitingQuery`).
+        endless: whether there is no deadline.
+    """
 
     size: int
     key: Hashable
@@ -31,7 +37,11 @@ class BatchKey(NamedTuple):
 
 
 class QueuedQuery:
-    """A query in a queue, as batch policies see it. ``deadline``: when the device must have answered it."""
+    """A query in a queue, as batch policies see it.
+
+    Attributes:
+        deadline: when the device must have answered it.
+    """
 
     __slots__ = ("arrived", "batch_key", "deadline", "device", "id", "query", "queue", "rows")
 
@@ -84,8 +94,11 @@ class CandidateSet:
         self._by_rates = len(planned) > 1 and not restricted
 
     def in_order(self, served: Mapping[Hashable, float]) -> list[Candidate]:
-        """The candidates, first the planned one with the least rows ``served`` for its rate: so several variants share
-        the queries as the plan says, whatever their batch sizes."""
+        """Return the candidates, first the one that is furthest behind its rate.
+
+        That is the planned one with the least rows ``served`` for its rate: so several variants share the queries as
+        the plan says, whatever their batch sizes.
+        """
         if not self._by_rates:
             return self.candidates
         first = min(self.planned, key=lambda c: served.get(c.variant, 0.0) / max(self.options[c.variant].rate, 1e-9))
@@ -101,7 +114,9 @@ def _candidate(option: ServingOption, latency: Callable[[ServingOption], Latency
 
 
 class ApplicationQueue:
-    """Queries of an application that wait for a device, by (deadline, id), in parts by what may run together.
+    """Queries of an application that wait for a device.
+
+    They are ordered by (deadline, id), in parts by what may run together.
 
     Args:
         permitted: ids of the only variants that may answer them; None: all.
@@ -157,8 +172,10 @@ class ApplicationQueue:
     def contend(
         self, now: float, blocking_s: float, choose: Callable[[ApplicationQueue, int], CandidateSet]
     ) -> Contender:
-        """The policy's decision; it sees queries that may run together, and those of the next part where the ones
-        before rather wait. Nothing is taken out.
+        """Return the queue's contender, with its policy's decision.
+
+        The policy sees queries that may run together, and those of the next part where the ones before rather wait.
+        Nothing is taken out.
 
         Args:
             choose: what the queue may run for queries of a size class.

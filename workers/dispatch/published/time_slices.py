@@ -1,4 +1,6 @@
-"""Time slices: which of several queues (applications) that share a device runs a batch next. Pure.
+"""Time slices: which queue of a shared device runs a batch next. Pure.
+
+Several queues (applications) share the device.
 
 A slice is one batch. Among the queues that want to run, the one with the least slack goes first: slack is the time
 until its batch must start to end by its first query's deadline. Alone, that rule lets an overloaded queue keep the
@@ -36,7 +38,9 @@ _ROUNDING_S = 1e-6
 
 
 def blocking_s(queues: Mapping[str, Sequence[Candidate]], slack_s: float = TIMER_SLACK_S) -> dict[str, float]:
-    """By queue, how much before its last moment it must want to run (``QueueView.blocking_s``).
+    """Return how early each queue must want to run.
+
+    These are seconds before its last moment (``QueueView.blocking_s``).
 
     One slice of each other queue, plus the time by which the queue's own batch may grow while it waits for them: the
     rows that arrive meanwhile then still fit in front of the first query's deadline, instead of staying behind for a
@@ -72,7 +76,10 @@ class Contender(NamedTuple):
     decision: Decision
 
     def latest_start(self, now: float) -> float:
-        """When its batch must start to meet the earliest deadline that it still can; inf: it can meet none."""
+        """Return when its batch must start at the latest to meet a deadline.
+
+        The deadline is the earliest that it still can meet; inf: it can meet none.
+        """
         run = self.decision.run
         seconds = self.decision.candidate.latency.seconds(sum([query.rows for query in run]))
         return min([query.deadline for query in run if query.deadline >= now + seconds], default=math.inf) - seconds
@@ -86,8 +93,16 @@ class Arbiter:
         self._since: dict[str, float] = {}
 
     def choose(self, contenders: Sequence[Contender], now: float) -> str | None:
-        """The queue that runs now on the free device; None: all rather wait. Least slack first, ties by name, under
-        the rule above. ``contenders``: every queue in which a query waits, in any order."""
+        """Return the queue that runs now on the free device.
+
+        The least slack goes first, ties by name, under the rule at the top of this module.
+
+        Args:
+            contenders: every queue in which a query waits, in any order.
+
+        Returns:
+            None: all rather wait.
+        """
         # A query with a tighter deadline may come to the front, but the queue waits since its earlier one.
         self._since = {one.queue: min(one.since, self._since.get(one.queue, now)) for one in contenders}
         ready = [one for one in contenders if one.decision.run]

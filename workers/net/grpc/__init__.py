@@ -1,4 +1,6 @@
-"""gRPC for servers over HTTP/2 (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md).
+"""gRPC for servers over HTTP/2.
+
+Source: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md.
 
 A :class:`GrpcServer` listens, asks a :class:`GrpcService` which :class:`GrpcMethod` answers a call by its headers, and
 hands that endpoint each message as bytes; errors are :class:`StatusError`. No protobuf, no threads, no task a call.

@@ -1,4 +1,4 @@
-"""gRPC calls over HTTP/2 streams: admission, messages, responses, and what each call holds."""
+"""gRPC calls over HTTP/2 streams: admission, messages, responses and memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ _OK = h2.literal(b"grpc-status", b"0")
 
 
 class GrpcMethod:
-    """One method, to be extended. ``streams``: its calls take any number of messages instead of one."""
+    """One method, to be extended.
+
+    Attributes:
+        streams: its calls take any number of messages instead of one.
+    """
 
     streams = False
 
@@ -41,7 +45,14 @@ class GrpcMethod:
         """A message arrived; of a unary call, the only one. May raise StatusError."""
 
     def compressed(self, call: Call, data: Buffer, encoding: bytes) -> None:
-        """As :meth:`message`; decompressed, the data is larger than :data:`~workers.net.compression.INLINE_BYTES`."""
+        """Receive a message that is too large to decompress in the event loop.
+
+        Decompressed, it has more than :data:`~workers.net.compression.INLINE_BYTES`. Methods that do not override this
+        refuse such messages.
+
+        Raises:
+            StatusError: the message is refused.
+        """
         most = INLINE_BYTES
         raise StatusError(Code.RESOURCE_EXHAUSTED, f"message: is larger than max ({most} bytes) once decompressed")
 
@@ -57,7 +68,9 @@ class GrpcMethod:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The meaning of request headers; remembered with them while :meth:`~.server.GrpcService.current` says so.
+    """The meaning of request headers.
+
+    It is remembered with them while :meth:`~.server.GrpcService.current` says so.
 
     Attributes:
         config: the application's own, to recognise outdated decisions.
@@ -78,7 +91,12 @@ class Admitted:
 
 
 class Call(Http2Stream):
-    """One call. ``waiter``: the endpoint's own; ``opened_at``: ``time.monotonic()`` of its headers."""
+    """One call.
+
+    Attributes:
+        opened_at: ``time.monotonic()`` of its headers.
+        waiter: the endpoint's own.
+    """
 
     __slots__ = (
         "_admitted",
@@ -148,7 +166,10 @@ class Call(Http2Stream):
             admitted.endpoint.opened(self)
 
     def readmit(self) -> None:
-        """End a streaming call whose headers are not accepted any more: its client may no longer call."""
+        """End a streaming call whose headers are not accepted any more.
+
+        Its client may no longer call.
+        """
         if self._admitted is None or not self._admitted.client or not self._admitted.endpoint.streams:
             return
         admitted = self._server.service.admit(self.headers)
@@ -232,7 +253,11 @@ class Call(Http2Stream):
         return self._server.limits.message_bytes if most is None else most
 
     def _decompress(self, message: Buffer) -> Buffer | None:
-        """A message decompressed; None: that is too much for the event loop. Raises StatusError."""
+        """Return a message decompressed; None: that is too much for the event loop.
+
+        Raises:
+            StatusError: it must not be compressed, cannot be decompressed, or is too large.
+        """
         if self._public:
             text = "message: must not be compressed; a method without a key takes none that is"
             raise StatusError(Code.UNIMPLEMENTED, text)
@@ -281,7 +306,10 @@ class Call(Http2Stream):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of responses that the client has not read, and of those that the endpoint keeps."""
+        """Bytes of responses that the client has not read.
+
+        Those that the endpoint keeps are among them.
+        """
         return self._unsent + self._kept_responses
 
     def _count(self, held: int) -> None:
@@ -301,7 +329,11 @@ class Call(Http2Stream):
         self.connection.unsent_bytes += more
 
     def keep(self, messages: int, responses: int) -> bool:
-        """Count what the endpoint keeps: bytes of messages that wait, and of responses whose turn has not come.
+        """Count the bytes that the endpoint keeps.
+
+        Args:
+            messages: bytes of messages that wait.
+            responses: bytes of responses whose turn has not come.
 
         Returns:
             False: it is too much, and the call has ended.
@@ -371,7 +403,10 @@ class Call(Http2Stream):
             self._count_unsent(self._unsent, 0)
 
     def evict(self, error: StatusError) -> None:
-        """End the call to free what it holds: with the error, or with a reset if a response is not being read."""
+        """End the call to free its memory.
+
+        It ends with the error, or with a reset if a response is not being read.
+        """
         if self.outbox is None:
             self.reject(error)
         else:

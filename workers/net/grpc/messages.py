@@ -1,4 +1,7 @@
-"""Length-prefixed messages of gRPC in a stream of bytes: a flag, four bytes of length, and the message. Pure."""
+"""Length-prefixed messages of gRPC in a stream of bytes. Pure.
+
+Each is a flag, four bytes of length, and the message.
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,11 @@ class GrpcServer:
     async def start(
         self, host: str, port: int, reuse_port: bool = False, context: ssl.SSLContext | None = None
     ) -> None:
-        """Listen; with ``reuse_port`` several processes share the address, with ``context`` over TLS.
+        """Listen for clients.
+
+        Args:
+            reuse_port: several processes share the address.
+            context: for TLS; None: without.
 
         Raises:
             OSError: the address cannot be used.
@@ -73,9 +77,12 @@ class GrpcServer:
         self._sweeper = asyncio.create_task(self._sweep(), name="grpc-sweep")
 
     async def drain(self, grace_s: float) -> None:
-        """Accept no more calls; wait up to ``grace_s`` for those in progress, and for responses to be read.
+        """Accept no more calls, and wait for those in progress and for responses.
 
         Calls are accepted until their clients have read that the connection ends: then none is on its way.
+
+        Args:
+            grace_s: seconds to wait at most until calls have ended and responses were read.
         """
         if self._server is None:
             return
@@ -104,7 +111,10 @@ class GrpcServer:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def close(self) -> None:
-        """Leave connections to their clients for a moment, then close them once everything written was sent."""
+        """Close connections once everything written was sent.
+
+        They are left to their clients for a moment first.
+        """
         await self._ended()
         for connection in list(self.connections):
             connection.close()
@@ -140,7 +150,9 @@ class GrpcServer:
     # --- called by calls ---
 
     def claim(self, call: Call) -> bool:
-        """Take a slot for a call that is not public; the API key with most calls makes room.
+        """Take a slot for a call that is not public.
+
+        The API key with most calls makes room.
 
         Returns:
             False: that is this call's.

@@ -1,4 +1,4 @@
-"""How a call ends (https://grpc.github.io/grpc/core/md_doc_statuscodes.html)."""
+"""Status of a call (https://grpc.github.io/grpc/core/md_doc_statuscodes.html)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ class Code(IntEnum):
 
 
 class StatusError(Exception):
-    """A call's end in an error. ``retry_after_s``: when clients should try again; None: they should not."""
+    """A call's end in an error.
+
+    Attributes:
+        code: of gRPC.
+        message: for the client.
+        retry_after_s: when clients should try again; None: they should not.
+    """
 
     def __init__(self, code: Code, message: str, retry_after_s: float | None = None):
         super().__init__(message)
@@ -40,7 +46,11 @@ class StatusError(Exception):
         self.retry_after_s = retry_after_s
 
     def block(self, chars: int) -> bytes:
-        """The header block of the status, with at most ``chars`` characters of the message."""
+        """Return the header block of the status.
+
+        Args:
+            chars: the most characters of the message in it.
+        """
         # Printable ASCII, everything else in percent-encoded UTF-8
         text = urllib.parse.quote(self.message[:chars], safe=" !\"#$&'()*+,/:;<=>?@[\\]^`{|}", errors="replace")
         block = literal(b"grpc-status", b"%d" % self.code) + literal(b"grpc-message", text.encode())

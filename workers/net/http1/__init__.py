@@ -1,4 +1,6 @@
-"""An HTTP/1.1 server (RFC 9110, RFC 9112): one protocol object a connection, no task and no timer a request.
+"""An HTTP/1.1 server (RFC 9110, RFC 9112).
+
+It has one protocol object a connection, and no task or timer a request.
 
 :class:`~.parser.RequestParser` turns bytes into requests without I/O and reports to a sink. The connection around it
 handles one request at a time; pipelined ones wait in order. A handler answers through :meth:`Exchange.respond`, at once

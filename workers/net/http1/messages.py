@@ -81,14 +81,20 @@ class Exchange(msgspec.Struct, eq=False):
     waiter: Any = None
 
     def respond(self, status: int, headers: Headers, body: Sequence[Buffer] = (), close: bool = False) -> bool:
-        """Write the response. False: the client is gone, or the request was answered before."""
+        """Write the response.
+
+        Returns:
+            False: the client is gone, or the request was answered before.
+        """
         if self.done:
             return False
         self.done, self.waiter = True, None
         return self.connection.write_response(self, status, headers, body, close)
 
     def succeed(self, rest: bytes) -> bool:
-        """Write a response of status 200, not for HEAD requests; for the result see :meth:`respond`.
+        """Write a response of status 200, not for HEAD requests.
+
+        For the result see :meth:`respond`.
 
         Args:
             rest: everything after the date: headers with ``content-length``, an empty line, the body.

@@ -29,22 +29,37 @@ class RequestSink(Protocol):
     """Receives the results of a parser, in order. Each call may stop the parser."""
 
     def on_begin(self) -> None:
-        """The first bytes of a request arrived; not called for a request that arrives whole behind a known head."""
+        """Note that the first bytes of a request arrived.
+
+        Not called for a request that arrives whole behind a known head.
+        """
 
     def on_head(self, head: RequestHead) -> None:
-        """A head is complete that is not known yet. Unless the parser is stopped here, it may be remembered."""
+        """Receive a complete head that is not known yet.
+
+        Unless the parser is stopped here, the head may be remembered.
+        """
 
     def on_body(self, size: int) -> None:
-        """``size`` more bytes of the body arrived; not called for a request that arrives whole behind a known head."""
+        """Note that ``size`` more bytes of the body arrived.
+
+        Not called for a request that arrives whole behind a known head.
+        """
 
     def on_large_body(self) -> None:
-        """Much of the body is missing: it may be read into :attr:`RequestParser.space` instead of being fed."""
+        """Note that much of the body is missing.
+
+        It may be read into :attr:`RequestParser.space` instead of being fed.
+        """
 
     def on_request(self, head: RequestHead, body: Buffer) -> None:
         """A request is complete."""
 
     def full(self) -> bool:
-        """Leave the bytes behind the present slice in :attr:`RequestParser.rest`: enough requests wait."""
+        """Return whether enough requests wait.
+
+        Then the bytes behind the present slice are left in :attr:`RequestParser.rest`.
+        """
 
     def on_error(self, status: int, message: str) -> None:
         """The bytes are no acceptable request; the parser has stopped."""
@@ -213,10 +228,13 @@ class RequestParser:
                 self._fail(400, f"chunks: at most {CHUNK_OVERHEAD} bytes for each byte of their data")
 
     def _feed_llhttp(self, data: bytes) -> bytes | None:
-        """Parse up to the end of a head that offers an upgrade; return the bytes behind it, None without such a head.
+        """Parse up to the end of a head that offers an upgrade.
 
         An offer may be ignored (RFC 9110, section 7.8), and Java's client makes one with each request. A plain head
         with the same framing makes llhttp parse the body that it would skip.
+
+        Returns:
+            The bytes behind such a head; None without one.
         """
         try:
             self._llhttp.feed_data(data)
@@ -356,7 +374,10 @@ class RequestParser:
 
 
 def _path(target: bytes) -> bytes:
-    """The path and query of a target; clients of proxies send whole addresses (RFC 9112, section 3.2.2)."""
+    """Return the path and query of a request's target.
+
+    Clients of proxies send whole addresses (RFC 9112, section 3.2.2).
+    """
     if target.startswith(b"/"):
         return target
     scheme, separator, rest = target.partition(b"://")

@@ -36,7 +36,11 @@ unpack_u32 = _U32.unpack_from
 
 
 class Http2Error(Exception):
-    """The client broke the protocol, and the connection ends. ``code``: an error code of section 7."""
+    """The client broke the protocol, and the connection ends.
+
+    Attributes:
+        code: an error code of section 7.
+    """
 
     def __init__(self, code: int, message: str):
         super().__init__(message)
@@ -98,7 +102,11 @@ def unpad(flags: int, payload: Buffer) -> Buffer:
 
 
 def check_padding(padding: int, length: int) -> int:
-    """The length of the padding in a payload of ``length`` bytes. Raises Http2Error if it is too long."""
+    """Return the length of the padding in a payload of ``length`` bytes.
+
+    Raises:
+        Http2Error: it is too long.
+    """
     if padding >= length:
         raise Http2Error(PROTOCOL_ERROR, "padding: is as long as the frame, or longer")
     return padding

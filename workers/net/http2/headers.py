@@ -1,4 +1,6 @@
-"""Request headers of one connection (RFC 7541; RFC 9113, section 8), decoded by hpack and remembered by their block.
+"""Request headers of one connection, decoded by hpack and remembered by block.
+
+See RFC 7541, and section 8 of RFC 9113.
 
 Clients repeat the headers of their requests in a few bytes that refer to a table that both sides keep. A block that
 leaves this table unchanged means the same until another block changes it.
@@ -138,7 +140,10 @@ def _validate(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def leaves_table(block: bytes) -> bool:
-    """Whether no field of a block changes the dynamic table (RFC 7541, section 6); False if the block is cut off."""
+    """Return whether no field of a block changes the dynamic table.
+
+    See RFC 7541, section 6. False if the block is cut off.
+    """
     offset, size = 0, len(block)
     try:
         while offset < size:
@@ -158,7 +163,11 @@ def leaves_table(block: bytes) -> bool:
 
 
 def _integer(block: bytes, offset: int, mask: int) -> tuple[int, int]:
-    """(value, offset behind it). Raises IndexError if it is cut off or has more than 28 bits."""
+    """Return an integer of a block, and the offset behind it.
+
+    Raises:
+        IndexError: it is cut off or has more than 28 bits.
+    """
     value = block[offset] & mask
     offset += 1
     if value < mask:

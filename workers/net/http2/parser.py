@@ -1,4 +1,6 @@
-"""Bytes of one connection to frames (RFC 9113, sections 3.4, 4 and 6): no socket, no clock, only calls to a sink.
+"""A parser from bytes of one connection to frames.
+
+See RFC 9113, sections 3.4, 4 and 6. It has no socket and no clock, and only calls a sink.
 
 DATA is reported as it arrives, header blocks once they are complete, other frames whole.
 """
@@ -14,7 +16,10 @@ from .frames import Buffer, Http2Error
 
 
 class FrameSink(Protocol):
-    """Receives the results of a parser, in order. Each call may raise Http2Error or set :attr:`FrameParser.stopped`."""
+    """Receives the results of a parser, in order.
+
+    Each call may raise Http2Error or set :attr:`FrameParser.stopped`.
+    """
 
     def on_preface(self) -> None:
         """The client speaks HTTP/2."""
@@ -57,8 +62,11 @@ class FrameParser:
         self._block: tuple[int, bool, bytearray] | None = None
 
     def feed(self, data: bytes, now: float, sink: FrameSink) -> None:
-        """Parse bytes that were left and those that arrived now. The sink is not kept: it keeps the parser, and that
-        would be a reference cycle.
+        """Parse bytes that were left and those that arrived now.
+
+        Args:
+            now: ``time.monotonic()``.
+            sink: not kept: it keeps the parser, and that would be a reference cycle.
 
         Raises:
             Http2Error: the bytes break the protocol.

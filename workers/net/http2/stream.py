@@ -1,4 +1,7 @@
-"""One request over HTTP/2 and its response, under flow control (RFC 9113, sections 5, 6.9 and 8.1)."""
+"""One request over HTTP/2 and its response, under flow control.
+
+See RFC 9113, sections 5, 6.9 and 8.1.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ if TYPE_CHECKING:
 
 
 class Http2Stream:
-    """One request and its response, to be extended: ``opened``, ``received``, ``gone``, ``drained`` and ``over`` are
-    called from the event loop.
+    """One request and its response, to be extended.
+
+    ``opened``, ``received``, ``gone``, ``drained`` and ``over`` are called from the event loop.
 
     Attributes:
         window: bytes that the client accepts on this stream.
@@ -69,10 +73,18 @@ class Http2Stream:
         """The request's headers arrived."""
 
     def received(self, data: Buffer, end: bool) -> None:
-        """More of the body, perhaps a view of a larger buffer. ``end``: the body is complete."""
+        """Receive more of the body.
+
+        Args:
+            data: perhaps a view of a larger buffer.
+            end: the body is complete.
+        """
 
     def gone(self) -> None:
-        """The client cancelled the stream or went away. Called after :meth:`over`, unless the stream had ended."""
+        """Note that the client cancelled the stream or went away.
+
+        Called after :meth:`over`, unless the stream had ended.
+        """
 
     def drained(self) -> None:
         """Everything written was handed to the socket, after some of it had to wait."""
@@ -133,7 +145,11 @@ class Http2Stream:
             self.connection.blocked[self.number] = self
 
     def end(self, block: bytes) -> bool:
-        """End the response with a header block: trailers, or the whole response. False: the stream has ended."""
+        """End the response with a header block: trailers, or the whole response.
+
+        Returns:
+            False: the stream has ended.
+        """
         if self.done:
             return False
         if self.outbox is not None:

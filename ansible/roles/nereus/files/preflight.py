@@ -1,4 +1,7 @@
-"""Facts of a box, as JSON: read on standard input by the box's Python, with folders and addresses as arguments."""
+"""Facts of a box, as JSON on standard output.
+
+The box's Python reads this script on standard input; its arguments are folders and addresses.
+"""
 
 import errno
 import json

@@ -1,4 +1,6 @@
-"""Batch policies of published systems: which queries of one queue run together, and when.
+"""Batch policies of published systems.
+
+They decide which queries of one queue run together, and when.
 
 Entry point: :data:`POLICIES`; ``policy`` is the interface, ``forming`` what the policies share. The simulator adds a
 policy of its own (``scheduler/simulation/nereus_policy``). Pure. May import

@@ -1,4 +1,7 @@
-"""Clipper's batching: additive increase, multiplicative decrease (Clipper, NSDI 2017, Section 4.3.1)."""
+"""Clipper's batching: additive increase, multiplicative decrease.
+
+Source: Clipper, NSDI 2017, Section 4.3.1.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ BACKOFF = 0.9
 
 
 class ClipperPolicy(BatchPolicy):
-    """A cap on the batch that grows by a row while batches meet the SLO and shrinks by 10% on a miss.
+    """Caps batches: a row more while they meet the SLO, 10% less after a miss.
 
     Reactive, as published: it looks neither at the length of the queue nor at deadlines, so a batch may make its first
     query late; that is the miss it learns from. The device is never idle while a query waits. A query that could not be
@@ -45,7 +48,10 @@ class ClipperPolicy(BatchPolicy):
         return decision
 
     def observe(self, rows: int, late: int) -> None:
-        """Grow or back off; a miss is a late query beyond those that were late before they ran."""
+        """Grow or shrink the cap after a batch.
+
+        A miss is a late query beyond those that were late before they ran.
+        """
         if late > self._late_by_choice:
             self._cap = max(1.0, min(self._cap, self._limit) * BACKOFF)
         elif rows >= min(self.cap, self._limit):

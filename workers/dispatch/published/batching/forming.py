@@ -40,7 +40,9 @@ class Classified(NamedTuple):
 
 
 def classify(view: QueueView, limit: int) -> Classified:
-    """The first viable queries with at most ``limit`` rows (the first may have more), and the late ones.
+    """Return the first viable queries and the late ones.
+
+    The viable ones have at most ``limit`` rows together; the first may have more alone.
 
     Late ones to drop are looked for among all queries due within the time of a full batch, which is every hopeless
     query of up to ``max_batch`` rows. A larger one behind those is found later, but before it runs.
@@ -90,8 +92,13 @@ def classify(view: QueueView, limit: int) -> Classified:
 
 
 def punctual_prefix(found: Classified, now: float, latency: LatencyModel) -> tuple[int, int]:
-    """(queries, rows) of the largest prefix of the viable whose batch, started now, ends by its first query's
-    deadline; at least 1. Queries stand in deadline order, so no query of such a batch is late.
+    """Return the largest prefix of the viable queries that is in time.
+
+    Its batch, started now, ends by the first query's deadline. Queries are in deadline order, so no query of such a
+    batch is late.
+
+    Returns:
+        The prefix's (queries, rows); at least 1 query.
     """
     seconds = latency.seconds
     viable, rows = found.viable, found.rows
@@ -105,7 +112,10 @@ def punctual_prefix(found: Classified, now: float, latency: LatencyModel) -> tup
 
 
 def wait(view: QueueView, found: Classified, until: float = math.inf) -> Decision:
-    """Wait until ``until``; the doubtful one, or late ones to serve, run meanwhile if they end by then."""
+    """Wait until ``until``, while doubtful or late queries may run.
+
+    The doubtful one, or late ones to serve, run meanwhile if they end by then.
+    """
     candidate = view.candidates[0]
     if view.serve_late:
         late = _late_batch(view, found, until)
@@ -117,8 +127,11 @@ def wait(view: QueueView, found: Classified, until: float = math.inf) -> Decisio
 
 
 def start(view: QueueView, found: Classified, count: int, rows: int, limit: int) -> Decision:
-    """Run the first ``count`` viable queries, ``rows`` together. Where late ones are served and no viable one is left
-    behind, they fill the batch up to ``limit`` rows, as far as it still ends by the first query's deadline."""
+    """Run the first ``count`` viable queries, ``rows`` rows together.
+
+    Where late ones are served and no viable one is left behind, late ones fill the batch up to ``limit`` rows, as far
+    as it still ends by the first query's deadline.
+    """
     candidate = view.candidates[0]
     batch = found.viable[:count]
     if not view.serve_late:
@@ -133,7 +146,10 @@ def start(view: QueueView, found: Classified, count: int, rows: int, limit: int)
 
 
 def _late_batch(view: QueueView, found: Classified, until: float) -> Sequence[Waiting]:
-    """The largest prefix of the late ones that is one batch and, started now, ends by ``until``; may be empty."""
+    """Return the largest prefix of the late queries that ends by ``until``.
+
+    It is one batch, started now, and may be empty.
+    """
     candidate = view.candidates[0]
     count, rows = 0, 0
     for i, query in enumerate(found.late, 1):

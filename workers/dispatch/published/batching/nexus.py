@@ -1,4 +1,7 @@
-"""Nexus' early drop (Nexus, SOSP 2019, Section 6.3): drop some queries early, so that others get full batches."""
+"""Nexus' early drop: some queries are dropped so that others get full batches.
+
+Source: Nexus, SOSP 2019, Section 6.3.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from .policy import BatchPolicy, Decision, QueueView, Waiting
 
 
 class NexusPolicy(BatchPolicy):
-    """Slides a window of the target batch size over the queue and runs the first window that is punctual.
+    """Slides a window over the queue, and runs the first window that is punctual.
+
+    The window is of the target batch size.
 
     The window starts at the first query of the queue, in deadline order, and holds as many as the target batch takes,
     or all that wait if they are fewer. If its first query has time for the whole window, that batch runs; otherwise
@@ -33,7 +38,10 @@ class NexusPolicy(BatchPolicy):
         return start(view, found, len(found.viable), found.rows, candidate.max_batch)
 
     def _slide(self, view: QueueView, found: Classified) -> Classified:
-        """Move the window on until its batch is punctual. Costs one step a query passed over, plus one batch."""
+        """Move the window on until its batch is punctual.
+
+        This costs one step for each query passed over, plus one batch.
+        """
         candidate = view.candidates[0]
         now, queue, seconds, target = view.now, view.queue, candidate.latency.seconds, candidate.max_batch
         window, rows, end, more = deque(found.viable), found.rows, found.end, found.more

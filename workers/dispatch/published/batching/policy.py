@@ -1,4 +1,6 @@
-"""The interface of batch policies: pure decisions over one application's queue on one device.
+"""The interface of batch policies: pure decisions over one queue.
+
+It is one application's queue on one device.
 
 A policy never sleeps, does no I/O and reads no clock: ``now`` is an argument (seconds, any monotonic origin). A policy
 object belongs to one queue and may keep state between calls (Clipper's does); identical calls give identical decisions.
@@ -70,7 +72,9 @@ class QueueView(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A policy's decision for now. A policy that neither runs nor drops everything names a time later than now.
+    """A policy's decision for now.
+
+    A policy that neither runs nor drops everything names a time later than now.
 
     Attributes:
         run: queries to run now as one batch; empty: none.

@@ -1,4 +1,7 @@
-"""Proteus' adaptive batching (Proteus, Section 5): proactive and non-work-conserving."""
+"""Proteus' adaptive batching, which is proactive and non-work-conserving.
+
+Source: Proteus, Section 5.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from .policy import BatchPolicy, Decision, QueueView
 
 
 class ProteusPolicy(BatchPolicy):
-    """Waits on purpose for a larger batch, and starts just before the first query would be in danger.
+    """Waits on purpose for a larger batch, until the first query is nearly late.
+
+    It starts just before the first query would be in danger.
 
     With q rows queued it waits for one more until T_max_wait(q+1) = T_exp(1) - T_process(q+1), less ``blocking_s`` on
     a shared device, and then runs what there is. It runs at once what cannot grow: a full batch, or one behind which
@@ -36,8 +41,10 @@ class ProteusPolicy(BatchPolicy):
 
 
 def _last_start(deadline: float, rows: int, latency: LatencyModel) -> float:
-    """How long a batch of ``rows`` may wait for one row more. Also early enough for the rows at hand where these were
-    measured slower."""
+    """The latest start of a batch of ``rows`` that waits for one row more.
+
+    Early enough, too, for the rows at hand where these were measured slower than one row more.
+    """
     seconds = max(latency.seconds(rows + 1), latency.seconds(rows))
     last = deadline - seconds
     # The difference is rounded: a start at that very moment must not end one ulp after the deadline.

@@ -1,4 +1,7 @@
-"""Batching by policies: RAMSIS (EuroSys '24), and the baselines of its Section 7, which choose by load alone."""
+"""Batching by policies: RAMSIS, and baselines that choose by load alone.
+
+Sources: RAMSIS (EuroSys '24), and Section 7 of it for the baselines.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,10 @@ from .policy import BatchPolicy, Candidate, Decision, QueueView, Waiting
 
 
 class RamsisPolicy(BatchPolicy):
-    """All that wait run at once, on the variant that the policy of the present load names for their number and the
-    slack of the first one (maximal batching); or only the first ones, as many as the policy says (variable batching).
+    """Runs waiting queries on the variant that the present load's policy names.
+
+    The policy names it for the number of waiting rows and the slack of the first query. All that wait run at once
+    (maximal batching), or only the first ones, as many as the policy says (variable batching).
 
     The policy is that of the lowest load above the measured one; above all of them, and without a plan's policies, the
     fastest variant runs. Where the variant named is not loaded, or slower here than its profile, the most accurate of
@@ -49,9 +54,9 @@ class RamsisPolicy(BatchPolicy):
 
 
 class ByLoadPolicy(BatchPolicy):
-    """One variant for all queries of a load, in Clipper's adaptive batches: Jellyfish+ and ModelSwitching.
+    """Runs one variant for all queries of a load: Jellyfish+ and ModelSwitching.
 
-    Above all loads that the plan has a variant for, the fastest one runs.
+    Batches are Clipper's adaptive ones. Above all loads that the plan has a variant for, the fastest one runs.
     """
 
     def __init__(self) -> None:
@@ -68,7 +73,10 @@ class ByLoadPolicy(BatchPolicy):
 
 
 def _in_order(view: QueueView) -> list[Candidate]:
-    """The candidates in the order of the policies, the fastest first, with batches as large as they can take."""
+    """Return the candidates in the order of the policies, the fastest first.
+
+    Their batches may be as large as the candidates can take.
+    """
     if view.policies is None:
         some: Sequence[Candidate] = sorted(view.candidates, key=lambda c: (c.latency.seconds(1), -c.accuracy))
     else:
@@ -90,7 +98,10 @@ def _policy(view: QueueView) -> LoadPolicy | None:
 
 
 def _first(viable: Sequence[Waiting], most: int) -> tuple[int, int]:
-    """(queries, rows) of the first ones with at most so many rows; at least one query."""
+    """Return the (queries, rows) of the first ones with at most ``most`` rows.
+
+    At least one query is counted.
+    """
     count, rows = 1, viable[0].rows
     while count < len(viable) and rows + viable[count].rows <= most:
         rows += viable[count].rows
@@ -101,7 +112,11 @@ def _first(viable: Sequence[Waiting], most: int) -> tuple[int, int]:
 def _place(
     view: QueueView, policy: LoadPolicy | None, candidates: Sequence[Candidate], rows: int, slack_s: float
 ) -> int:
-    """The place of the variant that the policy names, or of the next faster one that is loaded."""
+    """Return the place of the variant that the policy names.
+
+    If that one is not loaded, it is the place of the next faster one that is. Without a policy it is 0, the fastest
+    one's.
+    """
     if policy is None or view.policies is None:
         return 0
     named = policy.choose(rows, slack_s)
@@ -110,7 +125,10 @@ def _place(
 
 
 def _late_first(viable: Sequence[Waiting], now: float, candidate: Candidate) -> int:
-    """How many of the first queries must go so that the others are in time in one batch; the last one stays."""
+    """Return how many first queries to drop so that the others are in time.
+
+    The others run in one batch. The last query is never dropped.
+    """
     rows = sum([query.rows for query in viable])
     for place, query in enumerate(viable[:-1]):
         if now + candidate.latency.seconds(rows) <= query.deadline:
@@ -120,7 +138,7 @@ def _late_first(viable: Sequence[Waiting], now: float, candidate: Candidate) -> 
 
 
 def _in_time(candidates: Sequence[Candidate], rows: int, slack_s: float) -> Candidate | None:
-    """The last candidate that runs so many rows in one batch within the slack."""
+    """The last candidate that runs this many rows in one batch within the slack."""
     for candidate in reversed(candidates):
         if rows <= candidate.max_batch and candidate.latency.seconds(rows) <= slack_s:
             return candidate

@@ -3,7 +3,7 @@
 Entry point: :data:`ROUTERS`. ``shares`` follows the plan alone; ``least-completion`` also asks its caller when a device
 would answer, ``active-first`` avoids overloaded and interfered devices besides, ``shortest-queue`` asks how much it has
 to do. The simulator adds others (``scheduler/simulation/routers``).
-Pure. Imports nothing of ours.
+Pure. Imports no other package of Nereus.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Choose a device for each query. Pure, single-threaded; times in seconds, counts in rows."""
+"""Routers, which choose a device for each query. Pure, single-threaded.
+
+Times are in seconds, counts in rows.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,10 @@ class Router:
         self._orders: dict[str, tuple[Shares, Round]] = {}
 
     def set_routes(self, routes: Mapping[str, Shares]) -> None:
-        """Replace the routes of all applications. A device with share 0 gets no queries; an application whose routes
-        did not change goes on with its order."""
+        """Replace the routes of all applications.
+
+        A device with share 0 gets no queries. An application whose routes did not change goes on with its order.
+        """
         orders = {}
         for name, pairs in routes.items():
             shares = [(device, share) for device, share in pairs if share > 0]
@@ -85,7 +90,10 @@ class LeastCompletionRouter(Router):
 
 
 class ShortestQueueRouter(Router):
-    """The device with the fewest rows; the next one by the plan's shares where it is among these."""
+    """Chooses the device with the fewest rows.
+
+    Where the next one by the plan's shares is among several such devices, it is chosen.
+    """
 
     def pick(
         self,
@@ -110,6 +118,9 @@ class ShortestQueueRouter(Router):
 
 
 class ActiveFirstRouter(LeastCompletionRouter):
-    """Overloaded and interfered instances get queries only where no other is active, as in INFaaS (Section 4.1)."""
+    """Prefers active instances, as in INFaaS (Section 4.1).
+
+    Overloaded and interfered instances get queries only where no other is active.
+    """
 
     active_first = True

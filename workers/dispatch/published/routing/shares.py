@@ -19,7 +19,11 @@ _LONGEST = 1e6
 
 
 class _Flow:
-    """A device in the round, with the virtual ``start`` and ``finish`` of its next row."""
+    """A device in the round.
+
+    Attributes:
+        start, finish: virtual times of its next row.
+    """
 
     __slots__ = ("device", "finish", "share", "start", "stride")
 
@@ -35,7 +39,7 @@ class _Flow:
 
 
 class Round:
-    """Which device gets the next query.
+    """Devices in the order in which they get queries.
 
     Args:
         shares: (device, share) pairs; shares are above 0, finite, and relative to one another.
@@ -48,8 +52,13 @@ class Round:
         self._now = 0.0
 
     def take(self, rows: int, able: Collection[Hashable]) -> Hashable | None:
-        """The able device that is next, which pays for ``rows`` rows; None: there is none. Ties go to the first. The
-        others neither gain nor lose by this query."""
+        """Return the able device that is next, which pays for ``rows`` rows.
+
+        Ties go to the first. Devices that are not able neither gain nor lose by this query.
+
+        Returns:
+            None: no device is able.
+        """
         flows = [flow for flow in self._flows if flow.device in able]
         if not flows:
             return None

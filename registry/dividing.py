@@ -1,4 +1,7 @@
-"""Dividing a node's CPU cores into devices, by an operator's order: what is asked, and what it means."""
+"""Division of a node's CPU cores into devices by an operator's order.
+
+Its consequences for the operator are described here, too.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from workers.environ import CORES, SettingsError, divides_cores
 from workers.partition import partition, ranges
 
 FIELD = "cpu_devices"
+#: characters of an order; errors repeat it for each core
+MOST_CHARACTERS = 200
 
 
 def divide(node: Node, cpu_devices: str) -> Node:
@@ -49,6 +54,10 @@ def parts(node: Node, cpu_devices: str) -> list[tuple[int, ...]] | None:
     Raises:
         InvalidInput: it cannot be read, or the node has no such cores.
     """
+    if len(cpu_devices) > MOST_CHARACTERS:
+        raise InvalidInput(
+            [InputFault(FIELD, f"has at most {MOST_CHARACTERS} characters, and this has {len(cpu_devices)}")]
+        )
     if not divides_cores(cpu_devices):
         raise InvalidInput([InputFault(FIELD, f"must be {CORES}")])
     if cpu_devices == "auto":
@@ -89,7 +98,8 @@ def consequences(node: Node, cpu_devices: str) -> list[str]:
         "New devices start beside the present ones, on the same cores. Until they have taken over, the box holds the "
         "models of both: it needs memory for both.",
         "Sizes of devices that the cluster does not know yet are measured with every variant first, which takes "
-        "minutes. The cores go on serving meanwhile, so that both are slower.",
+        "minutes. The cores go on serving meanwhile, so that both are slower: once the present devices have ended, "
+        "these sizes are measured again, between queries. Until then plans expect less of them than they can do.",
         "Then plans move to the new devices, once they run every application that the present ones run, and the "
         "present ones end. No query is refused for it. It stays so after restarts, whatever NEREUS_CPU_DEVICES says.",
     ]

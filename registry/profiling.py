@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from registry import events
@@ -22,8 +23,14 @@ def known_device_types() -> list[str]:
 
 
 def order(variant: Variant, reason: str, device_types: Iterable[str] | None = None) -> list[ProfileJob]:
-    """Jobs to measure ``variant`` on these device types (default: all known ones), one open job each: where one is
-    open already, that one is returned. A failed variant gets its chance again. Empty where no type is known yet."""
+    """Order to measure ``variant`` on these device types, and return the jobs.
+
+    Each device type has one open job at most: where there is one already, that one is returned. A failed variant gets
+    another chance. Empty where no type is known yet.
+
+    Args:
+        device_types: default: all known ones.
+    """
     types = known_device_types() if device_types is None else sorted(set(device_types))
     jobs = []
     with transaction.atomic():
@@ -52,8 +59,11 @@ def _create(variant: Variant, device_type: str, reason: str) -> ProfileJob:
 
 
 def order_missing(device_type: str | None = None) -> list[ProfileJob]:
-    """Orders for every (variant, known device type) that was never profiled nor tried: what to do when a device type is
-    seen for the first time, or when variants were registered before any node joined. ``device_type``: that one only."""
+    """Order profiles for each variant on known device types where it has none.
+
+    Device types on which the variant was tried before are left out. For a device type that is seen for the first time
+    (``device_type``: that one only), and for variants that were registered before any node joined.
+    """
     jobs = []
     types = known_device_types() if device_type is None else [device_type]
     variants = Variant.objects.filter(application__state=Application.State.ACTIVE).exclude(state=Variant.State.DRAINING)
@@ -77,7 +87,7 @@ def cancel(jobs: Iterable[ProfileJob], detail: str) -> None:
 
 
 def withdraw(job: ProfileJob, detail: str) -> None:
-    """Cancel a job by an operator's order; a variant that is then measured nowhere, and will not be, fails.
+    """Cancel a job; a variant that is then measured nowhere, and will not be, fails.
 
     Raises:
         Conflict: it has ended.
@@ -93,9 +103,28 @@ def withdraw(job: ProfileJob, detail: str) -> None:
                 events.changed("variant", str(variant), replan=False)
 
 
+def end_orphaned() -> int:
+    """End queued jobs of device types that no box has any more, and return how many.
+
+    When a device of that type comes up, missing profiles are ordered again.
+    """
+    there = Device.objects.exclude(detail=Device.GONE).filter(
+        # A box that was turned away may be taken back until its devices are written off.
+        Q(node__state=Node.State.APPROVED) | ~Q(state=Device.State.DOWN)
+    )
+    queued = ProfileJob.objects.filter(state=ProfileJob.State.QUEUED).select_related("variant")
+    orphaned = list(queued.exclude(device_type__in=there.order_by().values("type")))
+    for job in orphaned:
+        withdraw(job, f"ended: no box has a device of type {job.device_type} any more")
+    return len(orphaned)
+
+
 def order_anew(application: Application) -> list[ProfileJob]:
-    """Orders for every profiled variant after a change of what profiles depend on. A job that is being measured, with
-    what was, is replaced, whatever its variant's state; one that is queued goes by what is."""
+    """Order profiles of every profiled variant again.
+
+    This is for a change of what profiles depend on. A job that is being measured is replaced, whatever its variant's
+    state; one that is queued will use the new values.
+    """
     jobs = []
     for variant in application.variants.exclude(state=Variant.State.DRAINING):
         begun = list(variant.profile_jobs.filter(state=ProfileJob.State.RUNNING))
@@ -108,8 +137,10 @@ def order_anew(application: Application) -> list[ProfileJob]:
 
 
 def measure_again(application: Application) -> list[ProfileJob]:
-    """Orders for every measured variant after its validation set changed. One device type is enough for an accuracy;
-    an open job, which may be half through with the old set, is replaced."""
+    """Order a measurement of every measured variant after its validation set changed.
+
+    One device type is enough for an accuracy; an open job, which may be half through with the old set, is replaced.
+    """
     jobs = []
     measured = application.variants.filter(accuracy_source=Variant.Source.MEASURED).exclude(
         state=Variant.State.DRAINING

@@ -1,6 +1,11 @@
-"""Plans, kept with their inputs, operators' choices for the control loop, and leases on its work."""
+"""Plans with their inputs, operators' choices, leases, promises and repairs.
+
+Choices are for the control loop, and leases are on its work. What-ifs and what is known of repairs are kept here, too.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from django.db import models
 
@@ -9,7 +14,10 @@ from scheduler.allocation.problem import CERTIFIED
 
 
 class Plan(models.Model):
-    """One allocation that was decided: its inputs, its outcome and its reasons. The id is the plan's version."""
+    """One allocation that was decided: its inputs, its outcome and its reasons.
+
+    The id is the plan's version.
+    """
 
     class Trigger(models.TextChoices):
         PERIOD = "period", "regular"
@@ -21,7 +29,7 @@ class Plan(models.Model):
     trigger = models.CharField(max_length=8, choices=Trigger.choices)
     trigger_detail = models.CharField(max_length=300, blank=True, default="")
     stack = models.CharField(max_length=40)
-    #: the Problem, the Allocation and the wire Plan, as msgspec/JSON builtins
+    #: the Problem, the Allocation and the wire Plan, as msgspec/JSON builtins; policies are in the last one alone
     problem = models.JSONField()
     allocation = models.JSONField()
     wire = models.JSONField()
@@ -46,8 +54,25 @@ class Plan(models.Model):
         return f"plan {self.pk}"
 
     @property
+    def whole_allocation(self) -> dict[str, Any]:
+        """Return the allocation with its policies by load.
+
+        These may be most of a plan and are stored once.
+        """
+        if self.allocation.get("policies"):
+            return self.allocation  # a plan of an older release
+        policies = [
+            {**planned, "variants": [str(variant) for variant in planned["variants"]]}
+            for planned in self.wire.get("policies") or ()
+        ]
+        return {**self.allocation, "policies": policies}
+
+    @property
     def refused(self) -> str:
-        """The rules that the strategy's own allocation broke, where this plan stands in for it; else empty."""
+        """The rules that the strategy's own allocation broke, where this plan stands in.
+
+        Otherwise it is empty.
+        """
         return self.allocation.get("refused", "")
 
     @property
@@ -57,7 +82,10 @@ class Plan(models.Model):
 
 
 class Choice(models.Model):
-    """An operator's choice for the control loop; a setting without a row is the environment's."""
+    """An operator's choice for the control loop.
+
+    A setting without a row is the environment's.
+    """
 
     setting = models.CharField(max_length=20, primary_key=True)
     value = models.CharField(max_length=40)
@@ -87,7 +115,10 @@ class WorkLease(models.Model):
 
 
 class Promise(models.Model):
-    """Accuracy and violations expected of the plan in force in the window that began then, and what came."""
+    """Accuracy and violations expected of the plan in force, and what came.
+
+    They are of the window that began when the promise was made.
+    """
 
     class State(models.TextChoices):
         WAITING = "waiting", "waits for its window to be over"
@@ -133,6 +164,9 @@ class WhatIf(models.Model):
     by = models.CharField(max_length=150)
     changes = models.JSONField()
     state = models.CharField(max_length=10, choices=State.choices, default=State.WAITING)
+    #: the home whose worker plans or simulates it, and how many times it was resumed after a stop
+    holder = models.CharField(max_length=12, blank=True, default="")
+    resumed = models.PositiveSmallIntegerField(default=0)
     #: share of the simulation that is done
     progress = models.FloatField(default=0.0)
     error = models.CharField(max_length=500, blank=True, default="")
@@ -154,7 +188,10 @@ class WhatIf(models.Model):
 
 
 class KnownRepair(models.Model):
-    """A repair that upkeep saw at its last look: since when, and whether operators ignore it."""
+    """A repair that upkeep saw at its last look.
+
+    Its row keeps since when it has been there, and whether operators ignore it.
+    """
 
     key = models.CharField(max_length=300, primary_key=True)
     #: when it was first seen, by the wall clock for people and by the steady one for comparing

@@ -1,8 +1,8 @@
-"""Operations: work that goes on in the background and takes a while, for the console's drawer *Tasks*.
+"""Operations: work that goes on in the background and takes a while.
 
-Uploads, profiling, solving, simulations, and drains of nodes, variants and applications; those under way first, then
-profile jobs that ended within an hour. Everything is read from rows and from Redis; who asked for it comes from the
-audit log.
+The console's drawer *Tasks* shows them: uploads, profiling, solving, simulations, and drains of nodes, variants and
+applications; those under way first, then profile jobs that ended within an hour. Everything is read from rows and from
+Redis; who asked for it comes from the audit log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from redis import RedisError
 
 from registry import clock
 from registry.audit.entries import AuditEntry
-from registry.models import Application, Node, ProfileJob, Variant
+from registry.models import Application, Device, Node, ProfileJob, Variant
 from scheduler import live, uploads
 from scheduler.models import WhatIf
 
@@ -36,7 +36,7 @@ WAITING = (WhatIf.State.WAITING, WhatIf.State.PLANNING, WhatIf.State.SIMULATING)
 
 @dataclass(frozen=True)
 class Operation:
-    """Work that goes on, or ended lately.
+    """Work that goes on, or ended recently.
 
     Attributes:
         key: the same for as long as it lasts, KIND:REF.
@@ -73,8 +73,11 @@ def current() -> list[Operation]:
     ended = ProfileJob.objects.filter(finished__gt=timezone.now() - ENDED_FOR).order_by("-finished")
     jobs, done = list(_related(open_)[:MOST]), list(_related(ended)[:ENDED])
     asked = _newest("variant", "profile ordered", {str(job.variant) for job in [*jobs, *done] if _on_demand(job)})
-    found = [*_uploads(), *_solving(), *(_job(job, asked) for job in jobs), *_simulations(), *_drains()]
-    return sorted(found, key=lambda one: one.since) + [_job(job, asked) for job in done]
+    devices = Device.objects.filter(state=Device.State.UP, node__state=Node.State.APPROVED).order_by()
+    up = set(devices.values_list("type", flat=True))
+    under_way = [_job(job, asked, up) for job in jobs]
+    found = [*_uploads(), *_solving(), *under_way, *_simulations(), *_drains()]
+    return sorted(found, key=lambda one: one.since) + [_job(job, asked, up) for job in done]
 
 
 @contextmanager
@@ -131,7 +134,7 @@ def _on_demand(job: ProfileJob) -> bool:
     return job.reason == job.Reason.DEMAND
 
 
-def _job(job: ProfileJob, asked: dict[str, AuditEntry]) -> Operation:
+def _job(job: ProfileJob, asked: dict[str, AuditEntry], up: set[str]) -> Operation:
     open_ = job.state in (ProfileJob.State.QUEUED, ProfileJob.State.RUNNING)
     running = job.state == ProfileJob.State.RUNNING
     return Operation(
@@ -143,7 +146,7 @@ def _job(job: ProfileJob, asked: dict[str, AuditEntry]) -> Operation:
         since=job.created,
         until=job.finished,
         progress=job.progress if running else None,
-        detail=job.detail or (job.phase if open_ else job.get_reason_display()),
+        detail=_job_detail(job, up),
         cancel=f"/api/v1/profile-jobs/{job.pk}/" if open_ else "",
         consequence=(
             f"{job.variant} is not measured on {job.device_type}, and not planned there unless it was measured before. "
@@ -151,6 +154,18 @@ def _job(job: ProfileJob, asked: dict[str, AuditEntry]) -> Operation:
         ),
         application=job.variant.application.name,
     )
+
+
+def _job_detail(job: ProfileJob, up: set[str]) -> str:
+    """Return a profile job's phase, why it ended, or what it waits for.
+
+    Args:
+        up: types of devices that are up.
+    """
+    if job.state != ProfileJob.State.QUEUED:
+        return job.detail or (job.phase if job.state == ProfileJob.State.RUNNING else job.get_reason_display())
+    waits = "until a device of this type is free" if job.device_type in up else "for a device of this type: none is up"
+    return f"waits {waits}" + (f"; before: {job.detail}" if job.detail else "")
 
 
 def _simulations() -> Iterator[Operation]:

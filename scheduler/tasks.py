@@ -1,4 +1,7 @@
-"""Celery's entry points: parse, call, log. Tasks take ids and tolerate missing rows."""
+"""Celery's entry points: parse, call, log.
+
+Tasks take ids and tolerate missing rows.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,13 @@ SIMULATION_NICE = 10
 
 @shared_task(name="scheduler.plan")
 def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
-    """Solve and push a plan, unless one that started after the request is made already (``ticket``: its number).
+    """Solve and push a plan, unless a later one is made already.
 
-    Runs on the planning queue. A lease makes it one solve at a time, however many workers take from that queue.
+    A later one is one that started after the request. Runs on the planning queue. A lease makes it one solve at a time,
+    however many workers take from that queue.
+
+    Args:
+        ticket: the request's number.
     """
     from scheduler import live, operations, webhooks
     from scheduler.control import leases, outcome, planner, requests, superseded
@@ -70,7 +77,10 @@ def webhook(pk: int, text: str, attempt: int = 0) -> None:
 
 @shared_task(name="scheduler.push")
 def push_configs() -> None:
-    """Send every member its configuration; for changes that need no new plan (a key, an SLO)."""
+    """Send every member its configuration.
+
+    This is for changes that need no new plan (a key, an SLO).
+    """
     from scheduler.members import push
 
     push.push_all()
@@ -78,7 +88,10 @@ def push_configs() -> None:
 
 @shared_task(name="scheduler.history")
 def history() -> None:
-    """Record what the statistics in Redis have beyond the history. Needs no lease: see the module."""
+    """Record what the statistics in Redis have beyond the history.
+
+    It needs no lease: see the module.
+    """
     from scheduler.history import recording
 
     recording.record()
@@ -86,7 +99,10 @@ def history() -> None:
 
 @shared_task(name="scheduler.tend")
 def tend() -> None:
-    """Periodic upkeep: lost jobs, finished drains, silent devices, files and rows that nothing needs."""
+    """Do the periodic upkeep.
+
+    It looks after lost jobs, finished drains, silent devices, and files and rows that nothing needs.
+    """
     from scheduler.control import leases
 
     with leases.held(leases.TEND, wait_s=leases.TTL_S + 1.0) as lease:
@@ -97,7 +113,7 @@ def tend() -> None:
 
 
 def _tend() -> None:
-    from registry import storage
+    from registry import profiling, storage
     from registry.audit import recording as audit
     from registry.services import finish_drains
     from scheduler import retention
@@ -114,6 +130,7 @@ def _tend() -> None:
         upkeep.end_cordons,
         finish_drains,
         requeue_silent,
+        profiling.end_orphaned,
         dispatch,
         reaching.judge,
         interference.watch,
@@ -134,7 +151,10 @@ def _tend() -> None:
 
 @shared_task(name="scheduler.promise")
 def promise() -> None:
-    """Compare promises whose window is over, and make one for the plan in force. Runs on the simulation queue."""
+    """Compare promises whose window is over, and make one for the plan in force.
+
+    Runs on the simulation queue.
+    """
     from scheduler.promises import keeping, what_if
     from scheduler.promises.present import NothingToPromise
     from scheduler.simulation import SimulationError
@@ -158,8 +178,11 @@ def what_if() -> None:
 
 @worker_ready.connect
 def _watch(sender, **_) -> None:
-    """The worker of the queue that is never busy for long looks after those that plan; the one that simulates stands
-    back behind all others, now that it has started."""
+    """Set up what a worker of certain queues does when it has started.
+
+    The worker of the queue that is never busy for long looks after those that plan. The one that simulates stands back
+    behind all others, now that it has started.
+    """
     from scheduler.control import succession
 
     queues = sender.app.amqp.queues.consume_from
@@ -167,6 +190,17 @@ def _watch(sender, **_) -> None:
         succession.start()
     if "simulation" in queues:
         os.setpriority(os.PRIO_PROCESS, 0, max(SIMULATION_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
+        _resume_what_ifs()
+
+
+def _resume_what_ifs() -> None:
+    from scheduler.promises import what_if
+
+    try:
+        what_if.resume()
+    except Exception:
+        # The periodic promise answers what waits, and gives up what is lost.
+        logger.exception("what_ifs_not_resumed")
 
 
 @worker_shutting_down.connect

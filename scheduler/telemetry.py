@@ -1,8 +1,9 @@
-"""Per-second statistics, kept in Redis streams for a quarter of an hour and passed on to browsers.
+"""Per-second statistics, kept in Redis streams for a quarter of an hour.
 
-Members send ages, not clock readings. An entry is stored with the steady moment of its second; readers get unix time as
-the wall clock shows it now, so that history stays in one piece when that clock is set. Streams are bounded by their
-length: Redis makes entries' ids from the wall clock, and after a step back goes on with ids of the future.
+They are passed on to browsers. Members send ages, not clock readings. An entry is stored with the steady moment of its
+second; readers get unix time as the wall clock shows it now, so that history stays in one piece when that clock is set.
+Streams are bounded by their length: Redis makes entries' ids from the wall clock, and after a step back goes on with
+ids of the future.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ RECENT_S = 4
 LATEST_S = 5
 #: characters of a member's second: of some 1,000 applications, or 2,000 variants on a node's devices
 MAX_SECOND = 384 * 1024
-#: bytes of a stream; both together are half of what the private Redis may take. Looked at with one second of so many
+#: bytes of a stream; both together are half of what the private Redis may take. Looked at with one second of this many
 STREAM_BYTES, WEIGHED_EVERY = 64 * 2**20, 32
 #: entries that are read at once, newest first
 CHUNK = 256
@@ -53,8 +54,11 @@ def _ago(stats: GatewayStats | NodeStats) -> float:
 def gateway_second(
     gateway: str, stats: GatewayStats, now: float, known: Mapping[str, ApplicationSpec] | None = None
 ) -> dict[str, Any]:
-    """A gateway's second as browsers and the demand estimate read it. ``known``: the applications that exist; others,
-    and size classes that do not exist, are left out."""
+    """Return a gateway's second as browsers and the demand estimate read it.
+
+    Args:
+        known: the applications that exist; others, and size classes that do not exist, are left out.
+    """
     return {
         "t": int(now - _ago(stats)),
         "gateway": gateway,
@@ -79,7 +83,11 @@ def _counts(counts: ApplicationStats, spec: ApplicationSpec | None) -> dict[str,
 
 
 def node_second(node: str, stats: NodeStats, now: float, own: Container[str] | None = None) -> dict[str, Any]:
-    """A node's second as browsers read it. ``own``: the node's devices; others are left out."""
+    """Return a node's second as browsers read it.
+
+    Args:
+        own: the node's devices; others are left out.
+    """
     return {
         "t": int(now - _ago(stats)),
         "node": node,
@@ -88,7 +96,11 @@ def node_second(node: str, stats: NodeStats, now: float, own: Container[str] | N
 
 
 class StreamEntry(NamedTuple):
-    """A second as it is stored in a stream. ``sizes``: stamps of the size classes that arrived in it."""
+    """A second as it is stored in a stream.
+
+    Attributes:
+        sizes: stamps of the size classes that arrived in it.
+    """
 
     stream: str
     fields: dict[str, str]
@@ -159,9 +171,12 @@ def _newest_first(stream: str) -> Iterator[tuple[str, dict[str, str]]]:
         last = "(" + entries[-1][0]
 
 
-def _read(stream: str, seconds: float) -> list[tuple[float, dict[str, Any]]]:
-    """(steady moment, second) of the last ``seconds``, oldest first; entries of another boot are left out."""
-    now, ahead = clock.steady(), clock.wall() - clock.steady()
+def _texts(stream: str, seconds: float) -> list[tuple[float, str]]:
+    """Return (steady moment, JSON) of the last ``seconds``, oldest first.
+
+    Entries of another boot are left out.
+    """
+    now = clock.steady()
     found = []
     for _, fields in _newest_first(stream):
         moment = clock.read(fields.get("at"))
@@ -169,14 +184,32 @@ def _read(stream: str, seconds: float) -> list[tuple[float, dict[str, Any]]]:
         if moment is None or now - moment > seconds + RECENT_S:
             break
         if now - moment <= seconds:
-            found.append((moment, {**json.loads(fields["d"]), "t": round(moment + ahead)}))
+            found.append((moment, fields["d"]))
     found.reverse()
     return found
 
 
+def _read(stream: str, seconds: float) -> list[tuple[float, dict[str, Any]]]:
+    """(steady moment, second) of the last ``seconds``, oldest first."""
+    ahead = clock.wall() - clock.steady()
+    return [(at, {**json.loads(text), "t": round(at + ahead)}) for at, text in _texts(stream, seconds)]
+
+
+def gateway_texts(seconds: float) -> list[tuple[int, str]]:
+    """Return (unix second, JSON) of gateways' last seconds, oldest first.
+
+    Readers that want only a part of them use this.
+    """
+    ahead = clock.wall() - clock.steady()
+    return [(round(at + ahead), text) for at, text in _texts(GATEWAY_STREAM, seconds)]
+
+
 def history(seconds: float = 300) -> list[dict[str, Any]]:
-    """History for the live page: ``{"event", "data"}``, oldest first. Nodes have the latest second alone, which is all
-    that the page shows: a cluster's quarter of an hour would be tens of megabytes."""
+    """Return history for the live page: ``{"event", "data"}``, oldest first.
+
+    Nodes have the latest second alone, which is all that the page shows: a cluster's quarter of an hour would be tens
+    of megabytes.
+    """
     latest = {data["node"]: data for _, data in _read(NODE_STREAM, min(seconds, LATEST_S))}
     found = [{"event": "gateway_second", "data": data} for data in gateway_seconds(seconds)]
     return found + [{"event": "node_second", "data": data} for data in latest.values()]
@@ -193,7 +226,10 @@ def node_seconds(seconds: float) -> list[dict[str, Any]]:
 
 
 def serving(gateways: Iterable[str]) -> set[str]:
-    """Applications that every one of the gateways answers, by their latest reports; none if one is silent."""
+    """Return applications that every one of the gateways answers.
+
+    The latest reports count; none are returned if one gateway is silent.
+    """
     latest: dict[str, set[str]] = {}
     for data in gateway_seconds(RECENT_S):
         latest[data["gateway"]] = set(data.get("serving", ()))
@@ -202,8 +238,10 @@ def serving(gateways: Iterable[str]) -> set[str]:
 
 
 def arrivals_by_size(entries: Iterable[dict[str, Any]]) -> list[tuple[int, dict[str, dict[int, int]]]]:
-    """Items that arrived in gateways' seconds by size class: (t, {application: {size class: items}}) of each, with the
-    applications that have more than one class."""
+    """Return items that arrived in gateways' seconds by size class.
+
+    Each second is (t, {application: {size class: items}}), with the applications that have more than one class.
+    """
     return [
         (
             data["t"],
@@ -218,7 +256,10 @@ def arrivals_by_size(entries: Iterable[dict[str, Any]]) -> list[tuple[int, dict[
 
 
 def sizes_arrived(within_s: float) -> dict[str, set[int]]:
-    """Size classes by application with arrivals within ``within_s`` seconds; older ones are deleted."""
+    """Return size classes by application with arrivals within ``within_s`` seconds.
+
+    Older ones are deleted.
+    """
     found, forgotten = {}, []
     for key, at in live.client().hgetall(SIZES_HASH).items():
         if clock.age(at) > within_s:
@@ -236,11 +277,14 @@ def _possible(items: Any) -> bool:
 
 
 def sum_arrivals(entries: Iterable[dict[str, Any]], field: str = "arrived_rows") -> list[tuple[int, dict[str, float]]]:
-    """Gateways' seconds, added up by second; an application's count that cannot be is left out. ``field``: what to add
-    up, ``arrived_rows`` (items) or ``arrived`` (queries).
+    """Return gateways' seconds, added up by second.
 
-    A gateway whose reports come near the turn of a second has two in one second and none in the next, now and then;
-    the second of two belongs to the one after, or every other second would seem twice as busy.
+    An application's count that cannot be is left out. A gateway whose reports come near the turn of a second has two in
+    one second and none in the next, now and then; the second of two belongs to the one after, or every other second
+    would seem twice as busy.
+
+    Args:
+        field: what to add up, ``arrived_rows`` (items) or ``arrived`` (queries).
     """
     total: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     last: dict[str, int] = {}

@@ -1,4 +1,6 @@
-"""The websocket by which a member (node daemon or gateway) talks with the control plane.
+"""The websocket by which a member talks with the control plane.
+
+A member is a node daemon or a gateway.
 
 The data plane never waits for it: :meth:`MemberLink.send` only puts a message into a bounded outbox, and a control
 plane that is away, refuses the member or sends malformed messages is logged and tried again.
@@ -33,13 +35,20 @@ _DECODERS = {"node": control.decode_to_node, "gateway": control.decode_to_gatewa
 
 @dataclass(frozen=True)
 class LinkTiming:
-    """Seconds. ``first`` to ``longest``: pause between tries, doubled each time. ``refused_first`` to
-    ``refused_longest``: the same where an operator has to act (token refused, versions differ, name taken).
-    ``replaced_first`` to ``replaced_longest``: the same where another connection under this credential took over: two
-    that take turns must not do so often.
-    ``answer``: until the first message, though the peer answers pings. A box that is gone is noticed within ``gone``, a
-    process that is dead within ``ping_every + ping_answer``. ``last_words``: for what waits to be sent when
-    the member ends."""
+    """Times of a link, in seconds.
+
+    Attributes:
+        first, longest: pause between attempts, doubled each time.
+        refused_first, refused_longest: the same where an operator has to act (token refused, versions differ, name
+            taken).
+        replaced_first, replaced_longest: the same where another connection with this credential took over, so that two
+            members with one credential do not alternate quickly.
+        connect: to open a connection.
+        answer: until the first message, even from a control plane that answers pings.
+        gone: without an acknowledgement by the peer's kernel, until its box counts as lost.
+        ping_every, ping_answer: between pings, and until each is answered; then the peer's process counts as dead.
+        last_words: to send what is left when the member ends.
+    """
 
     first: float = 0.2
     longest: float = 5.0
@@ -131,6 +140,7 @@ class MemberLink:
         self._filled = asyncio.Event()
         self._use_join_token = False
         self._socket: ClientConnection | None = None
+        self._received = 0
         self.up = False
         """admitted and connected"""
         self.state = "connecting"
@@ -142,7 +152,10 @@ class MemberLink:
 
     @property
     def credential(self) -> str | None:
-        """Authenticates this member towards the control plane, also over HTTP; None before the first join."""
+        """The credential of this member at the control plane; None before its first join.
+
+        It authenticates the member over HTTP, too.
+        """
         return self._credential.value
 
     @property
@@ -151,7 +164,12 @@ class MemberLink:
         return dict(self._outbox.dropped)
 
     def send(self, message: control.FromMember) -> None:
-        """Have ``message`` sent as soon as the link is up; never blocks (see :class:`~workers.outbox.Outbox`)."""
+        """Have ``message`` sent as soon as the link is up.
+
+        Never blocks (see :class:`~workers.outbox.Outbox`).
+        """
+        if isinstance(message, control.MemberStats):
+            message = msgspec.structs.replace(message, received=self._received)
         self._outbox.put(message, time.monotonic(), self.up)
         self._filled.set()
 
@@ -228,7 +246,7 @@ class MemberLink:
     async def _converse(self, socket: ClientConnection) -> bool:
         admitted = False
         running: list[asyncio.Task] = []
-        self._socket = socket
+        self._socket, self._received = socket, 0
         try:
             first = self._join()
             await socket.send(control.encode(self._renewal.joining(first) if self._renewal is not None else first))
@@ -236,6 +254,7 @@ class MemberLink:
             async with asyncio.timeout(self._timing.answer) as patience:
                 async for text in socket:
                     patience.reschedule(None)
+                    self._received += 1
                     message = self._understood(text)
                     if isinstance(message, control.Joined):
                         self._admit(message)
@@ -284,7 +303,10 @@ class MemberLink:
             self._call(self._renewal.ask)
 
     async def _take_leave(self, socket: ClientConnection) -> None:
-        """Send what is left and close properly: the library would report an internal error."""
+        """Send the messages that are left, and close the connection properly.
+
+        The library would report an internal error instead.
+        """
         try:
             async with asyncio.timeout(self._timing.last_words):
                 while self.state == "up" and (message := self._outbox.pop(time.monotonic())) is not None:

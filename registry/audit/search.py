@@ -1,9 +1,9 @@
-"""Finding entries by object, account and time."""
+"""Finding entries by object, account, action and time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC
+from datetime import UTC, datetime
 
 from django.db.models import QuerySet
 from django.utils import timezone
@@ -17,6 +17,7 @@ FILTERS = {
     "kind": "Only objects of this kind, such as application, variant, api_key, account.",
     "ref": "Only objects whose name contains this.",
     "actor": "Only changes by this account.",
+    "action": "Only changes of this name, such as created, changed, deleted, signed in.",
     "since": "Only from this time on (ISO 8601, UTC if it names no zone).",
     "until": "Only before this time.",
 }
@@ -29,17 +30,29 @@ def search(wanted: Mapping[str, str]) -> QuerySet[AuditEntry]:
         InvalidInput: a time that is none.
     """
     found = AuditEntry.objects.all()
-    lookups = {"kind": "kind", "ref": "ref__icontains", "actor": "actor"}
+    lookups = {"kind": "kind", "ref": "ref__icontains", "actor": "actor", "action": "action"}
     for name, lookup in lookups.items():
         if wanted.get(name):
             found = found.filter(**{lookup: wanted[name].replace("\0", "")[:150]})
     for name, lookup in {"since": "at__gte", "until": "at__lt"}.items():
         if wanted.get(name):
-            found = found.filter(**{lookup: _time(name, wanted[name])})
+            found = found.filter(**{lookup: moment(name, wanted[name])})
     return found
 
 
-def _time(name: str, text: str):
+def choices() -> dict[str, list[str]]:
+    """All kinds, actors and actions that entries have, for forms."""
+    names = ("kind", "actor", "action")
+    rows = set(AuditEntry.objects.order_by().values_list(*names).distinct())
+    return {name: sorted({row[at] for row in rows}) for at, name in enumerate(names)}
+
+
+def moment(name: str, text: str) -> datetime:
+    """The time that a filter names.
+
+    Raises:
+        InvalidInput: it is none.
+    """
     try:
         parsed = parse_datetime(text) or parse_datetime(f"{text}T00:00")
         if parsed is not None:

@@ -9,7 +9,7 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers, status
 from rest_framework.response import Response
 
-from registry.api.serializers.fields import NumberField, StrictMixin
+from registry.api.serializers.fields import NumberField, OneOfField, StrictMixin
 from registry.api.views.base import View
 from registry.audit.recording import record
 from scheduler.models import Promise, WhatIf
@@ -65,7 +65,9 @@ class ChangesSerializer(StrictMixin, serializers.Serializer):
         help_text="By application.",
     )
     variants = serializers.DictField(
-        child=serializers.ChoiceField(choices=CHOICES), required=False, help_text="By APPLICATION/VARIANT."
+        child=OneOfField(CHOICES),
+        required=False,
+        help_text="By APPLICATION/VARIANT.",
     )
     add_devices = serializers.DictField(
         child=serializers.IntegerField(min_value=0, max_value=MOST_DEVICES),
@@ -112,7 +114,7 @@ class WhatIfSerializer(serializers.ModelSerializer):
 
 
 class ApplySerializer(StrictMixin, serializers.Serializer):
-    """How a what-if is applied."""
+    """Input to apply a what-if."""
 
     force = serializers.BooleanField(
         required=False,
@@ -137,12 +139,15 @@ class WhatIfList(View):
 
     @extend_schema(operation_id="what_ifs_list", responses=WhatIfSerializer(many=True))
     def get(self, request):
-        """The latest answers, newest first."""
+        """List the latest what-ifs with their answers, newest first."""
         return self.listed(WhatIf.objects.all(), WhatIfSerializer)
 
     @extend_schema(operation_id="what_if_ask", request=ChangesSerializer, responses={202: WhatIfSerializer})
     def post(self, request):
-        """Ask. The plan is there within about a second, its promise some seconds later: read it by its id."""
+        """Ask a what-if.
+
+        Its plan is there within about a second, its promise some seconds later: read it by its id.
+        """
         fields = self.checked(ChangesSerializer)
         for name in ("remove_devices", "cordon"):
             if name in fields:
@@ -158,13 +163,13 @@ class WhatIfDetail(View):
 
     @extend_schema(operation_id="what_if_get", responses=WhatIfSerializer)
     def get(self, request, pk: int):
-        """Its answer, as far as there is one."""
+        """Read a what-if with its answer, as far as there is one."""
         what_if.give_up_lost()
         return Response(WhatIfSerializer(get_object_or_404(WhatIf, pk=pk)).data)
 
     @extend_schema(operation_id="what_if_cancel", responses={204: OpenApiResponse(description="Cancelled.")})
     def delete(self, request, pk: int):
-        """End one that waits or is being simulated; it has failed then."""
+        """Cancel a what-if that waits or is being simulated; its state is then `failed`."""
         row = get_object_or_404(WhatIf, pk=pk)
         with transaction.atomic():
             what_if.cancel(row, request.user.get_username())
@@ -179,7 +184,9 @@ class WhatIfApply(View):
 
     @extend_schema(operation_id="what_if_apply", request=ApplySerializer, responses=WhatIfSerializer)
     def post(self, request, pk: int):
-        """Order its SLOs, pinned and excluded variants, and cordons; the rest can only be imagined. 409 where the state
-        is another one than the answer was computed for."""
+        """Apply a what-if's SLOs, pinned and excluded variants, and cordons.
+
+        The rest can only be imagined. Refused (409) where the state has changed since the answer was computed.
+        """
         row, wanted = get_object_or_404(WhatIf, pk=pk), self.checked(ApplySerializer)
         return Response(WhatIfSerializer(what_if.apply(row, **wanted)).data)

@@ -1,3 +1,5 @@
+"""Plans and the choice of a stack as JSON."""
+
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -26,7 +28,10 @@ _SHORT = [
 
 
 class PlanSerializer(serializers.ModelSerializer):
-    """A plan without its inputs. Rates in items/s, accuracy in normalised percent, ``gap`` relative."""
+    """A plan without its inputs.
+
+    Rates are in items/s, accuracy in normalised percent, and ``gap`` is relative.
+    """
 
     version = serializers.IntegerField(source="pk", read_only=True)
     method = serializers.CharField(
@@ -41,7 +46,12 @@ class PlanSerializer(serializers.ModelSerializer):
 
 
 class PlanDetailSerializer(PlanSerializer):
-    """A plan with its inputs (``problem``), its outcome (``allocation``), what members got (``wire``) and why."""
+    """A plan with its inputs, its outcome, the members' parts and its reasons.
+
+    ``problem`` has the inputs, ``allocation`` the outcome, ``wire`` the plan as members got it, ``reasons`` why.
+    """
+
+    allocation = serializers.JSONField(source="whole_allocation", read_only=True)
 
     class Meta(PlanSerializer.Meta):
         fields = [*_SHORT, "reasons", "problem", "allocation", "wire"]
@@ -57,7 +67,10 @@ class DemandChangeSerializer(serializers.Serializer):
 
 
 class DevicePriceSerializer(serializers.Serializer):
-    """The most that one more device of a type would gain, by the relaxed problem's prices."""
+    """The most that one more device of a type would gain.
+
+    It follows from the relaxed problem's prices.
+    """
 
     type = serializers.CharField()
     devices = serializers.IntegerField(help_text="Devices of the type in the plan.")
@@ -80,7 +93,10 @@ class DeviceMoveSerializer(serializers.Serializer):
 
 
 class AccuracyCostSerializer(serializers.Serializer):
-    """Accuracy of an application, percent of its best; null: nothing of it is served, or it was not planned."""
+    """Accuracy of an application, percent of its best.
+
+    Null: nothing of it is served, or it was not planned.
+    """
 
     application = serializers.CharField()
     before = serializers.FloatField(allow_null=True)
@@ -90,7 +106,7 @@ class AccuracyCostSerializer(serializers.Serializer):
 
 
 class TrailSerializer(serializers.Serializer):
-    """Why a plan is as it is, against the plan before."""
+    """The trail of a plan: its differences from the plan before, explained."""
 
     version = serializers.IntegerField()
     previous = serializers.IntegerField(allow_null=True, help_text="null: no earlier plan is kept with its problem.")

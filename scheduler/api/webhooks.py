@@ -8,7 +8,7 @@ from rest_framework import serializers, status
 from rest_framework.response import Response
 
 from registry import events
-from registry.api.serializers.fields import StrictMixin
+from registry.api.serializers.fields import OneOfField, StrictMixin
 from registry.api.views.base import View
 from registry.audit.recording import record
 from registry.errors import Conflict
@@ -24,9 +24,7 @@ class WebhookSerializer(StrictMixin, serializers.ModelSerializer):
     url = serializers.CharField(
         max_length=500, help_text="https://HOST/PATH with a public address; others need NEREUS_WEBHOOK_NETWORKS."
     )
-    events = serializers.ListField(
-        child=serializers.ChoiceField(choices=Webhook.Event.choices), min_length=1, max_length=len(Webhook.Event)
-    )
+    events = serializers.ListField(child=OneOfField(Webhook.Event.choices), min_length=1, max_length=len(Webhook.Event))
     failures = serializers.IntegerField(read_only=True, help_text="Deliveries that failed in a row.")
 
     class Meta:
@@ -64,7 +62,7 @@ class NewWebhookSerializer(WebhookSerializer):
 
 
 class DeliveredSerializer(serializers.Serializer):
-    """How a delivery ended."""
+    """The end of a delivery."""
 
     status = serializers.IntegerField(allow_null=True, help_text="HTTP's; null: there was no answer.")
     error = serializers.CharField(help_text="Empty: it was taken.")
@@ -83,7 +81,10 @@ class WebhookList(View):
 
     @extend_schema(operation_id="webhooks_create", responses={201: NewWebhookSerializer})
     def post(self, request):
-        """Make a webhook. The key of its signatures is shown in this answer and never again."""
+        """Create a webhook.
+
+        The key of its signatures is shown in this answer and never again.
+        """
         fields = self.checked(WebhookSerializer)
         try:
             with transaction.atomic():
@@ -110,7 +111,7 @@ class WebhookDetail(View):
 
     @extend_schema(operation_id="webhooks_change", request=ChangedWebhookSerializer)
     def patch(self, request, name):
-        """Change its address or events, or switch it off or on."""
+        """Change a webhook's address or events, or switch it off or on."""
         row = self.get_object()
         fields = self.checked(ChangedWebhookSerializer, row, partial=True)
         with transaction.atomic():
@@ -121,7 +122,7 @@ class WebhookDetail(View):
 
     @extend_schema(operation_id="webhooks_delete", responses={204: OpenApiResponse(description="Gone.")})
     def delete(self, request, name):
-        """Delete it; deliveries that wait are dropped."""
+        """Delete a webhook; deliveries that wait are dropped."""
         row = self.get_object()
         with transaction.atomic():
             row.delete()
@@ -138,7 +139,7 @@ class WebhookTest(View):
 
     @extend_schema(operation_id="webhooks_test", request=None, responses=DeliveredSerializer)
     def post(self, request, name):
-        """Deliver a test event now, once, also where it is switched off."""
+        """Deliver a test event once, now, even where the webhook is switched off."""
         hook = self.get_object()
         delivered = webhooks.test(hook)
         record("tested", "webhook", hook.name, after={"status": delivered.status, "error": delivered.error[:300]})

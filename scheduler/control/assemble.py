@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from django.conf import settings
 from django.db.models import Q
@@ -10,6 +10,7 @@ from django.db.models import Q
 from registry import clock, reach
 from registry import models as registry
 from registry.accuracy import normalized_accuracies
+from registry.profiling import OPEN
 from scheduler.allocation.problem import (
     ApplicationDemand,
     CandidateVariant,
@@ -27,8 +28,11 @@ SILENT_S = 10
 
 
 def available_devices() -> list[registry.Device]:
-    """Devices that a plan may use: up (or about to be free again), on an approved node that is neither silent nor
-    cordoned, and reached by a gateway."""
+    """Return the devices that a plan may use.
+
+    They are up (or about to be free again), on an approved node that is neither silent nor cordoned, and reached by a
+    gateway.
+    """
     devices = registry.Device.objects.filter(
         state__in=[registry.Device.State.UP, registry.Device.State.DRAINING],
         node__state=registry.Node.State.APPROVED,
@@ -41,8 +45,11 @@ def available_devices() -> list[registry.Device]:
 
 
 def idle_devices() -> list[registry.Device]:
-    """Devices that plans name with nothing to run: those of cordoned nodes and retired ones, so that they unload what
-    they hold, and those that no core reaches or that are about to serve, so that cores connect with them."""
+    """Return devices that plans name with nothing to run.
+
+    Those of cordoned nodes and retired ones unload what they hold. Those that no core reaches or that are about to
+    serve are named so that cores connect with them.
+    """
     left_out = Q(node__cordoned_at__isnull=False) | Q(unreached_since__isnull=False)
     left_out |= Q(phase__in=registry.Device.LEFT_OUT)
     approved = registry.Device.objects.filter(node__state=registry.Node.State.APPROVED)
@@ -52,8 +59,12 @@ def idle_devices() -> list[registry.Device]:
 def _candidate(
     variant: registry.Variant, accuracy: float, mix: Mapping[int, float], points: Mapping[int, Sequence[ProfilePoint]]
 ) -> CandidateVariant:
-    """A variant with its usable profiles, for queries that are mixed by size class as in ``mix``. ``points``: by
-    profile's id."""
+    """Return a variant with its usable profiles.
+
+    Args:
+        mix: shares of its queries by size class.
+        points: by profile's id.
+    """
     profiles = {
         profile.device_type: sizes.profile(points.get(profile.pk, ()), mix, profile.memory_bytes, profile.load_s)
         for profile in variant.profiles.all()
@@ -77,45 +88,22 @@ def assemble(
     expected: Mapping[str, float] | None = None,
     slow: Mapping[str, float] | None = None,
 ) -> Problem:
-    """The problem as of now. Variants are named by id, applications by name, devices by ref.
+    """Return the problem as of now.
 
-    ``demand``: items/s by application name, margins not included. ``mixes``: shares of it by size class, of
-    applications for which that is known. ``expected``: the forecast without its margin.
-    Only active applications and profiled variants take part, these not on device
-    types where they are blocked; device types with open profile jobs keep the profiling share of their time free.
-    ``slow``: share of its time with which an interfered device counts.
+    Variants are named by id, applications by name, devices by ref. Only active applications and profiled variants take
+    part, these not on device types where they are blocked.
+
+    Args:
+        demand: items/s by application, margins not included.
+        mixes: shares of it by size class, for applications where that is known.
+        expected: the forecast by application without its margin.
+        slow: share of its time with which an interfered device counts.
     """
-    slow = slow or {}
-    types_being_profiled = set(
-        registry.ProfileJob.objects.filter(state__in=["queued", "running"]).values_list("device_type", flat=True)
-    )
-    reserved, costs = 1.0 - settings.NEREUS.profile_share, settings.NEREUS.device_costs
     applications = list(registry.Application.objects.filter(state=registry.Application.State.ACTIVE))
-    planned = registry.Variant.objects.filter(
-        state__in=registry.Variant.PLANNED, application__in=applications, accuracy__isnull=False
-    )
-    ready = list(planned.select_related("application").prefetch_related("profiles").order_by("id"))
-    points = points_of(variant.pk for variant in ready)
-    normalized = normalized_accuracies(applications)
-    variants = [
-        _candidate(variant, normalized[variant.pk], (mixes or {}).get(variant.application.name, sizes.ANY), points)
-        for variant in ready
-    ]
-    known = {variant.id for variant in variants}
+    variants = _variants(applications, mixes or {})
     with_variants = {variant.application for variant in variants if variant.profiles}
     return Problem(
-        devices=tuple(
-            DeviceResources(
-                id=device.ref,
-                type=device.type,
-                memory_bytes=device.memory_bytes or None,
-                available=(reserved if device.type in types_being_profiled else 1.0) * slow.get(device.ref, 1.0),
-                loaded=frozenset(str(pk) for pk in device.warm if str(pk) in known),
-                cost=costs.get(device.type, costs.get(device.kind, 1.0)),
-                cores=max(1, len(device.cores)),
-            )
-            for device in sorted(devices, key=lambda device: device.ref)
-        ),
+        devices=_devices(devices, {variant.id for variant in variants}, slow or {}),
         applications=tuple(
             ApplicationDemand(
                 id=application.name,
@@ -128,7 +116,7 @@ def assemble(
             for application in applications
             if application.name in with_variants
         ),
-        variants=tuple(variants),
+        variants=variants,
         time_limit_s=settings.NEREUS.solve_s,
         milp_s=settings.NEREUS.solve_s / 3,
         costs=CostWeights(
@@ -138,4 +126,40 @@ def assemble(
             settings.NEREUS.infadapter_cores or None,
         ),
         arrival_shape=settings.NEREUS.arrival_shape,
+    )
+
+
+def _variants(
+    applications: list[registry.Application], mixes: Mapping[str, Mapping[int, float]]
+) -> tuple[CandidateVariant, ...]:
+    planned = registry.Variant.objects.filter(
+        state__in=registry.Variant.PLANNED, application__in=applications, accuracy__isnull=False
+    )
+    ready = list(planned.select_related("application").prefetch_related("profiles").order_by("id"))
+    points = points_of(variant.pk for variant in ready)
+    normalized = normalized_accuracies(applications)
+    return tuple(
+        _candidate(variant, normalized[variant.pk], mixes.get(variant.application.name, sizes.ANY), points)
+        for variant in ready
+    )
+
+
+def _devices(
+    devices: list[registry.Device], variants: Collection[str], slow: Mapping[str, float]
+) -> tuple[DeviceResources, ...]:
+    """Device types with open profile jobs keep the profiling share of their time free."""
+    jobs = registry.ProfileJob.objects.filter(state__in=OPEN)
+    being_profiled = set(jobs.values_list("device_type", flat=True))
+    reserved, costs = 1.0 - settings.NEREUS.profile_share, settings.NEREUS.device_costs
+    return tuple(
+        DeviceResources(
+            id=device.ref,
+            type=device.type,
+            memory_bytes=device.memory_bytes or None,
+            available=(reserved if device.type in being_profiled else 1.0) * slow.get(device.ref, 1.0),
+            loaded=frozenset(str(pk) for pk in device.warm if str(pk) in variants),
+            cost=costs.get(device.type, costs.get(device.kind, 1.0)),
+            cores=max(1, len(device.cores)),
+        )
+        for device in sorted(devices, key=lambda device: device.ref)
     )

@@ -32,13 +32,15 @@ logger = log.get("planner")
 def make_plan(
     trigger: str, detail: str = "", observed: dict[str, float] | None = None, lease: HeldLease | None = None
 ) -> Plan | None:
-    """Estimate demand, solve, store. None where there is nothing to plan (no device or no ready variant): the plan in
-    force stays, since a control plane that just started may not have received its nodes' reports yet.
+    """Estimate demand, solve, and store the plan.
+
+    None where there is nothing to plan (no device, or no application with a ready variant and nothing that the plan in
+    force keeps loaded): that plan stays, since a control plane that just started may not have received its nodes'
+    reports yet. The plan is one that passes verification, though the strategy's own answer may not
+    (:attr:`Plan.refused`).
 
     Args:
         lease: under which it is stored; None: nobody else plans.
-
-    The plan is one that passes verification, though the strategy's own answer may not (:attr:`Plan.refused`).
 
     Raises:
         UnusableProblem: the problem has values out of range.
@@ -80,7 +82,7 @@ def present_problem(observed: dict[str, float] | None = None) -> tuple[Problem, 
     """The problem as of now, without what is in force, and its devices.
 
     Args:
-        observed: rates that bursts reported lately, items/s by application.
+        observed: rates that bursts reported recently, items/s by application.
     """
     devices = available_devices()
     seconds = telemetry.gateway_seconds(
@@ -108,13 +110,19 @@ def _demand(seconds: list[dict[str, Any]], observed: dict[str, float] | None) ->
 
 
 def _something_resides() -> bool:
-    """Whether the plan in force keeps anything loaded; an empty plan then frees what is being deleted."""
+    """Whether the plan in force keeps anything loaded.
+
+    An empty plan then frees what is being deleted.
+    """
     latest = Plan.objects.only("allocation").first()
     return latest is not None and bool(latest.allocation["placements"])
 
 
 def in_force(stack: str) -> Allocation | None:
-    """The allocation of the plan in force where ``stack`` made it: no strategy builds on another one's plan."""
+    """Return the allocation of the plan in force where ``stack`` made it.
+
+    Otherwise None: no strategy builds on another one's plan.
+    """
     return _allocation_of(Plan.objects.only("stack", "allocation").first(), stack)
 
 
@@ -136,14 +144,17 @@ def _row(
     allocation: Allocation,
     devices: list[registry.Device],
 ) -> Plan:
-    """The plan's row, without its version. Made before the transaction that stores it, which holds up other writers."""
+    """Return the plan's row, without its version.
+
+    It is made before the transaction that stores it, since that holds up other writers.
+    """
     ordered = sorted(devices, key=lambda d: d.ref)
     return Plan(
         trigger=trigger,
         trigger_detail=detail[:300],
         stack=stack,
         problem=builtins(problem),
-        allocation=builtins(allocation),
+        allocation=builtins(dataclasses.replace(allocation, policies=())),
         wire=msgspec.to_builtins(wire_plan(0, problem, allocation, ordered, stack)),
         status=allocation.status,
         accuracy=allocation.accuracy,

@@ -1,4 +1,4 @@
-"""Nodes whose cores become other devices: which of both plans use, and when they change over.
+"""Nodes whose cores become other devices: which plans use, and the changeover.
 
 Phases of a device: ``coming`` (starts beside those that serve, and is measured; plans leave it out), ``retiring``
 (serves until the coming ones do), ``retired`` (plans leave it out; its node ends it). All others have none.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from django.db.models import QuerySet
+
 from registry import events, reach
 from registry.models import Application, Device, Node, Profile, ProfileJob, Variant
-from registry.profiling import OPEN
+from registry.profiling import OPEN, order
 from scheduler.control.assemble import available_devices
 from scheduler.control.requests import request_plan
 
@@ -18,12 +20,17 @@ Phase = Device.Phase
 
 
 def advance() -> list[str]:
-    """Let plans use the coming devices of nodes where they are ready, instead of the retiring ones; those nodes."""
+    """Let plans use nodes' coming devices where ready, not the retiring ones.
+
+    Returns:
+        Names of the nodes where this was done.
+    """
     moved = []
     for node in Node.objects.filter(devices__phase=Phase.RETIRING).distinct():
         if waits_for(node):
             continue
         mine = Device.objects.filter(node=node)
+        _measure_again(mine.filter(phase=Phase.COMING))
         mine.filter(phase=Phase.COMING).update(phase=Phase.KEPT)
         mine.filter(phase=Phase.RETIRING).update(phase=Phase.RETIRED)
         events.changed("node", node.name)
@@ -32,8 +39,25 @@ def advance() -> list[str]:
     return moved
 
 
+def _measure_again(coming: QuerySet[Device]) -> None:
+    """Order anew what was measured on devices that shared their cores.
+
+    The measurements are slower than the devices will be. The jobs wait until the retired devices have ended
+    (:mod:`scheduler.profiling.dispatch`).
+    """
+    measured = ProfileJob.objects.filter(device__in=coming, state=ProfileJob.State.DONE)
+    kinds: dict[Variant, set[str]] = {}
+    for job in measured.filter(variant__state__in=Variant.PLANNED).select_related("variant__application"):
+        kinds.setdefault(job.variant, set()).add(job.device_type)
+    for variant, types in kinds.items():
+        order(variant, ProfileJob.Reason.DRIFT, types)
+
+
 def waits_for(node: Node) -> list[str]:
-    """Why plans still use the node's retiring devices, a sentence each; empty: the coming ones are ready."""
+    """Return reasons why plans still use the node's retiring devices.
+
+    Empty: the coming ones are ready.
+    """
     devices = list(node.devices.select_related("node"))
     coming = [device for device in devices if device.phase == Phase.COMING]
     retiring = [device for device in devices if device.phase == Phase.RETIRING]
@@ -44,7 +68,9 @@ def waits_for(node: Node) -> list[str]:
         said.append(f"{', '.join(down)} {'is' if len(down) == 1 else 'are'} not up yet.")
     said += [why for device in coming if device.ref not in down and (why := reach.why_unreachable(device, gateways))]
     types = {device.type for device in coming}
-    jobs = ProfileJob.objects.filter(device_type__in=types, state__in=OPEN).count()
+    # A job for drift has a profile, and waits for devices that share their cores with no others.
+    waiting = ProfileJob.objects.filter(device_type__in=types, state__in=OPEN)
+    jobs = waiting.exclude(reason=ProfileJob.Reason.DRIFT).count()
     if jobs:
         said.append(f"{jobs} measurement{'' if jobs == 1 else 's'} of variants on the new devices to go.")
     if not said:
@@ -59,7 +85,7 @@ def waits_for(node: Node) -> list[str]:
 
 
 def _runnable(types: Iterable[str]) -> set[str]:
-    """Active applications of which a variant was measured on one of these device types."""
+    """Return active applications with a variant measured on one of these types."""
     found = Profile.objects.filter(
         device_type__in=set(types),
         blocked="",

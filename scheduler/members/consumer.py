@@ -1,13 +1,16 @@
-"""One member's connection in the control plane: admission, approval, messages. A kind's messages are its subclass's.
+"""One member's connection in the control plane: admission, approval, messages.
 
-Beside the member's own messages it follows the registry (:meth:`MemberConsumer._settle`), by pushes and by polling.
+A kind's messages are its subclass's. Beside the member's own messages it follows the registry
+(:meth:`MemberConsumer._settle`), by pushes and by polling.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import time
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -87,6 +90,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         self.turned_away = self.replaced = False
         self.seen_at = 0.0
         self.lag = Lag()
+        self.messages_sent = 0
         self.behind_since: float | None = None
         self.requests = certificates.Requests()
         self.peer = peers.of_scope(self.scope)
@@ -185,7 +189,10 @@ class MemberConsumer(AsyncWebsocketConsumer):
             await self.losses.attempt(self.compare(message), type(message).__name__, name)
 
     def _see(self) -> None:
-        """Store now and then that the member sent something. In the background: the database may be locked."""
+        """Store now and then that the member sent something.
+
+        In the background: the database may be locked.
+        """
         if time.monotonic() - self.seen_at > SEEN_EVERY_S:
             self.seen_at = time.monotonic()
             batches().seen.put(self._seen)
@@ -197,8 +204,21 @@ class MemberConsumer(AsyncWebsocketConsumer):
     async def _attempt(self, doing, what: str) -> bool:
         return await self.losses.attempt(doing, what, self.member.name)
 
+    async def announce(self, doing: Callable[[], Awaitable[None]], what: str) -> bool:
+        """Do what needs Redis, which others would learn without it, too.
+
+        Not while Redis fails: each call would wait for its time-out, and the member for all of them.
+
+        Returns:
+            Whether it succeeded.
+        """
+        return not troubles.pausing(troubles.REDIS) and await self._attempt(doing(), what)
+
     async def _later(self, error: Exception) -> None:
-        """Have the member come again: its admission needs what is away now, and may be half done."""
+        """Ask the member to come again.
+
+        Its admission needs what is away now, and may be half done.
+        """
         noted(error)
         await self.turn_away(control.CLOSE_TRY_AGAIN, f"not admitted: {type(error).__name__}: {error}")
 
@@ -219,7 +239,8 @@ class MemberConsumer(AsyncWebsocketConsumer):
         self.join_message = message
         if admitted.replaced:
             # The older connection looks at its standing. It also does so by itself, should this be lost.
-            await self._attempt(self.channel_layer.send(admitted.replaced, {"type": "member.recheck"}), "recheck")
+            recheck = {"type": "member.recheck"}
+            await self.announce(lambda: self.channel_layer.send(admitted.replaced, recheck), "recheck")
         await self._enter(self.group(self.member.pk))
         kind, address = self.kind.__name__.lower(), self.peer.address
         logger.info(
@@ -240,7 +261,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
                 await self._prompt()
                 # The channel layer forgets members of groups by the wall clock.
                 stepped = abs(clock.wall() - clock.steady() - ahead) > STEP_S
-                if stepped or time.monotonic() >= self.rejoin_at:
+                if (stepped or time.monotonic() >= self.rejoin_at) and not troubles.pausing(troubles.REDIS):
                     ahead = clock.wall() - clock.steady()
                     self.rejoin_at = time.monotonic() + REJOIN_EVERY_S
                     for group in self.groups_joined:
@@ -259,7 +280,10 @@ class MemberConsumer(AsyncWebsocketConsumer):
         await self._settle_or_later()
 
     async def _prompt(self) -> None:
-        """Have the member renew its certificate where the control plane's clock or another authority wants it."""
+        """Ask the member to renew its certificate where that is due.
+
+        The control plane's clock or another authority may want it.
+        """
         if not self.approved or not self.join_message.certificate_request:
             return
         registered = await configurations().registered()
@@ -298,12 +322,12 @@ class MemberConsumer(AsyncWebsocketConsumer):
         elif now in WAITS and self.standing is not now:
             self.standing = now
             await self.say(control.Pending(reason=WAITS[now]))
-        await self._attempt(self._tell_browsers(True), "event")
+        await self.announce(lambda: self._tell_browsers(True), "event")
 
     async def _enter(self, group: str) -> None:
         """Join a group, as soon as Redis lets it; until then the member pulls."""
         self.groups_joined.append(group)
-        joined = await self._attempt(self.channel_layer.group_add(group, self.channel_name), "group")
+        joined = await self.announce(lambda: self.channel_layer.group_add(group, self.channel_name), "group")
         self.rejoin_at = min(self.rejoin_at, time.monotonic() + (REJOIN_EVERY_S if joined else 0.0))
 
     async def _tell_browsers(self, connected: bool) -> None:
@@ -331,6 +355,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     async def _send_text(self, text: str) -> None:
         if not self.turned_away:
+            self.messages_sent += 1
             await self.send(text_data=text)
 
     async def member_send(self, event: dict[str, Any]) -> None:
@@ -353,24 +378,28 @@ class MemberConsumer(AsyncWebsocketConsumer):
     async def send_configuration(self, since: float) -> None:
         """Send what the database held at ``since`` or later."""
         config = await self.configuration(since)
-        self.lag.sent(time.monotonic())
+        self.lag.sent(time.monotonic(), self.messages_sent + 1)
         await self.say(config)
 
     async def compare(self, stats: control.MemberStats) -> None:
-        """Answer a member that holds another configuration than it should, and warn where that lasts."""
+        """Answer a member that holds another configuration than it should.
+
+        Where that lasts, warn.
+        """
         wanted = await self.configuration()
         now = time.monotonic()
-        if self.lag.report(stats.config_hash, wanted.hash, now - max(0.0, stats.at), now):
+        if self.lag.report(stats.config_hash, wanted.hash, now - max(0.0, stats.at), now, stats.received):
             held = stats.plan_version
             logger.info("configuration_repeated", member=self.member.name, held=held, plan=wanted.plan.version)
-            self.lag.sent(now)
+            self.lag.sent(now, self.messages_sent + 1)
             await self.say(wanted)
         if self.lag.warns(now) != (self.behind_since is not None):
             await self._warn(now)
 
     async def _warn(self, now: float) -> None:
         """Have browsers show that the member is behind, or that it has caught up."""
-        since = timezone.now() - timedelta(seconds=now - self.lag.since) if self.lag.warns(now) else None
+        behind = self.lag.behind_since(now)
+        since = timezone.now() - timedelta(seconds=now - behind) if behind is not None else None
         await in_thread(standing.set_behind)(self.kind, self.member.pk, self.channel_name, since)
         self.behind_since = since.timestamp() if since is not None else None
         logger.warning("member_behind" if since is not None else "member_caught_up", member=self.member.name)
@@ -388,9 +417,10 @@ class MemberConsumer(AsyncWebsocketConsumer):
             words = standing.last_words(code)
             await self._attempt(in_thread(standing.left)(self.kind, self.member.pk, self.channel_name, words), "left")
             for group in self.groups_joined:
-                await self._attempt(self.channel_layer.group_discard(group, self.channel_name), "group")
+                leave = functools.partial(self.channel_layer.group_discard, group, self.channel_name)
+                await self.announce(leave, "group")
             if not self.replaced:
-                await self._attempt(self._tell_browsers(False), "event")
+                await self.announce(lambda: self._tell_browsers(False), "event")
             logger.info("member_left", kind=self.kind.__name__.lower(), name=self.member.name, code=code)
 
     # --- of a kind ----------------------------------------------------------------------------------------------------
@@ -408,7 +438,11 @@ class MemberConsumer(AsyncWebsocketConsumer):
         raise NotImplementedError
 
     async def configuration(self, since: float | None = None) -> control.NodeConfig | control.GatewayConfig:
-        """Everything that the member must know, as of ``since`` (monotonic) or later; None: a few seconds ago."""
+        """Return everything that the member must know.
+
+        Args:
+            since: as of this moment (monotonic) or later; None: a few seconds ago.
+        """
         raise NotImplementedError
 
     async def handle(self, message: control.FromMember) -> None:

@@ -1,4 +1,7 @@
-"""A gateway's connection: its seconds, bursts and arrivals, and how many gateways there are."""
+"""A gateway's connection: its seconds, bursts and arrivals.
+
+It also says how many gateways there are.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +48,9 @@ class GatewayConsumer(MemberConsumer):
         self.total.joined(self.member.name, self.channel_name, time.monotonic())
         await self._enter(push.GATEWAYS)
         await self.send_configuration(time.monotonic())
-        await self._attempt(self._refresh_gateways(), "refresh")
+        await self.announce(self._refresh_gateways, "refresh")
         # It may reach devices that no other gateway does.
-        await self._attempt(in_thread(upkeep.replan_if_devices_changed)(), "plan")
+        await self.announce(in_thread(upkeep.replan_if_devices_changed), "plan")
 
     async def configuration(self, since: float | None = None) -> control.GatewayConfig:
         config = await configurations().gateway(max(1, self.total.serving), since)
@@ -64,7 +67,7 @@ class GatewayConsumer(MemberConsumer):
         left = self.member is not None and self.total.left(self.member.name, self.channel_name, now, stopped)
         await super().disconnect(code)
         if left and stopped:
-            await self._attempt(self._refresh_gateways(), "refresh")
+            await self.announce(self._refresh_gateways, "refresh")
 
     def _store_join(self) -> None:
         with origins.acting(f"gateway {self.member.name}", "its join", self.peer.address):

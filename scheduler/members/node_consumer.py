@@ -40,7 +40,7 @@ class NodeConsumer(MemberConsumer):
         await self._enter(push.NODES)
         await self.send_configuration(time.monotonic())
         # Plans may have left its devices out while it was away.
-        await self._attempt(in_thread(upkeep.replan_if_devices_changed)(), "plan")
+        await self.announce(in_thread(upkeep.replan_if_devices_changed), "plan")
 
     async def configuration(self, since: float | None = None) -> control.NodeConfig:
         return await configurations().node(self.member.pk, since)
@@ -89,7 +89,7 @@ class NodeConsumer(MemberConsumer):
     async def disconnect(self, code: int) -> None:
         await super().disconnect(code)
         if self.member is not None and self.approved and not self.replaced:
-            await self._attempt(self._silence(), "event")
+            await self.announce(self._silence, "event")
 
     async def _silence(self) -> None:
         found = await in_thread(devices.silence)(self.member)

@@ -31,13 +31,22 @@ _reports = clock.Unchanged()
 
 
 def dispatch() -> int:
-    """Start as many queued jobs as there are free devices of their types; returns how many."""
+    """Start as many queued jobs as there are free devices of their types.
+
+    Returns:
+        Number of started jobs.
+    """
     started = 0
     now = clock.steady()
     busy = set(ProfileJob.objects.filter(state="running").values_list("device_id", flat=True))
+    divided = Device.objects.exclude(phase=Device.Phase.KEPT).values("node")
     for job in ProfileJob.objects.filter(state="queued").select_related("variant__application").order_by("id"):
+        devices = Device.objects.filter(type=job.device_type)
+        if job.reason == ProfileJob.Reason.DRIFT:
+            # A profile that is there already is not replaced by one of shared cores.
+            devices = devices.exclude(node__in=divided)
         device = (
-            Device.objects.filter(type=job.device_type, state=Device.State.UP, node__state=Member.State.APPROVED)
+            devices.filter(state=Device.State.UP, node__state=Member.State.APPROVED)
             .filter(node__cordoned_at=None)
             .exclude(phase=Device.Phase.RETIRED)
             .exclude(pk__in=busy)
@@ -81,7 +90,10 @@ def reconcile(node: Node, under_way: Collection[int]) -> list[control.ToMember]:
 
 
 def _claim(job: ProfileJob, device: Device) -> bool:
-    """Assign the job to the device; False if another task was first. The database allows one running job a device."""
+    """Assign the job to the device; False if another task was first.
+
+    The database allows one running job a device.
+    """
     try:
         with transaction.atomic():
             return bool(
@@ -120,7 +132,14 @@ def _order(job: ProfileJob, device: Device) -> control.ProfileOrder:
 
 
 def requeue_silent() -> int:
-    """Jobs whose device went silent or away are queued again, and fail after :data:`results.MAX_ATTEMPTS`."""
+    """Queue jobs again whose device went silent or away.
+
+    They fail after :data:`results.MAX_ATTEMPTS`. Jobs whose order was lost are queued again without counting an
+    attempt.
+
+    Returns:
+        Number of such jobs.
+    """
     running = list(ProfileJob.objects.filter(state="running").select_related("device__node", "variant__application"))
     silent = _reports.ages({job.pk: (job.attempts, job.started, job.heard) for job in running})
     count = 0

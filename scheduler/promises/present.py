@@ -1,4 +1,7 @@
-"""The cluster as it is: the plan in force, what arrived, and the check index of what plans are made for."""
+"""The cluster as it is.
+
+The plan in force, what arrived, and the check index of what plans are made for.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,10 @@ from .windows import SOLVE_S, NothingToPromise, World
 
 
 def check_index() -> str:
-    """A name for everything that plans depend on except for demand and what is loaded: another one as soon as an
-    application, a variant, a profile, a device or the stack changes."""
+    """Return a name for what plans depend on except for demand and what is loaded.
+
+    It is another one as soon as an application, a variant, a profile, a device or the stack changes.
+    """
     facts = [
         choices.current().name,
         list(
@@ -85,7 +90,7 @@ def in_force() -> tuple[Plan, Problem, Allocation]:
         raise NothingToPromise("No plan was made yet.")
     try:
         problem = msgspec.convert(plan.problem, Problem)
-        return plan, replace(problem, previous=None), msgspec.convert(plan.allocation, Allocation)
+        return plan, replace(problem, previous=None), msgspec.convert(plan.whole_allocation, Allocation)
     except msgspec.ValidationError as error:
         raise NothingToPromise(f"Plan {plan.pk} cannot be read: {error}") from None
 

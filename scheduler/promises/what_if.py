@@ -1,7 +1,8 @@
-"""Answers to operators' what-ifs: the plan that would result, then its promise; and applying what can be applied.
+"""Answers to operators' what-ifs: the plan that would result, then its promise.
 
-The worker of the simulation queue does both. It makes the plans of what-ifs that wait before it goes on with a
-simulation, between two windows, so that a plan is there within about a second.
+Changes that can be applied are applied here, too. The worker of the simulation queue makes plans and promises. It makes
+the plans of what-ifs that wait before it goes on with a simulation, between two windows, so that a plan is there within
+about a second.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 from django.conf import settings
 from django.db import transaction
+from django.db.models import F, Q
 from django.utils import timezone
 
 from registry import clock, members, services
@@ -43,6 +45,8 @@ TASK = "scheduler.what_if"
 LOST_S = 120.0
 #: progress of a simulation that a worker has taken up
 TAKEN = 0.001
+#: times that a what-if is resumed: one that ended its worker twice would do so again
+MOST_RESUMED = 1
 #: what-ifs that may wait for an answer
 MOST_WAITING = 20
 #: progress is stored once it rose by so much
@@ -83,6 +87,22 @@ def give_up_lost() -> int:
     return WhatIf.objects.filter(pk__in=lost, state__in=OPEN).update(state=State.FAILED, error=error)
 
 
+def resume() -> None:
+    """Take up again what this home's worker left behind when it was stopped.
+
+    Called as the worker starts.
+    """
+    begun = Q(state=State.PLANNING) | Q(state=State.SIMULATING, progress__gt=0.0)
+    left = WhatIf.objects.filter(begun, holder=settings.NEREUS.instance)
+    error = "The simulation worker ended twice while it answered this. Its log says why."
+    left.filter(resumed__gte=MOST_RESUMED).update(state=State.FAILED, error=error)
+    again = {"progress": 0.0, "holder": "", "resumed": F("resumed") + 1, "stamp": clock.stamp()}
+    left.filter(state=State.SIMULATING).update(**again)
+    left.filter(state=State.PLANNING).update(state=State.WAITING, **again)
+    if _untaken().exists():
+        queue.send(TASK)
+
+
 class Withdrawn(Exception):
     """The what-if was cancelled meanwhile."""
 
@@ -101,7 +121,10 @@ def cancel(row: WhatIf, by: str) -> None:
 
 
 def work() -> None:
-    """Answer all what-ifs that wait, oldest first, in the worker: those of lost and expired messages, too."""
+    """Answer all what-ifs that wait, oldest first, in the worker.
+
+    Those of lost and expired messages are answered, too.
+    """
     plan_waiting()
     while (row := _take()) is not None:
         with _failures(row):
@@ -111,7 +134,8 @@ def work() -> None:
 def _take() -> WhatIf | None:
     """The oldest what-if that no worker simulates; this one does from now on."""
     for row in _untaken().filter(state=State.SIMULATING).order_by("pk"):
-        if _untaken().filter(pk=row.pk).update(progress=TAKEN):
+        taken = {"progress": TAKEN, "holder": settings.NEREUS.instance}
+        if _untaken().filter(pk=row.pk).update(**taken):
             row.progress = TAKEN
             return row
     return None
@@ -136,10 +160,14 @@ def _answer(row: WhatIf) -> None:
 
 
 def plan_waiting() -> None:
-    """Make the plans of all what-ifs that wait, oldest first. They are not lost as long as the worker runs this."""
+    """Make the plans of all what-ifs that wait, oldest first.
+
+    They are not lost as long as the worker runs this.
+    """
     _untaken().update(stamp=clock.stamp())
     for row in WhatIf.objects.filter(state=State.WAITING).order_by("pk"):
-        if WhatIf.objects.filter(pk=row.pk, state=State.WAITING).update(state=State.PLANNING):
+        taken = {"state": State.PLANNING, "holder": settings.NEREUS.instance}
+        if WhatIf.objects.filter(pk=row.pk, state=State.WAITING).update(**taken):
             with _failures(row):
                 _plan(row)
 
@@ -170,7 +198,10 @@ def _plan(row: WhatIf) -> None:
 
 
 def _imagined(problem: Problem, changes: Changes) -> tuple[Problem, Recorded, dict[str, float]]:
-    """The problem with the changes, arrivals, and the factors by which these are multiplied."""
+    """Return the problem with the changes, the arrivals, and their factors.
+
+    The arrivals of each application are to be multiplied by its factor.
+    """
     names = [a.id for a in problem.applications]
     arrived = present.recorded(names)
     rates = {name: arrived.rate(name) for name in names}
@@ -212,7 +243,10 @@ def _world(row: WhatIf) -> tuple[World, str]:
 
 
 def _present_promise(index: str) -> dict[str, Any]:
-    """The latest promise for the plan in force; made now where there is none that is young enough."""
+    """Return the latest promise for the plan in force.
+
+    It is made now where there is none that is young enough. Empty: none can be made.
+    """
     latest = Promise.objects.first()
     if latest is None or latest.index != index or clock.age(latest.stamp) > PRESENT_S:
         try:
@@ -255,7 +289,10 @@ def _failures(row: WhatIf) -> Iterator[None]:
 
 
 def _slim(plan: dict[str, Any]) -> dict[str, Any]:
-    """A plan's summary without problem and allocation, which are large and needed for the simulation only."""
+    """Return a plan's summary without problem and allocation.
+
+    These are large and needed for the simulation only.
+    """
     return {name: value for name, value in plan.items() if name not in ("problem", "allocation")}
 
 
@@ -269,7 +306,10 @@ def _changed(row: WhatIf) -> None:
 
 
 def plan_summary(problem: Problem, allocation: Allocation) -> dict[str, Any]:
-    """The outcome of a plan: in all, and by application with its variants' rates (items/s) and devices."""
+    """Return the outcome of a plan, in all and by application.
+
+    Applications have their variants' rates (items/s) and devices.
+    """
     variants = {variant.id: variant for variant in problem.variants}
     mixes: dict[str, dict[str, dict[str, Any]]] = {a.id: {} for a in problem.applications}
     for placement in allocation.placements:
@@ -304,14 +344,16 @@ def plan_summary(problem: Problem, allocation: Allocation) -> dict[str, Any]:
 
 
 def apply(row: WhatIf, force: bool = False) -> WhatIf:
-    """Order what operators can order of the changes: SLOs, pinned and excluded variants, cordons.
+    """Order what operators can order of the changes.
+
+    That is SLOs, pinned and excluded variants, and cordons.
 
     Args:
         force: also where a node to be cordoned alone serves an application.
 
     Raises:
-        Conflict: the state is another one than the answer was computed for, nothing of it can be ordered, it was
-            applied already, or an order is refused.
+        Conflict: the state is another one than the answer was computed for, nothing of it can be ordered, it has no
+            answer yet, it was applied already, or an order is refused.
     """
     changes = msgspec.convert(row.changes, Changes)
     if not changes.applicable:

@@ -1,8 +1,8 @@
-"""Messages between the control plane and its members (node daemons and gateways), over a websocket as JSON text.
+"""Messages between the control plane and its members (node daemons, gateways).
 
-One typed definition for both ends. Each message carries ``v``; a member whose version differs is turned away with
-:data:`CLOSE_VERSION` and a reason. Which side sends a message is its base class: :class:`FromMember` or
-:class:`ToMember`. Decode with the ``decode_`` function of the direction and the member.
+They go over a websocket as JSON text, and have one typed definition for both ends. Each message carries ``v``; a member
+whose version differs is turned away with :data:`CLOSE_VERSION` and a reason. Which side sends a message is its base
+class: :class:`FromMember` or :class:`ToMember`. Decode with the ``decode_`` function of the direction and the member.
 
 A member authenticates with ``Authorization: Bearer TOKEN``: the join token the first time, afterwards the credential
 that :class:`Joined` gave it. Close codes show a member whether to try again.
@@ -117,37 +117,52 @@ class JoinNode(Join, tag="join_node", frozen=True, kw_only=True):
 
 
 class JoinGateway(Join, tag="join_gateway", frozen=True, kw_only=True):
-    """A gateway's, with the address where clients reach it. ``core``: ``host:port`` of its core for members on other
-    boxes; empty: it has none."""
+    """A gateway's join.
+
+    Attributes:
+        address: where clients reach it.
+        core: ``host:port`` of its core for members on other boxes; empty: it has none.
+    """
 
     address: Line
     core: Line = ""
 
 
 class DeviceStates(FromMember, tag="device_states", frozen=True, kw_only=True):
-    """Sent after joining, at each change and twice a minute; names every device of the node."""
+    """The states of every device of the node.
+
+    Sent after joining, at each change and twice a minute.
+    """
 
     devices: Annotated[tuple[DeviceState, ...], msgspec.Meta(max_length=MOST_DEVICES)]
 
 
 class MemberStats(FromMember, frozen=True, kw_only=True):
-    """Sent each second, even with nothing to report: the control plane answers where the member is behind.
+    """A member's report of one second.
+
+    It is sent each second, even with nothing to report: the control plane answers where the member is behind.
 
     Attributes:
         at: seconds ago that the second ended (boxes' clocks differ).
         plan_version: of the configuration that the member holds, 0 while it holds none. None: not reported.
         config_hash: :attr:`Configuration.hash` of the configuration that it holds, as received; empty while it holds
             none. None: not reported, since the member runs older code.
+        received: messages that had come on this connection when the report was made. None: not reported, since the
+            member runs older code.
     """
 
     at: Seconds = 0.0
     plan_version: Count | None = None
     config_hash: Hash | None = None
+    received: Count | None = None
 
 
 class NodeStats(MemberStats, tag="node_stats", frozen=True, kw_only=True):
-    """One second of all the node's devices that reported. ``jobs``: ids of the profile jobs under way at the node;
-    None: not reported."""
+    """One second of all the node's devices that reported.
+
+    Attributes:
+        jobs: ids of the profile jobs under way at the node; None: not reported.
+    """
 
     devices: Annotated[tuple[DeviceStats, ...], msgspec.Meta(max_length=MOST_DEVICES)]
     jobs: Annotated[tuple[Count, ...], msgspec.Meta(max_length=MOST_NAMES)] | None = None
@@ -180,11 +195,15 @@ Slots = Annotated[tuple[tuple[InSecond, InSecond], ...], msgspec.Meta(min_length
 
 
 class Arrivals(FromMember, tag="arrivals", frozen=True, kw_only=True):
-    """Arrivals at one of several gateways: sent at the end of each slot of 0.1 s in which there were any, and of the
-    first one after it. Whether demand left the plan's band shows only in the sum over all of them.
+    """Arrivals at one of several gateways.
 
-    ``slot``: the number of the last slot, on the gateway's own clock. ``applications``: (rows, queries) of that slot
-    and those before it, oldest first."""
+    Sent at the end of each slot of 0.1 s in which there were any, and of the first one after it. Whether demand left
+    the plan's band shows only in the sum over all gateways.
+
+    Attributes:
+        slot: the number of the last slot, on the gateway's own clock.
+        applications: (rows, queries) of that slot and those before it, oldest first.
+    """
 
     slot: Count
     applications: Annotated[dict[Name, Slots], msgspec.Meta(max_length=MOST_NAMES)]
@@ -196,8 +215,11 @@ OVERLOAD_BUDGET_SHARE = 0.8
 
 
 class Overload(FromMember, tag="overload", frozen=True, kw_only=True):
-    """An executor refused ``refused`` of ``arrived`` rows in the last second; or, with an empty ``device``, a gateway
-    did, since no device could have answered them in time."""
+    """A device or a gateway refused rows in the last second.
+
+    An executor refused ``refused`` of ``arrived`` rows. With an empty ``device``, a gateway did, since no device could
+    have answered them in time.
+    """
 
     device: Name
     application: Name
@@ -214,8 +236,13 @@ class Drift(FromMember, tag="drift", frozen=True, kw_only=True):
 
 
 class FaultReport(FromMember, tag="fault", frozen=True, kw_only=True):
-    """Running ``variant`` (an id) on ``device`` went wrong: the executor ``crashed``, or a run exceeded its limit and
-    was ``stopped``. ``detail``: how, in words."""
+    """A run of ``variant`` on ``device`` went wrong.
+
+    Attributes:
+        variant: id.
+        cause: the executor ``crashed``, or a run exceeded its limit and was ``stopped``.
+        detail: how, in words.
+    """
 
     device: Name
     variant: Count
@@ -224,8 +251,13 @@ class FaultReport(FromMember, tag="fault", frozen=True, kw_only=True):
 
 
 class ProfileProgress(FromMember, tag="profile_progress", frozen=True, kw_only=True):
-    """A profile job moved on. ``phase``: ``waiting``, ``fetching``, ``loading``, ``measuring`` or ``validating``;
-    ``done`` from 0 to 1; ``points`` so far."""
+    """A profile job moved on.
+
+    Attributes:
+        phase: ``waiting``, ``fetching``, ``loading``, ``measuring`` or ``validating``.
+        done: 0 to 1.
+        points: those measured so far.
+    """
 
     job: Count
     phase: Name
@@ -234,7 +266,11 @@ class ProfileProgress(FromMember, tag="profile_progress", frozen=True, kw_only=T
 
 
 class ProfileDone(FromMember, tag="profile_done", frozen=True, kw_only=True):
-    """A profile job ended well. ``accuracy`` (percent) where a validation set was ordered."""
+    """A profile job ended well.
+
+    Attributes:
+        accuracy: percent, where a validation set was ordered.
+    """
 
     job: Count
     load_s: Seconds
@@ -245,8 +281,12 @@ class ProfileDone(FromMember, tag="profile_done", frozen=True, kw_only=True):
 
 
 class ProfileFailed(FromMember, tag="profile_failed", frozen=True, kw_only=True):
-    """A profile job ended badly; ``retry``: another try may help, as after the loss of a device. ``attempt``: of the
-    order; 0: not reported."""
+    """A profile job ended badly.
+
+    Attributes:
+        retry: another try may help, as after the loss of a device.
+        attempt: of the order; 0: not reported.
+    """
 
     job: Count
     message: Text
@@ -255,7 +295,10 @@ class ProfileFailed(FromMember, tag="profile_failed", frozen=True, kw_only=True)
 
 
 class RenewCertificate(FromMember, tag="renew_certificate", frozen=True, kw_only=True):
-    """The member's certificate is old, or its clock jumped; :class:`IssuedCertificate` answers."""
+    """A request for another certificate; :class:`IssuedCertificate` answers.
+
+    The member's certificate is old, or its clock jumped.
+    """
 
     certificate_request: CertificateRequest
 
@@ -291,8 +334,12 @@ class IssuedCertificate(ToMember, tag="issued_certificate", frozen=True, kw_only
 
 
 class Joined(ToMember, tag="joined", frozen=True, kw_only=True):
-    """Admitted. ``credential`` is given once, when the join token was used; the member keeps it on disk.
-    ``issued``: the answer to the join's certificate request."""
+    """The member is admitted.
+
+    Attributes:
+        credential: given once, when the join token was used; the member keeps it on disk.
+        issued: the answer to the join's certificate request.
+    """
 
     member: int
     credential: str | None = None
@@ -300,12 +347,18 @@ class Joined(ToMember, tag="joined", frozen=True, kw_only=True):
 
 
 class CertificateDue(ToMember, tag="certificate_due", frozen=True, kw_only=True):
-    """The member's certificate ends soon by the control plane's clock, or is of an earlier authority: the member asks
-    for another one (:class:`RenewCertificate`). Sent to members that asked for one at their join."""
+    """The member should ask for another certificate (:class:`RenewCertificate`).
+
+    Its own ends soon by the control plane's clock, or is of an earlier authority. Sent to members that asked for one at
+    their join.
+    """
 
 
 class Pending(ToMember, tag="pending", frozen=True, kw_only=True):
-    """Known but not yet approved by the operator; the connection stays and :class:`Joined` follows."""
+    """The member is known but not yet approved by the operator.
+
+    The connection stays, and :class:`Joined` follows.
+    """
 
     reason: str
 
@@ -358,8 +411,13 @@ class KeyLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GatewayConfig(Configuration, tag="gateway_config", frozen=True, kw_only=True):
-    """A gateway's configuration. ``key_hashes``: sha256 (hex) of API keys; ``key_limits``: of those that have limits.
-    ``gateways``: how many serve; one of several sends :class:`Arrivals` where a lone one sends :class:`Burst`."""
+    """A gateway's configuration.
+
+    Attributes:
+        key_hashes: sha256 (hex) of API keys.
+        key_limits: of those that have limits.
+        gateways: how many serve; one of several sends :class:`Arrivals` where a lone one sends :class:`Burst`.
+    """
 
     key_hashes: tuple[str, ...]
     key_limits: dict[str, KeyLimits] = {}
@@ -367,9 +425,14 @@ class GatewayConfig(Configuration, tag="gateway_config", frozen=True, kw_only=Tr
 
 
 class ProfileOrder(ToMember, tag="profile_order", frozen=True, kw_only=True):
-    """Measure ``variant`` on ``device``: batches 1, 2, 4 ... ``max_batch``, until p95 passes ``slo_s``, for each size
-    class of the application. ``first``: the variant never ran on this device type, so its first run wants a drained
-    device. ``attempt``: counts the orders of this job from 1; 0: not reported."""
+    """An order to measure ``variant`` on ``device``.
+
+    Batches 1, 2, 4 ... ``max_batch`` are measured, until p95 passes ``slo_s``, for each size class of the application.
+
+    Attributes:
+        first: the variant never ran on this device type, so its first run wants a drained device.
+        attempt: counts the orders of this job from 1; 0: not reported.
+    """
 
     job: int
     device: str
@@ -403,7 +466,10 @@ class VersionMismatch(Exception):
 
 
 def with_hash(config: NodeConfig | GatewayConfig) -> NodeConfig | GatewayConfig:
-    """``config`` with the digest of its content: equal content has equal digests, in any process."""
+    """Return ``config`` with the digest of its content.
+
+    Equal content has equal digests, in any process.
+    """
     digest = hashlib.sha256(_in_order.encode(msgspec.structs.replace(config, hash=""))).hexdigest()[:16]
     return msgspec.structs.replace(config, hash=digest)
 
@@ -425,7 +491,13 @@ class _Envelope(msgspec.Struct):
 
 
 def decode_from_node(text: str | bytes) -> FromNode:
-    """Raises msgspec.ValidationError (its text names the field), msgspec.DecodeError or VersionMismatch."""
+    """Decode a node's message.
+
+    Raises:
+        msgspec.ValidationError: its text names the field.
+        msgspec.DecodeError: it is no JSON.
+        VersionMismatch: the node has another version.
+    """
     return _decode(_from_node, text)
 
 

@@ -10,7 +10,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from registry import models, signatures
-from registry.api.serializers.fields import NumberField, StrictMixin, one_of, warnings_field
+from registry.api.serializers.fields import NumberField, OneOfField, StrictMixin, warnings_field
 from workers import metrics
 
 
@@ -18,14 +18,12 @@ class TensorSerializer(serializers.Serializer):
     """Part of the schema only."""
 
     name = serializers.CharField(max_length=signatures.MAX_NAME)
-    datatype = serializers.ChoiceField(
-        choices=[(name, name) for name in signatures.DATATYPES], error_messages=one_of(signatures.DATATYPES)
-    )
+    datatype = OneOfField(list(signatures.DATATYPES))
     shape = serializers.ListField(
         child=serializers.IntegerField(min_value=-1),
         min_length=1,
         max_length=signatures.MAX_RANK,
-        help_text="The batch dimension (-1) first; -1 in other places leaves them open.",
+        help_text="The batch dimension (-1) first; other dimensions of -1 are open.",
     )
 
 
@@ -138,6 +136,4 @@ class ValidationUploadSerializer(StrictMixin, serializers.Serializer):
     """Upload of a validation set."""
 
     file = serializers.FileField(help_text="An .npz with one array an input and labels.", allow_empty_file=True)
-    metric = serializers.ChoiceField(
-        choices=[(name, name) for name in metrics.names()], error_messages=one_of(metrics.names())
-    )
+    metric = OneOfField(list(metrics.names()))

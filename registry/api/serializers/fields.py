@@ -10,9 +10,12 @@ from django.utils import timezone
 from rest_framework import serializers
 
 
-def one_of(names: Iterable[str]) -> dict[str, str]:
-    """The error message of a choice among these."""
-    return {"invalid_choice": '"{input}" is not one of ' + ", ".join(names) + "."}
+class OneOfField(serializers.ChoiceField):
+    """A choice, whose error names all of them."""
+
+    def __init__(self, choices: Iterable[Any], **kwargs: Any):
+        super().__init__(choices, **kwargs)
+        self.error_messages["invalid_choice"] = '"{input}" is not one of ' + ", ".join(map(str, self.choices)) + "."
 
 
 class StrictMixin:
@@ -24,6 +27,8 @@ class StrictMixin:
     """
 
     RETIRED: ClassVar[Mapping[str, str]] = {}
+    #: for choices of models' fields
+    serializer_choice_field = OneOfField
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, Mapping):
@@ -55,8 +60,18 @@ class NumberField(serializers.FloatField):
         return super().to_internal_value(data)
 
 
+class CountLimitField(serializers.IntegerField):
+    """An optional limit on a count, up to a million.
+
+    null: another rule or none, as its help text says.
+    """
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(allow_null=True, required=False, min_value=1, max_value=1_000_000, **kwargs)
+
+
 class ExpiryField(serializers.DateTimeField):
-    """When something ends: in the future, with a time zone or in UTC; null: never."""
+    """An expiry: in the future, with a time zone or in UTC; null: never."""
 
     def to_internal_value(self, value: Any) -> Any:
         parsed = super().to_internal_value(value)
@@ -66,7 +81,10 @@ class ExpiryField(serializers.DateTimeField):
 
 
 def warnings_field() -> serializers.ListField:
-    """Warnings of a change: a line for each field of the request that was ignored or replaced."""
+    """Return the field for warnings of a change.
+
+    They are a line for each field of the request that was ignored or replaced.
+    """
     return serializers.ListField(
         child=serializers.CharField(),
         read_only=True,

@@ -8,7 +8,8 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from registry import models, reach
-from registry.api.serializers.fields import ExpiryField, StrictMixin, one_of
+from registry.api.serializers.fields import CountLimitField, ExpiryField, OneOfField, StrictMixin
+from registry.dividing import MOST_CHARACTERS
 from registry.joining import LONGEST, SHORTEST
 
 #: seconds that a cordon may last that ends by itself: a week
@@ -19,7 +20,7 @@ class UnreachedSerializer(serializers.Serializer):
     """A gateway that does not reach a device."""
 
     gateway = serializers.CharField()
-    since = serializers.DateTimeField(allow_null=True, help_text="Null: not known.")
+    since = serializers.DateTimeField(allow_null=True, help_text="Null: unknown.")
 
 
 class DeviceSerializer(serializers.ModelSerializer):
@@ -28,15 +29,15 @@ class DeviceSerializer(serializers.ModelSerializer):
     node = serializers.SlugRelatedField("name", read_only=True)
     gateways = serializers.SerializerMethodField(help_text="Names of the gateways that reach it.")
     unreached_by = serializers.SerializerMethodField(
-        help_text="Gateways whose cores report that they do not reach it, and since when."
+        help_text="Gateways whose cores report that they do not reach it, with the time since when."
     )
     unreached_since = serializers.DateTimeField(
         read_only=True,
         allow_null=True,
-        help_text="Since when no gateway's core reaches it, so that plans leave it out; null: one does.",
+        help_text="Time since which no gateway's core reaches it, so that plans leave it out; null: one does.",
     )
     unreachable = serializers.SerializerMethodField(
-        help_text="Why no gateway reaches it, so that plans leave it out, and what to do; empty where one does."
+        help_text="Reason why no gateway reaches it, so that plans leave it out, and the remedy; empty: one does."
     )
 
     class Meta:
@@ -85,15 +86,20 @@ class CertificateSerializer(serializers.Serializer):
     """A member's certificate, by which members on other boxes know it."""
 
     key = serializers.CharField(source="key_hash", help_text="sha256 of its public key (SubjectPublicKeyInfo).")
-    until = serializers.DateTimeField(source="certificate_until", help_text="It is renewed by itself before.")
+    until = serializers.DateTimeField(source="certificate_until", help_text="It is renewed automatically before.")
     lapsed = serializers.BooleanField(
         source="certificate_lapsed", help_text="It ended while the member was away; other members refuse it."
     )
 
 
 class MemberMixin(serializers.Serializer):
-    """The certificate of a member and the claim on its name, where there are such."""
+    """State, certificate and claim of nodes and gateways alike."""
 
+    #: fields that follow those of each kind
+    STANDING = ("last_seen", "release", "last_words", "behind_since", "certificate", "claim", "created")
+
+    connected = serializers.BooleanField(read_only=True)
+    state = serializers.CharField(read_only=True, help_text="pending, approved or revoked")
     certificate = serializers.SerializerMethodField()
     claim = serializers.SerializerMethodField()
 
@@ -107,29 +113,30 @@ class MemberMixin(serializers.Serializer):
 
 
 class RevocationSerializer(StrictMixin, serializers.Serializer):
-    """How a node is revoked."""
+    """Input to revoke a node."""
 
     force = serializers.BooleanField(
-        required=False, help_text="Also where it alone has usable devices for an application, whose queries fail then."
+        required=False, help_text="Also where only this node has usable devices for an application, whose queries fail."
     )
 
 
 class CordonSerializer(RevocationSerializer):
-    """How a node is cordoned."""
+    """Input to cordon a node."""
 
     seconds = serializers.IntegerField(
         required=False,
         min_value=1,
         max_value=MAX_CORDON_S,
-        help_text="It is uncordoned by itself after that, at the latest; without it, an operator does so.",
+        help_text="The node is uncordoned automatically after that, at the latest; without it, by an operator only.",
     )
 
 
 class DivisionSerializer(StrictMixin, serializers.Serializer):
-    """How a node's cores are to become devices."""
+    """Input to divide a node's cores into devices."""
 
     cpu_devices = serializers.CharField(
-        max_length=200, help_text="As NEREUS_CPU_DEVICES: auto, none, 2x1 (count x cores), or lists such as 0-1;2,3."
+        max_length=MOST_CHARACTERS,
+        help_text="As NEREUS_CPU_DEVICES: auto, none, 2x1 (count x cores), or lists such as 0-1;2,3.",
     )
 
 
@@ -143,24 +150,24 @@ class DivisionLookSerializer(serializers.Serializer):
 class DivisionReportSerializer(serializers.Serializer):
     """The cores of a node, as it reported them."""
 
-    cores = serializers.ListField(child=serializers.IntegerField(), help_text="Those that it may divide.")
-    divided = serializers.CharField(help_text="How they are divided now, as NEREUS_CPU_DEVICES says it.")
-    ordered = serializers.BooleanField(help_text="Whether that was ordered here; else the box's settings say so.")
-    problem = serializers.CharField(help_text="Why the newest order cannot be followed; empty: it is.")
+    cores = serializers.ListField(child=serializers.IntegerField(), help_text="CPU cores that it may divide.")
+    divided = serializers.CharField(help_text="The present division, in the form of NEREUS_CPU_DEVICES.")
+    ordered = serializers.BooleanField(
+        help_text="Whether the division was ordered here; else the box's settings say so."
+    )
+    problem = serializers.CharField(help_text="Reason why the newest order cannot be followed; empty: it is.")
 
 
 class NodeSerializer(MemberMixin, serializers.ModelSerializer):
     """A node. Its credential is nobody's to see."""
 
-    connected = serializers.BooleanField(read_only=True)
-    state = serializers.CharField(read_only=True, help_text="pending, approved or revoked")
     devices = serializers.SlugRelatedField("ref", many=True, read_only=True)
     drained = serializers.BooleanField(
         read_only=True, help_text="Whether it is cordoned and no query is left on its devices."
     )
 
     cpu_devices = serializers.CharField(
-        read_only=True, help_text="How its cores are to be divided, as ordered; empty: as its settings say."
+        read_only=True, help_text="The division of its cores that was ordered; empty: as its settings say."
     )
     division = serializers.SerializerMethodField(help_text="Null: the node has not reported it.")
 
@@ -179,13 +186,7 @@ class NodeSerializer(MemberMixin, serializers.ModelSerializer):
             "drained",
             "cpu_devices",
             "division",
-            "last_seen",
-            "release",
-            "last_words",
-            "behind_since",
-            "certificate",
-            "claim",
-            "created",
+            *MemberMixin.STANDING,
             "devices",
         ]
 
@@ -193,46 +194,21 @@ class NodeSerializer(MemberMixin, serializers.ModelSerializer):
 class GatewaySerializer(MemberMixin, serializers.ModelSerializer):
     """A gateway. Its credential is nobody's to see."""
 
-    connected = serializers.BooleanField(read_only=True)
-    state = serializers.CharField(read_only=True, help_text="pending, approved or revoked")
-
     class Meta:
         model = models.Gateway
-        fields = [
-            "name",
-            "address",
-            "core_address",
-            "state",
-            "connected",
-            "last_seen",
-            "release",
-            "last_words",
-            "behind_since",
-            "certificate",
-            "claim",
-            "created",
-        ]
+        fields = ["name", "address", "core_address", "state", "connected", *MemberMixin.STANDING]
 
 
 class JoinTokenSerializer(StrictMixin, serializers.ModelSerializer):
     """A join token, without the token."""
 
-    kind = serializers.ChoiceField(
-        models.JoinToken.Kind.choices,
-        required=False,
-        error_messages=one_of(models.JoinToken.Kind.values),
-        help_text="What it admits: any, node or gateway.",
+    kind = OneOfField(
+        models.JoinToken.Kind.choices, required=False, help_text="Members to admit: any, node or gateway."
     )
     expires = ExpiryField(allow_null=True, required=False)
-    uses = serializers.IntegerField(
-        allow_null=True,
-        required=False,
-        min_value=1,
-        max_value=1_000_000,
-        help_text="Members that it admits at most; null: any number.",
-    )
+    uses = CountLimitField(help_text="Members that it admits at most; null: any number.")
     own_box = serializers.BooleanField(
-        read_only=True, help_text="Made by a start for the members of its own box; of no use from elsewhere."
+        read_only=True, help_text="Made by a start for the members of its own box; of no use elsewhere."
     )
 
     class Meta:
@@ -254,7 +230,7 @@ class NewJoinTokenSerializer(JoinTokenSerializer):
 class JoinCommandSerializer(StrictMixin, serializers.Serializer):
     """The box that is to join."""
 
-    role = serializers.ChoiceField(choices=["node", "gateway"], help_text="What the other box becomes.")
+    role = OneOfField(["node", "gateway"], help_text="Role of the other box.")
     minutes = serializers.IntegerField(
         required=False,
         min_value=int(SHORTEST.total_seconds() // 60),
@@ -269,8 +245,8 @@ class JoinCommandSerializer(StrictMixin, serializers.Serializer):
 class JoinLineSerializer(serializers.Serializer):
     """The line by which another box joins; it works once."""
 
-    command = serializers.CharField(help_text="To be run in a checkout of this release on that box.")
-    token = serializers.CharField(help_text="Its join token's name.")
+    command = serializers.CharField(help_text="Run it in a checkout of this release on that box.")
+    token = serializers.CharField(help_text="The join token's name.")
     expires = serializers.DateTimeField()
     remarks = serializers.ListField(child=serializers.CharField())
-    warning = serializers.CharField(help_text="Why that box may not reach or trust this console; empty: it should.")
+    warning = serializers.CharField(help_text="Reason why that box may not reach or trust this console; empty: none.")

@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from registry import models
 from registry.access.roles import BY_LABEL
-from registry.api.serializers.fields import ExpiryField, NumberField, StrictMixin, one_of
+from registry.api.serializers.fields import CountLimitField, ExpiryField, NumberField, OneOfField, StrictMixin
 
 
 class ApiKeySerializer(StrictMixin, serializers.ModelSerializer):
@@ -23,13 +23,7 @@ class ApiKeySerializer(StrictMixin, serializers.ModelSerializer):
     rate = NumberField(
         allow_null=True, required=False, min_value=0.001, max_value=1e6, help_text="Queries/s; null: no limit."
     )
-    burst = serializers.IntegerField(
-        allow_null=True,
-        required=False,
-        min_value=1,
-        max_value=1_000_000,
-        help_text="Queries that may come at once after a pause; null: those of one second.",
-    )
+    burst = CountLimitField(help_text="Queries that may come at once after a pause; null: those of one second.")
     share = NumberField(
         allow_null=True,
         required=False,
@@ -81,11 +75,7 @@ class ApiTokenSerializer(StrictMixin, serializers.ModelSerializer):
     user = serializers.SlugRelatedField(
         slug_field="username", queryset=User.objects.filter(is_active=True), required=False
     )
-    role = serializers.ChoiceField(
-        choices=list(BY_LABEL),
-        error_messages=one_of(BY_LABEL),
-        help_text="What it may do at most; never more than its account.",
-    )
+    role = OneOfField(list(BY_LABEL), help_text="The token's role; it never permits more than its account's.")
     expires = ExpiryField(allow_null=True, required=False)
 
     class Meta:

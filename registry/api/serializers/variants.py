@@ -11,7 +11,10 @@ from registry.api.serializers.fields import NumberField, StrictMixin
 
 
 class VariantSerializer(serializers.ModelSerializer):
-    """A variant. Needs ``normalized``, ``resident`` and ``warm`` (each by id) in its context."""
+    """A variant.
+
+    Needs ``normalized``, ``resident`` and ``warm`` (each by id) in its context.
+    """
 
     application = serializers.SlugRelatedField("name", read_only=True)
     accuracy_normalized = serializers.SerializerMethodField(help_text="Percent of the application's best variant.")
@@ -77,9 +80,7 @@ class VariantChangeSerializer(StrictMixin, serializers.Serializer):
     """Change of a variant."""
 
     accuracy = _accuracy(allow_null=True, required=False)
-    pinned = serializers.BooleanField(
-        required=False, help_text="Resident on one device at least, wherever that is possible."
-    )
+    pinned = serializers.BooleanField(required=False, help_text="Resident on at least one device, where it fits.")
     excluded = serializers.BooleanField(required=False, help_text="Never planned.")
 
     def validate(self, fields: dict[str, Any]) -> dict[str, Any]:

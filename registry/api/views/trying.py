@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from registry import signatures, trying
-from registry.api.serializers.fields import NumberField, StrictMixin
+from registry.api.serializers.fields import NumberField, OneOfField, StrictMixin
 from registry.api.views.base import View
 from registry.models import name_validator
 
@@ -22,7 +22,7 @@ class TriedInputSerializer(StrictMixin, serializers.Serializer):
     """An input, with ``data`` or ``base64``."""
 
     name = serializers.CharField(max_length=signatures.MAX_NAME)
-    datatype = serializers.ChoiceField(choices=list(signatures.DATATYPES))
+    datatype = OneOfField(list(signatures.DATATYPES))
     shape = serializers.ListField(
         child=serializers.IntegerField(min_value=0, max_value=2**31 - 1), max_length=signatures.MAX_RANK
     )
@@ -67,7 +67,7 @@ class ShownOutputSerializer(serializers.Serializer):
     name = serializers.CharField()
     datatype = serializers.CharField()
     shape = serializers.ListField(child=serializers.IntegerField())
-    elements = serializers.IntegerField(help_text="How many it has.")
+    elements = serializers.IntegerField(help_text="Number of its elements.")
     data = serializers.ListField(child=ElementsField(), help_text=f"The first {trying.MOST_ELEMENTS} of them, flat.")
     top = serializers.ListField(
         child=RankedSerializer(many=True),
@@ -95,8 +95,10 @@ class ApplicationTry(View):
 
     @extend_schema(operation_id="applications_try", request=TriedQuerySerializer, responses=TriedAnswerSerializer)
     def post(self, request, name):
-        """Send one query to a gateway, as a client would: with a key of the control plane's own, within its limits.
-        It counts as demand."""
+        """Send one query to a gateway, as a client would.
+
+        It has a key of the control plane's own, stays within its limits, and counts as demand.
+        """
         application = self.application()
         query = self.checked(TriedQuerySerializer)
         return Response(TriedAnswerSerializer(trying.try_query(application, query)).data)

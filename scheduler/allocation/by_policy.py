@@ -1,8 +1,9 @@
-"""Workers that choose among resident variants by policies: RAMSIS, Jellyfish+ and ModelSwitching.
+"""Workers that choose among resident variants by policies.
 
-Source: Mendoza et al., "Model Selection for Latency-Critical Inference Serving" (EuroSys '24). These systems leave the
-number of workers to a resource manager. Here each device serves one application (:func:`deal`), keeps as many of its
-undominated variants as it may, and gets its queries in proportion to what its fastest variant could serve.
+These are RAMSIS, Jellyfish+ and ModelSwitching. Source: Mendoza et al., "Model Selection for Latency-Critical Inference
+Serving" (EuroSys '24). These systems leave the number of workers to a resource manager. Here each device serves one
+application (:func:`deal`), keeps as many of its undominated variants as it may, and gets its queries in proportion to
+what its fastest variant could serve.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from scheduler.ramsis import ladder, load_limits
+from scheduler.ramsis import load_limits, load_policies
 from scheduler.ramsis.arrivals import Stream, round_robin, shortest_queue
 from scheduler.ramsis.expectation import Expected, expected
 from scheduler.ramsis.solve import Policy, Weight
@@ -35,7 +36,7 @@ BUSIER = 1.25
 
 #: policies by load of a worker with 1 of ``workers`` shares of an application's queries, around its demand, with the
 #: accuracy expected of each
-MakePolicies = Callable[[Problem, Worker, float, float, ladder.InTime], Sequence[tuple[LoadPolicy, float]]]
+MakePolicies = Callable[[Problem, Worker, float, float, load_policies.InTime], Sequence[tuple[LoadPolicy, float]]]
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Process:
     @property
     def met(self) -> float:
         """Expected violations at most of a policy that is used."""
-        return ladder.MET_BURSTY if self.gamma else ladder.MET
+        return load_policies.MET_BURSTY if self.gamma else load_policies.MET
 
     def stream(self, problem: Problem, made: Worker, workers: float, load: float) -> Stream:
         """The arrivals at one of ``workers`` when the application has this load."""
@@ -78,7 +79,12 @@ PROCESSES: Mapping[str, Process] = {
 
 @dataclass(frozen=True)
 class _Group:
-    """Devices with the same variants and the same share of their application's queries."""
+    """Devices of one application with the same variants and shares of its queries.
+
+    Attributes:
+        workers: the inverse of one device's share of the queries.
+        load: items/s planned for all of these devices.
+    """
 
     application: str
     residents: tuple[CandidateVariant, ...]
@@ -89,39 +95,44 @@ class _Group:
 
 
 def ramsis_policies(
-    problem: Problem, made: Worker, workers: float, demand: float, in_time: ladder.InTime, process: Process
+    problem: Problem, made: Worker, workers: float, demand: float, in_time: load_policies.InTime, process: Process
 ) -> list[tuple[LoadPolicy, float]]:
     """Policies that a form of RAMSIS' process gives."""
     stream = partial(process.stream, problem, made, workers)
     capacity = made.capacity() * workers
-    rungs = ladder.policies(
+    found = load_policies.policies(
         made, stream, capacity, demand, process.weigh, process.met, in_time, variable=process.variable
     )
-    return [(rung.policy, rung.expected.accuracy) for rung in rungs]
+    return [(one.policy, one.expected.accuracy) for one in found]
 
 
 def known_load(
-    problem: Problem, made: Worker, workers: float, demand: float, _in_time: ladder.InTime
+    problem: Problem, made: Worker, workers: float, demand: float, _in_time: load_policies.InTime
 ) -> list[tuple[LoadPolicy, float]]:
-    """RAMSIS' policy for the demand alone, whatever load is measured, as in the paper's Section 7.2."""
+    """Return RAMSIS' policy for the demand alone, whatever load is measured.
+
+    This is as in the paper's Section 7.2. Without demand the policy is for the devices' capacity.
+    """
     load = demand or made.capacity() * workers
     process = PROCESSES["ramsis"]
-    rung = ladder.rung(made, process.stream(problem, made, workers, load), load, process.weigh)
-    return [(LoadPolicy(sys.float_info.max, rung.policy.steps), rung.expected.accuracy)]
+    one = load_policies.evaluated(made, process.stream(problem, made, workers, load), load, process.weigh)
+    return [(LoadPolicy(sys.float_info.max, one.policy.steps), one.expected.accuracy)]
 
 
-def _by_load(limits: Callable[[Worker, float, ladder.InTime], Sequence[LoadPolicy]]) -> MakePolicies:
+def _by_load(limits: Callable[[Worker, float, load_policies.InTime], Sequence[LoadPolicy]]) -> MakePolicies:
     def make(
-        _problem: Problem, made: Worker, workers: float, _demand: float, in_time: ladder.InTime
+        _problem: Problem, made: Worker, workers: float, _demand: float, in_time: load_policies.InTime
     ) -> list[tuple[LoadPolicy, float]]:
         return [(policy, made.variants[policy.choose(1, 0.0)].accuracy) for policy in limits(made, workers, in_time)]
 
     return make
 
 
-def _in_time(problem: Problem) -> ladder.InTime:
-    """Whether a plan that begins now has time for one more policy. Those that are made are remembered: the next plan
-    has them at once, and time for others."""
+def _in_time(problem: Problem) -> load_policies.InTime:
+    """Return a test of whether a plan that begins now has time for another policy.
+
+    Policies that are made are remembered: the next plan has them at once, and time for others.
+    """
     budget = Budget(problem.time_limit_s)
 
     def asked() -> bool:
@@ -162,12 +173,15 @@ def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None =
 def expectations(
     problem: Problem, allocation: Allocation, rates: Mapping[str, float], process: Process
 ) -> dict[str, Expected]:
-    """Expectations of a plan's policies at these arrivals, by application (Section 5.1).
+    """Return what a plan's policies promise at these arrivals (Section 5.1).
 
     Args:
         allocation: by one of RAMSIS' strategies for this problem.
-        rates: items/s by application. One without policies for its rate is left out.
+        rates: items/s by application.
         process: that the plan was made with.
+
+    Returns:
+        Expectations by application; one without policies for its rate is left out.
     """
     choices = DedicatedChoices(problem)
     placed = choices.residents(allocation.placements)
@@ -237,8 +251,11 @@ def _times(variant: CandidateVariant, kind: str) -> WorkerVariant:
 
 
 def resident_variants(problem: Problem, main: ResidentCapacity, slo_s: float) -> tuple[CandidateVariant, ...]:
-    """The variants that the device keeps: the one placed there first, then as many undominated ones as it may,
-    spread evenly over their accuracies, the fastest first."""
+    """Return the variants that the device keeps.
+
+    The one placed there comes first, then as many undominated ones as the device may hold, spread evenly over their
+    accuracies, the fastest first.
+    """
     device, name = main.device, main.variant.application
     able = {v.id: v for v in problem.variants if v.application == name and profile_on(v, device) is not None}
     made = worker(slo_s, [_times(variant, device.type) for variant in able.values()])
@@ -260,8 +277,14 @@ def _fit(device: DeviceResources, variants: Sequence[CandidateVariant]) -> bool:
 
 
 def deal(problem: Problem, choices: DedicatedChoices) -> dict[str, ResidentCapacity]:
-    """By device the fastest variant of the application that it serves: one device after the other goes to the
-    application that is busiest with what it has. The previous deal is kept while it is nearly as even."""
+    """Choose the application that each device serves.
+
+    One device after the other goes to the application that is busiest with what it has. The previous deal is kept while
+    it is nearly as even (:data:`BUSIER`) and has the same devices.
+
+    Returns:
+        By device, the fastest variant of its application.
+    """
     fresh: dict[str, ResidentCapacity] = {}
     for device in problem.devices:
         able = [main for a in problem.applications if (main := choices.fastest(device, a.id)) is not None]
@@ -282,7 +305,12 @@ def deal(problem: Problem, choices: DedicatedChoices) -> dict[str, ResidentCapac
 
 
 def _busy(problem: Problem, mains: Mapping[str, ResidentCapacity]) -> dict[str, tuple[bool, float]]:
-    """By application whether it has no device, and its demand over the capacity that it has."""
+    """Return how busy each application is.
+
+    Returns:
+        By application, whether it has no device, and its demand over the capacity that it has; without a device, its
+        weighted demand.
+    """
     capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
     for main in mains.values():
         capacity[main.variant.application] += main.capacity

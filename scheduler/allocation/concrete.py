@@ -22,14 +22,22 @@ PRECISION = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class ConcretePlan:
-    """``hosts``: residents by device id. ``value``: of the counts, less switching cost (points/s)."""
+    """Residents of concrete devices, and their value.
+
+    Attributes:
+        hosts: residents by device id.
+        value: of the counts, less switching cost (points/s).
+    """
 
     hosts: dict[str, DeviceContent]
     value: float
 
 
 def on_devices(counts: DeviceCounts, switching: SwitchingCosts) -> ConcretePlan:
-    """Assign the counts' residents to the devices that have them loaded, as far as possible."""
+    """Assign the counts' residents to concrete devices.
+
+    As far as possible, these are the devices that have them loaded.
+    """
     hosts: dict[str, DeviceContent] = {}
     cost = 0.0
     for g, (group, contents) in enumerate(zip(counts.options.groups, disaggregate(counts), strict=True)):
@@ -74,9 +82,14 @@ def allocation_of(
         bound = most_points(options, weighted)
     # Serving as much leaves the rest of the combined bound to accuracy; each item served has at least the least one.
     bound = min(bound, max(relaxed.combined - SERVED * weighted, points))
+    bound = min(bound, max(relaxed.limited - SERVED * min(weighted, relaxed.counted), points))
     least = min((v.accuracy for a in options.applications for v in options.variants(a.id)), default=0.0)
     most_served = min(relaxed.served, max(relaxed.combined / (SERVED + least), weighted))
-    gap = max(_gap(weighted, most_served), _gap(points, bound))
+    # A plan that no other exceeds in both together leaves nothing to serve, either.
+    gap = min(
+        max(_gap(weighted, most_served), _gap(points, bound)),
+        _gap(points, max(relaxed.combined - SERVED * weighted, points)),
+    )
     demand = sum(a.weight * a.demand for a in problem.applications)
     placements, moves = placements_of(hosts)
     plan = Allocation(
@@ -96,7 +109,13 @@ def allocation_of(
 
 
 def nothing_planned(problem: Problem) -> tuple[Allocation, list[str]]:
-    """The allocation where nothing can be served or there is no demand; pinned variants stand by."""
+    """Return the allocation where nothing can be served or there is no demand.
+
+    Pinned variants stand by.
+
+    Returns:
+        The allocation, and the pinned variants that do not fit.
+    """
     hosts = [(device, DeviceContent(0.0)) for device in problem.devices if usable(device)]
     missing = pin(problem, hosts)
     placements, moves = placements_of(hosts)

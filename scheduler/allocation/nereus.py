@@ -1,4 +1,6 @@
-"""`nereus`: the most weighted queries first, then accuracy, on devices whose time is divided.
+"""`nereus`: the most weighted queries first, then accuracy.
+
+Devices' time is divided. A plan is made in these steps:
 
 1. The relaxed problem (:mod:`.relaxation`) bounds every plan and prices devices' time.
 2. Local search (:mod:`.local_search`) over device counts (:mod:`.device_counts`) decides how many devices of each group
@@ -46,13 +48,18 @@ STEP = 1e-6
 
 
 def solve(problem: Problem) -> Allocation:
-    """The allocation, without reasons. ``objective`` and ``bound`` are percent: the sum over the demand of weight *
-    accuracy / weighted demand."""
+    """Return the allocation, without reasons.
+
+    ``objective`` and ``bound`` are percent: the sum over the demand of weight * accuracy / weighted demand.
+    """
     return _planned(problem, True)
 
 
 def search(problem: Problem) -> Allocation:
-    """The search's allocation, without the MILP: for plans that only say which variants to keep loaded."""
+    """Return the search's allocation, without the MILP.
+
+    It is for plans that only say which variants to keep loaded.
+    """
     return _planned(problem, False)
 
 
@@ -67,8 +74,10 @@ def _planned(problem: Problem, exact: bool) -> Allocation:
 
 
 def relaxed(problem: Problem) -> Relaxation | None:
-    """The relaxed problem's optimum: the most that can be served, the bound on accuracy, and the prices of time. None
-    where nothing can be served."""
+    """Return the relaxed problem's optimum; None where nothing can be served.
+
+    It is the most that can be served, the bound on accuracy, and the prices of time.
+    """
     return _relaxed(problem, {})[1]
 
 
@@ -93,7 +102,7 @@ def _solve(problem: Problem, reserved: dict[str, DeviceResources], exact: bool) 
     proved = _proved(problem, candidates, bound) if exact else None
     if proved is not None:
         candidates.append(proved.counts)
-        bound = replace(bound, combined=proved.bound)
+        bound = replace(bound, combined=proved.bound, limited=proved.limited, counted=proved.counted)
     plans = []
     for counts in candidates:
         # The MILP's counts may be those that it started from.
@@ -107,7 +116,11 @@ def _solve(problem: Problem, reserved: dict[str, DeviceResources], exact: bool) 
 
 
 def _proved(problem: Problem, candidates: list[DeviceCounts], relaxed: Relaxation) -> milp.MilpPlan | None:
-    """The MILP's answer; None where there are too many devices for it, or the search leaves it nothing to gain."""
+    """Return the MILP's answer, or None.
+
+    None: there are too many devices for it, the search leaves it nothing to gain or a floor unserved, or the model
+    would be too large.
+    """
     start = max(candidates, key=lambda counts: counts.value)
     if len(problem.devices) > MILP_DEVICES or start.value >= _most(relaxed) - MILP_GAP * relaxed.points:
         return None

@@ -38,6 +38,7 @@ class Relaxation:
         time: devices used (application x group).
         prices: points/s of one more second of a device's time each second, by group.
         combined: largest weighted items/s times (accuracy + ``SERVED``), by the MILP; infinite where it did not run.
+        limited: the same, where no more than ``counted`` weighted items/s are worth ``SERVED`` points each.
     """
 
     served: float
@@ -46,6 +47,8 @@ class Relaxation:
     time: np.ndarray
     prices: np.ndarray
     combined: float = math.inf
+    limited: float = math.inf
+    counted: float = math.inf
 
 
 class _Program:
@@ -75,7 +78,11 @@ class _Program:
                    [_INFINITE] * self._left + [0.0] * len(applications))  # fmt: skip
 
     def _add_limits(self) -> list[list[tuple[int, float]]]:
-        """Add rows for what a group's devices may hold; returns every column's entries in them."""
+        """Add rows for what a group's devices may hold.
+
+        Returns:
+            Every column's entries in them.
+        """
         entries: list[list[tuple[int, float]]] = [[] for _ in range(len(self.columns) + len(self.weighted_demand))]
         for g, group in enumerate(self.options.groups):
             most, memory = group.one.max_resident, group.one.memory_bytes
@@ -124,7 +131,13 @@ class _Program:
         return np.clip(np.array(self.lp.getPrimal()[self._left : self._left + len(self.weighted_demand)]), 0.0, 1.0)
 
     def add_floor_shortfalls(self) -> int:
-        """A column for each floor's shortfall, v >= u - (1 - floor), in shares of the demand. Returns the first."""
+        """Add a column for each floor's shortfall.
+
+        v >= u - (1 - floor), in shares of the demand, where u is left out.
+
+        Returns:
+            The first column's number.
+        """
         first = self.lp.ncols()
         for q, application in enumerate(self.options.applications):
             self.lp.addCol([], 0.0, 0.0, 1.0)
@@ -174,7 +187,14 @@ def relax(options: GroupOptions) -> Relaxation | None:
 
 
 def most_points(options: GroupOptions, served: float) -> float:
-    """An upper bound of the weighted items/s times accuracy of any plan that serves ``served`` weighted items/s."""
+    """Return an upper bound of the points of any plan that serves so much.
+
+    Args:
+        served: weighted items/s.
+
+    Returns:
+        Weighted items/s times accuracy.
+    """
     program = _Program(options)
     program.allow_leaving_out()
     share = [w / program.scale for w in program.weighted_demand]
@@ -191,7 +211,10 @@ def _prices(program: _Program) -> np.ndarray:
 
 
 def _overload_prices(program: _Program) -> np.ndarray:
-    """Prices in overload: a served item counts its accuracy, one left out counts nothing."""
+    """Return the prices in overload.
+
+    A served item counts its accuracy, one left out counts nothing.
+    """
     program.seek(1.0, [0.0] * len(program.weighted_demand))
     program.must_solve()
     return _prices(program)

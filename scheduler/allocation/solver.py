@@ -30,7 +30,11 @@ class Budget:
 
 @dataclass
 class Watch:
-    """``cut_short``: whether a time limit ended a search, so that the same problem may get another answer elsewhere."""
+    """Record of whether a time limit ended a search.
+
+    Attributes:
+        cut_short: it did, so that the same problem may get another answer elsewhere.
+    """
 
     cut_short: bool = False
 
@@ -40,7 +44,10 @@ _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def watched() -> Iterator[Watch]:
-    """Watch all searches in this block: a strategy makes several, nested, on changed copies of the problem."""
+    """Watch all searches in this block.
+
+    A strategy makes several, nested, on changed copies of the problem.
+    """
     watch = Watch()
     token = _watch.set(watch)
     try:
@@ -58,7 +65,12 @@ def time_ran_out() -> None:
 
 @dataclass(frozen=True)
 class Solution:
-    """``values`` by variable name; ``bound``: proven upper bound of the maximised ``objective``."""
+    """A solution that a solver found.
+
+    Attributes:
+        values: by variable name.
+        bound: proven upper bound of the maximised ``objective``.
+    """
 
     values: Mapping[str, float]
     objective: float
@@ -78,8 +90,11 @@ def new_model() -> Model:
 
 
 def favour_speed(model: Model) -> None:
-    """Settings for models whose root node dominates: no probing, few rounds of cuts, and an end after
-    :data:`STALL_NODES` nodes without a better solution (deterministic, unlike time)."""
+    """Set up a model whose root node dominates.
+
+    No probing, few rounds of cuts, and an end after :data:`STALL_NODES` nodes without a better solution (deterministic,
+    unlike time).
+    """
     model.setPresolve(SCIP_PARAMSETTING.FAST)
     model.setParam("separating/maxroundsroot", 5)
     model.setParam("separating/maxrounds", 1)
@@ -87,14 +102,29 @@ def favour_speed(model: Model) -> None:
     model.setParam("limits/stallnodes", STALL_NODES)
 
 
-def maximise(model: Model, objective: Any, seconds: float, gap: float, start: Mapping[str, float] | None = None):
-    """Solve and return the best :class:`Solution`, or None where none exists or none was found in time.
+def maximise(
+    model: Model,
+    objective: Any,
+    seconds: float,
+    gap: float,
+    start: Mapping[str, float] | None = None,
+    nodes: int | None = None,
+) -> Solution | None:
+    """Solve a model, and return the best solution.
 
-    ``gap``: relative gap to stop at. ``start``: values by variable name of a solution known to be feasible.
+    Args:
+        gap: relative gap to stop at.
+        start: values by variable name of a solution known to be feasible.
+        nodes: search nodes to stop after, so that runs with enough time repeat; None: no limit.
+
+    Returns:
+        None where no solution exists or none was found within these limits.
     """
     model.setObjective(objective, "maximize")
     model.setParam("limits/time", max(seconds, 0.01))
     model.setParam("limits/gap", max(gap, 0.0))
+    if nodes is not None:
+        model.setParam("limits/totalnodes", nodes)
     if start is not None:
         solution = model.createSol()
         for variable in model.getVars():
@@ -117,7 +147,10 @@ def maximise(model: Model, objective: Any, seconds: float, gap: float, start: Ma
 
 
 def relaxed_bound(model: Model, objective: Any, seconds: float) -> float:
-    """An upper bound from the root relaxation alone; inf where time did not suffice for it."""
+    """Return an upper bound from the root relaxation alone.
+
+    It is SCIP's infinity (1e20) where time did not suffice for it.
+    """
     model.setObjective(objective, "maximize")
     model.setParam("limits/time", max(seconds, 0.01))
     model.setParam("limits/nodes", 1)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.allocation.fallback import greedy, verified
@@ -69,7 +69,6 @@ def test_a_problem_with_faults_is_not_planned_for():
         verified(replace(PROBLEM, devices=(DeviceResources("d0", "cpu", available=2.0),)), get("nereus"))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_the_greedy_plan_keeps_every_rule(data):
     problem = data.draw(changed(data.draw(problems())))

@@ -1,4 +1,7 @@
-"""Time shared among variants and applications: bounded, priced, kept, and better than dedicated devices."""
+"""Plans by ``nereus``: time shared among variants and applications.
+
+They are bounded, priced, kept, and better than dedicated devices.
+"""
 
 from dataclasses import replace
 from itertools import permutations
@@ -108,7 +111,6 @@ def test_a_bound_at_the_edge_of_what_can_be_served_is_a_number():
     assert most_points(options, served * (1 - 1e-5)) >= served * 40.0 * (1 - 1e-5)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(problems())
 def test_no_strategy_passes_the_bound(problem):
     bound = nereus.relaxed(problem)
@@ -158,7 +160,10 @@ def test_a_lighter_variant_is_used_where_memory_is_short():
 
 
 def two(weight: float = 1.0, floor: float = 0.0) -> Problem:
-    """A costly and a cheap application whose demands do not fit together on one device."""
+    """Return a problem with a costly and a cheap application on one device.
+
+    Their demands do not fit together there.
+    """
     return Problem(
         CPUS[:1],
         (ApplicationDemand("cheap", 0.2, 100.0), ApplicationDemand("costly", 0.2, 40.0, weight=weight, floor=floor)),
@@ -214,7 +219,6 @@ def test_prices_are_what_another_device_is_worth(total):
 # --- change ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(problems(resident=(None, 1, 2)), st.sampled_from((0.0, 2.0)))
 def test_a_plan_in_force_stays_while_nothing_changes(problem, load_s):
     problem = slow_to_load(problem, load_s)
@@ -226,7 +230,11 @@ def test_a_plan_in_force_stays_while_nothing_changes(problem, load_s):
 @pytest.mark.parametrize(("available", "factor"), [(0.95, 1.05), (1.0, 1.1), (0.95, 1.1)])
 @pytest.mark.parametrize("demand", [21.0, 36.0, 84.0])
 def test_slices_in_force_that_are_too_long_by_now_are_shortened(available, factor, demand):
-    """A profile job takes a share of the devices' time, and latencies drift: the slices that filled it are too long."""
+    """Slices that have become too long by now are shortened.
+
+    A profile job takes a share of the devices' time, and latencies drift, so that the slices that filled it are too
+    long.
+    """
     kinds = (("good", 100, 12.0), ("poor", 90, 4.0))
     variants = tuple(
         variant(f"{q}-{name}", q, acc, cpu=line(4, ms, (1, 2, 4, 8, 16))) for q in "abc" for name, acc, ms in kinds
@@ -305,7 +313,6 @@ def test_excluded_variants_are_never_placed_and_wishes_break_no_rule(name, probl
     assert not excluded & {p.variant for p in allocation.placements}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(wished())
 def test_a_single_pinned_variant_is_resident_wherever_it_can_be(problem):
     pinned = next((v for v in problem.variants if v.pinned and not v.excluded), None)
@@ -327,7 +334,6 @@ def test_a_single_pinned_variant_is_resident_wherever_it_can_be(problem):
 # --- the parts -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(problems(resident=(None,)), st.data())
 def test_disaggregation_has_the_value_of_the_counts(problem, data):
     problem = replace(problem, devices=tuple(replace(d, memory_bytes=None) for d in problem.devices))
@@ -366,7 +372,6 @@ def test_disaggregation_has_the_value_of_the_counts(problem, data):
         assert value == pytest.approx(float(counts.utility()[q]), rel=1e-6, abs=1e-3)
 
 
-@settings(max_examples=40, deadline=None)
 @given(problems(resident=(None,)))
 def test_tables_keep_up_with_changes(problem):
     asked = [a for a in problem.applications if a.demand > 0]
@@ -429,7 +434,7 @@ def test_few_devices_leave_nothing_out_that_a_search_can_place():
 
 def test_one_device_with_less_room_does_not_choose_for_how_much_the_others_provide():
     def multiples(limits: list[int | None]) -> list[float]:
-        """Of the demand, for which residents are chosen."""
+        """The demand for which residents are chosen, as multiples of the planned one."""
         asked = []
 
         def solve(problem: Problem) -> Allocation:

@@ -1,4 +1,7 @@
-"""Dedicated devices: as good as enumeration finds, in what is served, then accuracy, then loads."""
+"""Plans by ``proteus``: dedicated devices, as good as enumeration finds.
+
+They are compared in what is served, then accuracy, then loads.
+"""
 
 from dataclasses import replace
 from itertools import product
@@ -14,7 +17,11 @@ from .worlds import GIB, line, problems, published, variant, with_loaded
 
 
 def enumerated(problem: Problem) -> tuple[float, float]:
-    """(share of weighted demand served, objective) of the best of all assignments of variants to devices."""
+    """Return the best of all assignments of variants to devices.
+
+    Returns:
+        (share of weighted demand served, objective).
+    """
     weighted = sum(a.weight * a.demand for a in problem.applications)
     usable = [d for d in problem.devices if d.available > 0 and d.max_resident != 0]
     best = (0.0, -1.0)
@@ -47,7 +54,6 @@ def enumerated(problem: Problem) -> tuple[float, float]:
     return best
 
 
-@settings(max_examples=60, deadline=None)
 @given(problems(devices=3, applications=3, variants=2))
 def test_nothing_better_can_be_found_by_trying_everything(problem):
     allocation = proteus.solve(problem)
@@ -161,17 +167,13 @@ def test_one_worn_device_among_equals_costs_one_load_at_most():
 
 
 @pytest.mark.parametrize("total", [100, 400, 800, 1200, 2000])
-def test_the_published_world_is_solved_with_certainty(total, capsys):
+def test_the_published_world_is_solved_with_certainty(total):
     try:
-        problem = published(total)
+        # Within seconds; a busy machine is given minutes.
+        problem = replace(published(total), time_limit_s=300.0)
     except FileNotFoundError as missing:
         pytest.skip(f"published profiles are not beside this checkout: {missing.filename}")
-    import time
-
-    began = time.perf_counter()
     allocation = proteus.solve(problem)
-    with capsys.disabled():
-        print(f"\n{total} items/s: {(time.perf_counter() - began) * 1000:.0f} ms, {allocation.accuracy:.2f}%")
     assert violations(problem, allocation) == []
     assert allocation.status == "optimal" and allocation.gap == 0
     assert sum(allocation.left_out.values()) == 0

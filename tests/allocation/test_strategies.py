@@ -29,9 +29,14 @@ BY_POLICY = sorted(by_policy.STRATEGIES)
 
 
 def with_examples(count: int, policies: int, many: int):
-    """Every strategy with ``count`` examples, those by policies with fewer; all with ``many`` as long form.
+    """Parametrize a property with every strategy and a number of examples.
 
     The property gets a strategy's name and how many examples to try.
+
+    Args:
+        count: examples of most strategies.
+        policies: of strategies by policies, which get fewer.
+        many: of each strategy in the long form.
     """
     few = [(name, policies if name in BY_POLICY else count) for name in names()]
     long = [pytest.param(name, many, marks=pytest.mark.long, id=f"{name}-many") for name in names()]
@@ -64,7 +69,10 @@ def test_every_strategy_keeps_every_rule(name, examples):
 
 @with_examples(10, policies=3, many=100)
 def test_a_plan_in_force_that_breaks_a_rule_by_now_is_not_kept(name, examples):
-    """Time was reserved for profiling, latencies drifted, memory and limits changed since it was made."""
+    """A plan in force is not kept where it breaks a rule by now.
+
+    Time was reserved for profiling, latencies drifted, memory and limits changed since it was made.
+    """
 
     @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(data=st.data(), load_s=st.sampled_from((0.0, 2.0)))
@@ -89,7 +97,6 @@ def test_identical_problems_get_identical_allocations(name, examples):
     repeats()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(problem=problems())
 def test_nereus_calls_optimal_what_is_within_the_gap_asked_for_and_nothing_else(problem):
     for asked in (0.0, 0.05):
@@ -117,7 +124,10 @@ def test_a_plan_tells_whether_time_ran_out_whatever_its_status():
 
 def test_a_search_that_its_time_limit_ends_says_so_to_whoever_watches():
     def search(rows: int, columns: int) -> None:
-        """Split numbers evenly by several measures at once, which takes a solver hours with 50 of them."""
+        """Split numbers evenly by several measures at once.
+
+        This takes a solver hours with 50 numbers.
+        """
         rng = random.Random(1)
         model = new_model()
         taken = [model.addVar(f"x{j}", vtype="B") for j in range(columns)]

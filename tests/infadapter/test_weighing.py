@@ -1,7 +1,12 @@
-"""Eq. 1: as good as all configurations of small problems, within the budget, with quotas that add up."""
+"""Plans by Eq. 1 of InfAdapter.
+
+They are as good as all configurations of small problems, within the budget, with quotas that add up.
+"""
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -9,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler.allocation import strategies
+from scheduler.allocation.infadapter import weighing
 from scheduler.allocation.infadapter.capacity_line import fitted
 from scheduler.allocation.problem import CostWeights, DeviceResources, Problem
 from scheduler.allocation.verification import violations
@@ -20,7 +26,10 @@ LINE = ((1, 3.0), (2, 7.0), (4, 15.5), (8, 31.0))
 
 
 def best_of_all(asked: Problem, single: bool) -> tuple[float, float]:
-    """(served items/s, Eq. 1) of the best configuration of one-core devices, by trying all."""
+    """Return (served items/s, Eq. 1) of the best configuration, by trying all.
+
+    The devices have one core each.
+    """
     counts = range(len(asked.devices) + 1)
     best = (-1.0, -1e9)
     for cores in product(counts, repeat=len(asked.variants)):
@@ -131,3 +140,21 @@ def test_without_demand_or_devices_there_is_a_plan_all_the_same(name):
     assert len(idle.placements) == 1
     empty = strategies.get(name)(problem({"a": 5.0}, 0))
     assert empty.status == "empty" and empty.left_out == {"a": 5.0}
+
+
+def test_a_search_that_ends_by_its_nodes_repeats(monkeypatch):
+    numbers = random.Random(3)
+    names = [f"a{i}" for i in range(6)]
+    variants = [
+        variant(
+            f"v{i}", name, numbers=(float(numbers.randint(50, 100)), numbers.uniform(3, 20), numbers.choice([0.5, 2]))
+        )
+        for name in names
+        for i in range(5)
+    ]
+    costs = CostWeights(accuracy=1.0, core=0.37, load_s=0.9, budget=25)
+    asked = problem({name: numbers.uniform(5, 60) for name in names}, 30, variants=variants, costs=costs)
+    monkeypatch.setattr(weighing, "NODES", 1)
+    first, second = (strategies.get("infadapter")(replace(asked, time_limit_s=1e6)) for _ in range(2))
+    assert first.status == "feasible" and not first.cut_short and not violations(asked, first)
+    assert replace(first, solve_s=0.0) == replace(second, solve_s=0.0)

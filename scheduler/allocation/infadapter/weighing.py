@@ -21,6 +21,8 @@ from .capacity_line import CapacityLine
 
 #: relative loss of served items that the second of two solves may have: the solver's own tolerance
 SLACK = 1e-6
+#: search nodes of a solve: a fixed bound before the time limit, so that runs repeat; the paper's world needs a few
+NODES = 1000
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class CoreOption:
         return self.resident.variant.profiles[self.resident.device.type].load_s
 
     def capacity(self, devices: int) -> float:
-        """Items/s on so many of the devices."""
+        """Items/s on this many of the devices."""
         alone = devices * self.resident.capacity
         if self.line is None or not devices:
             return alone
@@ -64,8 +66,14 @@ class CoreOption:
 
 @dataclass(frozen=True)
 class Weighed:
-    """``devices`` by option; ``objective``: Eq. 1; ``bound``: proven upper bound of it; ``proven``: that they agree
-    within the gap asked for."""
+    """The devices that Eq. 1 asks for.
+
+    Attributes:
+        devices: by option.
+        objective: Eq. 1; where only the first of two solves found an answer, the weighted share served.
+        bound: proven upper bound of the objective.
+        proven: they agree within the gap asked for.
+    """
 
     devices: Mapping[tuple[int, str], int]
     objective: float
@@ -83,16 +91,16 @@ def weigh(problem: Problem, options: Sequence[CoreOption], single: bool = False)
     whole = _Formulation(problem, options, single)
     for application in problem.applications:
         whole.model.addCons(whole.share[application.id] == 1)
-    found = maximise(whole.model, whole.objective, budget.left() * 0.4, problem.gap)
+    found = maximise(whole.model, whole.objective, budget.left() * 0.4, problem.gap, nodes=NODES)
     if found is not None:
         return _weighed(options, found)
     first = _Formulation(problem, options, single)
-    most = maximise(first.model, first.served, budget.left() * 0.5, problem.gap)
+    most = maximise(first.model, first.served, budget.left() * 0.5, problem.gap, nodes=NODES)
     if most is None:
         return None
     second = _Formulation(problem, options, single)
     second.model.addCons(second.served >= most.objective * (1 - SLACK))
-    found = maximise(second.model, second.objective, budget.left(), problem.gap, most.values)
+    found = maximise(second.model, second.objective, budget.left(), problem.gap, most.values, NODES)
     return _weighed(options, most if found is None else found)
 
 
@@ -145,7 +153,10 @@ class _Formulation:
         self.objective = costs.accuracy * accuracy - costs.core * cores - costs.load_s * loads
 
     def _add(self, option: CoreOption) -> None:
-        """The devices of an option, and the part of its application's demand that they serve."""
+        """Add the devices of an option, and the part of the demand that they serve.
+
+        The demand is that of the option's application.
+        """
         model, key = self.model, option.key
         devices = self._devices[key] = model.addVar(names(("n", *key)), vtype="I", lb=0, ub=option.most)
         part = self._parts[key] = model.addVar(names(("part", *key)), lb=0, ub=1)

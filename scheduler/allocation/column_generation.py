@@ -1,0 +1,320 @@
+"""Column generation for the relaxation of the MILP of `nereus`.
+
+The relaxation is over all contents that devices can hold, which are far too many to list. Those that may improve it are
+found by its duals (Gilmore and Gomory 1961; the search, :mod:`.contents`, bounds what it cuts off), and where none
+does, its optimum bounds every plan.
+
+Branches limit how often devices of a group have a *feature*: a revisit period, an application, a variant, or a slice in
+a revisit period. Each is a row whose dual is part of the prices, so that contents are found in every branch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .contents import ContentSearch
+from .device_counts import SharedDevice
+from .group_options import SERVED, SliceTable
+from .milp_program import INFINITE, Program, solved
+from .solver import Budget, time_ran_out
+
+#: Rounds of pricing in one branch.
+ROUNDS = 60
+#: Points between the relaxation's value and its bound at which it is as good as solved.
+CLOSE = 1e-4
+#: Least reduced cost of a content that becomes a column.
+LEAST = 1e-7
+#: Tolerance of whole numbers.
+WHOLE = 1e-6
+#: Points for each device by which a branch's rows are violated: more than any plan is worth.
+VIOLATED = 3 * SERVED
+
+#: What devices may have: ("period", search), ("application", group, application), ("variant", group, application, id),
+#: ("slice", search, slice), or ("dedicated", group, application).
+Feature = tuple
+#: By feature, how many devices have it, at least and at most.
+Branch = Mapping[Feature, tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Contents of a group and revisit period.
+
+    Attributes:
+        contents: their search.
+        rows: of the program, for what the search's slices supply.
+        shares: of the demand that these slices supply.
+    """
+
+    contents: ContentSearch
+    rows: np.ndarray
+    shares: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Duals of the relaxation.
+
+    Attributes:
+        gains: by search, of slices.
+        devices: by group, of devices.
+        shares: by application, of its demand.
+        served: of the share served that counts.
+    """
+
+    gains: list[np.ndarray]
+    devices: np.ndarray
+    shares: np.ndarray
+    served: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A feature's row, and the slices that have the feature.
+
+    Attributes:
+        row: its number in the linear program.
+        slices: by search; all (None): the feature is of a whole content.
+    """
+
+    row: int
+    slices: dict[int, np.ndarray | None]
+
+
+class Relaxed:
+    """The relaxation over the contents found so far.
+
+    Attributes:
+        work: slices that may still be priced; below 0 bounds are no longer improved.
+        size: slices of all groups and revisit periods.
+        searches: of contents, by group and revisit period.
+        values: of the columns here, where a bound was last sought.
+    """
+
+    def __init__(self, program: Program, periods: Sequence[float], work: int):
+        self.program, self.work = program, work
+        options = program.options
+        self._sizes = np.array([len(group) for group in options.groups], dtype=float)
+        self.searches: list[_Search] = []
+        demand = [a.demand for a in options.applications]
+        for g, group in enumerate(options.groups):
+            for revisit_s in periods if group.one.max_resident != 1 else ():
+                table = options.slices(g, revisit_s)
+                if not table.slices:
+                    continue
+                owners = table.owner.tolist()
+                shares = np.array([min(1.0, s.rate / demand[q]) for q, s in zip(owners, table.slices, strict=True)])
+                search = ContentSearch(g, revisit_s, table, group.one.max_resident, _useful(table, shares))
+                kept = search.slices.tolist()
+                rows = np.array([program.supplies[owners[j], table.slices[j].variant.id] for j in kept])
+                self.searches.append(_Search(search, rows, shares[kept]))
+        self.size = sum(len(search.contents.table.slices) for search in self.searches)
+        self._rows: dict[Feature, _Row] = {}
+        self._lp = program.linear()
+        self._base = len(program.columns)
+        #: by content: its column here, and its features
+        self._at: list[int] = [column for column, _ in program.contents]
+        self._features: list[frozenset[Feature]] = [self._features_of(device) for _, device in program.contents]
+        self.values: list[float] = []
+        self._held: dict[int, int] = {}
+
+    def count_served(self, most: float) -> None:
+        """See :meth:`.Program.count_served`."""
+        self.program.count_served(most)
+        self._lp.chgBound(0, 0.0, most)
+
+    def add(self, devices: Sequence[SharedDevice]) -> int:
+        """Add the contents that are no columns yet; returns how many."""
+        self.program.add(devices)
+        return self._add_found()
+
+    def _add_found(self) -> int:
+        """Add the program's contents that are no columns here yet; returns how many."""
+        new = self.program.contents[len(self._at) :]
+        for column, device in new:
+            features = self._features_of(device)
+            entries = list(self.program.columns[column].entries)
+            entries += [(row.row, 1.0) for feature, row in self._rows.items() if feature in features]
+            self._at.append(self._lp.ncols())
+            self._features.append(features)
+            self._lp.addCol(entries, 0.0, 0.0, INFINITE)
+        return len(new)
+
+    def _features_of(self, device: SharedDevice) -> frozenset[Feature]:
+        found: set[Feature] = set()
+        for k, search in enumerate(self.searches):
+            if (search.contents.g, search.contents.revisit_s) == (device.group, device.revisit_s):
+                found.add(("period", k))
+                break
+        for q, slice_, _ in device.residents:
+            found.add(("application", device.group, q))
+            found.add(("variant", device.group, q, slice_.variant.id))
+            found.add(("slice", k, q, slice_.variant.id, slice_.rows))
+        return frozenset(found)
+
+    # --- branches ----------------------------------------------------------------------------------------------------
+
+    def require(self, feature: Feature) -> None:
+        """Have a row for the feature."""
+        if feature in self._rows or feature[0] == "dedicated":
+            return
+        entries = [(at, 1.0) for at, features in zip(self._at, self._features, strict=True) if feature in features]
+        row = self._lp.nrows()
+        self._lp.addRow(entries, -INFINITE, INFINITE)
+        # Branches that nothing found so far satisfies have an optimum, too.
+        self._lp.addCol([(row, 1.0)], -VIOLATED, 0.0, INFINITE)
+        self._rows[feature] = _Row(row, self._slices_with(feature))
+
+    def _slices_with(self, feature: Feature) -> dict[int, np.ndarray | None]:
+        kind = feature[0]
+        if kind == "period":
+            return {feature[1]: None}
+        found: dict[int, np.ndarray | None] = {}
+        for k, search in enumerate(self.searches):
+            if (k if kind == "slice" else search.contents.g) != feature[1]:
+                continue
+            mine = search.contents.owner == feature[2]
+            if kind != "application":
+                slices = [search.contents.table.slices[j] for j in search.contents.slices]
+                mine &= np.array([(s.variant.id, s.rows)[: len(feature) - 3] == feature[3:] for s in slices])
+            found[k] = np.nonzero(mine)[0]
+        return found
+
+    def enter(self, branch: Branch) -> None:
+        """Limit devices as the branch does, and in no other way."""
+        for feature, row in self._rows.items():
+            self._lp.chgSide(row.row, *branch.get(feature, (-INFINITE, INFINITE)))
+        for (q, g), column in self.program.dedicated.items():
+            low, high = branch.get(("dedicated", g, q), (0.0, INFINITE))
+            self._lp.chgBound(column, max(low, self._held.get(column, 0)), high)
+
+    def value(self, branch: Branch) -> float:
+        """The relaxation's value in the branch over the contents found so far: no bound."""
+        self.enter(branch)
+        return self._lp.getObjVal() if solved(self._lp) else -math.inf
+
+    def hold(self, least: Mapping[int, int]) -> None:
+        """Require a least number of devices, by column of the program.
+
+        Other columns may have any number.
+        """
+        self._held = dict(least)
+        for (column, _), at in zip(self.program.contents, self._at, strict=False):
+            self._lp.chgBound(at, float(least.get(column, 0)), INFINITE)
+
+    def bound(self, branch: Branch, enough: float, budget: Budget, rounds: int = ROUNDS) -> float:
+        """Return a bound that no plan of the branch exceeds.
+
+        The search for it stops at ``enough``. It leaves the columns' values in ``values``.
+
+        Args:
+            rounds: of pricing, at most.
+        """
+        self.enter(branch)
+        bound = math.inf
+        for _ in range(rounds):
+            if not solved(self._lp):
+                break
+            value = self._lp.getObjVal()
+            over, added = self._price(branch)
+            bound = min(bound, value + float(self._sizes @ over))
+            if (bound <= enough < math.inf) or not added or bound - value <= CLOSE or self.work <= 0:
+                break
+            if budget.left() <= 0:
+                time_ran_out()
+                break
+        if solved(self._lp):
+            self.values = self._lp.getPrimal()
+        return bound
+
+    def prices(self) -> Prices:
+        """The duals without branches, over the contents found so far."""
+        self.value({})
+        duals = np.maximum(np.array(self._lp.getDual()), 0.0)
+        gains = [duals[search.rows] * search.shares for search in self.searches]
+        served = min(float(duals[self.program.counted]), SERVED)
+        return Prices(gains, duals[: len(self._sizes)], duals[self.program.shares], served)
+
+    def _price(self, branch: Branch) -> tuple[np.ndarray, int]:
+        """Price contents, and add those that earn more than their device costs.
+
+        Returns:
+            By group, the most that a content earns beyond a device's price; and how many contents that do are new.
+        """
+        duals = np.array(self._lp.getDual())
+        over, found = np.zeros(len(self._sizes)), []
+        for k, search in enumerate(self.searches):
+            gain, price = duals[search.rows] * search.shares, float(duals[search.contents.g])
+            closed = False
+            for feature, row in self._rows.items():
+                if k not in row.slices:
+                    continue
+                slices, dual = row.slices[k], float(duals[row.row])
+                forbidden = branch.get(feature, (0.0, INFINITE))[1] <= 0
+                if slices is None:
+                    closed |= forbidden
+                    price += dual
+                else:
+                    gain[slices] = -np.inf if forbidden else gain[slices] - dual
+            if closed:
+                continue
+            self.work -= len(search.rows)
+            best = search.contents.best(gain, price + LEAST * max(1.0, abs(price)))
+            g = search.contents.g
+            over[g] = max(over[g], best.bound - price)
+            if best.chosen:
+                found.append(search.contents.device(best.chosen))
+        return over, self.add(found)
+
+    def counted(self) -> dict[Feature, float]:
+        """Number of devices with each feature, at ``values``; none: left out."""
+        counts: dict[Feature, float] = {}
+        for at, features in zip(self._at, self._features, strict=True):
+            if self.values[at] > 1e-9:
+                for feature in features:
+                    counts[feature] = counts.get(feature, 0.0) + self.values[at]
+        for (q, g), column in self.program.dedicated.items():
+            if self.values[column] > 1e-9:
+                counts["dedicated", g, q] = self.values[column]
+        return counts
+
+    def divided(self) -> list[int]:
+        """Columns of the program that are no whole numbers at ``values``."""
+        values = self.of_columns()
+        return [i for i, c in enumerate(self.program.columns) if c.whole and abs(values[i] - round(values[i])) > WHOLE]
+
+    def of_columns(self) -> list[float]:
+        """``values`` in the order of the program's columns."""
+        values = list(self.values[: self._base])
+        return values + [self.values[at] for at in self._at[len(self._at) - (len(self.program.columns) - self._base) :]]
+
+
+def _useful(table: SliceTable, shares: np.ndarray) -> list[int]:
+    """Return the slices that no other of their application dominates.
+
+    At this demand, another one dominates a slice if it is no slower, no larger, no less accurate and supplies no less.
+
+    Returns:
+        Indices into the table's slices.
+    """
+    useful: list[int] = []
+    accuracy = np.array([slice_.variant.accuracy for slice_ in table.slices])
+    for q in sorted(set(table.owner.tolist())):
+        mine: list[int] = []
+        for j in sorted(
+            np.nonzero(table.owner == q)[0].tolist(),
+            key=lambda j: (table.seconds[j], -accuracy[j], -shares[j], table.memory[j]),
+        ):
+            rivals = np.array(mine, dtype=int)
+            if not (
+                (accuracy[rivals] >= accuracy[j])
+                & (shares[rivals] >= shares[j])
+                & (table.memory[rivals] <= table.memory[j])
+            ).any():
+                mine.append(j)
+        useful += sorted(mine)
+    return useful

@@ -1,6 +1,7 @@
-"""Decisions that leave queries behind (variable batching, Section 4.3.2), as linear operators. Pure.
+"""Decisions that leave queries behind, as linear operators. Pure.
 
-The paper leaves these transitions to the reader. Three factors again make them:
+They belong to variable batching (Section 4.3.2). The paper leaves their transitions to the reader. Three factors again
+make them:
 
 1. The first query left behind is the (``rows`` + 1)-th of the queue. When it came is known from what arrived since the
    head did (interval A), which does not depend on the variant (:attr:`LeavingRun.heads`).
@@ -13,6 +14,7 @@ The first query left behind lies between two slack times, anywhere with the same
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +28,7 @@ NEGLIGIBLE = 1e-12
 
 @dataclass(frozen=True)
 class LeavingRun:
-    """A variant with a number of rows that is less than what waits, for one class of arrivals.
+    """A variant with fewer rows than wait, for one class of arrivals.
 
     A *slab* is the time from one slack time to the next; the last slack time begins none.
 
@@ -54,36 +56,55 @@ class LeavingRun:
         return slice(self.first, self.first + len(self.heads))
 
     def ahead(self, values: np.ndarray, dropped: np.ndarray) -> np.ndarray:
-        """(queued, slack, column): expected ``values`` (of all states) at the next decision."""
+        """Return the expected ``values`` at the next decision.
+
+        Args:
+            values: of all states (queue + 1, slacks, column).
+            dropped: by column, of a dropped row.
+
+        Returns:
+            (queued, slack, column).
+        """
         queue, slacks, columns = len(values) - 1, values.shape[1], values.shape[2]
         moved = values[1:].transpose(0, 2, 1).reshape(-1, slacks) @ self.spread.T
         moved = moved.reshape(queue, columns, -1)
         after = self.full[:, None, :] * values[-1, 0][:, None] + self.dropped[:, None, :] * dropped[:, None]
-        rest = self.first - self.rows
-        for arrivals in range(self.during.shape[2]):
-            count = min(len(after), queue - rest - arrivals + 1)
-            if count <= 0:
-                break
-            place = rest + arrivals - 1
+        for arrivals, count, place in self._places(queue):
             after[:count] += self.during[:count, None, :, arrivals] * moved[place : place + count]
         return self.heads @ after.transpose(0, 2, 1)
 
     def back(self, weights: np.ndarray, states: np.ndarray) -> float:
-        """The transpose: add to the next ``states`` from ``weights`` (queued, slack) of the states in which it runs;
-        returns the rows expected to be dropped."""
+        """Add to the next ``states`` from ``weights``: the transpose of ``ahead``.
+
+        Args:
+            weights: (queued, slack) of the states in which it runs.
+            states: of the next decision.
+
+        Returns:
+            The rows expected to be dropped.
+        """
         queue = len(states) - 1
         after = (weights[:, None, :] @ self.heads)[:, 0]
         moved = np.zeros((queue, after.shape[1]))
-        rest = self.first - self.rows
-        for arrivals in range(self.during.shape[2]):
-            count = min(len(after), queue - rest - arrivals + 1)
-            if count <= 0:
-                break
-            place = rest + arrivals - 1
+        for arrivals, count, place in self._places(queue):
             moved[place : place + count] += after[:count] * self.during[:count, :, arrivals]
         states[1:] += moved @ self.spread
         states[-1, 0] += float((after * self.full).sum())
         return float((after * self.dropped).sum())
+
+    def _places(self, queue: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the queues in which each number of arrivals has a place.
+
+        Yields:
+            The number of arrivals; in how many of the queues, from the shortest, these have a place; and the index of
+            the shortest queue that results (index 0 has one query).
+        """
+        rest = self.first - self.rows
+        for arrivals in range(self.during.shape[2]):
+            count = min(len(self.heads), queue - rest - arrivals + 1)
+            if count <= 0:
+                return
+            yield arrivals, count, rest + arrivals - 1
 
 
 def leaving_runs(worker: Worker, stream: Stream, phases: np.ndarray, in_time: np.ndarray) -> tuple[LeavingRun, ...]:
@@ -116,10 +137,13 @@ def leaving_runs(worker: Worker, stream: Stream, phases: np.ndarray, in_time: np
 
 
 def _heads(worker: Worker, stream: Stream, phases: np.ndarray, rows: int, least: int) -> np.ndarray:
-    """(queued - rows - 1, slack from ``least``, slab): of the first query left behind when ``rows`` go.
+    """Return where the first query left behind is when ``rows`` go.
 
     It is the arrival dealt out as number ``before`` since the head came. The chance that it is there by an age is
     summed over the numbers of arrivals before which it comes.
+
+    Returns:
+        Probabilities (queued - rows - 1, slack from ``least``, slab).
     """
     every, queue, slacks = stream.phases, worker.queue, np.array(worker.slacks)
     counts, before, last = stream.counts[0], rows * stream.phases, len(slacks) - 1
@@ -145,7 +169,7 @@ def _heads(worker: Worker, stream: Stream, phases: np.ndarray, rows: int, least:
 
 
 def _during(counts: Counts, every: int, seconds: float, phases: np.ndarray) -> np.ndarray:
-    """(queued, slab, arrivals): that so many queries reach the worker in a run."""
+    """(queued, slab, arrivals): that this many queries reach the worker in a run."""
     most = counts.most(seconds)
     width = (most + every) // every + 1
     below = np.zeros(width * every + every)
@@ -159,7 +183,15 @@ def _during(counts: Counts, every: int, seconds: float, phases: np.ndarray) -> n
 
 
 def _overflow(counted: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Arrivals that have a place, the chance of more, and the expected number of these; ``places``: by queue."""
+    """Divide arrivals into those that have a place and those that have none.
+
+    Args:
+        counted: (queued, slab, arrivals): probabilities.
+        places: by queue.
+
+    Returns:
+        Arrivals that have a place, the chance of more, and the expected number of these.
+    """
     arrivals = np.arange(counted.shape[2])
     beyond = (arrivals[None, :] - places[:, None]).clip(min=0)
     full = (counted * (beyond > 0)[:, None, :]).sum(axis=2)
@@ -167,12 +199,18 @@ def _overflow(counted: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.n
     kept = counted * (beyond == 0)[:, None, :]
     used = np.nonzero((kept > NEGLIGIBLE).any(axis=(0, 1)))[0]
     kept = kept[:, :, : used[-1] + 1 if len(used) else 1]
-    # What is left out counts as full, the safe side.
+    # Numbers below NEGLIGIBLE count as full queues: expected violations are rather too high than too low.
     return kept, full + (1.0 - full - kept.sum(axis=2)).clip(min=0.0), dropped
 
 
 def _spread(slacks: np.ndarray, seconds: float) -> np.ndarray:
-    """(slab, slack): where a query of a slab is after so many seconds; below 0 counts as 0."""
+    """Return where a query of a slab is after this many seconds.
+
+    Below 0 counts as 0.
+
+    Returns:
+        Probabilities (slab, slack).
+    """
     below = (slacks[None, :] + seconds - slacks[:-1, None]) / np.diff(slacks)[:, None]
     below = below.clip(0.0, 1.0)
     below[:, 0] = 0.0

@@ -1,7 +1,8 @@
-"""The baselines of RAMSIS' Section 7: the most load that one variant carries for all queries, on all workers. Pure.
+"""The baselines of RAMSIS' Section 7: one variant for all queries. Pure.
 
-Jellyfish+ asks for throughput in batches within half of the SLO, ModelSwitching for a 99th percentile of response times
-within the SLO, which it measures beforehand: here in a simulation of the workers, with a fixed seed.
+Each has for a limit the most load that the variant carries on all workers. Jellyfish+ asks for throughput in batches
+within half of the SLO, ModelSwitching for a 99th percentile of response times within the SLO, which it measures
+beforehand: here in a simulation of the workers, with a fixed seed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from heapq import heappop, heappush
 
 from workers.dispatch.policy_tables import LoadPolicy, constant
 
-from .ladder import MOST_LOADS, InTime
+from .load_policies import MOST_LOADS, InTime
 from .worker import Worker
 
 #: loads are tried in steps of this part of the capacity; the paper has 40 steps
@@ -28,7 +29,10 @@ INCREASE, BACKOFF = 1, 0.9
 
 
 def jellyfish(worker: Worker, workers: float) -> tuple[LoadPolicy, ...]:
-    """The most load, by Jellyfish+, of each variant that some more load does not need a less accurate one for."""
+    """Return the most load of each useful variant, by Jellyfish+.
+
+    A variant that carries no more than a more accurate one is not useful.
+    """
     limits = []
     for variant in worker.variants:
         within = [(rows / s) for rows, s in enumerate(variant.seconds, 1) if s <= worker.slo_s / 2]
@@ -37,7 +41,13 @@ def jellyfish(worker: Worker, workers: float) -> tuple[LoadPolicy, ...]:
 
 
 def model_switching(worker: Worker, workers: float, in_time: InTime = lambda: True) -> tuple[LoadPolicy, ...]:
-    """The same by ModelSwitching. ``in_time``: asked before each variant is measured but the first, the fastest."""
+    """Return the most load of each useful variant, by ModelSwitching.
+
+    A variant that carries no more than a more accurate one is not useful.
+
+    Args:
+        in_time: asked before each variant is measured but the first, the fastest.
+    """
     some = min(workers, MOST_WORKERS)
     limits = []
     for place in range(len(worker.variants)):
@@ -48,10 +58,10 @@ def model_switching(worker: Worker, workers: float, in_time: InTime = lambda: Tr
 
 
 def _policies(worker: Worker, limits: list[float]) -> tuple[LoadPolicy, ...]:
-    """Variants by the load that they carry, without those that carry less than a more accurate one.
+    """Return the useful variants by the load that they carry.
 
-    Where there are more than a plan may have, every second, third or so: the loads of those left out have the next
-    faster one.
+    Those that carry no more than a more accurate one are left out. Where there are more than a plan may have, it is
+    every second, third or so: the loads of those left out have the next faster one.
     """
     order = sorted(range(len(limits)), key=lambda place: (-worker.variants[place].accuracy, -limits[place]))
     kept: list[LoadPolicy] = []
@@ -64,7 +74,13 @@ def _policies(worker: Worker, limits: list[float]) -> tuple[LoadPolicy, ...]:
 
 @lru_cache(maxsize=1024)
 def most_load(worker: Worker, place: int, workers: float) -> float:
-    """The most load, in steps, at which 99% of the queries are in time on a variant; 0: at none."""
+    """Return the most load at which 99% of the queries are in time on a variant.
+
+    Loads are tried in steps (:data:`STEPS`); 0: at none are they in time.
+
+    Args:
+        place: of the variant.
+    """
     count = max(1, int(workers))
     seconds = worker.variants[place].seconds
     capacity = worker.capacity() * workers
@@ -80,8 +96,11 @@ def most_load(worker: Worker, place: int, workers: float) -> float:
 
 
 def response_s(seconds: tuple[float, ...], load: float, workers: int, slo_s: float) -> float:
-    """The 99th percentile of response times: Poisson arrivals join the shortest queue, and workers take batches by
-    Clipper's rule."""
+    """Return the simulated 99th percentile of response times, seconds.
+
+    Poisson arrivals join the shortest queue, and workers take batches by Clipper's rule. A backlog that only grows
+    counts as 4 * SLO.
+    """
     source, now = random.Random(0), 0.0
     queues: list[deque[float]] = [deque() for _ in range(workers)]
     here, limit, busy = [0] * workers, [1.0] * workers, [False] * workers

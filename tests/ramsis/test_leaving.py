@@ -1,4 +1,7 @@
-"""Batches that leave queries behind: probabilities, where the next head is, and policies that are worth no less."""
+"""Batches that leave queries behind.
+
+Tested are probabilities, where the next head is, and that policies are worth no less.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,6 @@ def variable(made, stream, weigh="queries") -> tuple[Policy, Chain]:
     return solve(made, stream, weigh, chain), chain
 
 
-@settings(max_examples=30, deadline=None)
 @given(streams, lengths, st.integers(2, 8))
 def test_probabilities_sum_to_one(stream, lengths, queue):
     for run in Chain(three(lengths=lengths, queue=queue), stream, variable=True).leaving:
@@ -62,7 +64,6 @@ def test_back_is_the_transpose_of_ahead(stream, lengths, seed):
         assert forward == pytest.approx((states[:, :, None] * values).sum(axis=(0, 1)) + dropped * price, rel=1e-9)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.sampled_from([1.0, 0.3, 0.7]), st.floats(20, 500), st.integers(1, 12), st.floats(0.05, 0.95))
 def test_arrivals_of_a_part_are_those_of_the_whole_one_by_one(shape, rate, total, part):
     counts, whole_s = Counts(rate, shape), 0.1
@@ -80,7 +81,12 @@ def test_arrivals_of_a_part_are_those_of_the_whole_one_by_one(shape, rate, total
 
 
 def ordered(total: int, least: int, share: float) -> float:
-    """The chance that at least so many of ``total`` uniform times are within a share of the time."""
+    """Return the chance that at least ``least`` uniform times are within a share.
+
+    Args:
+        total: number of times, uniform over the whole time.
+        share: part of the whole time, 0 to 1.
+    """
     return sum(math.comb(total, n) * share**n * (1 - share) ** (total - n) for n in range(least, total + 1))
 
 

@@ -1,4 +1,7 @@
-"""Plans of the stacks with policies: who serves whom, what is resident, and that the simulator serves by them."""
+"""Plans of the stacks with policies.
+
+Tested are who serves whom, what is resident, and that the simulator serves by them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from scheduler.allocation.problem import (
     Problem,
 )
 from scheduler.allocation.verification import violations
-from scheduler.ramsis import ladder
+from scheduler.ramsis import load_policies
 from scheduler.simulation import simulate
 from scheduler.simulation.scenario import ControlSettings
 from tests.simulation.worlds import model, world
@@ -46,7 +49,7 @@ def problem(devices: int = 4, demands=(("a", 200.0), ("b", 50.0)), **changes) ->
 @pytest.fixture
 def few_loads(monkeypatch):
     """Plans with few policies, which are made sooner."""
-    monkeypatch.setattr(ladder, "NEAREST", 1.3)
+    monkeypatch.setattr(load_policies, "NEAREST", 1.3)
 
 
 @pytest.mark.parametrize("name", by_policy.STRATEGIES)
@@ -151,7 +154,7 @@ def test_a_plan_has_no_more_policies_than_gateways_take():
     many = tuple(CandidateVariant(f"v{i:02}", "a", 60 + i / 3, profiles[i]) for i in range(90))
     plan = strategies.get("jellyfish+")(replace(problem(demands=(("a", 50.0),)), variants=many))
     (planned,) = plan.policies
-    assert 32 <= len(planned.policies) <= ladder.MOST_LOADS
+    assert 32 <= len(planned.policies) <= load_policies.MOST_LOADS
     assert planned.policies[-1].choose(1, 0.0) == 0
 
 

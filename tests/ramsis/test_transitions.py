@@ -1,4 +1,7 @@
-"""Transitions: probabilities, the published sums over four intervals, and the two directions of the operators."""
+"""Transitions of a policy's states: probabilities, and both directions.
+
+They are compared with the published sums over four intervals, and the two directions of the operators with each other.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,6 @@ streams = st.one_of(
 lengths = st.one_of(st.none(), st.integers(1, 20))
 
 
-@settings(max_examples=30, deadline=None)
 @given(streams, lengths, st.integers(1, 8))
 def test_probabilities_sum_to_one(stream, lengths, queue):
     chain = Chain(three(lengths=lengths, queue=queue), stream)

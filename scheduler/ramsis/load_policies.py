@@ -1,8 +1,8 @@
-"""Policies for a range of loads, so that neighbours are nearly as accurate (Section 6). Pure.
+"""Policies for a range of loads (Section 6). Pure.
 
-Policies are remembered, and the loads that they are made for are fixed parts of the workers' capacity, so that plans
-that follow one another make few new ones. A plan gets those for the loads around its demand (:func:`anchors`); as the
-load leaves these, the next plan has others.
+They are made so close that neighbours are nearly as accurate. Policies are remembered, and the loads that they are made
+for are fixed parts of the workers' capacity, so that plans that follow one another make few new ones. A plan gets those
+for the loads around its demand (:func:`anchors`); as the load leaves these, the next plan has others.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ REMEMBERED = 1024
 
 
 @dataclass(frozen=True)
-class Rung:
+class EvaluatedPolicy:
     """A policy in the form that workers look up, and its expectation."""
 
     policy: LoadPolicy
@@ -65,7 +65,7 @@ def policies(
     met: float = MET,
     in_time: InTime = lambda: True,
     variable: bool = False,
-) -> tuple[Rung, ...]:
+) -> tuple[EvaluatedPolicy, ...]:
     """Policies for loads around a demand, by load.
 
     Args:
@@ -75,29 +75,32 @@ def policies(
         variable: batches may leave queries behind.
     """
     ends = anchors(capacity, demand)
-    rungs: dict[float, Rung] = {}
+    made: dict[float, EvaluatedPolicy] = {}
     for load in sorted(ends, key=lambda load: (load < demand, abs(load - demand))):
-        if rungs and not in_time():
+        if made and not in_time():
             break
-        rungs[load] = rung(worker, stream(load), load, weigh, variable)
+        made[load] = evaluated(worker, stream(load), load, weigh, variable)
     # Without its ends there is nothing to divide.
-    open_pairs = list(pairwise(ends)) if len(rungs) == len(ends) else []
-    while open_pairs and len(rungs) < MOST_LOADS:
+    open_pairs = list(pairwise(ends)) if len(made) == len(ends) else []
+    while open_pairs and len(made) < MOST_LOADS:
         low, high = open_pairs.pop()
-        below, above = rungs[low].expected, rungs[high].expected
+        below, above = made[low].expected, made[high].expected
         step = NEAR_STEP if low < NEAR * demand and NEAR * high > demand else STEP
         if abs(below.accuracy - above.accuracy) <= step or high <= NEAREST * low or below.violation_rate > met:
             continue
         if not in_time():
             break
         between = (low + high) / 2
-        rungs[between] = rung(worker, stream(between), between, weigh, variable)
+        made[between] = evaluated(worker, stream(between), between, weigh, variable)
         open_pairs += [(low, between), (between, high)]
-    return tuple(rungs[load] for load in sorted(rungs) if rungs[load].expected.violation_rate <= met)
+    return tuple(made[load] for load in sorted(made) if made[load].expected.violation_rate <= met)
 
 
 def anchors(capacity: float, demand: float) -> list[float]:
-    """The loads between which policies are made: half octaves below the capacity, around a demand."""
+    """Return the loads between which policies are made, items/s.
+
+    They are half octaves below the capacity, around a demand.
+    """
     every = [capacity * 2.0 ** (-step / 2) for step in range(ANCHORS, -1, -1)]
     low = max([place for place, load in enumerate(every) if load <= BELOW * demand], default=0)
     high = min([place for place, load in enumerate(every) if load >= ABOVE * demand], default=ANCHORS)
@@ -105,15 +108,19 @@ def anchors(capacity: float, demand: float) -> list[float]:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def rung(worker: Worker, stream: Stream, load: float, weigh: Weight, variable: bool = False) -> Rung:
+def evaluated(worker: Worker, stream: Stream, load: float, weigh: Weight, variable: bool = False) -> EvaluatedPolicy:
     """The policy for a stream, which belongs to a load of the application."""
     chain = Chain(worker, stream, variable)
     policy = solve(worker, stream, weigh, chain)
-    return Rung(LoadPolicy(load, steps(policy), batches(policy)), expected(policy, chain=chain))
+    return EvaluatedPolicy(LoadPolicy(load, steps(policy), batches(policy)), expected(policy, chain=chain))
 
 
 def steps(policy: Policy) -> Steps:
-    """A policy's choices by queued rows, from 1: (least slack in seconds, place of the variant), ascending."""
+    """Return a policy's choices by queued rows, from 1.
+
+    Returns:
+        (least slack in seconds, place of the variant), ascending.
+    """
     return _steps(policy.worker.slacks, policy.choice)
 
 

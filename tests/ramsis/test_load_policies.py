@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.ramsis.arrivals import round_robin
-from scheduler.ramsis.ladder import ABOVE, ANCHORS, STEP, anchors, policies, rung, steps
 from scheduler.ramsis.load_limits import jellyfish, model_switching
+from scheduler.ramsis.load_policies import ABOVE, ANCHORS, STEP, anchors, evaluated, policies, steps
 from scheduler.ramsis.solve import solve
 from tests.ramsis.workers import three
 
@@ -28,16 +28,16 @@ def test_anchors_are_around_the_demand(capacity, demand):
 
 def test_neighbours_differ_by_little_accuracy_and_none_is_made_twice():
     made = three(lengths=40)
-    rungs = policies(made, lambda load: round_robin(load, WORKERS), made.capacity() * WORKERS, 400.0, "queries")
-    loads = [one.policy.load for one in rungs]
-    accuracies = [one.expected.accuracy for one in rungs]
-    assert loads == sorted(set(loads)) and len(rungs) > 5
+    found = policies(made, lambda load: round_robin(load, WORKERS), made.capacity() * WORKERS, 400.0, "queries")
+    loads = [one.policy.load for one in found]
+    accuracies = [one.expected.accuracy for one in found]
+    assert loads == sorted(set(loads)) and len(found) > 5
     close = [high / low <= 1.03 for low, high in itertools.pairwise(loads)]
     near = [abs(low - high) <= STEP for low, high in itertools.pairwise(accuracies)]
     assert all(one or other for one, other in zip(close, near, strict=True))
-    before = rung.cache_info().misses
+    before = evaluated.cache_info().misses
     policies(made, lambda load: round_robin(load, WORKERS), made.capacity() * WORKERS, 405.0, "queries")
-    assert rung.cache_info().misses == before
+    assert evaluated.cache_info().misses == before
 
 
 def test_whatever_time_there_is_the_load_next_above_the_demand_has_its_policy():

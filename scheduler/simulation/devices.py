@@ -1,4 +1,7 @@
-"""Queries, variants, and devices that run the batches dispatched to them and load variants. No clock."""
+"""Queries, variants, and simulated devices. No clock.
+
+Devices run the batches dispatched to them and load variants.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,12 @@ from workers.dispatch.latency import LatencyModel
 
 
 class SimulatedQuery:
-    """``deadline``: when its answer must be back, in seconds; ``application`` is an index."""
+    """A query of a simulation.
+
+    Attributes:
+        deadline: when its answer must be back, in seconds.
+        application: an index.
+    """
 
     __slots__ = ("application", "arrived", "deadline", "id", "query_class", "reservation", "rows")
     #: traces know no shapes
@@ -31,7 +39,12 @@ class SimulatedQuery:
 
 
 class SimulatedVariant:
-    """A variant as one device type runs it. ``index``: of its model; ``latency``: what it was profiled at."""
+    """A variant as one device type runs it.
+
+    Attributes:
+        index: of its model.
+        latency: profile of the variant there.
+    """
 
     __slots__ = ("accuracy", "application", "id", "index", "latency")
 
@@ -81,9 +94,12 @@ class SimulatedDevice:
 
 
 class PublishedDevice(SimulatedDevice):
-    """A device that loads all that is planned there before it serves again. ``offer``: what it was last offered to run.
+    """A device that loads all that is planned there before it serves again.
 
     A variant that was loaded stays until its place is needed; the one planned longest ago goes first.
+
+    Attributes:
+        offer: what it was last offered to run.
     """
 
     offer: tuple | None = None
@@ -94,8 +110,11 @@ class PublishedDevice(SimulatedDevice):
         return self.loading is None and not self.loads
 
     def plan(self, wanted: Sequence[str], standby: Sequence[str] = ()) -> None:
-        """Take over a plan: what to load is then in ``loads``. ``standby``: faster variants to keep warm where there
-        is room."""
+        """Take over a plan: what to load is then in ``loads``.
+
+        Args:
+            standby: faster variants to keep warm where there is room.
+        """
         for variant in (*standby, *wanted):
             if variant in self.loaded:
                 # Last in the order of eviction.
@@ -120,7 +139,10 @@ class PublishedDevice(SimulatedDevice):
         return self.loading is not None
 
     def load_ended(self) -> None:
-        """The load under way has ended. Where a newer plan has no place for the variant, it is unloaded at once."""
+        """End the load under way.
+
+        Where a newer plan has no place for the variant, it is unloaded at once.
+        """
         variant, self.loading = self.loading, None
         due = len(self.planned - self.loaded.keys() - {variant})
         limit = self.max_resident
@@ -137,6 +159,7 @@ class LateDevice(SimulatedDevice):
         wanted: what should be resident, most important first; ``planned``: what of it the plan counts on.
         blocked: what is not to be run for the moment.
         due: since when each variant to be loaded has been wanted.
+        rests_until: no load begins before.
     """
 
     def __init__(self, name: str, kind: str, max_resident: int | None):
@@ -144,13 +167,17 @@ class LateDevice(SimulatedDevice):
         self.wanted: dict[str, None] = {}
         self.blocked: frozenset[str] = frozenset()
         self.due: dict[str, float] = {}
+        self.rests_until = 0.0
 
     def usable(self) -> list[str]:
         """Loaded variants that may run."""
         return [variant for variant in self.loaded if variant not in self.blocked]
 
     def plan(self, wanted: Sequence[str]) -> None:
-        """Take over what should be resident, most important first; no more of it than there may be."""
+        """Take over what should be resident, most important first.
+
+        No more of it is taken than there may be.
+        """
         self.wanted = dict.fromkeys(list(dict.fromkeys(wanted))[: self.max_resident])
         self.loads = [variant for variant in self.wanted if variant not in self.loaded and variant != self.loading]
 

@@ -1,8 +1,10 @@
-"""The discrete-event engine: a virtual clock, the control loop, and the account of every query.
+"""The discrete-event engine: virtual clock, control loop, account of queries.
 
-Events are handled in the order of (time, number), numbers given as events are made; at one moment they come before
-arrivals. The binding that decides live decides here which batch runs where and when; :meth:`Engine._act` carries its
-decisions out on devices that run batches in order. Subclasses decide which variants devices load, and when.
+The account has every query. Events are handled in the order of (time, number), numbers given as events are made; at one
+moment they come before arrivals. The binding that decides live decides here which batch runs where and when;
+:meth:`Engine._act` carries its decisions out on devices that run batches in order. Subclasses decide which variants
+devices load, and when.
+
 Simplifications: a solve takes no virtual time, a plan is in force at once, and the core learns of an answer one network
 delay after it. An old variant does not serve on while a new one loads (no make before break on one device). Late
 queries are shed.
@@ -33,8 +35,13 @@ ROUNDING_S = 1e-9
 
 @dataclass(frozen=True)
 class Record:
-    """The outcome of each query, by its place in the arrivals. ``outcome``: IN_TIME, LATE or DROPPED. ``answered``:
-    seconds, when the gateway knew. ``variant``: index into ``variants``, -1 where none ran."""
+    """The outcome of each query, by its place in the arrivals.
+
+    Attributes:
+        outcome: IN_TIME, LATE or DROPPED.
+        answered: seconds, when the gateway knew.
+        variant: index into ``variants``, -1 where none ran.
+    """
 
     outcome: bytearray
     answered: array
@@ -62,6 +69,7 @@ class Engine(ABC):
         progress: Callable[[float], None] | None = None,
     ):
         self._scenario = scenario
+        self._network_s = scenario.network_s
         self._progress = progress
         self._names = scenario.applications
         self._slo = [scenario.slo_s[name] for name in self._names]
@@ -190,8 +198,8 @@ class Engine(ABC):
             self._finish(query, DROPPED, now)
         for batch in dispatches:
             device = self._devices[batch.device_name]
-            if self._scenario.network_s:
-                self._at(now + self._scenario.network_s, self._on_reached, (device, batch))
+            if self._network_s:
+                self._at(now + self._network_s, self._on_reached, (device, batch))
             else:
                 self._reach(device, batch, now)
 
@@ -205,12 +213,13 @@ class Engine(ABC):
             self._decline(batch, now)
         elif device.running is None:
             self._start(device, batch, now)
-            self._next(device, now)
+            if device.running is None:
+                self._next(device, now)
         else:
             device.batches.append(batch)
 
     def _decline(self, batch: Dispatch, now: float) -> None:
-        self._at(now + self._scenario.network_s, self._on_declined, batch)
+        self._at(now + self._network_s, self._on_declined, batch)
 
     def _next(self, device: SimulatedDevice, now: float) -> None:
         """Run the next batch of a device that does nothing, or load what is due."""
@@ -243,7 +252,7 @@ class Engine(ABC):
 
     def _on_end(self, now: float, device: SimulatedDevice) -> None:
         batch, device.running = device.running, None
-        net, run_s = self._scenario.network_s, device.run_s
+        net, run_s = self._network_s, device.run_s
         when, index = now + net, self._index[batch.option.variant]
         outcome, answered, variants, slo = self._outcome, self._answered, self._variant, self._slo
         for query in batch.queries:
@@ -259,7 +268,7 @@ class Engine(ABC):
             if device.batches or now >= device.overdue_at:
                 self._next(device, now)
             self._act(self._binding.finished(batch, now, run_s), now)
-        if device.loads or device.batches:
+        if (device.loads or device.batches) and device.running is None:
             self._next(device, now)
 
     def _on_finished(self, now: float, ended: tuple[Dispatch, float]) -> None:
@@ -295,7 +304,10 @@ class Engine(ABC):
             self._at(now + self._scenario.control.burst_check_s, self._on_burst)
 
     def _still_arriving(self, now: float) -> bool:
-        """Whether the control loop has anything left to do; on the way, the seconds that are over are counted."""
+        """Whether the control loop has anything left to do.
+
+        On the way, the seconds that are over are counted.
+        """
         times, applications = self._scenario.arrivals.times, self._scenario.arrivals.applications
         while self._seconds + 1 <= now:
             counts: dict[str, float] = {}

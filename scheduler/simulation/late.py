@@ -1,6 +1,7 @@
-"""Late binding: the live binding holds queries, and dispatches batches to devices that are nearly free.
+"""Late binding of a simulation.
 
-A simulated device runs what it is dispatched, and loads what the plan wants there when it can best be spared.
+The live binding holds queries, and dispatches batches to devices that are nearly free. A simulated device runs what it
+is dispatched, and loads what the plan wants there when it can best be spared.
 """
 
 from __future__ import annotations
@@ -44,14 +45,17 @@ class LateEngine(Engine):
             device.batches.append(batch)
 
     def _start(self, device: LateDevice, batch: Dispatch, now: float) -> None:
-        """Run a batch without the queries that would be late even alone: the executor drops them."""
-        least = now + batch.option.seconds(1) + self._scenario.network_s
+        """Run a batch without the queries that would be late even alone.
+
+        The executor drops those.
+        """
+        least = now + batch.option.by_rows[1] + self._network_s
         if least > batch.deadline + ROUNDING_S and batch.option.variant in device.loaded:
             late = [query for query in batch.queries if least > query.deadline + ROUNDING_S]
             batch.queries = [query for query in batch.queries if least <= query.deadline + ROUNDING_S]
             batch.rows = len(batch.queries)
             if late:
-                self._at(now + self._scenario.network_s, self._on_given_up, late)
+                self._at(now + self._network_s, self._on_given_up, late)
             if not batch.queries:
                 self._decline(batch, now)
                 return
@@ -65,11 +69,13 @@ class LateEngine(Engine):
 
     def _load(self, device: LateDevice, now: float) -> None:
         """Begin a load on an idle device, if one is due and may begin."""
-        variant = self._next_load(device, now) if device.loads and device.idle else None
+        may_begin = device.loads and device.idle and now >= device.rests_until
+        variant = self._next_load(device, now) if may_begin else None
         if variant is None:
             return
         load_s = self._load_s[variant]
         device.begin(variant)
+        device.free_at = now + load_s
         # Each load makes the others wait anew: one after the other they would block the device for long.
         device.due.clear()
         self._due(device, now + load_s)
@@ -95,8 +101,10 @@ class LateEngine(Engine):
         self._load(device, now)
 
     def _next_load(self, device: LateDevice, now: float) -> str | None:
-        """The variant to load now, if any: of an application that nothing serves, else the first in the plan's order
-        that may."""
+        """Return the variant to load now, if any.
+
+        It is one of an application that nothing serves, else the first in the plan's order that may be loaded.
+        """
         application = self._application
         others = [other for other in self._devices.values() if other is not device]
         peers = [other for other in others if other.kind == device.kind]
@@ -106,16 +114,22 @@ class LateEngine(Engine):
                 for name in {application[variant] for variant in other.usable()}:
                     hosts[name] = hosts.get(name, 0) + 1
         here = {application[variant] for variant in device.usable()}
-        # A variant that another device is loading needs no second one.
-        coming = {application[other.loading] for other in others if other.loading is not None}
-        served = here | hosts.keys() | coming
+        # A device that is loading serves, once that ends, what it loads and what it has.
+        soon: dict[str, float] = {}
+        for other in others:
+            if other.loading is not None:
+                for name in {application[variant] for variant in (other.loading, *other.usable())}:
+                    soon[name] = min(soon.get(name, math.inf), other.free_at)
+        served = here | hosts.keys() | soon.keys()
         too_many = too_many_load(sum(other.loading is not None for other in peers), len(peers) + 1)
         for variant in sorted(device.loads, key=lambda variant: application[variant] in served):
+            name, load_s = application[variant], self._load_s[variant]
+            unserved = name not in here and name not in hosts and soon.get(name, math.inf) > now + load_s
             if may_load(
-                application[variant],
+                name,
                 here,
-                self._load_s[variant],
-                now >= self._overdue_at(device, variant),
+                load_s,
+                unserved or now >= self._overdue_at(device, variant),
                 too_many,
                 lambda name: hosts.get(name, 0),
                 lambda name: self._binding.pressure(name, now),
@@ -126,6 +140,8 @@ class LateEngine(Engine):
 
     def _on_loaded(self, now: float, device: LateDevice) -> None:
         device.load_ended()
+        # Batches that waited for this load are on their way.
+        device.rests_until = now + 2 * self._scenario.network_s
         self._move(now)
         self._offer(device, now)
         self._act(self._binding.set_loading(device.name, now, now), now)
@@ -133,6 +149,8 @@ class LateEngine(Engine):
         for other in self._devices.values():
             if not other.batches:
                 self._load(other, now)
+        if device.loads:
+            self._at(device.rests_until, self._on_overdue, device)
 
     # --- plans -------------------------------------------------------------------------------------------------------
 
@@ -162,7 +180,10 @@ class LateEngine(Engine):
                 self._load(device, now)
 
     def _move(self, now: float) -> None:
-        """After a change of what is still to be loaded: offer anew where an application waits for it no longer."""
+        """Offer anew where an application no longer waits for a variant.
+
+        Call it after a change of what is still to be loaded.
+        """
         before, self._moving = self._moving, set()
         for device in self._devices.values():
             coming = [*device.loads, *([] if device.loading is None else [device.loading])]
@@ -173,7 +194,10 @@ class LateEngine(Engine):
                 self._offer(device, now)
 
     def _offer(self, device: LateDevice, now: float) -> None:
-        """Offer the dispatcher what the device can run now, and while it loads: what it can run after that."""
+        """Offer the dispatcher what the device can run now.
+
+        While the device loads, offer what it can run afterwards.
+        """
         # A variant that left the plan serves on only until its application has moved to the new ones.
         warm = [
             variant

@@ -1,11 +1,14 @@
-"""When a simulated device that serves may stop to load another variant. Pure."""
+"""Rules for when a simulated device may stop serving to load another variant.
+
+Pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-#: one device of a type in so many may load at a time, at least one
-PART = 8
+#: one device of a type in this many may load at a time, at least one
+PART = 4
 #: pressure (0 to 1) on an application's devices below which one of them may stop
 CALM = 0.3
 #: a load may go before work that is less pressed than what it is for by this much
@@ -20,7 +23,12 @@ PLANNED_PATIENCE = 5.0
 
 
 def too_many_load(loading: int, devices: int) -> bool:
-    """Whether no further device of a type may load while ``loading`` of its ``devices`` do."""
+    """Whether no further device of a type may load.
+
+    Args:
+        loading: how many devices of the type load now.
+        devices: how many there are.
+    """
     return loading >= max(1, devices // PART)
 
 
@@ -28,7 +36,7 @@ def may_load(
     application: str,
     here: Collection[str],
     load_s: float,
-    overdue: bool,
+    urgent: bool,
     too_many: bool,
     hosts: Callable[[str], int],
     pressure: Callable[[str], float],
@@ -38,7 +46,8 @@ def may_load(
 
     Args:
         here: applications that the device can serve; none: it may load at once.
-        load_s: duration of the load. ``overdue``: it waits no longer.
+        load_s: duration of the load.
+        urgent: it waits no longer: long overdue, or nothing serves its application, nor will by the time that it ends.
         too_many: as many devices of its type are loading as may at a time (see :func:`too_many_load`).
         hosts: other devices that serve an application now.
         pressure: on an application's devices, 0 to 1.
@@ -48,7 +57,7 @@ def may_load(
         return True
     if too_many:
         return False
-    if (application not in here and not hosts(application)) or overdue:
+    if urgent:
         return True
     pressed = pressure(application)
     for name in here:

@@ -1,16 +1,19 @@
-"""The plots of simulations as the papers draw them: over time, and as bars. Identical input gives identical bytes."""
+"""The plots of simulations as the papers draw them: over time, and as bars.
+
+Identical input gives identical bytes.
+"""
 
 from __future__ import annotations
 
 import io
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from .seconds import Second, binned
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Okabe and Ito's colours, which people with any colour vision can distinguish; demand is drawn in DEMAND
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f3c8d", "#808000", "#b22222")
@@ -23,7 +26,14 @@ Runs = Mapping[str, Sequence[Second]]
 
 
 def figure(width: float = 9.0, height: float = 2.8) -> Figure:
-    """An empty figure of this size in inches, without any global state (safe in threads and processes)."""
+    """Return an empty figure of this size in inches.
+
+    There is no global state (safe in threads and processes).
+    """
+    # Half a second or more, and few that load this module draw.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     made = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     FigureCanvasAgg(made)
     return made
@@ -38,7 +48,10 @@ def png(made: Figure) -> bytes:
 
 
 def demand_and_throughput(runs: Runs) -> Figure:
-    """Queries/s that arrived (of the first run; all have the same) and that each run answered in time."""
+    """Plot queries/s that arrived and that each run answered in time.
+
+    Those that arrived are of the first run; all have the same.
+    """
     made, axes, width = _over_time(runs, "queries/s")
     for number, (label, seconds) in enumerate(runs.items()):
         lines = binned(seconds, width)
@@ -84,8 +97,10 @@ QUANTITIES = (
 
 
 def bars(summaries: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """The four quantities of Fig. 4 of Ahmad et al., "Proteus" (ASPLOS '24), a bar for each run; what is None has
-    none."""
+    """Plot the four quantities of Fig. 4 of Ahmad et al., "Proteus" (ASPLOS '24).
+
+    Each run has a bar; what is None has none.
+    """
     made = figure(9.0, 2.2 + 0.22 * len(summaries))
     panels = made.subplots(1, len(QUANTITIES), sharey=True)
     labels = list(summaries)

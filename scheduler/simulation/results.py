@@ -13,6 +13,7 @@ import numpy as np
 
 from workers.dispatch.stacks import Stack
 
+from .cold_start import cold_bound
 from .engine import IN_TIME, LATE, Record
 from .fluid import fluid_reference
 from .scenario import Scenario
@@ -24,7 +25,11 @@ DROP_WINDOW_S = 10
 
 
 class SimulationResults:
-    """A finished simulation. ``summary``: as in ``summary.json``; None where a figure is undefined."""
+    """A finished simulation.
+
+    Attributes:
+        summary: as in ``summary.json``; None where a figure is undefined.
+    """
 
     def __init__(self, scenario: Scenario, stack: Stack, record: Record):
         self.scenario = scenario
@@ -80,6 +85,7 @@ class SimulationResults:
             "fluid_reference_served": half.served,
             "fluid_reference_slo_accuracy": whole.accuracy,
             "fluid_reference_slo_served": whole.served,
+            "cold_bound": cold_bound(self.scenario),
             "duration_s": float(self._times[-1]) if len(self._times) else 0.0,
             "wall_s": wall_s,
             "queries_per_wall_s": len(self._times) / wall_s if wall_s > 0 else None,
@@ -99,7 +105,10 @@ class SimulationResults:
         }
 
     def _mean_cost(self) -> float:
-        """Cost of the devices that plans give a resident, over the time until the last arrival."""
+        """Return the mean cost of the devices that plans give a resident.
+
+        It is the mean over the time until the last arrival, or until the last plan where that is later.
+        """
         plans = self.record.plans
         ends = [planned.at for planned in plans[1:]]
         ends.append(max(float(self._times[-1]) if len(self._times) else 0.0, plans[-1].at) if plans else 0.0)
@@ -130,9 +139,11 @@ class SimulationResults:
         }
 
     def _drop(self, good: np.ndarray) -> float | None:
-        """100 less the lowest accuracy of the consecutive 10-s windows after the first 20 s, as far as whole windows
-        go by arrival; None where the run is too short. A window in which nothing was in time has no accuracy and shows
-        in the violations alone."""
+        """Return 100 less the lowest accuracy of a whole window.
+
+        Windows are the consecutive 10-s ones after the first 20 s, as far as whole windows go by arrival; None where
+        the run is too short. A window in which nothing was in time has no accuracy and shows in the violations alone.
+        """
         if not len(self._times):
             return None
         # A window is whole where arrivals reach its last second.
@@ -147,7 +158,10 @@ class SimulationResults:
         return 100.0 - float((sums[counts > 0] / counts[counts > 0]).min()) if counts.any() else None
 
     def _per_variant(self) -> dict[str, dict[str, Any]]:
-        """Answers of each variant, by application/variant; those that answered nothing are left out."""
+        """Return answers of each variant, by application/variant.
+
+        Those that answered nothing are left out.
+        """
         answered = self._variant >= 0
         count = len(self.record.variants)
         in_time = np.bincount(self._variant[answered & (self._outcome == IN_TIME)], minlength=count)

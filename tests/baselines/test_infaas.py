@@ -1,4 +1,4 @@
-"""INFaaS-Accuracy: greedy scaling of the instances that run, and the arrivals that ask for it."""
+"""INFaaS-Accuracy: greedy scaling of instances, and the arrivals that ask for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.allocation.baselines.arrivals import HeadroomTrigger, trigger_of
@@ -72,7 +72,6 @@ def test_the_most_accurate_instances_are_filled_first():
     assert found == pytest.approx({"a-good": 50.0, "a-fair": 90.0})
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(problem=problems())
 def test_a_second_look_at_the_same_demand_changes_nothing(problem):
     first = get(NAME)(problem)
@@ -82,7 +81,6 @@ def test_a_second_look_at_the_same_demand_changes_nothing(problem):
     assert second.moves == 0
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), problem=problems())
 def test_every_rule_is_kept_from_whatever_was_in_force(data, problem):
     allocation = get(NAME)(problem)

@@ -1,4 +1,7 @@
-"""Every baseline plans for the live appliance: real rows, a real Redis, the setting that operators have."""
+"""Every baseline plans for the live appliance.
+
+Rows and Redis are real, and so is the setting that operators have.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ from registry.models import Variant
 from scheduler import telemetry
 from scheduler.allocation import by_policy, infadapter
 from scheduler.allocation.baselines import BASELINES
+from scheduler.api.serializers import PlanDetailSerializer
 from scheduler.control.planner import make_plan
 from scheduler.models import Plan
+from scheduler.promises import present
 from tests.control.world import application, listening, node, variant
 from workers.protocol import specs
 from workers.protocol.control import GatewayStats
@@ -25,7 +30,10 @@ STATIC = ("clipper-ht", "clipper-ha")
 
 @pytest.fixture
 def cluster(clean_redis):
-    """Four devices and two applications, each with a quick and a good variant: 200 and 25 rows/s a device."""
+    """Four devices and two applications, each with a quick and a good variant.
+
+    The variants serve 200 and 25 rows/s a device.
+    """
     listening(clean_redis)
     node(devices=4)
     for name in ("digits", "letters"):
@@ -142,6 +150,23 @@ def test_policies_travel_with_the_plan(cluster, stack):
     assert len(msgspec.json.encode(wire.policies)) < 100_000
     # The next plan builds on this one, read from its row.
     assert hosts(make_plan("period")) == hosts(plan)
+
+
+def test_policies_are_stored_once_and_read_as_part_of_the_allocation(cluster, stack):
+    stack("ramsis")
+    make_plan("manual")
+    plan = Plan.objects.get()
+    assert plan.allocation["policies"] == []
+    _, _, allocation = present.in_force()
+    assert [(one.application, list(map(int, one.variants)), list(one.devices)) for one in allocation.policies] == [
+        (one["application"], one["variants"], one["devices"]) for one in plan.wire["policies"]
+    ]
+    shown = PlanDetailSerializer(plan).data["allocation"]["policies"]
+    assert shown == [{**one, "variants": list(map(str, one["variants"]))} for one in plan.wire["policies"]]
+    assert shown and all(one["policies"][0]["steps"] for one in shown)
+    # Plans of older releases have them in the allocation.
+    plan.allocation["policies"] = shown[:1]
+    assert plan.whole_allocation["policies"] == shown[:1]
 
 
 @pytest.mark.parametrize("name", ["infadapter", "ms+", "vpa+"])

@@ -1,4 +1,7 @@
-"""What holds for every batch policy where it may choose between variants, and where several queues share a device."""
+"""Rules that every batch policy keeps with several variants or queues.
+
+A policy may choose between variants, and queues may share a device.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,6 @@ def view(queries, offered: list[Candidate], when: float, late: str) -> QueueView
 
 
 @every_policy
-@settings(max_examples=60, deadline=None)
 @given(offered=choices(), queries=arrivals(most=15), when=st.floats(0, 0.5), late=st.sampled_from(["shed", "serve"]))
 def test_a_decision_between_variants_keeps_the_rules(name, offered, queries, when, late):
     given_view = view(queries, offered, when, late)
@@ -55,7 +57,6 @@ def test_a_decision_between_variants_keeps_the_rules(name, offered, queries, whe
 
 
 @every_policy
-@settings(max_examples=40, deadline=None)
 @given(offered=choices(), queries=arrivals(most=15), when=st.floats(0, 0.5))
 def test_what_is_dropped_could_not_have_been_in_time_on_the_planned_variant_alone(name, offered, queries, when):
     if name in ("nexus", "ramsis"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.simulation.routers import ROUTERS
@@ -50,21 +50,18 @@ def undisturbed(name: str, routes: dict[str, float], count: int) -> Counter:
 
 
 @every_router
-@settings(max_examples=60, deadline=None)
 @given(routes=shares, queries=asked, seed=st.integers(0, 3))
 def test_some_able_planned_device_gets_each_query_and_histories_repeat(name, routes, queries, seed):
     assert played(name, routes, queries, seed) == played(name, routes, queries, seed)
 
 
 @pytest.mark.parametrize("name", ["least-completion", "shares"])
-@settings(max_examples=60, deadline=None)
 @given(routes=some_share, count=st.integers(1, 300))
 def test_shares_hold_over_any_number_of_queries_within_one(name, routes, count):
     got, total = undisturbed(name, routes, count), sum(routes.values())
     assert all(abs(got[device] - count * share / total) < 1 + 1e-4 for device, share in routes.items())
 
 
-@settings(max_examples=30, deadline=None)
 @given(routes=some_share, count=st.integers(1, 300))
 def test_round_robin_gives_each_planned_device_as_many(routes, count):
     got, planned = undisturbed("round-robin", routes, count), [device for device in routes if routes[device] > 0]
@@ -79,7 +76,6 @@ def test_uniform_gives_each_planned_device_as_many_whatever_its_share():
 
 
 @pytest.mark.parametrize("name", sorted(set(ROUTERS) - {"uniform"}))
-@settings(max_examples=30, deadline=None)
 @given(routes=shares, queries=asked)
 def test_one_application_does_not_change_where_another_goes(name, routes, queries):
     # Uniform has one source of chance for all applications.

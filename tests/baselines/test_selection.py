@@ -1,4 +1,4 @@
-"""Variants chosen where the placement is fixed, and Proteus without one of its parts."""
+"""Variants chosen for a fixed placement, and Proteus without one of its parts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ def test_the_milp_chooses_for_all_devices_of_an_application_together():
     assert together.left_out == alone.left_out == {"a": 0.0}
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(problem=problems(devices=4, applications=3))
 def test_on_one_placement_choosing_together_serves_no_less_than_device_by_device(problem):
     placed = get("sommelier")(problem)

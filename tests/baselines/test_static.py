@@ -39,7 +39,6 @@ def test_an_excluded_variant_is_not_placed():
         assert not {"a1", "b2"} & set(hosts(get(name)(problem)).values()), name
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2), st.integers(0, 3), st.floats(1, 100), st.floats(1, 100), st.sampled_from([2.0, 7.0, 30.0]))
 def test_the_first_placement_has_the_largest_multiple_of_the_mix_that_the_cluster_can_serve(slow, quick, a, b, ms):
     devices = tuple(DeviceResources(f"{t}{i}", t) for t, n in (("slow", slow), ("quick", quick)) for i in range(n))

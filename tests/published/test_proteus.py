@@ -1,9 +1,12 @@
-"""Proteus' adaptive batching: the paper's cases as whole timelines, and when it may wait."""
+"""Proteus' adaptive batching: the paper's cases as whole timelines.
+
+Tested is also when it may wait.
+"""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.published.driver import Batch, Decided, Query, Served, simulate
@@ -148,7 +151,6 @@ def reference(view):
     return viable, best
 
 
-@settings(max_examples=60, deadline=None)
 @given(candidate=candidates(), queries=arrivals(), blocking_s=st.sampled_from([0.0, 0.0, 0.01, 0.1]))
 def test_it_runs_the_largest_punctual_prefix_and_never_waits_past_t_max_wait(candidate, queries, blocking_s):
     seconds = candidate.latency.seconds

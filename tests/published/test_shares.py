@@ -1,9 +1,12 @@
-"""Queries by shares: how close to its share each device stays, whichever devices are able."""
+"""Queries by shares: how close to its share each device stays.
+
+It stays close whichever devices are able.
+"""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.dispatch.published.routing.shares import Round
@@ -19,7 +22,6 @@ def made(shares: dict[str, float]) -> Round:
     return Round(list(shares.items()))
 
 
-@settings(max_examples=100, deadline=None)
 @given(SHARES, st.integers(1, 300))
 def test_after_any_number_of_queries_no_device_is_a_whole_one_from_its_share(shares, count):
     shares = named(shares)
@@ -31,7 +33,6 @@ def test_after_any_number_of_queries_no_device_is_a_whole_one_from_its_share(sha
             assert taken * share / total - got[name] < 1 + 1e-4, "behind"
 
 
-@settings(max_examples=60, deadline=None)
 @given(SHARES, st.lists(st.integers(1, 16), min_size=1, max_size=200))
 def test_rows_keep_to_shares_within_the_largest_query(shares, sizes):
     shares = named(shares)
@@ -43,7 +44,6 @@ def test_rows_keep_to_shares_within_the_largest_query(shares, sizes):
         assert sum(sizes) * share / total - got[name] <= 16 * len(shares)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.floats(0.001, 1.0), min_size=3, max_size=12),
     st.lists(st.sampled_from([set(), {"d0"}, {"d0", "d1"}, {"d1", "unknown"}]), max_size=100),

@@ -1,11 +1,14 @@
-"""Time slices of queues that share a device: least slack first, no query late while the revisit bound holds."""
+"""Time slices of queues that share a device: least slack first.
+
+No query is late while the revisit bound holds.
+"""
 
 from __future__ import annotations
 
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.simulation.policies import POLICIES
@@ -104,8 +107,11 @@ class TestBlocking:
 
 @st.composite
 def shared_devices(draw):
-    """2 to 4 queues on a device. Each but the first keeps to the bound: SLO >= D + l, at most ``max_batch`` rows in any
-    D. The first may get anything, in any bursts."""
+    """Draw 2 to 4 queues on a device, and their queries.
+
+    Each but the first keeps to the bound: SLO >= D + l, at most ``max_batch`` rows in any D. The first may get
+    anything, in any bursts.
+    """
     candidates = []
     for variant in range(draw(st.integers(2, 4))):
         seconds = sorted(draw(st.lists(ms, min_size=3, max_size=3)))
@@ -138,7 +144,6 @@ def shared_devices(draw):
     return queues, queries
 
 
-@settings(max_examples=120, deadline=None)
 @given(shared_devices())
 def test_no_queue_that_keeps_to_the_bound_is_late_whatever_the_others_get(device):
     queues, queries = device
@@ -150,8 +155,11 @@ def test_no_queue_that_keeps_to_the_bound_is_late_whatever_the_others_get(device
 
 
 def test_room_is_left_for_the_rows_that_come_while_the_others_hold_the_device():
-    """Ready only one slice of the other earlier (at 0.08), "a" would still wait when the other starts at 0.075,
-    find no time for all three rows at 0.475, and leave the third behind for another slice of the other: late."""
+    """Room is left for the rows that come while the others hold the device.
+
+    Ready only one slice of the other earlier (at 0.08), "a" would still wait when the other starts at 0.075, find no
+    time for all three rows at 0.475, and leave the third behind for another slice of the other: late.
+    """
     a = Candidate(1, 90.0, LatencyModel([(1, 0.05), (2, 0.05), (3, 0.065)]), 3)
     other = Candidate(2, 90.0, LatencyModel([(1, 0.4)]), 1)
     slo = 0.465 + 0.065
@@ -163,7 +171,6 @@ def test_room_is_left_for_the_rows_that_come_while_the_others_hold_the_device():
     assert all(timeline.ends[query.id] <= query.deadline for query in queries)
 
 
-@settings(max_examples=60, deadline=None)
 @given(shared_devices(), st.data())
 def test_between_two_slices_of_a_queue_that_wants_to_run_each_other_has_at_most_one(device, data):
     queues, queries = device

@@ -79,7 +79,7 @@ def test_a_load_under_way_is_not_begun_again_by_the_next_plan():
 
 
 def may(
-    application="new", here=("old",), load_s=2.0, overdue=False, loading=0, peers=8, hosts=4, pressure=0.0, **others
+    application="new", here=("old",), load_s=2.0, urgent=False, loading=0, peers=8, hosts=4, pressure=0.0, **others
 ):
     """``hosts`` and ``pressure``: of every application, or by name."""
 
@@ -88,7 +88,7 @@ def may(
 
     slo_s = by_name(others.get("slo_s", 0.3))
     too_many = too_many_load(loading, peers)
-    return may_load(application, here, load_s, overdue, too_many, by_name(hosts), by_name(pressure), slo_s)
+    return may_load(application, here, load_s, urgent, too_many, by_name(hosts), by_name(pressure), slo_s)
 
 
 def test_a_device_that_serves_nothing_loads_at_once():
@@ -96,12 +96,12 @@ def test_a_device_that_serves_nothing_loads_at_once():
 
 
 def test_few_of_a_type_stand_still_at_a_time():
-    assert may(peers=40, loading=4) and not may(peers=40, loading=5)
+    assert may(peers=40, loading=9) and not may(peers=40, loading=10)
     assert may(peers=2, loading=0) and not may(peers=2, loading=1)
 
 
-def test_what_nothing_serves_is_loaded_under_any_pressure():
-    assert may(hosts={"new": 0, "old": 4}, pressure=1.0)
+def test_an_urgent_load_begins_under_any_pressure():
+    assert may(pressure=1.0, urgent=True) and not may(pressure=1.0)
 
 
 def test_a_device_under_pressure_goes_on_serving():
@@ -125,9 +125,9 @@ def test_the_only_device_of_an_application_stands_still_for_part_of_its_slo_at_m
 )
 def test_no_load_waits_for_ever(case):
     assert not may(**case)
-    assert may(**case, overdue=True)
+    assert may(**case, urgent=True)
     # However long it waited, not all devices stand still together.
-    assert not may(**case, overdue=True, loading=1)
+    assert not may(**case, urgent=True, loading=2)
 
 
 # --- in a run ---------------------------------------------------------------------------------------------------------
@@ -141,7 +141,10 @@ def used(record):
 
 
 def test_a_sole_device_under_pressure_gets_the_quick_variant_that_it_needs():
-    """It has one place, and would be out of service for longer than its application can wait."""
+    """A sole device under pressure loads the quick variant that it needs.
+
+    It has one place, and would be out of service for longer than its application can wait.
+    """
     arrivals = [(400.0 * i, "q") for i in range(10)] + [(4000 + 20.0 * i, "q") for i in range(900)]
     control = ControlSettings(period_s=2, burst_check_s=1, initial_qps=2)
     scenario = world([SLOW, QUICK], arrivals, control=control, load_time_s=0.2, max_resident={"cpu": 1})
@@ -151,7 +154,10 @@ def test_a_sole_device_under_pressure_gets_the_quick_variant_that_it_needs():
 
 
 def test_an_idle_device_loads_in_the_end_though_nothing_else_happens_there():
-    """The only host of an application that nobody asks for any more, wanted for another one."""
+    """An idle device loads in the end, though nothing else happens there.
+
+    It is the only host of an application that nobody asks for any more, and is wanted for another one.
+    """
     other = model("p", "n", cpu={1: 100, 4: 120})
     first = model("q", "m", cpu={1: 100, 4: 120})
     arrivals = [(500.0, "q")] + [(2000 + 50.0 * i, "p") for i in range(400)]
@@ -159,6 +165,16 @@ def test_an_idle_device_loads_in_the_end_though_nothing_else_happens_there():
     scenario = world([first, other], arrivals, ["cpu"] * 2, control=control, load_time_s=0.2, max_resident={"cpu": 1})
     results = simulate(scenario, "proteus", "nereus", "late-binding")
     assert results.record.outcome[-100:].count(IN_TIME) == 100
+
+
+def test_devices_that_load_are_counted_on_for_what_they_have_and_do_not_load_it_all_before_they_serve():
+    """At first both of them load, and either has what the other one has not."""
+    models = [model(f"q{i}", "m", cpu={1: 10, 4: 20}, gpu={1: 10, 4: 20}) for i in range(4)]
+    arrivals = [(25.0 * i, f"q{i % 4}") for i in range(160)]
+    results = simulate(world(models, arrivals, ["cpu", "gpu"], load_time_s=1.0), "nereus")
+    # Two loads each: after 2 s each application has a device, and after 4 s both would have everything.
+    settled = [o for o, at in zip(results.record.outcome, results.scenario.arrivals.times, strict=True) if at >= 2.0]
+    assert len(settled) == 80 and set(settled) == {IN_TIME}
 
 
 def test_applications_share_one_device_with_one_place_and_every_query_is_counted():
@@ -180,3 +196,18 @@ def test_what_is_loaded_already_is_no_load_of_the_next_plan_though_loads_take_no
     assert first.allocation.moves > 0 and len(others) > 5
     # Two devices can load two variants once each.
     assert results.summary["loads"] <= 4
+
+
+def test_a_device_serves_what_waited_for_a_load_before_it_begins_the_next():
+    """A device serves what waited for a load before it begins the next load.
+
+    Two applications on one device, whose batches reach it over a network: the second load does not go first.
+    """
+    models = [model(name, "m", cpu={1: 10, 4: 20}) for name in ("p", "q")]
+    arrivals = [(10.0 * i, "p") for i in range(20)] + [(395.0, "q")]
+    results = simulate(world(models, arrivals, load_time_s=0.2, network_s=0.002), "nereus")
+    # All that came while the first load was under way is answered before the second one, which takes 200 ms, ends.
+    first = min(
+        at for at, outcome in zip(results.record.answered, results.record.outcome, strict=True) if outcome == IN_TIME
+    )
+    assert first < 0.3

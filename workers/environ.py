@@ -1,4 +1,7 @@
-"""Parses ``NEREUS_*`` environment variables one by one and collects the mistakes of all of them."""
+"""A parser for ``NEREUS_*`` environment variables.
+
+It parses them one by one, and collects the mistakes of all of them.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,20 @@ _LIST = r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*"
 
 
 def divides_cores(text: str) -> bool:
-    """Whether the text says how cores become devices; whether this box has them is another question."""
-    return text in ("auto", "none") or bool(re.fullmatch(rf"[1-9]\d{{0,2}}x[1-9]\d{{0,2}}|{_LIST}(;{_LIST})*", text))
+    """Return whether the text says how cores become devices.
+
+    Whether this box has these cores is another question.
+    """
+    pattern = rf"[1-9]\d{{0,2}}x[1-9]\d{{0,2}}|{_LIST}(;{_LIST})*"
+    return text in ("auto", "none") or bool(re.fullmatch(pattern, text, re.ASCII))
 
 
 class SettingsError(Exception):
-    """One or more environment variables cannot be used; ``problems`` has a line for each."""
+    """One or more environment variables cannot be used.
+
+    Attributes:
+        problems: a line for each.
+    """
 
     def __init__(self, problems: list[str]):
         super().__init__("\n".join(problems))
@@ -128,7 +139,10 @@ class Reader:
         return Address(match[1] or match[2], int(match[3]))
 
     def cluster_address(self, name: str, port: int, clustered: bool) -> Address | None:
-        """Where to listen for other boxes: ``auto`` (on all addresses, in a cluster alone), ``off`` or HOST:PORT."""
+        """Return the address to listen on for other boxes; None where there is none.
+
+        The variable is ``auto`` (all addresses, but only in a cluster), ``off`` or HOST:PORT.
+        """
         value = self._raw(name) or "auto"
         if value == "off":
             return None
@@ -176,7 +190,10 @@ class Reader:
         return path
 
     def certificate(self, tls: str) -> tuple[Path | None, Path | None]:
-        """Files of certificate and key: both or neither, and none where nothing would use them."""
+        """Return the files of certificate and key: both or neither.
+
+        They must not be set where TLS is off, since nothing would use them.
+        """
         files = self.file("TLS_CERT"), self.file("TLS_KEY")
         for name, given, other in (("TLS_CERT", files[0], files[1]), ("TLS_KEY", files[1], files[0])):
             if given is None and other is not None:
@@ -186,7 +203,10 @@ class Reader:
         return files
 
     def control_url(self, console: Address, tls: str) -> str:
-        """The control plane's URL; without TLS only on this box, since it carries tokens and models."""
+        """Return the control plane's URL.
+
+        It may do without TLS on this box alone, or where TLS is off, since it carries tokens and models.
+        """
         url = self.url("CONTROL_URL", console.url, ("http", "https"))
         try:
             parts = urlsplit(url)
@@ -202,7 +222,10 @@ class Reader:
         return url
 
     def fingerprint(self, name: str, url: str) -> str:
-        """A SHA-256 fingerprint as 64 lower-case digits, for a server that uses TLS; empty where it is not set."""
+        """Return a SHA-256 fingerprint as 64 lower-case digits; empty where it is not set.
+
+        The server at ``url`` has to use TLS.
+        """
         value = self.text(name, "").lower().removeprefix("sha256:").replace(":", "")
         if value and not re.fullmatch("[0-9a-f]{64}", value):
             self.wrong(name, "sha256: and 64 hexadecimal digits")
@@ -236,7 +259,10 @@ class Reader:
         return found
 
     def cores(self, name: str, default: str) -> str:
-        """``auto``, ``COUNTxCORES`` or core lists such as ``0-1;2,3`` (see :mod:`.partition`)."""
+        """Return how cores become devices: a text that is known to be well-formed.
+
+        It is ``auto``, ``none``, ``COUNTxCORES`` or core lists such as ``0-1;2,3`` (see :mod:`.partition`).
+        """
         value = self._raw(name)
         text = default if value is None else value
         if not divides_cores(text):
@@ -245,13 +271,19 @@ class Reader:
         return text
 
     def retired(self, name: str, instead: str) -> None:
-        """A variable of an earlier release: warn and name what is used instead, rather than stop the start."""
+        """Warn where a variable of an earlier release is set.
+
+        The warning names what is used instead; the start goes on.
+        """
         self._retired.add(PREFIX + name)
         if self._raw(name) is not None:
             self.warnings.append(f"{PREFIX}{name}: no longer used; {instead}")
 
     def stack(self) -> str:
-        """The stack: ``NEREUS_STACK``, for this release also ``NEREUS_STRATEGY`` where it names a stack."""
+        """Return the stack that ``NEREUS_STACK`` chooses.
+
+        For this release, ``NEREUS_STRATEGY`` may choose it, too, where it names a stack.
+        """
         old = self._raw("STRATEGY")
         if old in stacks.LIVE and self._raw("STACK") is None:
             self.warnings.append(

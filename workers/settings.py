@@ -1,4 +1,6 @@
-"""Settings of every Nereus process, read once from ``NEREUS_*`` environment variables.
+"""Settings of every Nereus process, from ``NEREUS_*`` environment variables.
+
+They are read once.
 
 Each value is parsed where it is read and every mistake is collected, so that one start shows an operator all of
 them; :meth:`Settings.from_environ` raises one :class:`SettingsError` that names each variable and its limit. A variable
@@ -53,9 +55,13 @@ def _devices_named(cpu_devices: str) -> int:
 
 
 def executor_port_problems(first: Address, devices: int, listening: Mapping[int, str]) -> list[str]:
-    """A line for each port of ``devices`` executors that does not exist or is another setting's.
+    """Return a line for each port of the executors that cannot be used.
+
+    Such a port does not exist or is another setting's.
 
     Args:
+        first: the first port, with its address.
+        devices: executors, one port each.
         listening: settings by the port that they name, without ``NEREUS_``.
     """
     last = first.port + devices - 1
@@ -71,10 +77,13 @@ def executor_port_problems(first: Address, devices: int, listening: Mapping[int,
 
 @dataclass(frozen=True)
 class Settings:
-    """Every setting, parsed. Times in seconds and sizes in bytes unless the name says otherwise."""
+    """Every setting, parsed.
+
+    Times are in seconds and sizes in bytes unless the name says otherwise.
+    """
 
     home: Path
-    """Where the local appliance writes everything (``NEREUS_HOME``)."""
+    """The folder in which the local appliance writes everything (``NEREUS_HOME``)."""
     http: Address
     """V2 HTTP, the gateway (``NEREUS_HTTP``)."""
     grpc: Address
@@ -89,21 +98,21 @@ class Settings:
     """Host name or address under which other boxes of the cluster reach this one (``NEREUS_ADDRESS``); empty: the local
     address of the link to the control plane."""
     core: Address | None
-    """Where a gateway's core listens for fronts of other boxes, with mutual TLS (``NEREUS_CORE``): ``auto`` is
-    ``0.0.0.0:8002`` where this box is part of a cluster, that is where its console or its control URL is beyond
-    loopback; ``off`` nowhere."""
+    """Address at which a gateway's core listens for fronts of other boxes, with mutual TLS (``NEREUS_CORE``): ``auto``
+    is ``0.0.0.0:8002`` where this box is part of a cluster, that is where its console or its control URL is beyond
+    loopback; ``off``: none."""
     executors: Address | None
     """Address and first port where executors listen for cores of other boxes, one port a device, with mutual TLS
-    (``NEREUS_EXECUTORS``): ``auto`` is ``0.0.0.0:8100`` where this box is part of a cluster; ``off`` nowhere."""
+    (``NEREUS_EXECUTORS``): ``auto`` is ``0.0.0.0:8100`` where this box is part of a cluster; ``off``: none."""
     control_url: str
-    """Where nodes and gateways find the control plane (``NEREUS_CONTROL_URL``); default: the console's address."""
+    """URL of the control plane for nodes and gateways (``NEREUS_CONTROL_URL``); default: the console's address."""
     control_fingerprint: str
     """SHA-256 fingerprint of the authority behind the control plane's certificate, as ``manage.py join-command`` prints
-    it (``NEREUS_CONTROL_FINGERPRINT``): a member fetches that authority once, trusts it alone, and sends nothing
-    before; empty: it trusts those of ``NEREUS_CA_FILE`` or the system."""
+    it (``NEREUS_CONTROL_FINGERPRINT``): a member fetches that authority before it sends anything, and trusts no other;
+    empty: it trusts those of ``NEREUS_CA_FILE`` or the system."""
     tls: str
-    """Where the gateway and the console use TLS (``NEREUS_TLS``): ``auto`` beyond loopback, and everywhere with a
-    certificate of yours; ``on`` everywhere; ``off`` nowhere, for networks that encrypt by themselves."""
+    """Use of TLS by gateway and console (``NEREUS_TLS``): ``auto`` beyond loopback, and everywhere with a certificate
+    of yours; ``on`` everywhere; ``off`` nowhere, for networks that are encrypted otherwise."""
     tls_cert: Path | None
     """Your certificate with its chain, PEM (``NEREUS_TLS_CERT``); empty: one of the appliance's own authority,
     ``tls/authority.pem`` in ``NEREUS_HOME``. A replaced file is used within 10 s."""
@@ -113,21 +122,21 @@ class Settings:
     """Authorities that outgoing connections trust instead of the system's, PEM (``NEREUS_CA_FILE``): control plane,
     Redis, PostgreSQL. Webhooks trust them besides the system's."""
     public_url: str
-    """Where browsers find the console, such as ``https://box.example.com:8443`` (``NEREUS_PUBLIC_URL``)."""
+    """URL of the console for browsers, such as ``https://box.example.com:8443`` (``NEREUS_PUBLIC_URL``)."""
     trusted_proxies: tuple[str, ...]
     """Proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` the console believes (``NEREUS_TRUSTED_PROXIES``):
     addresses or networks, comma separated."""
     metrics_from: tuple[str, ...]
-    """Who may read `/metrics` and all of `/health` without a key (``NEREUS_METRICS_FROM``), at gateway, node and
-    console: addresses or networks, comma separated. Others get one word of `/health`."""
+    """Addresses or networks that may read `/metrics` and all of `/health` without a key (``NEREUS_METRICS_FROM``), at
+    gateway, node and console, comma separated. Others get one word of `/health`."""
     webhook_networks: tuple[str, ...]
     """Addresses or networks that webhooks may reach besides public ones over https (``NEREUS_WEBHOOK_NETWORKS``), comma
     separated, such as ``10.0.0.0/8``; http is permitted there. None by default: a webhook could be led to services that
     trust this box."""
     cpu_devices: str
-    """How CPU cores become devices (``NEREUS_CPU_DEVICES``): ``auto`` (all usable cores, in equal devices of 1, 2, 4 or
-    8 that span no two NUMA nodes; beside a control plane or gateway, a box with more than four cores leaves one to
-    them), ``none``, ``2x1`` or ``0-1;2,3``. A division ordered from the console goes before it."""
+    """Division of CPU cores into devices (``NEREUS_CPU_DEVICES``): ``auto`` (all usable cores, in equal devices of 1,
+    2, 4 or 8 that do not span NUMA nodes; a box with more than four cores leaves one to its control plane or gateway),
+    ``none``, ``2x1`` or ``0-1;2,3``. A division that was ordered from the console has priority."""
     device_memory_share: float
     """Share of main memory that this box's CPU devices may take together (``NEREUS_DEVICE_MEMORY_SHARE``); each
     device's part is a limit that its process cannot exceed."""
@@ -148,7 +157,7 @@ class Settings:
     allowed_hosts: tuple[str, ...]
     """Host names under which the console answers (``NEREUS_ALLOWED_HOSTS``, comma separated)."""
     audit_days: int
-    """How long audit entries are kept (``NEREUS_AUDIT_DAYS``)."""
+    """Days for which audit entries are kept (``NEREUS_AUDIT_DAYS``)."""
     max_upload_bytes: int
     """Largest ONNX or validation upload (``NEREUS_MAX_UPLOAD_MB``)."""
     blob_transfers: int
@@ -180,33 +189,33 @@ class Settings:
     demand_quantile: float
     """Share of plan periods whose mean demand the forecast should cover (``NEREUS_DEMAND_QUANTILE``)."""
     forecaster: str
-    """How demand is forecast (``NEREUS_FORECASTER``): ``trend`` (mean of the coming period by level and trend),
+    """Forecaster of demand (``NEREUS_FORECASTER``): ``trend`` (mean of the coming period by level and trend),
     ``learned`` (the same by regressions that learn), ``minute`` (largest second of the next minute, learned)."""
     promise_period_s: float
     """Time between two promises for the plan in force, which are kept and compared with what comes
-    (``NEREUS_PROMISE_PERIOD_S``); each takes up to 5 s of a core that has nothing else to do."""
+    (``NEREUS_PROMISE_PERIOD_S``); each takes up to 5 s of processor time at low priority."""
     keep_plans: int
-    """Plans that are kept with what they decided (``NEREUS_KEEP_PLANS``)."""
+    """Number of plans that are kept with their allocations (``NEREUS_KEEP_PLANS``)."""
     solve_s: float
-    """Time limit of a solve (``NEREUS_SOLVE_S``); what is best by then becomes the plan, with its certified gap.
-    Each MILP of `nereus` has a third of it."""
+    """Time limit of a solve (``NEREUS_SOLVE_S``); the best allocation by then becomes the plan, with its certified
+    gap. Each MILP of `nereus` has a third of it."""
     stack: str
-    """How the cluster plans, assigns and batches queries (``NEREUS_STACK``); operators may choose another while it
-    runs."""
+    """The default stack: how the cluster plans, assigns and batches queries (``NEREUS_STACK``); operators may choose
+    another one while it runs."""
     device_costs: dict[str, float]
     """Cost of a second of a device, relative to others, by device type or kind (``NEREUS_DEVICE_COSTS``), as in
     ``cpu=1,cuda=16``; those not named cost 1. For stacks that save devices: ``infaas-ilp``, ``infaas-greedy`` and
     ``sm+``."""
     infadapter_alpha: float
-    """What a point of mean accuracy is worth to the stacks `infadapter` and `ms+` (``NEREUS_INFADAPTER_ALPHA``)."""
+    """Worth of a point of mean accuracy to the stacks `infadapter` and `ms+` (``NEREUS_INFADAPTER_ALPHA``)."""
     infadapter_beta: float
-    """What a core in use costs them (``NEREUS_INFADAPTER_BETA``)."""
+    """Cost of a core in use, for the same stacks (``NEREUS_INFADAPTER_BETA``)."""
     infadapter_gamma: float
-    """What a second of an application's longest load costs them (``NEREUS_INFADAPTER_GAMMA``)."""
+    """Cost of a second of an application's longest load, for the same stacks (``NEREUS_INFADAPTER_GAMMA``)."""
     infadapter_cores: int
-    """Cores that they and `vpa+` may use of all devices together (``NEREUS_INFADAPTER_CORES``); 0: all."""
+    """Cores that the same stacks and `vpa+` may use of all devices together (``NEREUS_INFADAPTER_CORES``); 0: all."""
     arrival_shape: float
-    """Shape of the Gamma law of the gaps between queries that `ramsis-gamma` plans for (``NEREUS_ARRIVAL_SHAPE``),
+    """Shape of the Gamma distribution of interarrival times that `ramsis-gamma` plans for (``NEREUS_ARRIVAL_SHAPE``),
     from 0.01 to 1; 1: Poisson arrivals."""
     queue_rows: int
     """Rows that may wait per device before queries are refused (``NEREUS_QUEUE_ROWS``)."""
@@ -328,7 +337,10 @@ class Settings:
         return problems
 
     def environ(self) -> dict[str, str]:
-        """The paths that every child process must agree on, as variables for its environment."""
+        """Return the variables of a child process's environment.
+
+        They have the paths on which every child process must agree.
+        """
         return {PREFIX + "HOME": str(self.home)}
 
     @property
@@ -338,7 +350,10 @@ class Settings:
 
     @property
     def host_names(self) -> tuple[str, ...]:
-        """Names under which this box is expected: public URL, its address, allowed hosts, addresses to listen on."""
+        """Names under which this box is expected.
+
+        They are its public URL's host, its address, allowed hosts and the addresses to listen on.
+        """
         public = urlsplit(self.public_url).hostname
         listening = (self.console.host, self.http.host, self.grpc.host)
         others = [name for name in (public, self.address) if name]
@@ -353,26 +368,38 @@ class Settings:
 
     @property
     def gateway_core_socket(self) -> Path:
-        """Where the core of several fronts listens for them."""
+        """The address at which the core of several fronts listens for them."""
         return self.socket_folder / "gateway-core.sock"
 
     @property
     def gateway_names(self) -> tuple[str, ...]:
-        """Names of this box's gateways, the same after each start; a member's name has 63 characters at most."""
+        """Names of this box's gateways, the same after each start.
+
+        A member's name has 63 characters at most.
+        """
         first = f"{self.node_name}-gateway"
         names = [first, *(f"{first}-{number}" for number in range(2, self.gateways + 1))]
         return tuple(disk.safe_name(name, 63) for name in names)
 
     def gateway_socket(self, number: int) -> Path:
-        """Where gateway ``number`` (from 1) of several is asked for what concerns that process alone."""
+        """Return the admin socket of gateway ``number`` (from 1) of several.
+
+        It is for matters of that process alone.
+        """
         return self.socket_folder / f"gateway-{number}.sock"
 
     def gateway_totals(self, number: int) -> Path:
-        """Where gateway ``number`` (from 1) of several keeps its totals, for as long as the appliance runs."""
+        """Return the file with the totals of gateway ``number`` (from 1) of several.
+
+        The gateway keeps them there while the appliance runs.
+        """
         return self.socket_folder / f"gateway-{number}.totals"
 
     def link_status(self, kind: str) -> Path:
-        """Where a member of this box (``node``, ``gateway``) keeps how its link is, for the supervisor."""
+        """Return the file with the state of a member's link, for the supervisor.
+
+        ``kind`` is ``node`` or ``gateway``.
+        """
         return self.socket_folder / f"{kind}.link"
 
     def heartbeat(self, service: str) -> Path:
@@ -381,17 +408,20 @@ class Settings:
 
     @property
     def model_cache(self) -> Path:
-        """Where the node keeps the models and validation sets that its executors read."""
+        """The folder of the models and validation sets that the node's executors read."""
         return self.home / "cache"
 
     @property
     def cuda_cache(self) -> Path:
-        """Where CUDA keeps what it compiled for this box's GPUs."""
+        """The folder in which CUDA keeps kernels compiled for this box's GPUs."""
         return self.home / "cuda-cache"
 
     @property
     def socket_folder(self) -> Path:
-        """A folder (mode 0700) whose sockets' paths are short enough, also when ``home`` is deep."""
+        """A folder (mode 0700) for sockets.
+
+        Their paths are short enough, also when ``home`` is deep.
+        """
         folder = self.home / "run"
         if len(str(folder)) + 40 <= SOCKET_PATH_LIMIT:
             return folder

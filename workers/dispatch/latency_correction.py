@@ -1,11 +1,13 @@
-"""Latency correction: how many times its expected seconds a batch may take, by device and option. Pure.
+"""Latency correction: factors on the expected seconds of batches. Pure.
 
-Runs deviate from their expected seconds for three reasons. A profile is off, or inputs differ: that is the option's
-alone. The device is slow (heat, neighbours): that concerns all its options, also those that have not run since. And
-wake-ups take their time however short the run: they may double a run of 0.3 ms. So each option has a mean and deviation
-of its own, and the device has a *scale*, which corrects options that have not run lately. The scale follows errors, not
-levels: an option that always takes twice its profile moves no other (after Efron and Morris, "Stein's estimation rule
-and its competitors", 1973).
+A factor says, by device and option, how many times its expected seconds a batch may take.
+
+Runs deviate from their expected seconds for three reasons. A profile is wrong, or inputs differ: that concerns one
+option. The device is slow (heat, neighbours): that concerns all its options, also those that have not run since. And
+wake-ups take time, which may double a run of 0.3 ms. So each option has a mean and deviation of its own, and the device
+has a *scale*, which corrects options that have not run recently. The scale follows errors, not levels: an option that
+always takes twice its profile moves no other (after Efron and Morris, "Stein's estimation rule and its competitors",
+1973).
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ NEGLIGIBLE = 1e-4
 
 
 class RatioEstimator:
-    """Running mean and mean deviation of observed over expected seconds, as in TCP's RTO (Jacobson, 1988).
+    """Running mean and mean deviation of observed over expected seconds.
+
+    They are estimated as in TCP's RTO (Jacobson, 1988).
 
     Attributes:
         factor: at least 1; times the expected seconds it is enough for about 99 of 100 batches.
@@ -82,7 +86,8 @@ class RatioEstimator:
             error: deviation from what was expected of this batch; None: from the mean.
         """
         mean, deviation = self.mean, self.deviation
-        from_mean = min(ratio, LARGEST * mean if mean > 1.0 else LARGEST) - mean
+        most = LARGEST * mean if mean > 1.0 else LARGEST
+        from_mean = (ratio if ratio < most else most) - mean
         self._below = self._below + 1 if from_mean < -deviation else 0
         if self._below > RECOVERED:
             # The error of the old mean says nothing about deviations from the new one.
@@ -95,7 +100,11 @@ class RatioEstimator:
         self.refresh()
 
     def decay(self, towards: float = 1.0) -> None:
-        """Halve what was learnt: an option that seems too slow to use must be able to show that it is not."""
+        """Halve what was learned.
+
+        The mean moves half of its way to ``towards``, and the deviation is halved. An option that seems too slow to use
+        must be able to show that it is not.
+        """
         self.mean = towards + (self.mean - towards) / 2
         self.deviation /= 2
         self.refresh()
@@ -106,8 +115,8 @@ class RatioEstimator:
 
     def refresh(self) -> None:
         """Compute ``factor``."""
-        deviation = self.deviation if self.deviation > NEGLIGIBLE else 0.0
-        self.factor = max(1.0, self.mean + DEVIATIONS * deviation)
+        factor = self.mean + DEVIATIONS * self.deviation if self.deviation > NEGLIGIBLE else self.mean
+        self.factor = factor if factor > 1.0 else 1.0
 
 
 class OptionEstimator(RatioEstimator):
@@ -155,8 +164,9 @@ class OptionEstimator(RatioEstimator):
 
 
 class LearnedLatencies(NamedTuple):
-    """Latencies of a device that one core has learned, for the next one: means and mean deviations of observed over
-    expected seconds.
+    """Latencies of a device that one core has learned, for the next one.
+
+    They are means and mean deviations of observed over expected seconds.
 
     Attributes:
         common, scale: as in :class:`LatencyCorrections`.
@@ -173,7 +183,9 @@ def _told(estimator: RatioEstimator) -> tuple[float, float]:
 
 
 class LatencyCorrections(dict[ServingOption, float]):
-    """Factors by option on one device: how many times its expected seconds a batch may take.
+    """Correction factors of the options on one device.
+
+    A factor says how many times its expected seconds a batch may take.
 
     Attributes:
         scale: how slow the device is, as its options' latest runs show alike, compared with each one's long run.
@@ -230,7 +242,11 @@ class LatencyCorrections(dict[ServingOption, float]):
         return LearnedLatencies(_told(self.common), _told(self.scale), variants)
 
     def inherit(self, learned: LearnedLatencies) -> bool:
-        """Begin with what another core has learnt, unless something has run here. Returns whether anything changed."""
+        """Begin with what another core has learned; return whether anything changed.
+
+        Nothing changes if something has run here, or if a number is not finite, is negative, or is too small for a
+        mean.
+        """
         numbers = [*learned.common, *learned.scale, *(number for one in learned.variants.values() for number in one)]
         means = [mean for mean, _ in (learned.common, learned.scale, *learned.variants.values())]
         if self._estimators or not all(map(math.isfinite, numbers)) or min(numbers) < 0 or min(means) < LEAST_RATIO:
@@ -248,7 +264,11 @@ class LatencyCorrections(dict[ServingOption, float]):
         return self._inherited.get(option.variant) or (self.common.mean, self.common.deviation)
 
     def learn(self, option: ServingOption, ratio: float, expected_s: float, now: float) -> bool:
-        """A batch took ``ratio`` times the expected seconds. Returns whether any correction changed."""
+        """Learn from a batch, and return whether any correction changed.
+
+        Args:
+            ratio: how many times the expected seconds the batch took.
+        """
         estimator = self._by_option.get(option) or self._estimator(option)
         if ratio == 1.0 and estimator.exact() and self.common.exact():
             estimator.measured_at = now
@@ -263,7 +283,11 @@ class LatencyCorrections(dict[ServingOption, float]):
         return True
 
     def _learn_common(self, estimator: OptionEstimator, now: float) -> bool:
-        """Update the device's estimates by an option's pooled runs. Returns whether all corrections are to change."""
+        """Update the device's estimates by an option's pooled runs.
+
+        Returns:
+            Whether all corrections are computed anew.
+        """
         common, scale = self.common, self.scale
         expected_s, took_s, bias = estimator.expected_s, estimator.took_s, estimator.bias
         estimator.expected_s = estimator.took_s = 0.0
@@ -293,7 +317,10 @@ class LatencyCorrections(dict[ServingOption, float]):
         return True
 
     def _corroborated(self, estimator: OptionEstimator, now: float, took_s: float) -> float:
-        """The scale as an option shows it, as far as another one that ran lately shows the same."""
+        """Return the scale as an option shows it, as far as another one agrees.
+
+        The other option must have run recently. Without one, the option's own scale counts in full.
+        """
         level, scale = estimator.level, self.scale.mean
         other = self._before if self._last is estimator else self._last
         if other is None or now - other.measured_at > max(CORROBORATION_S, CORROBORATION_RUNS * took_s):
@@ -303,8 +330,16 @@ class LatencyCorrections(dict[ServingOption, float]):
         return max(level, min(other.level, scale))
 
     def decay(self, now: float, after_s: float, running: Iterable[ServingOption], silent: bool) -> bool:
-        """Halve the excess of slow options that have not run for ``after_s`` seconds, and the device's own if it is
-        ``silent``: nothing has run there in that time. Returns whether any correction changed."""
+        """Halve the excess of slow options that have not run for a while.
+
+        Args:
+            after_s: seconds without a run after which an option's excess is halved.
+            running: options of batches under way, which are left alone.
+            silent: nothing has run on the device in that time; then the device's own excess is halved as well.
+
+        Returns:
+            Whether any correction changed.
+        """
         common, scale, changed = self.common, self.scale, False
         towards, slow = (1.0, SLOW) if silent else (common.mean, max(SLOW, common.factor))
         busy = {option.latency_key for option in running}

@@ -17,6 +17,7 @@ import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import uvloop
@@ -39,6 +40,10 @@ from .process import (
     note_faults,
 )
 
+if TYPE_CHECKING:
+    from .peers import Peers
+
+#: seconds in which waiting queries are finished on shutdown
 GRACE_S = 2.0
 #: how long an executor stays without node daemon and gateways: a supervisor's longest pause and an upgrade fit in
 #: several times; after that its memory and its GPU serve nobody
@@ -134,22 +139,12 @@ async def serve(
     server = PeerServer(device, measuring, own)
     running = loop.create_task(device.run())
     ticking = loop.create_task(device.tick())
-    stopping = loop.create_task(stop.wait())
-    orphaned = loop.create_task(device.peers.orphaned(ORPHANED_S))
     here, remote = listeners
     listening = await loop.create_unix_server(server.connection, sock=here, backlog=128)
     if remote is not None:
         server.listen_to_cores(remote, QueryLimits(settings.max_request_bytes, settings.max_json_bytes).answering)
     logger.info("executor_started", endpoint=info.endpoint, cores=list(info.cores), kind=info.kind)
-    # The loop ends by itself only through a fault; without it the process must not go on looking alive.
-    await asyncio.wait([running, ticking, stopping, orphaned], return_when=asyncio.FIRST_COMPLETED)
-    for task in (running, ticking):
-        if task.done():
-            logger.error("device_loop_ended", error=repr(task.exception()))
-            end(1, f"its loop ended: {task.exception()!r}")
-    if orphaned.done():
-        logger.warning("executor_orphaned", reason=f"no node daemon and no gateway for {ORPHANED_S:g} s")
-    orphaned.cancel()
+    await _until_stopped(stop, device.peers, (running, ticking), end)
     # Its file stays: a confined executor cannot remove it, and the next one takes its place.
     listening.close()
     await measuring.stop()
@@ -163,6 +158,25 @@ async def serve(
     # A model run that does not end must not keep the process: its thread cannot be interrupted.
     sys.stderr.flush()
     os._exit(0)
+
+
+async def _until_stopped(stop: asyncio.Event, peers: Peers, loops: tuple[asyncio.Task, ...], end: End) -> None:
+    """Wait until ``stop`` is set or the executor is orphaned.
+
+    If one of the loops has ended, the process ends.
+    """
+    stopping = asyncio.ensure_future(stop.wait())
+    orphaned = asyncio.ensure_future(peers.orphaned(ORPHANED_S))
+    # A loop ends by itself only through a fault; without it the process must not go on looking alive.
+    await asyncio.wait([*loops, stopping, orphaned], return_when=asyncio.FIRST_COMPLETED)
+    logger = log.get("executor")
+    for loop in loops:
+        if loop.done():
+            logger.error("device_loop_ended", error=repr(loop.exception()))
+            end(1, f"its loop ended: {loop.exception()!r}")
+    if orphaned.done():
+        logger.warning("executor_orphaned", reason=f"no node daemon and no gateway for {ORPHANED_S:g} s")
+    orphaned.cancel()
 
 
 def _import_parts() -> None:

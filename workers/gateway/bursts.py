@@ -23,7 +23,7 @@ SHORT = 3
 MEDIUM = 30
 #: slots that show that demand fell
 LONG = 99
-#: slots kept, more than the longest window for late reports
+#: slots kept at least, more than the longest window for late reports
 KEPT = 128
 
 
@@ -33,7 +33,10 @@ def slot_at(now: float) -> int:
 
 
 class Slots:
-    """Rows and queries of one application by slot; the newest :data:`KEPT` slots."""
+    """Rows and queries of one application by slot.
+
+    The newest :data:`KEPT` slots are kept, and at most as many others.
+    """
 
     __slots__ = ("_counts",)
 
@@ -41,12 +44,13 @@ class Slots:
         self._counts: dict[int, list[int]] = {}
 
     def add(self, slot: int, rows: int, queries: int = 1) -> None:
-        """Count arrivals; those of a slot that is too old are ignored."""
+        """Count arrivals."""
         counts = self._counts.get(slot)
         if counts is None:
             counts = self._counts[slot] = [0, 0]
-            oldest = max(self._counts) - KEPT
-            self._counts = {one: counts for one, counts in self._counts.items() if one > oldest}
+            if len(self._counts) > 2 * KEPT:
+                oldest = max(self._counts) - KEPT
+                self._counts = {one: counts for one, counts in self._counts.items() if one > oldest}
         counts[0] += rows
         counts[1] += queries
 
@@ -57,7 +61,7 @@ class Slots:
 
     def before(self, end: int, slots: int) -> tuple[int, int]:
         """(rows, queries) of the ``slots`` slots before slot ``end``."""
-        found = [self._counts[slot] for slot in range(end - slots, end) if slot in self._counts]
+        found = [counts for counts in map(self._counts.get, range(end - slots, end)) if counts is not None]
         return sum([rows for rows, _ in found]), sum([queries for _, queries in found])
 
 

@@ -28,7 +28,9 @@ PREPARE_S, LOOK_EVERY_S = 1.0, 0.01
 
 
 class LocalCore:
-    """A core with its configuration file and its reports. With a configuration in its file, it serves at once.
+    """A core with its configuration file and its reports.
+
+    With a configuration in its file, it serves at once.
 
     Args:
         send: takes messages for the control plane and never blocks.
@@ -100,7 +102,13 @@ class CoreProcess:
         await self._fronts.certified(pem)
 
     async def stop(self, grace_s: float = 3.0) -> int:
-        """Hand over to the next core, if there is one, and close all; fronts end their queries themselves."""
+        """Hand over to the next core, if there is one, and close all.
+
+        Fronts end their queries themselves.
+
+        Returns:
+            How many queries were in flight at the beginning.
+        """
         left = len(self._core.rollout.core.flights)
         if self._ticker is not None:
             self._ticker.cancel()
@@ -127,15 +135,25 @@ class CoreProcess:
         return self._metrics.text()
 
 
-async def prepared(ready: Callable[[], bool]) -> None:
-    """Wait until this process can serve, or :data:`PREPARE_S`: until then, clients reach other fronts, or wait."""
-    end = time.monotonic() + PREPARE_S
+async def prepared(ready: Callable[[], bool], within_s: float = PREPARE_S) -> None:
+    """Wait until this process can serve.
+
+    Until then, clients reach other fronts, or wait.
+
+    Args:
+        within_s: the most seconds to wait.
+    """
+    end = time.monotonic() + within_s
     while not ready() and time.monotonic() < end:
         await asyncio.sleep(LOOK_EVERY_S)
 
 
 async def tick(slot: Callable[[float], None], each_second: Callable[[], None]) -> None:
-    """At the end of each slot of arrivals call ``slot`` with the time, and once a second ``each_second``."""
+    """Call ``slot`` after each slot of arrivals, and ``each_second`` once a second.
+
+    Args:
+        slot: called with the time.
+    """
     second = time.monotonic() + 1.0
     while True:
         await asyncio.sleep(BurstDetector.slot_ends_in(time.monotonic()) + AFTER_S)

@@ -1,8 +1,9 @@
-"""Which core a front gives its queries to: its own gateway's, or, while that stands by, another gateway's.
+"""The choice of a front's core: its own gateway's, or another gateway's.
 
-The core of the best rank among those that lead and can be reached. A cluster has one that leads, except for moments
-in which it is divided (docs/decisions/0040-one-core-decides-for-all-boxes.md), or in which the next one takes over:
-queries wait meanwhile, and after :data:`WAIT_S` the core before refuses them.
+Another one is chosen while the own core stands by: the core of the best rank among those that lead and can be reached.
+A cluster has one that leads, except for moments in which it is divided
+(docs/decisions/0040-one-core-decides-for-all-boxes.md), or in which the next one takes over: queries wait meanwhile,
+and after :data:`WAIT_S` the core before refuses them.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class Cores:
         front.core = self._deciding(own)
 
     async def configure(self, config: GatewayConfig) -> None:
-        """Link to the cores of the gateways that are this one's peers now, and to no other one."""
+        """Link to the cores of the gateways that are now peers, and to no other one."""
         ranks: dict[OwnCore | CoreLink, float] = {self._own: math.inf}
         wanted: dict[Endpoint, CoreLink] = {}
         gone = dict(self._others)
@@ -166,7 +167,10 @@ class Cores:
                 self._move(core.hand_over())
 
     def sweep(self, now: float) -> None:
-        """Give up expired queries, and look which core leads; called several times a second."""
+        """Give up expired queries, and look which core leads.
+
+        It is called several times a second.
+        """
         for core in self._ranked:
             core.sweep(now)
         for flight in self._waiting.take_late(now):
@@ -177,6 +181,11 @@ class Cores:
     def alternatives(self) -> bool:
         """Whether there is another gateway, for clients, too."""
         return bool(self._others)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another gateway's core leads and is used."""
+        return self.chosen is not self._own and self.chosen.leads
 
     @property
     def flights(self) -> list[InFlightQuery]:

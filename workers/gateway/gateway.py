@@ -16,11 +16,13 @@ from workers.protocol.frames import Hello
 from workers.protocol.fronts import FrontStats
 from workers.protocol.gateways import CoreStatus
 from workers.transport.endpoints import Endpoint
+from workers.transport.identity import stored_key
 
 from .accounts import Accounts, Limits
 from .admin_socket import AdminSocket
 from .body_sizes import BodySizes
 from .catalog import Catalog
+from .config_file import ConfigFile
 from .core_link import CoreLink
 from .core_process import LocalCore, prepared, tick
 from .cores import Cores, OwnCore
@@ -45,6 +47,8 @@ MAX_QUERIES = 20_000
 MIN_BYTES = 512 * 1024 * 1024
 #: connections to each port, and file descriptors that stay free for executors, files and other processes
 MAX_CONNECTIONS, FREE_DESCRIPTORS = 4096, 64
+#: seconds after which a gateway with another key than members of other boxes know listens, also if no core takes it
+UNKNOWN_S = 30.0
 #: seconds that kept connections stay open while a gateway stops whose clients have another one
 LINGER_S = 1.0
 #: bytes of requests that may be read at once over HTTP, and over gRPC, at least
@@ -116,8 +120,11 @@ class FrontProcess:
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
+    async def start(self, join: Callable[[], None] = lambda: None) -> None:
         """Load the last configuration, connect to executors or the core, listen.
+
+        Args:
+            join: begins the link to the control plane; called before this listens if others have to learn its key.
 
         Raises:
             CannotListen: an address cannot be used.
@@ -126,26 +133,52 @@ class FrontProcess:
         if self._fronts is not None:
             self._fronts.listen_to_members(member_socket(options.core_address), options.query_limits.answering)
         if self._local is not None:
-            config = self._local.load()
-            if config is not None:
-                self._adopt(config)
+            stored = self._local.load()
+            if stored is not None:
+                self._adopt(stored)
         else:
+            stored = ConfigFile(options.file).load()
             self._link.start()
             await prepared(lambda: self.ready)
+        self._ticker = asyncio.create_task(tick(self._slot, self._second), name="gateway-tick")
+        if stored is not None and _unknown(options, stored):
+            join()
+            await self._known()
         shared = self._link is not None
-        await _listen("NEREUS_HTTP", self._http, options.host, options.port, shared, options.http_tls)
         await _listen("NEREUS_GRPC", self._rpc, options.grpc_host, options.grpc_port, shared, options.grpc_tls)
+        # After gRPC: who asks whether this is ready, asks by HTTP.
+        await _listen("NEREUS_HTTP", self._http, options.host, options.port, shared, options.http_tls)
         if self._admin is not None:
             # Last: a process that answers here listens everywhere.
             await self._admin.start()
-        self._ticker = asyncio.create_task(tick(self._slot, self._second), name="gateway-tick")
         logger.info("gateway_started", name=options.name, port=self.port, grpc_port=self._rpc.port)
 
+    def _taken(self) -> bool:
+        """Return whether queries are answered.
+
+        They are by another gateway's core, or by the own one with all that they need.
+        """
+        # A core may lead with devices of its own box alone that were drained.
+        return self._cores.elsewhere or (self._cores.chosen.leads and self.ready)
+
+    async def _known(self) -> None:
+        """Wait until a core takes this gateway's queries.
+
+        Clients have another gateway until then. The wait takes at most :data:`UNKNOWN_S` seconds.
+        """
+        logger.info("key_not_listed", name=self._options.name, next="listens once a core takes its queries")
+        await prepared(self._taken, UNKNOWN_S)
+        if not self._taken():
+            logger.warning("no_core_found", name=self._options.name, after_s=UNKNOWN_S, next="listens all the same")
+
     async def stop(self, grace_s: float = 3.0) -> int:
-        """Stop accepting, finish queries, hand over to the next core, close all; returns how many were cut off.
+        """Stop accepting, finish queries, hand over to the next core, and close all.
 
         Args:
             grace_s: for all of it.
+
+        Returns:
+            How many queries were cut off.
         """
         linger_s = 0.0
         if self._cores.alternatives:
@@ -262,6 +295,18 @@ class FrontProcess:
         return self._metrics.text()
 
 
+def _unknown(options: GatewayOptions, config: GatewayConfig) -> bool:
+    """Return whether others know another key than this gateway has by now.
+
+    It is so only where clients have another gateway.
+    """
+    if options.core_address is None or options.identity is None:
+        return False
+    listed = {peer.name: peer.key_hash for peer in config.peers if peer.role == "gateway"}
+    own = listed.pop(options.member, "")
+    return bool(listed) and own != stored_key(options.identity)
+
+
 def _connections() -> int:
     """Connections to each of the two ports that file descriptors suffice for."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -288,7 +333,11 @@ def _grpc_limits(options: GatewayOptions) -> GrpcLimits:
 
 
 def _limits(options: GatewayOptions, devices: int) -> Limits:
-    """Twice what all devices together may queue: beyond that, queries would only wait to be refused."""
+    """Return the limits of a front.
+
+    Rows in flight are at most twice what all devices together may queue: beyond that, queries would only wait to be
+    refused.
+    """
     return Limits(
         queries=MAX_QUERIES,
         rows=2 * options.queue_rows * max(1, devices),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from workers import __version__, control_trust, disk, log, machine
 from workers.certificates import CertificateError
@@ -58,49 +60,82 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
     if member:
         # For connections with members on other boxes; its ``on_replaced`` says when its certificate is another one.
         identity = MemberIdentity(options.identity, "gateway", options.name)
-        link = MemberLink(
-            Membership(
-                "gateway",
-                options.name,
-                settings.control_url,
-                settings.home,
-                settings.join_token,
-                settings.link_status("gateway"),
-            ),
-            join=lambda: _join(settings, options.name),
-            on_message=on_message,
-            context=lambda: control_context(settings),
-            identity=identity,
-        )
+        link = _link(settings, options.name, identity, on_message)
     stop = asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(one, stop.set)
-    try:
-        await gateway.start()
-    except OSError as error:
-        if isinstance(error, CannotListen):
-            logger.error("cannot_listen", setting=error.setting, address=error.address, reason=error.reason)
-        else:
-            logger.error("cannot_listen", setting="NEREUS_HOME", address=str(settings.socket_folder), reason=str(error))
+    linking: list[asyncio.Task] = []
+    watching: list[asyncio.Task] = []
+
+    def join() -> None:
+        if member and not linking:
+            linking.append(_keep_linked(link))
+            watching.append(asyncio.create_task(_certify(identity, gateway)))
+
+    if not await _started(gateway.start() if core else gateway.start(join), stop, settings):
         return 1
-    # Freeze start-up objects out of the garbage collector: a query's objects go with their last reference.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(5_000, 20, 50)
-    certifying = asyncio.create_task(_certify(identity, gateway)) if member else None
-    # Linked once it listens: a second start must not take over the link of the first.
-    linking = _keep_linked(link) if link is not None else None
-    watching = [asyncio.create_task(identity.watch()) for identity in (http_tls, grpc_tls) if identity is not None]
+    _freeze()
+    # Linked once it listens: a second start must not take over the link of the first. One that has to be linked before
+    # it does (FrontProcess.start) listens for other gateways by then.
+    join()
+    watching += [asyncio.create_task(identity.watch()) for identity in (http_tls, grpc_tls) if identity is not None]
     if member:
         watching.append(asyncio.create_task(control_trust.follow(settings)))
     await stop.wait()
-    for task in (*watching, *([certifying] if certifying is not None else [])):
+    for task in watching:
         task.cancel()
     await gateway.stop(GRACE_S)
-    if linking is not None:
-        linking.cancel()
-        await asyncio.gather(linking, return_exceptions=True)
+    for task in linking:
+        task.cancel()
+    await asyncio.gather(*linking, return_exceptions=True)
     return 0
+
+
+async def _started(starting: Coroutine[Any, Any, None], stop: asyncio.Event, settings: Settings) -> bool:
+    """Start, unless ``stop`` comes before it has.
+
+    Returns:
+        False: an address or a folder cannot be used.
+    """
+    start, stopping = asyncio.create_task(starting), asyncio.create_task(stop.wait())
+    await asyncio.wait((start, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not start.done():
+        start.cancel()
+    try:
+        await start
+    except asyncio.CancelledError:
+        logger.info("start_given_up")
+    except CannotListen as error:
+        logger.error("cannot_listen", setting=error.setting, address=error.address, reason=error.reason)
+        return False
+    except OSError as error:
+        logger.error("cannot_listen", setting="NEREUS_HOME", address=str(settings.socket_folder), reason=str(error))
+        return False
+    return True
+
+
+def _freeze() -> None:
+    """Keep start-up objects out of the garbage collector.
+
+    A query's objects go with their last reference.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(5_000, 20, 50)
+
+
+def _link(
+    settings: Settings, name: str, identity: MemberIdentity, on_message: Callable[[ToMember], None]
+) -> MemberLink:
+    status = settings.link_status("gateway")
+    return MemberLink(
+        Membership("gateway", name, settings.control_url, settings.home, settings.join_token, status),
+        join=lambda: _join(settings, name),
+        on_message=on_message,
+        context=lambda: control_context(settings),
+        identity=identity,
+    )
 
 
 def _join(settings: Settings, name: str) -> JoinGateway:

@@ -1,7 +1,9 @@
-"""The node daemon: joins the control plane, brings plans to this box's executors, and relays their reports.
+"""The node daemon.
 
-Everything but news goes on while the control plane is away: executors serve, dead ones are started again with their
-plan, and after a restart of the daemon the last configuration on disk is applied at once.
+It joins the control plane, brings plans to this box's executors, and relays their reports.
+
+While the control plane is away only new configurations are missing: executors serve, dead ones are started again with
+their plan, and after a restart of the daemon the last configuration on disk is applied at once.
 """
 
 from __future__ import annotations
@@ -149,7 +151,10 @@ class NodeDaemon:
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve until cancelled; then end the executors and the link, within about four seconds."""
+        """Serve until cancelled; then end the executors and the link.
+
+        The end takes about four seconds at most.
+        """
         leftovers = await end_leftovers(self._settings, self.devices)
         if leftovers:
             self._log.warning("leftovers_ended", pids=leftovers)
@@ -180,8 +185,8 @@ class NodeDaemon:
             await asyncio.sleep(self._restart_timing.probe)
             found = await devices.appeared(self.division.settings, self.devices)
             # The cores may have been divided anew meanwhile.
-            known = {core for device in self.devices for core in device.cores} | self.executors.keys()
-            found = tuple(device for device in found if device.id not in known and not known & set(device.cores))
+            cores = {core for device in self.devices for core in device.cores}
+            found = tuple(one for one in found if one.id not in self.executors and cores.isdisjoint(one.cores))
             if found:
                 self.add(addresses.listening(self._settings, found, self.devices))
                 self.announce()
@@ -219,7 +224,10 @@ class NodeDaemon:
         self.link.rejoin()
 
     async def _verify_files(self) -> None:
-        """Find cached files that the disk has damaged, and have what was loaded from them loaded anew."""
+        """Find cached files that the disk has damaged.
+
+        Executors load anew the variants that they had loaded from them.
+        """
         while True:
             damaged = await self.cache.verify()
             for ref, rollout in list(self._rollouts.items()):
@@ -322,7 +330,10 @@ class NodeDaemon:
             self.executors[ref].send(apply)
 
     def _cluster(self) -> frames.Cluster:
-        """Who may connect to executors from other boxes; they listen once there is a certificate."""
+        """Return the members that may connect to executors from other boxes.
+
+        Executors listen for them once there is a certificate.
+        """
         peers = self.config.peers if self.config is not None else ()
         cores = tuple((peer.name, peer.key_hash, peer.rank) for peer in peers if peer.role == "gateway")
         return frames.Cluster(self.identity.pem if self.identity.issued else b"", cores)
@@ -381,7 +392,10 @@ class NodeDaemon:
         self._send_states()
 
     def _need_files(self) -> None:
-        """Tell the cache what must stay: what the plans use, are about to use, and what the control plane names."""
+        """Update the cache's list of the files to keep.
+
+        They are those that the plans use or are about to use, and those that the control plane names.
+        """
         digests = set().union(*(placement.digests() for placement in self._rollouts.values()))
         if self.config is not None:
             digests.update(self.config.keep)
@@ -390,7 +404,10 @@ class NodeDaemon:
         self.cache.need(digests)
 
     async def _tick(self) -> None:
-        """Once a second, one message with the last second of every device, and with what the node holds."""
+        """Report to the control plane once a second.
+
+        One message has the last second of every device, and the node's configuration and profile jobs.
+        """
         period, due = 1.0, time.monotonic()
         states_due = due + STATES_EVERY_S
         while True:

@@ -1,4 +1,4 @@
-"""How an executor process ended, and whether that counts as a crash."""
+"""Ends of executor processes, and whether they count as crashes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,13 @@ _EXIT = re.compile(r"exit (\d{1,3})(?: (?:executor: )?(.*))?")
 
 @dataclass(frozen=True)
 class Loss:
-    """``reason``: in words. ``crashed``: what it ran may be the cause, unlike where an operator or the node ended it.
-    ``variant``: id of the one that it ran or loaded when it crashed; 0 for none."""
+    """The end of an executor process.
+
+    Attributes:
+        reason: in words.
+        crashed: what it ran may be the cause; False where an operator or the node ended it.
+        variant: id of the one that it ran or loaded when it crashed; 0 for none.
+    """
 
     reason: str
     crashed: bool = False
@@ -51,7 +56,7 @@ def how_it_ended(code: int, answered: bool, oom_killed: bool, fault: Path | None
         why = f": {match[2]}" if match is not None and match[2] else ""
         return Loss(f"exited with code {code}{why}"[:500], crashed=answered and code != 0)
     if -code == signal.SIGKILL and oom_killed:
-        return Loss("killed by the kernel for want of memory", crashed=True)
+        return Loss("killed by the kernel for lack of memory", crashed=True)
     try:
         return Loss(f"killed by {signal.Signals(-code).name}", crashed=answered and -code in _FAULTS)
     except ValueError:
@@ -59,7 +64,9 @@ def how_it_ended(code: int, answered: bool, oom_killed: bool, fault: Path | None
 
 
 def how_another_ended(fault: Path, oom_killed: bool) -> Loss:
-    """The loss of a process whose exit status is unknown, as this daemon did not start it.
+    """Return the loss of a process whose exit status is unknown.
+
+    This daemon did not start it.
 
     Args:
         fault: see :func:`workers.protocol.endings.fault_path`.
@@ -71,7 +78,7 @@ def how_another_ended(fault: Path, oom_killed: bool) -> Loss:
     if note.startswith(_FATAL):
         return Loss(f"crashed: {note.removeprefix(_FATAL)[:100]}", crashed=True)
     if oom_killed:
-        return Loss("killed by the kernel for want of memory", crashed=True)
+        return Loss("killed by the kernel for lack of memory", crashed=True)
     return Loss("ended; its exit status is unknown, since an earlier daemon had started it")
 
 
@@ -83,7 +90,10 @@ def _note(fault: Path | None) -> str:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for memory since boot; 0 where it does not report it."""
+    """Return how many processes the kernel has killed for memory since boot.
+
+    0 where the kernel does not report them.
+    """
     try:
         with open("/proc/vmstat") as lines:
             return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

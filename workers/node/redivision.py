@@ -1,4 +1,6 @@
-"""Divides a box's cores into other devices while it serves, make before break, and remembers how over restarts.
+"""Division of a box's cores into other devices while it serves.
+
+New devices are made before old ones end, and the division outlasts restarts.
 
 The new devices' executors start beside those that serve. The devices that they replace *retire*: the control plane
 plans with them until the new ones are profiled, then with the new ones; the node ends a retired device once it holds
@@ -23,17 +25,19 @@ from . import addresses, devices
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """How a box's cores and GPUs are devices.
+    """The division of a box's cores and GPUs into devices.
 
     Attributes:
         devices: all of them; empty: nothing is known of earlier starts.
         ordered: the division that the control plane ordered; empty: the settings'.
         retiring: ids of devices that others replace.
+        executors: the setting by which the devices have their addresses.
     """
 
     devices: tuple[DeviceInfo, ...] = ()
     ordered: str = ""
     retiring: tuple[str, ...] = ()
+    executors: str = ""
 
 
 class Box(Protocol):
@@ -61,12 +65,14 @@ def divided_as(settings: Settings, ordered: str) -> Settings:
 
 
 def file(settings: Settings) -> Path:
-    """Where the layout is kept."""
+    """The file of the layout."""
     return settings.home / "members" / f"node-{disk.safe_name(settings.node_name)}-devices.json"
 
 
 def restore(settings: Settings) -> Layout:
-    """The layout for this start: the last one, as far as the box still has its cores, else that of the settings.
+    """Return the layout for this start.
+
+    It is the last one, as far as the box still has its cores, else that of the settings.
 
     Raises:
         SettingsError: the settings' own division cannot be used.
@@ -82,9 +88,13 @@ def restore(settings: Settings) -> Layout:
         found = devices.find(settings)
     names = {device.id for device in found}
     retiring = [device for device in before.devices if device.id in before.retiring and device.id not in names]
-    there = [device for device in retiring if set(device.cores) <= set(devices.usable())]
-    known = (*addresses.listening(settings, found, before.devices), *there)
-    return Layout(known, before.ordered, tuple(device.id for device in there))
+    # listening() gives back the addresses that still hold.
+    there = [
+        msgspec.structs.replace(device, address="") for device in retiring if set(device.cores) <= set(devices.usable())
+    ]
+    present = before.devices if before.executors == str(settings.executors) else ()
+    known = addresses.listening(settings, (*found, *there), present)
+    return Layout(tuple(known), before.ordered, tuple(device.id for device in there))
 
 
 def _stored(settings: Settings) -> Layout:
@@ -98,7 +108,7 @@ def _stored(settings: Settings) -> Layout:
 
 
 class Redivision:
-    """Follows the division that the control plane orders, for as long as :meth:`run` runs.
+    """Follows the division that the control plane orders, while :meth:`run` runs.
 
     Attributes:
         ordered: the division in use that was ordered; empty: the settings'.
@@ -168,7 +178,7 @@ class Redivision:
             self._box.announce()
 
     def _store(self) -> None:
-        layout = Layout(self._box.devices, self.ordered, tuple(sorted(self.retiring)))
+        layout = Layout(self._box.devices, self.ordered, tuple(sorted(self.retiring)), str(self._settings.executors))
         try:
             disk.write_private(self._file, msgspec.json.encode(layout))
         except OSError as error:

@@ -1,4 +1,6 @@
-"""Who a member is to others: its key, the certificate that the control plane issued, and contexts for TLS from both.
+"""A member's identity: its key, its certificate, and TLS contexts from both.
+
+The control plane issued the certificate.
 
 A peer is recognised by the hash of its key, which the control plane lists in each configuration
 (:class:`~workers.protocol.specs.PeerSpec`); the certificate gives role and name. Dates are not checked, since boxes'
@@ -48,12 +50,16 @@ logger = log.get("identity")
 
 
 def identity_file(home: Path, role: str, name: str) -> Path:
-    """Where a member keeps its key and certificate."""
+    """The folder of a member's key and certificate."""
     return home / "members" / f"{role}-{disk.safe_name(name)}.pem"
 
 
 class PeerIdentity(NamedTuple):
-    """A member at the other end of a connection. ``key_hash``: sha256 (hex) of its SubjectPublicKeyInfo."""
+    """A member at the other end of a connection.
+
+    Attributes:
+        key_hash: sha256 (hex) of its SubjectPublicKeyInfo.
+    """
 
     role: str
     name: str
@@ -80,7 +86,9 @@ class MemberIdentity:
 
     @property
     def pem(self) -> bytes:
-        """Key, certificate chain and authorities, as :func:`server_context` and :func:`client_context` take them.
+        """Key, certificate chain and authorities, as PEM.
+
+        :func:`server_context` and :func:`client_context` take them in this form.
 
         Raises:
             CertificateError: there is no certificate yet.
@@ -95,7 +103,10 @@ class MemberIdentity:
         return bool(self._certificates)
 
     def request(self) -> str:
-        """A certificate signing request (PEM) that names the member and is signed by its key."""
+        """Return a certificate signing request (PEM) for this member.
+
+        It names the member and is signed by its key.
+        """
         builder = x509.CertificateSigningRequestBuilder(
             x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nereus member")])
         ).add_extension(x509.SubjectAlternativeName([member_uri(self._role, self._name)]), critical=False)
@@ -127,8 +138,10 @@ class MemberIdentity:
         self._listeners.append(listener)
 
     def due(self, now: datetime.datetime | None = None) -> bool:
-        """Whether to ask for the next certificate: there is none, a third of its life has passed, or the clock shows a
-        moment outside of it, as after a jump."""
+        """Return whether to ask for the next certificate.
+
+        There is none, a third of its life has passed, or the clock shows a moment outside of it, as after a jump.
+        """
         if not self._certificates:
             return True
         now = now or datetime.datetime.now(datetime.UTC)
@@ -196,7 +209,9 @@ class MemberIdentity:
 
 
 def server_context(pem: bytes) -> ssl.SSLContext:
-    """TLS 1.3 that accepts members of the cluster alone; whether they are listed tells :func:`peer_of`.
+    """Return a TLS 1.3 context that accepts members of the cluster alone.
+
+    :func:`peer_of` tells who connected, and the caller checks whether that member is listed.
 
     Opens no file, so that a confined executor, which imported this module before, can make one.
 
@@ -213,7 +228,9 @@ def server_context(pem: bytes) -> ssl.SSLContext:
 
 
 def client_context(pem: bytes) -> ssl.SSLContext:
-    """TLS 1.3 to members of the cluster; a server that refuses this member says so only when it is read from.
+    """Return a TLS 1.3 context for connections to members of the cluster.
+
+    A server that refuses this member says so only when it is read from.
 
     Args and raises: as :func:`server_context`.
     """
@@ -256,10 +273,26 @@ def member_of(extensions: x509.Extensions) -> tuple[str, str]:
 
 
 def key_hash(key: ec.EllipticCurvePublicKey) -> str:
-    """sha256 (hex) of the key's SubjectPublicKeyInfo (DER), as :class:`PeerSpec` has it."""
+    """Return the hash of a public key.
+
+    It is the sha256 (hex) of the key's SubjectPublicKeyInfo (DER), as :class:`PeerSpec` has it.
+    """
     return hashlib.sha256(
         key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     ).hexdigest()
+
+
+def stored_key(file: Path) -> str:
+    """Return the :func:`key_hash` of the key that a member keeps in ``file``.
+
+    Returns:
+        Empty: there is none that can be read.
+    """
+    try:
+        key = serialization.load_pem_private_key(_split(file.read_bytes())[0], None)
+    except (OSError, CertificateError, *UNREADABLE):
+        return ""
+    return key_hash(key.public_key())
 
 
 def _identity(certificate: x509.Certificate) -> PeerIdentity:
@@ -284,6 +317,8 @@ def _split(pem: bytes) -> tuple[bytes, bytes]:
 
 def _context(protocol: int, pem: bytes) -> ssl.SSLContext:
     key, certificates = _split(pem)
+    if not certificates:
+        raise CertificateError("the member has no certificate of its cluster yet")
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     # A peer is known by its listed key, wherever it is.
@@ -305,7 +340,10 @@ def _context(protocol: int, pem: bytes) -> ssl.SSLContext:
 
 
 def _load_chain(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
-    """Load what is in memory: through pipes, since a confined process can neither open nor make files."""
+    """Load a chain and a key that are in memory.
+
+    They go through pipes, because a confined process can neither open nor make files.
+    """
     ends = [_filled(chain), _filled(key)]
     try:
         context.load_cert_chain(*(f"/proc/self/fd/{end}" for end in ends), password=_no_password)

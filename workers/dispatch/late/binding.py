@@ -33,7 +33,10 @@ SWEEP_S = 0.1
 
 
 class LateBinding:
-    """A :class:`..binding.Binding` that schedules queries on devices and dispatches batches just in time."""
+    """A binding that schedules queries and dispatches batches just in time.
+
+    Implements :class:`..binding.Binding`.
+    """
 
     def __init__(self, schedule: type[Schedule] = Schedule, dispatching: type[Dispatching] = Dispatching) -> None:
         self._groups = DeviceGroups()
@@ -42,18 +45,23 @@ class LateBinding:
         self._dispatching = dispatching(self._groups, self._schedule, self._timers)
         self._congestion = Congestion()
         self._sweep_at = -INF
+        self._quiet = Decisions()
 
     def _decisions(self, now: float) -> Decisions:
         """Consider all changed devices; return the decisions since the last call."""
         schedule, dispatching = self._schedule, self._dispatching
         if schedule.changed:
             dispatching.consider_changed(now)
-        dispatches, refusals = dispatching.dispatches, schedule.refusals
+        dispatches, refusals, wake_at = dispatching.dispatches, schedule.refusals, self._timers.at
+        if not dispatches and not refusals:
+            if self._quiet.wake_at != wake_at:
+                self._quiet = Decisions(wake_at=wake_at)
+            return self._quiet
         if dispatches:
             dispatching.dispatches = []
         if refusals:
             schedule.refusals = []
-        return Decisions(dispatches, refusals, self._timers.at)
+        return Decisions(dispatches, refusals, wake_at)
 
     # --- plan and devices --------------------------------------------------------------------------------------------
 
@@ -85,7 +93,9 @@ class LateBinding:
     def device_changed(
         self, device: Hashable, now: float, up: bool | None = None, busy_until: float | None = None
     ) -> Decisions:
-        """See :class:`..binding.Binding`. The schedule of a device that goes down moves elsewhere.
+        """Update a device; the schedule of one that goes down moves elsewhere.
+
+        See :class:`..binding.Binding`.
 
         Raises:
             ValueError: ``busy_until`` is not finite.
@@ -100,7 +110,10 @@ class LateBinding:
         return self._decisions(now)
 
     def set_loading(self, device: Hashable, until: float, now: float) -> Decisions:
-        """The device loads a variant until then, which does not count as pressure; its batches start later, or move."""
+        """Record until when a device loads a variant.
+
+        Loading does not count as pressure. The device's batches start later, or move.
+        """
         known = self._groups.device(device)
         known.free_at = max([until, *(batch.end for batch in known.dispatched)])
         self._groups.set_loading(known, until > now, now)
@@ -145,7 +158,10 @@ class LateBinding:
             self._schedule.steal(device, now)
 
     def _set_busy(self, device: ScheduledDevice, until: float, now: float) -> None:
-        """Others' work holds the device until then. Ignored while batches of this binding are there."""
+        """Record until when others' work holds a device.
+
+        It is ignored while batches of this binding are there, or while the device loads a variant.
+        """
         until = max(until, device.backoff_until)
         if not device.dispatched and not device.loading and (until > now or device.free_at > now):
             device.free_at = until
@@ -156,7 +172,10 @@ class LateBinding:
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def arrived(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
-        """See :class:`..binding.Binding`. All are scheduled before any batch is dispatched."""
+        """Schedule queries that arrived together.
+
+        See :class:`..binding.Binding`. All are scheduled before any batch is dispatched.
+        """
         if now >= self._sweep_at:
             self._sweep(now)
         find = self._groups.find_class
@@ -224,7 +243,10 @@ class LateBinding:
         return self._decisions(now)
 
     def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
-        """See :class:`..binding.Binding`. Their device gets no batches for a backoff time, longer each time."""
+        """Reschedule returned queries, and let their device back off.
+
+        See :class:`..binding.Binding`. The device gets no batches for a backoff time, which is longer each time.
+        """
         reservations = [query.reservation for query in queries if query.reservation is not None]
         for device in dict.fromkeys(batch.device for batch in reservations):
             if device.up and now >= device.backoff_until:
@@ -267,12 +289,16 @@ class LateBinding:
         self._groups.update(device, now)
 
     def _sweep(self, now: float) -> None:
-        """Find stragglers with nothing scheduled behind them, and decay corrections that no batch updates."""
+        """Look for changes that no event reports.
+
+        These are stragglers with nothing scheduled behind them, corrections that decay because no batch updates them,
+        and the demand by which congestion is measured.
+        """
         self._sweep_at = now + SWEEP_S
         if now >= self._congestion.look_at:
             self._congestion.look(self._groups.classes.values(), now)
         for device in self._groups.devices.values():
             if device.dispatched and not device.scheduled and device.free_at <= now and now > straggles_at(device):
                 self._postpone(device, now)
-            if decay_corrections(device, now):
+            if now >= device.decay_at and decay_corrections(device, now):
                 self._groups.update(device, now)

@@ -42,18 +42,22 @@ class Congestion:
                 _add_load(loads, served)
         for served in classes:
             for offer in served.offers:
-                load = max((loads.get(group, 0.0) for group in offer.groups), default=0.0)
+                load = max([loads.get(group, 0.0) for group in offer.groups], default=0.0)
                 offer.sustaining_s = offer.option_set.shortest_s(served.slo_s, HEADROOM * load)
         self.look_at = now + LOOK_S * max(1.0, pairs / EXACT)
 
 
 def _add_load(loads: dict[DeviceGroup, float], served: ServedClass) -> None:
-    """Add the part of their capacity that a class needs of its devices, as if it used all of them alike."""
-    capacity = sum(
-        offer.option_set.highest_throughput(served.slo_s) * sum(group.count for group in offer.groups)
-        for offer in served.offers
-    )
-    if capacity and served.demand.rate.value:
+    """Add the load of a class to the loads of its device groups.
+
+    It is the part of their capacity that the class needs, as if it used all its devices alike.
+    """
+    if not served.demand.rate.value:
+        return
+    capacity = 0.0
+    for offer in served.offers:
+        capacity += offer.option_set.highest_throughput(served.slo_s) * sum([group.count for group in offer.groups])
+    if capacity:
         load = served.demand.rate.value / capacity
         for offer in served.offers:
             for group in offer.groups:

@@ -1,4 +1,4 @@
-"""When a scheduled batch is dispatched, and with which option. Pure."""
+"""Dispatch of scheduled batches: its time, and the option to run. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Dispatching:
             self._consider(device, now)
 
     def _consider(self, device: ScheduledDevice, now: float) -> None:
-        """Dispatch the device's scheduled batches that are due; set its timer for the next one."""
+        """Dispatch a device's batches that are due, and set its timer for the next."""
         scheduled = device.scheduled
         while scheduled and device.up:
             dispatched = device.dispatched
@@ -111,8 +111,10 @@ class Dispatching:
 
     @staticmethod
     def _may_send_ahead(device: ScheduledDevice, now: float) -> bool:
-        """Whether to send a batch while another one runs. Behind a short run that saves little, and a larger batch is
-        better."""
+        """Return whether to send a batch while another one runs.
+
+        Behind a short run that saves little, and a larger batch is better.
+        """
         running, batch = device.dispatched[0], device.scheduled[0]
         if len(device.dispatched) > 1 or not device.rtt_s or now > straggles_at(device):
             return False
@@ -120,8 +122,10 @@ class Dispatching:
 
     @staticmethod
     def _delay_until(batch: ScheduledBatch, device: ScheduledDevice, pressure: float, now: float) -> float:
-        """When the batching delay of the only batch of an idle device ends; ``now`` or earlier: no delay, as when no
-        query is expected in it."""
+        """Return when the batching delay of an idle device's only batch ends.
+
+        ``now`` or earlier means no delay, as when no query is expected in it.
+        """
         option, rows = batch.option, batch.rows
         if rows >= option.max_rows or not option.improves[rows] or batch.deadline == INF:
             return now
@@ -130,7 +134,9 @@ class Dispatching:
         spare_s = batch.deadline - arrived - by_rows[1] * factor - rtt_s
         delay_s = (DELAY + DELAY_UNDER_PRESSURE * pressure) * spare_s
         longest_s = (1.0 + RUNS_UNDER_PRESSURE * pressure) * by_rows[rows]
-        latest = batch.deadline - max(by_rows[rows + 1], by_rows[rows]) * factor - rtt_s
+        run_s = by_rows[rows]
+        more_s = by_rows[rows + 1]
+        latest = batch.deadline - (more_s if more_s > run_s else run_s) * factor - rtt_s
         until = arrived + (delay_s if delay_s < longest_s else longest_s)
         if latest < until:
             until = latest
@@ -148,11 +154,16 @@ class Dispatching:
 
     @staticmethod
     def _choose_option(batch: ScheduledBatch, start: float, pressure: float, now: float) -> ServingOption:
-        """The most valuable option that is in time with all that is scheduled behind the batch, which starts at
-        ``start``; without one, the scheduled option."""
+        """Return the most valuable option that keeps the batch and others in time.
+
+        The batch starts at ``start``; the others are all those scheduled behind it. Without such an option, the
+        scheduled one is returned.
+        """
         device, rows, option = batch.device, batch.rows, batch.option
         options = device.option_sets[batch.served.query_class]
-        level = min(int(pressure * LEVELS), LEVELS - 1)
+        level = int(pressure * LEVELS)
+        if level >= LEVELS:
+            level = LEVELS - 1
         # Another option than the most accurate one must save more than it costs; often none can.
         if option is options.options[0] and PRICES[level] * option.seconds(rows) <= options.lead * rows:
             return option

@@ -1,4 +1,7 @@
-"""How soon the next query is expected: times between arrivals, and their rate. Pure."""
+"""Estimates of interarrival times and arrival rates. Pure.
+
+Interarrival times tell when the next query is to be expected.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ WEIGHT = 0.1
 LONGEST_S = 1.0
 #: factor by which an arrival moves the median; squared with each further one on the same side, up to a largest step
 STEP = 1.1
-LARGEST_STEP = STEP**8
+LARGEST_STEP, SMALLEST_STEP = STEP**8, 1.0 / STEP**8
 #: seconds; the smallest median, since a shorter batching delay is none
 SHORTEST_S = 0.001
 #: seconds of the running mean of the rate: a compromise between its noise and how soon it follows a rise
@@ -22,7 +25,9 @@ MOST_STEPS = 10
 
 
 class InterarrivalEstimator:
-    """Running mean and median of seconds between two arrivals; another query is expected at first.
+    """Running mean and median of the seconds between two arrivals.
+
+    At first, another query is expected at once.
 
     For bursts, the mean says when the next one is due, and the median whether this one goes on.
     """
@@ -45,9 +50,13 @@ class InterarrivalEstimator:
         step, median_s = self._step, self.median_s
         for _ in range(count if count <= MOST_STEPS else MOST_STEPS + 1):
             if since_s > median_s:
-                step = STEP if step <= 1.0 else min(step * step, LARGEST_STEP)
+                step = STEP if step <= 1.0 else step * step
+                if step > LARGEST_STEP:
+                    step = LARGEST_STEP
             else:
-                step = 1.0 / STEP if step >= 1.0 else max(step * step, 1.0 / LARGEST_STEP)
+                step = 1.0 / STEP if step >= 1.0 else step * step
+                if step < SMALLEST_STEP:
+                    step = SMALLEST_STEP
             median_s *= step
             if median_s < SHORTEST_S:
                 median_s = SHORTEST_S
@@ -69,7 +78,10 @@ class ArrivalRate:
         self._measured_at = -INF
 
     def measure(self, now: float) -> None:
-        """Take the rows since the latest measurement into the mean; the first ones are all that is known."""
+        """Take the rows since the latest measurement into the mean.
+
+        The first ones set the mean, since they are all that is known.
+        """
         since_s = now - self._measured_at
         if since_s <= 0.0:
             return

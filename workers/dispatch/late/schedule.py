@@ -1,4 +1,6 @@
-"""The schedule: which query waits in which batch, on which device, at which position. Pure; dispatches nothing.
+"""The schedule: which query waits in which batch, and where. Pure.
+
+A batch waits at a position on its device. Nothing is dispatched here.
 
 Every device whose batches change is left in :attr:`Schedule.changed`, so that dispatching considers it only once all
 that happened together is scheduled.
@@ -38,9 +40,14 @@ class Schedule:
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def reserve(self, served: ServedClass, query: WaitingQuery, now: float, again: bool = False) -> None:
-        """Schedule a query, or refuse it. ``again``: it was scheduled before, and is exempt from admission limits."""
+        """Schedule a query, or refuse it.
+
+        Args:
+            again: it was scheduled before, and is exempt from admission limits.
+        """
         rows, deadline = query.rows, query.deadline + ROUNDING_S
-        margin_s = 0.0 if again else margin_s_of(served, query, now)
+        overloaded = not again and served.overloaded(now)
+        margin_s = margin_s_of(served, query, now) if overloaded else 0.0
         deadline -= margin_s
         batch = best_open_batch(served, query, deadline, now, margin_s) if served.open else None
         utility = -INF if batch is None else batch.option.utility
@@ -48,10 +55,8 @@ class Schedule:
             found = best_new_batch(served, query, now, deadline, utility)
             if found is not None:
                 option, device = found
-                if (
-                    again
-                    or not served.overloaded(now)
-                    or can_grow(option, device, rows, now, deadline, budget_s_of(served, query) - margin_s)
+                if not overloaded or can_grow(
+                    option, device, rows, now, deadline, budget_s_of(served, query) - margin_s
                 ):
                     self._add(ScheduledBatch(served, option, device, query), now)
                     return
@@ -134,7 +139,10 @@ class Schedule:
     # --- devices -----------------------------------------------------------------------------------------------------
 
     def check(self, device: ScheduledDevice, now: float) -> None:
-        """After a delay: downgrade batches that would be late to faster options, or reschedule their queries."""
+        """Downgrade a delayed device's late batches, or reschedule their queries.
+
+        A downgraded batch gets a faster option with which it is in time.
+        """
         end = now + device.starts_in(now)
         displaced: list[WaitingQuery] = []
         late = False
@@ -172,7 +180,10 @@ class Schedule:
         self.reschedule(displaced, now)
 
     def steal(self, device: ScheduledDevice, now: float) -> None:
-        """Move a batch that waits behind others to an idle device, if no less accurate there."""
+        """Move a batch to an idle device, if it is no less accurate there.
+
+        The batch is one that waits behind others.
+        """
         if not device.up or device.loading:
             return
         found = steal_candidate(device, self.stealable, now)
@@ -184,7 +195,10 @@ class Schedule:
 
     @staticmethod
     def take_first(batch: ScheduledBatch) -> None:
-        """Take a device's first batch off the schedule for dispatch; an update of the device must follow."""
+        """Take a device's first batch off the schedule for dispatch.
+
+        An update of the device must follow.
+        """
         device = batch.device
         del device.scheduled[0]
         device.recount()
@@ -203,7 +217,10 @@ class Schedule:
     def _reserve_elsewhere(
         self, served: ServedClass, query: WaitingQuery, now: float, deadline: float, again: bool, margin_s: float
     ) -> bool:
-        """Search all devices for a query that fits neither an open batch nor the first device of any group."""
+        """Search all devices for a query's place, and return whether it has one.
+
+        The query fits neither an open batch nor the first device of any group.
+        """
         budget_s: float | None = None
         if not again and served.overloaded(now):
             many = len(served.candidates) > SEARCHED_DEVICES
@@ -233,8 +250,14 @@ class Schedule:
         budget_s: float | None,
         margin_s: float,
     ) -> bool:
-        """Insert a query before batches that can wait, or after downgrading them to faster options. ``budget_s``: under
-        overload; then only a query that is more urgent than others, with room to grow and ``margin_s`` to spare."""
+        """Insert a query before scheduled batches, and return whether that worked.
+
+        These batches can wait, or are downgraded to faster options first.
+
+        Args:
+            budget_s: given under overload; then only a query that is more urgent than others is inserted, with room to
+                grow and ``margin_s`` to spare.
+        """
         if served.full(now):
             return False
         if budget_s is not None and not precedes_some(served, deadline):

@@ -1,4 +1,7 @@
-"""Device selection: which batch a query joins, or on which device and with which option it opens one. Pure."""
+"""Device selection: which batch a query joins, or where it opens one. Pure.
+
+A query that opens a batch gets a device and an option.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ ROUNDING_S = 1e-9
 def best_open_batch(
     served: ServedClass, query: WaitingQuery, deadline: float, now: float, margin_s: float
 ) -> ScheduledBatch | None:
-    """The most accurate open batch that the query can join with everything in time, other queries by ``margin_s``."""
+    """Return the most accurate open batch that the query can join.
+
+    Everything stays in time, other queries by ``margin_s``.
+    """
     rows, key = query.rows, query.key
     found: ScheduledBatch | None = None
     utility = -INF
@@ -40,8 +46,10 @@ def best_open_batch(
 
 
 def can_follow(batch: ScheduledBatch, query: WaitingQuery, now: float) -> bool:
-    """Whether a query can join the batch of the query before it without a search: no option is more accurate, and the
-    batch is alone on its device."""
+    """Return whether a query can join the previous query's batch right away.
+
+    It needs no search if no option is more accurate, the batch is alone on its device, and everything stays in time.
+    """
     device, option, rows = batch.device, batch.option, batch.rows + query.rows
     if rows > option.max_rows or batch.dispatched or batch.key != query.key or len(device.scheduled) != 1:
         return False
@@ -83,17 +91,18 @@ def _can_join(batch: ScheduledBatch, rows: int, deadline: float, now: float, mar
 def best_new_batch(
     served: ServedClass, query: WaitingQuery, now: float, deadline: float, above: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """The most valuable option of more utility than ``above`` that is in time, and the device that can start it first,
-    behind all that is scheduled there."""
+    """Return the best option for a new batch, and the device that starts it first.
+
+    The option is the most valuable one of more utility than ``above`` that is in time. The device starts it behind all
+    that is scheduled there.
+    """
     slo_s, highest = served.schedulable_s(now), above
     found: tuple[ServingOption, ScheduledDevice, float] | None = None
     for offer in served.offers:
         device, soonest_s = _first_device(offer, now)
         if device is None:
             continue
-        congestion = offer.congestion(soonest_s - device.rtt_s, slo_s)
-        pressure = served.effective_pressure(offer.pressure(now, slo_s), congestion, now)
-        value, option = offer.option_set.ranked(min(int(pressure * LEVELS), LEVELS - 1))[0]
+        value, option = _ranked(served, offer, soonest_s - device.rtt_s, slo_s, now)[0]
         if value > highest:
             highest, found = value, (option, device, soonest_s)
     if found is None:
@@ -109,19 +118,17 @@ def best_new_batch(
 def _next_best(
     served: ServedClass, rows: int, now: float, deadline: float, above: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """The most valuable option that is in time, preferably on a device where it starves no other class."""
+    """Return the most valuable option that is in time, and its device.
+
+    A device where it starves no other class is preferred.
+    """
     slo_s, ranked = served.schedulable_s(now), []
     for offer in served.offers:
         device, soonest_s = _first_device(offer, now)
         if device is None or now + soonest_s > deadline:
             continue
-        congestion = offer.congestion(soonest_s - device.rtt_s, slo_s)
-        pressure = served.effective_pressure(offer.pressure(now, slo_s), congestion, now)
-        level = min(int(pressure * LEVELS), LEVELS - 1)
-        ranked += [
-            (value, rank, option, device, soonest_s, offer)
-            for rank, (value, option) in enumerate(offer.option_set.ranked(level))
-        ]
+        options = _ranked(served, offer, soonest_s - device.rtt_s, slo_s, now)
+        ranked += [(value, rank, option, device, soonest_s, offer) for rank, (value, option) in enumerate(options)]
     ranked.sort(key=lambda candidate: (-candidate[0], candidate[1]))
     fallback = None
     for value, _, option, device, soonest_s, offer in ranked:
@@ -141,6 +148,18 @@ def _next_best(
     return fallback
 
 
+def _ranked(
+    served: ServedClass, offer: ClassOffer, waited_s: float, slo_s: float, now: float
+) -> tuple[tuple[float, ServingOption], ...]:
+    """Return the options of an offer with the value of a row, best first.
+
+    The (value, option) pairs hold for a query that waits for the offer's first device.
+    """
+    congestion = offer.congestion(waited_s, slo_s) if waited_s > 0.0 else 0.0
+    level = int(served.effective_pressure(offer.pressure(now, slo_s), congestion, now) * LEVELS)
+    return offer.option_set.ranked(level if level < LEVELS else LEVELS - 1)
+
+
 def _first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None, float]:
     """The device of an offer that could start first, and in how many seconds."""
     best, soonest_s = None, INF
@@ -152,14 +171,16 @@ def _first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None
             soonest_s = best.rtt_s
             continue
         for device in group.devices:
-            wait_s = device.starts_in(now) + device.scheduled_s
+            # As in ``starts_in``, without a call for each device.
+            wait_s = device.free_at - now
+            wait_s = (wait_s if wait_s > device.rtt_s else device.rtt_s) + device.scheduled_s
             if wait_s < soonest_s:
                 best, soonest_s = device, wait_s
     return best, soonest_s
 
 
 def _longest_idle(group: DeviceGroup, option: ServingOption) -> ScheduledDevice:
-    """The device that has been idle longest; if that one is slow, the fastest idle one."""
+    """Return the longest idle device, or the fastest idle one if that is slow."""
     device = next(iter(group.idle))
     return (
         device if device.corrections[option] <= SLOW else min(group.idle, key=lambda other: other.corrections[option])
@@ -188,7 +209,11 @@ def starves(served: ServedClass, device: ScheduledDevice, seconds: float, now: f
 def _first_not_starving(
     served: ServedClass, offer: ClassOffer, option: ServingOption, rows: int, deadline: float, now: float
 ) -> ScheduledDevice | None:
-    """The device of an offer that could start first without starving another application."""
+    """Return the offer's device that can start first without starving others.
+
+    Returns:
+        None: each would be late, or starve another application.
+    """
     best, soonest_s = None, INF
     for device in offer.devices():
         wait_s = device.starts_in(now) + device.scheduled_s
@@ -203,12 +228,14 @@ def _first_not_starving(
 def most_accurate_in_time(
     served: ServedClass, rows: int, now: float, deadline: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """The most accurate option that any device could run in time: :func:`best_new_batch` tries one device of each
-    group, but devices differ in round trip and latency correction."""
+    """Return the most accurate option that any device could run in time.
+
+    :func:`best_new_batch` tries one device of each group, but devices differ in round trip and latency correction.
+    """
     best, utility = None, -INF
     for offer, device in served.candidates:
         options = offer.option_set.options
-        # Summed in the order in which dispatching sums: else rounding could reschedule a query for ever.
+        # Summed in the order in which dispatching sums: else rounding could reschedule a query forever.
         start = now + device.starts_in(now) + device.scheduled_s
         if options[0].utility <= utility or start + offer.option_set.least(rows) > deadline:
             continue
@@ -224,7 +251,10 @@ def most_accurate_in_time(
 def most_accurate_by_profile(
     served: ServedClass, query: WaitingQuery, now: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """The most accurate option that an idle device would run in time without its latency corrections."""
+    """Return the most accurate option in time on an idle device by its profile.
+
+    Latency corrections are left out.
+    """
     best, utility = None, -INF
     for offer, device in served.candidates:
         if device.scheduled or device.dispatched or device.loading or device.free_at > now:
@@ -242,7 +272,9 @@ def most_accurate_by_profile(
 def steal_candidate(
     device: ScheduledDevice, stealable: dict[ScheduledDevice, None], now: float
 ) -> tuple[ServingOption, ScheduledBatch] | None:
-    """A batch of a ``stealable`` device that would be no less accurate on this idle device, and its option here.
+    """Return a batch that an idle device could steal, and its option there.
+
+    It is a batch of a ``stealable`` device that would be no less accurate on this one.
 
     Devices without a batch that waits behind another one are removed from ``stealable``.
     """

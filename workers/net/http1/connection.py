@@ -1,4 +1,4 @@
-"""One client connection: its requests in order, their responses, its share of memory, and its time limits."""
+"""One client connection: requests in order, responses, memory and time limits."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from workers.net.limits import JOIN_BYTES
 
 from .messages import CLOSE, KEEP_ALIVE, Buffer, Exchange, Headers, RequestHead, Response, render
 from .parser import RequestParser
+from .progress import DirectReader, ReadProgress
 
 if TYPE_CHECKING:
     from .server import HttpServer
@@ -21,29 +22,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OVERLOADED = "too many request bodies are being read at once; try again"
-
-
-class DirectReader(asyncio.BufferedProtocol):
-    """Replaces a connection as the transport's protocol while a large body is read into its final place."""
-
-    def __init__(self, connection: HttpConnection, parser: RequestParser):
-        self._connection = connection
-        self._parser = parser
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._parser.space
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._connection.body_read(nbytes)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._connection.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        self._connection.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._connection.resume_writing()
 
 
 class HttpConnection(asyncio.Protocol):
@@ -71,8 +49,7 @@ class HttpConnection(asyncio.Protocol):
         #: part of the latter: bytes that are not parsed yet
         self._rest_bytes = 0
         self.unsent_bytes = 0
-        #: since when the head or the body is due, and bytes of the body at that time
-        self._since, self._since_bytes = 0.0, 0
+        self._progress = ReadProgress(server.limits)
         self._direct = False
         #: the rejection that follows the responses to earlier requests
         self._rejection: Response | None = None
@@ -161,7 +138,10 @@ class HttpConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _keep_rest(self) -> None:
-        """Count bytes that are not parsed yet. No more arrive: reading pauses while requests wait."""
+        """Count bytes that are not parsed yet.
+
+        No more of them arrive: reading pauses while requests wait.
+        """
         size = len(self._parser.rest)
         if self._server.reserve(self, size):
             self._rest_bytes = size
@@ -192,12 +172,12 @@ class HttpConnection(asyncio.Protocol):
 
     def on_begin(self) -> None:
         """See :class:`~.parser.RequestSink`."""
-        self._since, self._since_bytes = self.touched, 0
+        self._progress.since, self._progress.before_bytes = self.touched, 0
         self.holder = self._parser.head.client or self.holder
 
     def on_head(self, head: RequestHead) -> None:
         """See :class:`~.parser.RequestSink`."""
-        self._since, self._since_bytes = self.touched, 0
+        self._progress.since, self._progress.before_bytes = self.touched, 0
         rejection = self._server.handler.preflight(head)
         self.holder = head.client or self.holder
         if rejection is not None:
@@ -262,18 +242,14 @@ class HttpConnection(asyncio.Protocol):
             self._active = exchange = self._waiting.popleft()
             self._server.active += 1
             self._count_waiting(-self._limits.waiting_bytes - len(exchange.body))
-            if not self._waiting:
-                self._read_on()
+            if not self._waiting and self._parser.rest:
+                asyncio.get_running_loop().call_soon(self._feed_rest)
+            elif not self._waiting:
+                self._transport.resume_reading()
             # From the event loop: a long pipeline of immediate responses would recurse.
             asyncio.get_running_loop().call_soon(self._handle_later, exchange)
         elif self._rejection is not None and not self._transport.is_closing():
             self._linger(self._rejection)
-
-    def _read_on(self) -> None:
-        if self._parser.rest:
-            asyncio.get_running_loop().call_soon(self._feed_rest)
-        else:
-            self._transport.resume_reading()
 
     def _handle_later(self, exchange: Exchange) -> None:
         if self._active is not exchange or exchange.done:
@@ -378,7 +354,10 @@ class HttpConnection(asyncio.Protocol):
         asyncio.get_running_loop().call_later(self._limits.linger_s, self.close)
 
     def evict(self) -> None:
-        """Reject the request that is being read and those that wait: others need the memory."""
+        """Reject the request that is being read and those that wait.
+
+        Others need the memory.
+        """
         self._drop_waiting()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -392,7 +371,10 @@ class HttpConnection(asyncio.Protocol):
             self._transport.close()
 
     def close_idle(self) -> None:
-        """Close if no request is being handled; otherwise the response closes the connection."""
+        """Close the connection if no request is being handled.
+
+        Otherwise the response closes it.
+        """
         if self._active is None and not self._waiting:
             self.close()
 
@@ -412,13 +394,8 @@ class HttpConnection(asyncio.Protocol):
     @property
     def idle(self) -> bool:
         """No request has arrived or is being answered; part of a head does not count."""
-        return (
-            self._active is None
-            and not self._waiting
-            and not self._lingering
-            and not self._closing
-            and not (self._parser.head is not None and self._parser.head_complete)
-        )
+        busy = self._active is not None or self._waiting or self._lingering or self._closing
+        return not busy and not (self._parser.head is not None and self._parser.head_complete)
 
     def evict_idle(self) -> None:
         """Close, so that another client can connect."""
@@ -448,7 +425,10 @@ class HttpConnection(asyncio.Protocol):
     # --- time limits ---
 
     def sweep(self, now: float) -> None:
-        """Close the connection or reject its request if the client makes no progress; called every few seconds."""
+        """Close the connection or reject its request if the client makes no progress.
+
+        Called every few seconds.
+        """
         limits, transport = self._limits, self._transport
         unwritten = transport.get_write_buffer_size() if transport is not None else 0
         if unwritten != self._unwritten:
@@ -460,28 +440,19 @@ class HttpConnection(asyncio.Protocol):
             transport.abort()
         elif self._active is not None or self._closing or self._lingering:
             # The next request may not have been read for the server's own reasons.
-            self._since, self._since_bytes = now, self._reading_bytes
+            self._progress.restart(now, self._reading_bytes)
         elif self._write_paused and idle_s > limits.idle_s:
             transport.abort()
         elif receiving and idle_s > limits.read_s:
             self._reject(408, f"request: nothing arrived for {limits.read_s:g} s")
-        elif receiving and self._slow(now):
-            if self._parser.head_complete:
-                rate = limits.body_rate
-                self._reject(408, f"body: at least {rate.bytes_per_s} bytes/s on average over {rate.period_s:g} s")
-            else:
-                self._reject(408, f"request line and headers: at most {limits.head_s:g} s")
+        elif receiving and (limit := self._too_slow(now)):
+            self._reject(408, limit)
         elif not receiving and not self._waiting and idle_s > limits.idle_s:
             self.close()
 
-    def _slow(self, now: float) -> bool:
-        """The head or the body takes too long; starts the next period of the body's rate."""
-        elapsed_s, rate = now - self._since, self._limits.body_rate
-        if not self._write_paused and not self._waiting:
-            if not self._parser.head_complete:
-                return elapsed_s > self._limits.head_s
-            if elapsed_s <= rate.period_s:
-                return False
-        arrived = self._reading_bytes - self._since_bytes
-        self._since, self._since_bytes = now, self._reading_bytes
-        return not self._write_paused and not self._waiting and arrived < rate.bytes_per_s * elapsed_s
+    def _too_slow(self, now: float) -> str:
+        if self._write_paused or self._waiting:
+            # The server itself does not read.
+            self._progress.restart(now, self._reading_bytes)
+            return ""
+        return self._progress.too_slow(now, self._reading_bytes, self._parser.head_complete)

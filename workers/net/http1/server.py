@@ -74,7 +74,11 @@ class HttpServer:
         reuse_port: bool = False,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        """Listen; with ``reuse_port`` several processes share the address, with ``context`` over TLS.
+        """Listen for clients.
+
+        Args:
+            reuse_port: several processes share the address.
+            context: for TLS; None: without.
 
         Raises:
             OSError: the address cannot be used.
@@ -93,13 +97,16 @@ class HttpServer:
         return self._server.sockets[0].getsockname()[1]
 
     async def drain(self, grace_s: float, linger_s: float = 0.0) -> None:
-        """Accept nothing more; wait up to ``grace_s`` for requests to be answered and responses to be read.
+        """Accept nothing more, and wait for responses to be sent and read.
 
         Args:
+            grace_s: seconds to wait at most for requests to be answered and responses to be read.
             linger_s: of this, how long open connections without a request are kept. Clients learn from the next
                 response that theirs closes; a request that is on its way while it is closed is lost.
         """
         self.stopping, until = True, time.monotonic() + grace_s
+        if self._server is None:
+            return
         self._server.close()
         self._sweeper.cancel()
         await self._linger(linger_s)
@@ -136,7 +143,9 @@ class HttpServer:
     # --- called by connections ---
 
     def reserve(self, connection: HttpConnection, size: int) -> bool:
-        """Count ``size`` more bytes as buffered, and evict connections until they fit (:func:`most_holding`).
+        """Count ``size`` more bytes as buffered.
+
+        Connections are evicted until they fit (:func:`most_holding`).
 
         Returns:
             False: they do not fit, and were not counted.
@@ -150,7 +159,10 @@ class HttpServer:
         return True
 
     def abort_unread(self) -> None:
-        """Abort connections with unread responses until the rest fits. A single one may exceed the limit."""
+        """Abort connections with unread responses until the rest fits.
+
+        A single one may exceed the limit.
+        """
         for connection in self.connections:
             if connection.unsent_bytes:
                 # The client may have read some since they were last counted.
@@ -162,7 +174,10 @@ class HttpServer:
             largest.abort()
 
     def check_idle(self) -> None:
-        """A request was answered, or a connection has ended: shutdown waits for the last one."""
+        """Note that a request was answered, or that a connection has ended.
+
+        Shutdown waits for the last one.
+        """
         if self.stopping and self.active == 0:
             self._idle.set()
 

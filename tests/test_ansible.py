@@ -1,11 +1,16 @@
-"""The playbooks, run for real against this machine: into folders of the tests' own, without packages to install."""
+"""The playbooks, run for real against this machine.
+
+They install into folders of the tests' own, without packages.
+"""
 
 from __future__ import annotations
 
 import getpass
 import json
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -178,7 +183,10 @@ def test_releases_lie_side_by_side_and_a_link_is_switched(box):
 
 @pytest.mark.long
 def test_old_releases_are_deleted_but_for_those_in_use_and_before(box):
-    """And those on the box are returned to by name; check mode says what would be done."""
+    """Old releases are deleted, except for the one in use and the one before.
+
+    Those on the box are returned to by name, and check mode says what would be done.
+    """
     box.commit("2.0")
     assert "would be installed" in succeeded(box.play("site.yml", "--check", nereus_home=str(box.folder / "none")))
     assert not (box.folder / "none").exists()
@@ -207,7 +215,10 @@ def test_old_releases_are_deleted_but_for_those_in_use_and_before(box):
 
 
 def render(template: str, target: Path, mode: str = "0644", **variables) -> Path:
-    """A template of the role, with its defaults and those of ``variables`` that differ."""
+    """Write a template of the role to ``target``.
+
+    Its variables are the role's defaults, and those of ``variables`` that differ.
+    """
     role = COLLECTION / "roles" / "nereus"
     arguments = f"src={role / 'templates' / template} dest={target} mode={mode}"
     files = [f"@{role / kind / 'main.yml'}" for kind in ("defaults", "vars")]
@@ -268,12 +279,87 @@ def test_settings_are_read_as_they_were_written(box, tmp_path):
         ({"nereus_tls_cert": "/etc/box.pem"}, "nereus_tls_cert and nereus_tls_key belong together"),
         ({"nereus_systemd": True, "nereus_home": "/home/nereus"}, "outside of /home"),
         ({"nereus_keep": "many"}, "nereus_keep"),
+        (
+            {"nereus_memory_mb": 10**9, "nereus_disk_mb": 10**9},
+            "of at least 1000000000 (nereus_memory_mb). Free on disk",
+        ),
+        pytest.param(
+            {"nereus_distributions": {"Plan9": "4"}}, "nereus_distributions has Plan9", marks=pytest.mark.long
+        ),
+        pytest.param({"nereus_python": "python2.7"}, "nereus_python: python2.7 must be there", marks=pytest.mark.long),
     ],
 )
 def test_variables_that_cannot_work_are_named_before_anything_changes(box, tmp_path, variables, reason):
     refused = box.play(**{"nereus_prefix": str(tmp_path / "opt"), **variables})
     assert refused.returncode != 0 and reason in refused.stdout, refused.stdout[-3000:]
     assert not (tmp_path / "opt").exists()
+
+
+def play(inventory: str, folder: Path, playbook: str, *options: str) -> subprocess.CompletedProcess:
+    """Run a playbook for several boxes, each of which is a folder here."""
+    (folder / "inventory.ini").write_text(inventory)
+    command = [str(TOOLS / "ansible-playbook"), "-i", str(folder / "inventory.ini"), *options]
+    return subprocess.run(
+        [*command, str(PLAYBOOKS / playbook)], env=environment(), capture_output=True, text=True, check=False
+    )
+
+
+#: a control plane, two gateways of which one has a node, another node, and a whole appliance
+SEVERAL = "[control]\nc\n[gateways]\ng\nn1\n[nodes]\nn1\nn2\n[appliances]\na\n"
+
+
+@pytest.mark.parametrize(
+    ("playbook", "order"),
+    [("upgrade.yml", ["a", "c", "g n1", "n2"]), ("rollback.yml", ["n2", "g n1", "a c"])],
+)
+def test_a_roll_back_goes_an_upgrades_way_backwards(tmp_path, playbook, order):
+    """So that boxes of two releases never meet otherwise than in an upgrade."""
+    listed = succeeded(play(SEVERAL, tmp_path, playbook, "--list-hosts"))
+    plays = [part.partition("hosts (")[2].split()[1:] for part in listed.split("  play #")[1:]]
+    assert [" ".join(sorted(hosts)) for hosts in plays] == ["a c g n1 n2", *order]
+
+
+def test_boxes_that_would_return_to_different_releases_are_left_alone(tmp_path):
+    """As after an upgrade in which one of them failed its gate."""
+    lines = {}
+    for name, before in (("c", "1.1-a"), ("n1", "1.1-b"), ("n2", "1.0-a")):
+        prefix = tmp_path / name
+        (prefix / "releases" / before).mkdir(parents=True)
+        (prefix / "releases" / before / ".installed").touch()
+        (prefix / "previous").symlink_to(f"releases/{before}")
+        lines[name] = f"{name} ansible_connection=local nereus_prefix={prefix}"
+    inventory = f"[control]\n{lines['c']}\n[nodes]\n{lines['n1']}\n{lines['n2']}\n[all:vars]\n"
+    inventory += f"ansible_python_interpreter={sys.executable}\n"
+    refused = play(inventory, tmp_path, "rollback.yml", "--check")
+    assert refused.returncode != 0 and "c: 1.1-a, n1: 1.1-b, n2: 1.0-a" in refused.stdout, refused.stdout
+    succeeded(play(inventory, tmp_path, "rollback.yml", "--check", "--limit", "c,n1"))
+
+
+def test_an_address_that_another_process_listens_at_is_found(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as bound, socket.create_server(("127.0.0.1", 0)) as other:
+        address, free = (f"127.0.0.1:{one.getsockname()[1]}" for one in (bound, other))
+        other.close()
+        code = (COLLECTION / "roles/nereus/files/preflight.py").read_text()
+        command = [sys.executable, "-", str(tmp_path / "a" / "b"), f"{address},{free}"]
+        done = subprocess.run(command, input=code, capture_output=True, text=True, check=False)
+    found = json.loads(succeeded(done))
+    assert found["taken"] == [address] and found["disk_mb"][str(tmp_path / "a" / "b")] > 0
+
+
+@pytest.mark.long
+def test_a_clock_that_is_not_in_step_is_named(tmp_path):
+    """No clock is within less than nothing of another one's."""
+    lines = [f"{name} ansible_connection=local nereus_prefix={tmp_path / name}" for name in ("c", "n1")]
+    inventory = f"[control]\n{lines[0]}\n[nodes]\n{lines[1]}\n[all:vars]\nansible_python_interpreter={sys.executable}\n"
+    values = {
+        "nereus_home": str(tmp_path),
+        "nereus_systemd": False,
+        "nereus_distributions": {},
+        "nereus_disk_mb": 1,
+        "nereus_clock_s": -60,
+    }
+    refused = play(inventory, tmp_path, "site.yml", "--check", "--limit", "n1", "-e", json.dumps(values))
+    assert refused.returncode != 0 and "nereus_clock_s allows -60" in refused.stdout, refused.stdout[-3000:]
 
 
 @pytest.mark.parametrize(("member", "sent"), [("node", ["--data", '{"force": true}']), ("gateway", [])])
@@ -311,7 +397,19 @@ def test_a_box_that_is_removed_is_revoked_and_forgotten(tmp_path, member, sent):
     ]
 
 
+def test_no_playbook_registers_a_variable_that_tasks_give_another_value():
+    """Registered variables hide those of tasks."""
+    folder = ROOT / "ansible"
+    playbooks = "".join(path.read_text() for path in (folder / "playbooks").glob("*.yml"))
+    tasks = "\n".join(path.read_text() for path in (folder / "roles").rglob("tasks/*.yml"))
+    registered = set(re.findall(r"register: (\w+)", playbooks))
+    assert registered
+    assert not registered & set(re.findall(r"^ +(nereus_\w+):", tasks, re.M))
+
+
+@pytest.mark.long
 def test_the_playbooks_are_clean_for_production():
+    """As ``make lint`` has it."""
     done = subprocess.run(
         [str(TOOLS / "ansible-lint"), "--offline", "--nocolor", "--strict", "--profile", "production", "."],
         cwd=COLLECTION,

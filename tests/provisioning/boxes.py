@@ -1,4 +1,6 @@
-"""Debian boxes with a systemd and an sshd of their own, on a bridge in network namespaces; none has a way out.
+"""Debian boxes with a systemd and an sshd of their own, in network namespaces.
+
+They are on a bridge, and none has a way out.
 
 Needs root, systemd-nspawn and mmdebstrap with a package mirror (for the first box of a suite; its root is kept).
 """
@@ -19,8 +21,8 @@ import psutil
 
 from tests.running import ROOT
 
-#: where roots are kept between runs
-ROOTS = Path(os.environ.get("NEREUS_TEST_ROOTS", "/var/tmp/nereus-roots"))
+#: NEREUS_TEST_ROOTS: where roots are kept between runs
+ROOTS = Path(os.environ.get("TEST_ROOTS", "/var/tmp/nereus-roots"))
 MIRROR = "http://deb.debian.org/debian"
 PACKAGES = "systemd,systemd-sysv,dbus,python3,python3-venv,openssh-server,iproute2,procps,ca-certificates,tar"
 NETWORK = "10.77.{}.{}"

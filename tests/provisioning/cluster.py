@@ -16,14 +16,15 @@ from pathlib import Path
 import httpx
 
 import workers
+from tests.grpc_load import GrpcLoad
 from tests.load import Load
 from tests.provisioning import boxes
 from tests.running import ROOT
 
-#: an unpacked bundle that was made before; empty: one is made of this tree
-BUNDLE = os.environ.get("NEREUS_TEST_BUNDLE", "")
-#: a folder for boxes that stay when tests end, and that the next tests find; empty: boxes of these tests alone
-KEPT = os.environ.get("NEREUS_TEST_BOXES", "")
+#: NEREUS_TEST_BUNDLE: an unpacked bundle that was made before; empty: one is made of this tree
+BUNDLE = os.environ.get("TEST_BUNDLE", "")
+#: NEREUS_TEST_BOXES: a folder for boxes that stay when tests end, and that the next tests find; empty: they go
+KEPT = os.environ.get("TEST_BOXES", "")
 #: for releases that need the packages of the one in use, as those of :meth:`Cluster.release` do: they share the files
 SAME_PACKAGES = {
     "nereus_bundle": "",
@@ -36,7 +37,10 @@ HOME = "/var/lib/nereus"
 
 
 class Cluster:
-    """Boxes of a control plane, two gateways and two nodes, and what is installed on them."""
+    """Boxes of a control plane, two gateways and two nodes.
+
+    It builds the releases and the bundle for them, and runs playbooks against them.
+    """
 
     def __init__(self, site: boxes.Site):
         self.site = site
@@ -114,7 +118,10 @@ class Cluster:
 
     @staticmethod
     def cut_off(run: subprocess.Popen) -> None:
-        """Kill a playbook with all that it started on this machine, as if that had lost its power."""
+        """Kill a playbook with all that it started on this machine.
+
+        It ends as if this machine had lost its power.
+        """
         os.killpg(run.pid, signal.SIGKILL)
         run.wait()
 
@@ -154,10 +161,17 @@ class Cluster:
         command = "basename $(readlink /proc/$(systemctl show -p MainPID --value nereus)/cwd)"
         return {name: box.ssh(command).stdout.partition("-")[0] for name, box in self.site.boxes.items()}
 
+    def release_in_use(self, name: str) -> str:
+        """The name of a box's release."""
+        return self.site.boxes[name].ssh("basename $(readlink /opt/nereus/current)").stdout.strip()
+
+    def authorities(self) -> str:
+        """Those of all boxes' own certificates (PEM)."""
+        return "".join(box.ssh(f"cat {HOME}/tls/authority.pem", check=False).stdout for box in self.site.boxes.values())
+
     def trust(self) -> ssl.SSLContext:
-        """The authorities of all boxes' own certificates."""
-        found = [box.ssh(f"cat {HOME}/tls/authority.pem", check=False).stdout for box in self.site.boxes.values()]
-        return ssl.create_default_context(cadata="".join(found))
+        """Trust in all boxes' own certificates."""
+        return ssl.create_default_context(cadata=self.authorities())
 
     def secret(self, name: str) -> str:
         """One of the control plane's own secrets."""
@@ -176,6 +190,11 @@ class Cluster:
         """A load on both gateways."""
         first, second = (f"https://{self.site.boxes[name].address}:8000" for name in ("g", "n1"))
         return Load(first, key, rate=rate, others=[second], trust=self.trust())
+
+    def grpc_load(self, key: str, rate: float = 2) -> GrpcLoad:
+        """The same over gRPC, from each kind of client."""
+        addresses = [f"{self.site.boxes[name].address}:8001" for name in ("g", "n1")]
+        return GrpcLoad(addresses, key, "tiny", rate, self.authorities())
 
 
 def succeeded(done: subprocess.CompletedProcess) -> str:

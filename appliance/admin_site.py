@@ -1,9 +1,16 @@
-"""The admin site, open to roles as the access table has it, and accounts in it."""
+"""The admin site, open to roles by the access table, and its accounts."""
 
 from __future__ import annotations
 
-from django.contrib.admin.apps import AdminConfig
+import re
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from django.contrib import admin
+from django.contrib.admin.apps import SimpleAdminConfig
+from django.contrib.admin.checks import check_admin_app, check_dependencies
+from django.core import checks
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from unfold.sites import UnfoldAdminSite
 
 from registry.access import table
@@ -24,11 +31,28 @@ CONTENT_SECURITY_POLICY = "; ".join(
     ]
 )
 
+#: set by static/nereus/zone.js, and the names of zones that it may have
+ZONE_COOKIE, ZONE = "nereus_zone", re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}")
 
-class ConsoleAdminConfig(AdminConfig):
-    """Makes :class:`ConsoleAdmin` the site on which models are registered."""
+
+class ConsoleAdminConfig(SimpleAdminConfig):
+    """Makes :class:`ConsoleAdmin` the site on which models are registered.
+
+    They are registered where pages are served and checked: workers and commands, which have none, would spend a tenth
+    of their start on it.
+    """
 
     default_site = "appliance.admin_site.ConsoleAdmin"
+
+    def ready(self) -> None:
+        checks.register(check_dependencies, checks.Tags.admin)
+        checks.register(check_site, checks.Tags.admin)
+
+
+def check_site(app_configs, **kwargs) -> list[checks.CheckMessage]:
+    """Django's check of registered models, whichever check comes first."""
+    admin.autodiscover()
+    return check_admin_app(app_configs, **kwargs)
 
 
 class ConsoleAdmin(UnfoldAdminSite):
@@ -45,16 +69,36 @@ class ConsoleAdmin(UnfoldAdminSite):
         return SignIn.as_view(next_page="admin:index")(request)
 
 
+def zone(request: HttpRequest) -> ZoneInfo | None:
+    """Return the browser's time zone, which a script on its pages sends as a cookie.
+
+    None: there is no such cookie, or the zone that it names is not known here.
+    """
+    name = request.COOKIES.get(ZONE_COOKIE, "")
+    if not ZONE.fullmatch(name):
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
 class AdminGuard:
-    """Django middleware: refuses addresses of the admin site that the access table does not open to the role."""
+    """Django middleware that applies the access table to the admin site.
+
+    It refuses addresses that the table does not open to the caller's role. Pages of the admin site are rendered in the
+    browser's time zone.
+    """
 
     def __init__(self, get_response):
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = self._get_response(request)
-        if request.path.startswith("/admin/"):
-            response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
+        if not request.path.startswith("/admin/"):
+            return self._get_response(request)
+        with timezone.override(zone(request) or timezone.get_default_timezone()):
+            response = self._get_response(request)
+        response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
         return response
 
     def process_view(self, request: HttpRequest, view, args, kwargs) -> HttpResponse | None:

@@ -1,9 +1,11 @@
-"""Where pages and the REST API live."""
+"""Addresses of pages and of the REST API."""
 
 from django.contrib import admin
 from django.templatetags.static import static
 from django.urls import include, path
 from django.views.generic import RedirectView
+
+admin.autodiscover()
 
 urlpatterns = [
     path("api/v1/", include("registry.api.urls")),

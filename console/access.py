@@ -1,18 +1,25 @@
-"""The caller's role, and what needs this caller, for templates."""
+"""The caller's role, and the repairs that need this caller, for templates."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.utils.functional import SimpleLazyObject
 
 from registry.access.roles import AccessRole, role_of
-from scheduler.repairs import listing
-from scheduler.repairs.repair import Repair
+
+if TYPE_CHECKING:
+    from scheduler.repairs.repair import Repair
+
+# Repairs are imported by the first page that asks for them. Template tags bring this module into all of Django's
+# processes, of which commands and workers would spend a fifth of their start on what no page of theirs shows.
 
 
 def role_in(request: Any) -> AccessRole:
-    """The role of the account that is signed in, read once a request: a page asks for each of its buttons."""
+    """Return the role of the account that is signed in.
+
+    It is read once a request: a page asks for each of its buttons.
+    """
     if not hasattr(request, "account_role"):
         request.account_role = role_of(getattr(request, "user", None))
     return request.account_role
@@ -25,15 +32,22 @@ def role(request: Any) -> dict[str, Any]:
 
 def found_repairs(request: Any) -> list[Repair]:
     """All repairs as of this request: for pages that list them."""
+    from scheduler.repairs import listing
+
     if not hasattr(request, "found_repairs"):
         request.found_repairs = listing.current()
     return request.found_repairs
 
 
 def repairs(request: Any) -> dict[str, Any]:
-    """Context processor: ``repairs``, the summary for the account that is signed in, and ``needing``, those that need a
-    person. Both are read when a template asks for them. A page that lists no repairs shows the number of a shared look,
-    as its websocket does: a look of its own would cost more than the rest of the page."""
+    """Context processor: the repairs of concern to the account that is signed in.
+
+    ``repairs`` is the summary, ``needing`` are those that need a person. Both are read when a template asks for them. A
+    page that lists no repairs shows the number of a shared look, as its websocket does: a look of its own would cost
+    more than the rest of the page.
+    """
+    from scheduler.repairs import listing
+
     account = role_in(request)
     if account == AccessRole.ANYONE:
         return {}
@@ -45,4 +59,6 @@ def repairs(request: Any) -> dict[str, Any]:
 
 def _known(request: Any) -> list[Repair]:
     """The request's own look, or the shared one."""
+    from scheduler.repairs import listing
+
     return request.found_repairs if hasattr(request, "found_repairs") else listing.shared()

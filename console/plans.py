@@ -1,4 +1,7 @@
-"""Stored plans for pages. Names come from the plan: its variants may be deleted by now."""
+"""Stored plans for pages.
+
+Names come from the plan: its variants may be deleted by now.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,25 @@ RUN_GAP = timedelta(seconds=5)
 
 
 def left_out(plan: Plan) -> dict[str, float]:
-    """Items/s that the plan does not serve, by application; only what is really left out."""
-    rates = plan.allocation.get("left_out") or {}
-    return {name: rate for name, rate in rates.items() if rate > NEGLIGIBLE}
+    """Return the items/s that the plan does not serve, by application.
+
+    Applications where nothing is left out but rounding are not listed.
+    """
+    return above_rounding(plan.allocation.get("left_out"))
+
+
+def left_out_by(versions: Iterable[int]) -> dict[int, dict[str, float]]:
+    """Return the items/s that many plans do not serve, by version and application.
+
+    The rest of their allocations is not read.
+    """
+    found = Plan.objects.filter(pk__in=list(versions)).values_list("pk", "allocation__left_out")
+    return {version: above_rounding(rates) for version, rates in found}
+
+
+def above_rounding(rates: Mapping[str, float] | None) -> dict[str, float]:
+    """The rates that are more than a rounding error."""
+    return {name: rate for name, rate in (rates or {}).items() if rate > NEGLIGIBLE}
 
 
 def placements(wire: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -64,7 +83,10 @@ def event(plan: Plan, *, with_placements: bool = True) -> dict[str, Any]:
 
 
 def by_device(plan: Plan) -> list[dict[str, Any]]:
-    """Rows for the plan's page: each device with its residents and how much of its time they take (0 to 1)."""
+    """Return rows for the plan's page: each device with its residents.
+
+    ``time_share`` is the part of its time that they take (0 to 1).
+    """
     types = {device["id"]: device["type"] for device in plan.problem.get("devices") or ()}
     residents: dict[str, list[dict[str, Any]]] = {}
     for resident in placements(plan.wire):
@@ -85,7 +107,10 @@ def by_device(plan: Plan) -> list[dict[str, Any]]:
 
 
 def by_application(plan: Plan) -> list[dict[str, Any]]:
-    """Rows for the plan's page: demand (items/s), what is served and left out, the SLO (ms), band and routes."""
+    """Return rows for the plan's page: each application with its demand and rates.
+
+    Demand, served and left out are items/s, the SLO is ms. Each row also has the application's band and routes.
+    """
     served = plan.allocation.get("served") or {}
     missing = left_out(plan)
     bands = plan.wire.get("bands") or {}
@@ -108,8 +133,11 @@ def by_application(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measured(plan: Plan) -> list[dict[str, Any]]:
-    """Rows for the plan's page: each variant that the plan could choose, with its p95 by batch on each device type in
-    words. Templates would take longer for so many points than all else on the page."""
+    """Return rows for the plan's page: each variant that the plan could choose.
+
+    They have its p95 by batch on each device type in words. Templates would take longer for that many points than all
+    else on the page.
+    """
     return [
         {
             "id": variant["id"],
@@ -125,8 +153,11 @@ def measured(plan: Plan) -> list[dict[str, Any]]:
 
 
 def runs(plans: Iterable[Plan]) -> list[list[Plan]]:
-    """Consecutive plans as the history shows them, newest first as they come: a rise of demand, which asks for a plan
-    every second, is one run, and so are plans that changed nothing; every other plan is a run of its own."""
+    """Group consecutive plans as the history shows them, newest first as they come.
+
+    A rise of demand, which asks for a plan every second, is one run, and so are plans that changed nothing; every other
+    plan is a run of its own.
+    """
     found: list[list[Plan]] = []
     for plan in plans:
         last = found[-1][-1] if found else None

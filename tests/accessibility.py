@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from importlib.metadata import distribution
 
-#: a page's findings, as axe reports them: of all rules, or of those given
-RUN = """const [rules, done] = arguments, only = rules.length ? { runOnly: { type: "rule", values: rules } } : {};
-axe.run({ resultTypes: ["violations"], ...only }).then((found) => done(found.violations),
+#: a page's findings, as axe reports them: of all rules, or of those given; without what is left out
+RUN = """const [rules, without, done] = arguments;
+const only = rules.length ? { runOnly: { type: "rule", values: rules } } : {};
+const there = without && document.querySelector(without), part = there ? { exclude: [[without]] } : document;
+axe.run(part, { resultTypes: ["violations"], ...only }).then((found) => done(found.violations),
   (error) => done(`${error}`));"""
 THEME = """localStorage.setItem("nereus-theme", arguments[0]);
 localStorage.setItem("adminTheme", JSON.stringify(arguments[0]));
@@ -28,11 +30,16 @@ def show(browser, theme: str) -> None:
     browser.execute_script(THEME, theme)
 
 
-def violations(browser, *rules: str) -> list[str]:
-    """Each violation in a line: the rule, and the first elements that break it; of ``rules`` alone if given."""
+def violations(browser, *rules: str, without: str = "") -> list[str]:
+    """List violations: the rule, and the first elements that break it.
+
+    Args:
+        rules: the rules to check; all if none is given.
+        without: a selector of elements that are left out.
+    """
     browser.set_script_timeout(300)
     if not browser.execute_script("return 'axe' in window"):
         browser.execute_script(script())
-    found = browser.execute_async_script(RUN, list(rules))
+    found = browser.execute_async_script(RUN, list(rules), without)
     assert isinstance(found, list), found
     return [f"{each['id']}: {each['help']}; {[node['html'][:200] for node in each['nodes'][:3]]}" for each in found]

@@ -21,7 +21,7 @@ from workers.settings import Settings, SettingsError
 
 def parser() -> argparse.ArgumentParser:
     """The commands; each has its function in :mod:`.acts` as ``act``."""
-    top = argparse.ArgumentParser(prog="nereus", description="The commonest acts of an operator, by REST.")
+    top = argparse.ArgumentParser(prog="nereus", description="The most common actions of an operator, by REST.")
     top.add_argument("--url", default="", help="the console; default: this box's own")
     top.add_argument("--token-file", type=Path, help="file with an API token; default: this box's own token")
     top.add_argument("--ca-file", type=Path, help="authority that the console's certificate is from (PEM)")

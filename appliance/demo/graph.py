@@ -21,7 +21,12 @@ CLASSES = 10
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution with ReLU ("same" padding, odd kernel), weights [out, in, k, k]; ``pool``: side of max pooling."""
+    """A convolution with "same" padding and ReLU.
+
+    Attributes:
+        weight: [out, in, k, k], k odd.
+        pool: side of the max pooling that follows; 1: none.
+    """
 
     weight: np.ndarray
     bias: np.ndarray
@@ -30,7 +35,12 @@ class Layer:
 
 @dataclass(frozen=True)
 class TrainedNet:
-    """A trained net: layers on the image enlarged to ``side``, average pooling to 4x4, then dense [10, channels*16]."""
+    """A trained net: convolutions, average pooling to 4x4 and a dense layer.
+
+    Attributes:
+        side: of the enlarged image that it takes, pixels.
+        dense_weight: [10, channels*16].
+    """
 
     side: int
     layers: tuple[Layer, ...]
@@ -49,6 +59,13 @@ class _Graph:
         self.constants[name] = value
         return name
 
+    def weight(self, value: np.ndarray) -> str:
+        """Add a float constant that is stored as FP16, which halves the file.
+
+        Onnxruntime casts it once, at the load.
+        """
+        return self.add("Cast", self.constant(value.astype(np.float16)), to=TensorProto.FLOAT)
+
     def ints(self, *values: int) -> str:
         return self.constant(np.array(values, np.int64))
 
@@ -59,7 +76,16 @@ class _Graph:
         return output
 
     def views(self, image: str, side: int, shifts: Sequence[tuple[int, int]]) -> str:
-        """Image [n, 1, 8, 8] enlarged to [n, 1, side, side] and seen under each shift (pixels): [views*n, ...]."""
+        """Enlarge an image and look at it under each shift.
+
+        Args:
+            image: [n, 1, 8, 8].
+            side: of the enlarged image, [n, 1, side, side].
+            shifts: pixels of the enlarged image.
+
+        Returns:
+            The views, [views*n, 1, side, side].
+        """
         scale = self.constant(np.array([1, 1, side / 8, side / 8], np.float32))
         large = self.add("Resize", image, "", scale, mode="linear", coordinate_transformation_mode="half_pixel")
         reach = max(max(abs(dy), abs(dx)) for dy, dx in shifts)
@@ -83,14 +109,14 @@ class _Graph:
         tensor, side = views, net.side
         for layer in net.layers:
             half = layer.weight.shape[2] // 2
-            weights = (self.constant(layer.weight), self.constant(layer.bias))
+            weights = (self.weight(layer.weight), self.constant(layer.bias))
             tensor = self.add("Relu", self.add("Conv", tensor, *weights, pads=[half] * 4))
             if layer.pool > 1:
                 tensor = self.add("MaxPool", tensor, kernel_shape=[layer.pool] * 2, strides=[layer.pool] * 2)
                 side //= layer.pool
         tensor = self.add("AveragePool", tensor, kernel_shape=[side // 4] * 2, strides=[side // 4] * 2)
         tensor = self.add("Flatten", tensor)
-        weights = (self.constant(net.dense_weight), self.constant(net.dense_bias))
+        weights = (self.weight(net.dense_weight), self.constant(net.dense_bias))
         tensor = self.add("Softmax", self.add("Gemm", tensor, *weights, transB=1), axis=1)
         if count > 1:
             tensor = self.add("Reshape", tensor, self.ints(count, -1, CLASSES))
@@ -104,16 +130,22 @@ class _Graph:
 
 
 def digit_reader(members: Sequence[TrainedNet], shifts: Sequence[tuple[int, int]]) -> onnx.ModelProto:
-    """``image`` FP32 [-1, 1, 8, 8] (0 to 1) -> ``scores`` FP32 [-1, 10], probabilities of the digits."""
+    """Return the model that reads a digit.
+
+    Its input is ``image``, FP32 [-1, 1, 8, 8] (0 to 1); its output ``scores``, FP32 [-1, 10], are the digits'
+    probabilities.
+    """
     graph = _Graph()
     scores = graph.committee("image", members, shifts)
     return _model(graph, scores, "digits", (1, 8, 8), CLASSES)
 
 
 def meter_reader(members: Sequence[TrainedNet], shifts: Sequence[tuple[int, int]]) -> onnx.ModelProto:
-    """``image`` FP32 [-1, 1, 8, 16], two digits side by side -> ``scores`` FP32 [-1, 100], probabilities of 00 to 99.
+    """Return the model that reads a number of two digits.
 
-    Both digits pass the same committee in one batch; a number's probability is the product of its digits'.
+    Its input is ``image``, FP32 [-1, 1, 8, 16], two digits side by side; its output ``scores``, FP32 [-1, 100], are the
+    probabilities of 00 to 99. Both digits pass the same committee in one batch; a number's probability is the product
+    of its digits'.
     """
     graph = _Graph()
     left = graph.add("Slice", "image", graph.ints(0), graph.ints(8), graph.ints(3))

@@ -1,4 +1,4 @@
-"""Which processes make up the local appliance, what each waits for, and how each is watched.
+"""The processes of the local appliance: what each waits for, how it is watched.
 
 The data plane (node, gateway) waits for nothing. The control plane is prepared and started beside it, and stands behind
 it for the processor.
@@ -42,10 +42,10 @@ def _python(*arguments: str) -> list[str]:
 
 
 def data_plane(values: Settings, log: Path, roles: Roles = ALL) -> list[SupervisedService]:
-    """Node daemon and gateway, as far as the box has these roles; they serve from what is on disk.
+    """Return node daemon and gateway, as far as the box has these roles.
 
-    The times to stop all services, one after the other, add up to less than the 15 s that an operator is promised, even
-    if nothing obeys.
+    They serve from what is on disk. The times to stop all services, one after the other, add up to less than the 15 s
+    that an operator is promised, even if nothing obeys.
     """
 
     def environment() -> Mapping[str, str]:
@@ -91,7 +91,10 @@ def _gateway_core(values: Settings, environment: Callable[[], Mapping[str, str]]
 def _gateway(
     values: Settings, number: int, environment: Callable[[], Mapping[str, str]], log: Path
 ) -> SupervisedService:
-    """A front, with its core if it is the only one. Asked at a socket of its own, which no client can reach or fill."""
+    """Return the service of a front, with its core if it is the only one.
+
+    It is probed at a socket of its own, which no client can reach or fill.
+    """
     return SupervisedService(
         "gateway" if number == 1 else f"gateway-{number}",
         _python("-m", "workers.gateway", "--number", str(number)),
@@ -134,7 +137,10 @@ def control_plane(values: Settings, log: Path) -> list[SupervisedService]:
 
 
 def _redis(values: Settings, log: Path) -> SupervisedService:
-    """The private Redis: a unix socket only, a snapshot now and then so that a restart keeps recent statistics."""
+    """Return the service of the private Redis, which listens at a unix socket only.
+
+    It saves a snapshot now and then, so that a restart keeps recent statistics.
+    """
     path, snapshot = values.socket_folder / "redis.sock", values.home / "redis.rdb"
 
     def repair() -> str | None:
@@ -157,7 +163,7 @@ def _redis(values: Settings, log: Path) -> SupervisedService:
             *("--dbfilename", snapshot.name),
             *("--save", "60", "1"),
             *("--appendonly", "no"),
-            # A full disk or memory must not stop what reports live state. What has a time to live goes first.
+            # A full disk or memory must not stop what reports live state. Keys with a time to live go first.
             *("--stop-writes-on-bgsave-error", "no"),
             *("--maxmemory", str(REDIS_BYTES)),
             *("--maxmemory-policy", "volatile-ttl"),
@@ -176,51 +182,18 @@ def _celery(values: Settings, log: Path) -> list[SupervisedService]:
     celery = _python("-m", "celery", "-A", "appliance.celery", "-q")
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", values.log_level]
 
-    def queues(name: str) -> str:
+    def worker(queue: str, *pool: str) -> list[str]:
         # Its heartbeats come in a queue of this home.
-        return f"{name},{name}.{values.instance}"
+        queues = f"{queue},{queue}.{values.instance}"
+        return ["worker", "-Q", queues, "-n", f"{queue}@nereus", "--pool", *pool, *quiet]
 
     commands = {
-        "celery": [
-            "worker",
-            "-Q",
-            queues("control"),
-            "-n",
-            "control@nereus",
-            "--pool",
-            "threads",
-            "-c",
-            "2",
-            *quiet,
-        ],
+        "celery": worker("control", "threads", "-c", "2"),
         # One task at a time; a lease makes it one solve at a time where there are several workers.
-        "planning": [
-            "worker",
-            "-Q",
-            queues("planning"),
-            "-n",
-            "planning@nereus",
-            "--pool",
-            "solo",
-            *quiet,
-        ],
-        "simulation": [
-            "worker",
-            "-Q",
-            queues("simulation"),
-            "-n",
-            "simulation@nereus",
-            "--pool",
-            "solo",
-            *quiet,
-        ],
-        "beat": [
-            "beat",
-            *("--pidfile", ""),
-            # It sleeps this long before it looks whether it should stop.
-            *("--max-interval", "1"),
-            *("--loglevel", "warning"),
-        ],
+        "planning": worker("planning", "solo"),
+        "simulation": worker("simulation", "solo"),
+        # It sleeps for the interval before it looks whether it should stop.
+        "beat": ["beat", "--pidfile", "", "--max-interval", "1", "--loglevel", "warning"],
     }
     # A heartbeat waits until a solve is over, which may take somewhat longer than its limit.
     misses = HEARTBEAT_MISSES + math.ceil(4 * values.solve_s / HEARTBEAT_LOOK_S)
@@ -289,8 +262,11 @@ def demo(values: Settings, log: Path) -> list[SupervisedService]:
 
 
 def stop_order(running: list[SupervisedService]) -> list[list[SupervisedService]]:
-    """Groups to stop one after the other; those within a group stop together. Load, fronts, their core and the node,
-    Celery, web, Redis: clients go before servers, and without fronts a core has nothing left to do."""
+    """Return groups of services to stop one after the other.
+
+    Those within a group stop together. Load, fronts, their core and the node, Celery, web, Redis: clients go before
+    servers, and without fronts a core has nothing left to do.
+    """
     order = [
         ["load", "register"],
         ["gateway"],

@@ -57,6 +57,7 @@ def detail(request, name: str):
             "normalized": normalized.get(variant.pk),
             "instances": [instance for instance in running if instance.variant.pk == variant.pk],
             "jobs": [job for job in jobs if job.variant_id == variant.pk],
+            "alone": {other.pk for other in variants if _usable(other)} == {variant.pk},
         }
         for variant in variants
     ]
@@ -74,9 +75,17 @@ def detail(request, name: str):
     )
 
 
+def _usable(variant: Variant) -> bool:
+    """Whether plans may use it."""
+    return variant.state in Variant.PLANNED and not variant.excluded
+
+
 @page
 def upload(request, name: str):
-    """From a file to the first answer; ``?variant=NAME`` goes on with one that was uploaded."""
+    """Page that leads from a file to the first answer.
+
+    ``?variant=NAME`` goes on with one that was uploaded.
+    """
     application = get_object_or_404(Application, name=name)
     variants = application.variants.exclude(state=Variant.State.DRAINING)
     chosen = variants.filter(name=request.GET.get("variant", "").replace("\0", "")).first()
@@ -89,14 +98,20 @@ def upload(request, name: str):
 
 @page
 def compare(request, name: str):
-    """Variants side by side; the address holds which (``?variants=A,B``) and the range of time."""
+    """Page with variants side by side.
+
+    The address holds which (``?variants=A,B``) and the range of time.
+    """
     application = get_object_or_404(Application, name=name)
     variants = sorted(application.variants.all(), key=lambda v: (v.accuracy is None, -(v.accuracy or 0), v.name))
     return render(request, "console/compare.html", {"application": application, "variants": variants})
 
 
 def _common(application: Application) -> dict[str, object]:
-    """Contents of both pages of an application: how to upload, and how to send it a query."""
+    """Return the contents that both pages of an application have.
+
+    They are how to upload, and how to send a query to the application.
+    """
     address, authorities = trying.gateway_url(), trying.authorities()
     return {
         "application": application,

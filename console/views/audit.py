@@ -7,19 +7,21 @@ from django.core.paginator import Paginator
 from django.shortcuts import render
 
 from console.views.access import page
-from registry.audit.search import FILTERS, search
+from registry.audit.search import FILTERS, choices, moment, search
 from registry.errors import InvalidInput
 from registry.models import AuditEntry
 
 PER_PAGE = 100
+TIMES = ("since", "until")
 
 
 @page
 def index(request):
     """Changes, the latest first."""
     wanted = {name: request.GET.get(name, "")[:150] for name in FILTERS}
-    fault = ""
+    fault, times = "", {}
     try:
+        times = {name: moment(name, wanted[name]) for name in TIMES if wanted[name]}
         found = search(wanted)
     except InvalidInput as error:
         found, fault = AuditEntry.objects.none(), str(error)
@@ -33,9 +35,10 @@ def index(request):
             "entries": shown.object_list,
             "page": shown,
             "query": query.urlencode(),
-            "wanted": wanted,
+            "wanted": wanted | times,
+            "filtered": any(wanted.values()),
             "fault": fault,
-            "kinds": AuditEntry.objects.order_by("kind").values_list("kind", flat=True).distinct(),
+            "choices": choices(),
             "days": settings.NEREUS.audit_days,
         },
     )

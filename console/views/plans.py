@@ -1,11 +1,11 @@
-"""Plans: what was decided, from what, and why."""
+"""Plans: decisions, their inputs and their reasons."""
 
 from __future__ import annotations
 
 from django.http import Http404
 from django.shortcuts import get_object_or_404, redirect, render
 
-from console.plans import by_application, by_device, left_out, measured, runs
+from console.plans import by_application, by_device, left_out, left_out_by, measured, runs
 from console.views.access import page
 from scheduler.control import choices
 from scheduler.models import Plan
@@ -19,8 +19,11 @@ LOOKED_AT = 400
 
 @page
 def index(request):
-    """The history, newest first; ``?before=VERSION`` goes on where a page ended, ``?all=1`` shows every plan."""
-    plans = Plan.objects.defer("problem", "wire", "reasons")
+    """The history of plans, newest first.
+
+    ``?before=VERSION`` goes on where a page ended, ``?all=1`` shows every plan.
+    """
+    plans = Plan.objects.defer("problem", "allocation", "wire", "reasons")
     before = request.GET.get("before", "")
     if before:
         if not before.isascii() or not before.isdigit() or len(before) > 18:
@@ -32,11 +35,12 @@ def index(request):
     grouped = [[plan] for plan in found[:looked_at]] if each else runs(found[:looked_at])
     shown = grouped[:PAGE]
     last = shown[-1][-1].pk if shown else None
+    missing = left_out_by(run[0].pk for run in shown)
     return render(
         request,
         "console/plans.html",
         {
-            "rows": [_row(run) for run in shown],
+            "rows": [_row(run, sum(missing.get(run[0].pk, {}).values())) for run in shown],
             "older": last if found and last != found[-1].pk else None,
             "first_page": not before,
             "each": each,
@@ -45,11 +49,14 @@ def index(request):
     )
 
 
-def _row(run: list[Plan]) -> dict[str, object]:
-    """A row of the history: its newest plan, and the others that a rise of demand asked for in quick succession."""
+def _row(run: list[Plan], missing: float) -> dict[str, object]:
+    """Return a row of the history: its newest plan, and the others of the run.
+
+    Those are what a rise of demand asked for in quick succession, or plans that changed nothing.
+    """
     return {
         "plan": run[0],
-        "left_out": sum(left_out(run[0]).values()),
+        "left_out": missing,
         "count": len(run),
         "first": run[-1],
         "moves": sum(plan.moves for plan in run),

@@ -42,7 +42,8 @@ APPLICATION = (
 DEVICE = ("reports", "busy", "profiling", "queued", "memory", "warmth_n", "warmth", "power_n", "power")
 HIGHEST = frozenset({"p95_max"})
 _PEAK = APPLICATION.index("p95_max")
-_FINE, _MICRO = 10_000, 1000
+#: scales of accuracies, and of latencies in ms
+FINE, MICRO = 10_000, 1000
 #: largest number in a column
 LARGEST = 2**62
 #: characters of a variant's name; gateways' mistakes are longer, or no text that PostgreSQL could store
@@ -51,8 +52,11 @@ LONGEST_NAME = 63
 
 @dataclass
 class Bucket:
-    """Sums by name, in the order of :data:`APPLICATION` and :data:`DEVICE`; ``variants``: queries answered, by
-    ``APPLICATION/VARIANT``."""
+    """Sums by name, in the order of :data:`APPLICATION` and :data:`DEVICE`.
+
+    Attributes:
+        variants: queries answered, by ``APPLICATION/VARIANT``.
+    """
 
     seconds: int = 0
     applications: dict[str, list[int]] = field(default_factory=dict)
@@ -97,11 +101,15 @@ def _fixed(value: Any, scale: int) -> int:
 
 
 def application_sums(counts: Mapping[str, Any]) -> list[int]:
-    """An application's second at one gateway (:class:`workers.protocol.specs.ApplicationStats`) as columns."""
+    """Return an application's second at one gateway as columns.
+
+    Args:
+        counts: as :class:`workers.protocol.specs.ApplicationStats` has them.
+    """
     plain = [_fixed(counts.get(name), 1) for name in APPLICATION[:6]]
     answered = plain[2] + plain[3]
-    p50, p95 = _fixed(counts.get("p50_ms"), _MICRO), _fixed(counts.get("p95_ms"), _MICRO)
-    sums = [_fixed(counts.get(name), _FINE) for name in ("accuracy_sum", "normalized_sum")]
+    p50, p95 = _fixed(counts.get("p50_ms"), MICRO), _fixed(counts.get("p95_ms"), MICRO)
+    sums = [_fixed(counts.get(name), FINE) for name in ("accuracy_sum", "normalized_sum")]
     return [*plain, *sums, min(LARGEST, p50 * answered), min(LARGEST, p95 * answered), p95 if answered else 0]
 
 
@@ -110,8 +118,8 @@ def device_sums(stats: Mapping[str, Any]) -> list[int]:
     celsius, watts = stats.get("celsius"), stats.get("watts")
     return [
         1,
-        _fixed(stats.get("busy"), _FINE),
-        _fixed(stats.get("profiling"), _FINE),
+        _fixed(stats.get("busy"), FINE),
+        _fixed(stats.get("profiling"), FINE),
         _fixed(stats.get("queued_rows"), 1),
         _fixed(stats.get("memory_bytes"), 1),
         int(celsius is not None),
@@ -122,7 +130,10 @@ def device_sums(stats: Mapping[str, Any]) -> list[int]:
 
 
 def add_gateway_second(bucket: Bucket, second: Mapping[str, Any]) -> None:
-    """Add a gateway's second, as :func:`scheduler.telemetry.gateway_second` makes it; ``seconds`` is not its part."""
+    """Add a gateway's second, as :func:`scheduler.telemetry.gateway_second` makes it.
+
+    ``seconds`` is left as it is.
+    """
     for name, counts in second.get("applications", {}).items():
         sums = application_sums(counts)
         if any(sums):
@@ -148,9 +159,12 @@ def coarsened(buckets: Iterable[tuple[int, Bucket]], resolution: int) -> dict[in
 
 
 class Counted:
-    """The seconds of the steady clock that were counted already, of the last :data:`SPAN`: several gateways report the
-    same second, one of them perhaps a quarter of an hour later. A report of a whole second's end counts for the second
-    half a second before, too, so that one which comes a little early or late leaves no gap."""
+    """The seconds of the steady clock that were counted already.
+
+    They are kept for the last :data:`SPAN`: several gateways report the same second, one of them perhaps a quarter of
+    an hour later. A report of a whole second's end counts for the second half a second before, too, so that one which
+    comes a little early or late leaves no gap.
+    """
 
     #: seconds; members' reports are younger
     SPAN = 1024
@@ -170,7 +184,11 @@ class Counted:
         return cls(str(state[0]), int(state[1]), int(state[2], 16))
 
     def new(self, boot: str, moment: float) -> int:
-        """Count the second or two of a report that was stored at ``moment`` of ``boot``; how many of them are new."""
+        """Count the second or two of a report that was stored at ``moment`` of ``boot``.
+
+        Returns:
+            How many of them are new.
+        """
         if boot != self._boot:
             self._boot, self._newest, self._mask = boot, 0, 0
         return sum(self._count(second) for second in {int(moment), int(moment - 0.5)})

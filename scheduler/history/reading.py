@@ -1,4 +1,7 @@
-"""The history of any range: from Redis where the range is short and recent, else from rows of the tier that fits."""
+"""The history of any range.
+
+It is read from Redis where the range is short and recent, else from rows of the tier that fits.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ import numpy as np
 
 from registry import clock
 from scheduler import telemetry
-from scheduler.history import figures
-from scheduler.history.folding import APPLICATION, DEVICE, TIERS, Bucket, add_gateway_second
+from scheduler.history import figures, recent
+from scheduler.history.folding import APPLICATION, DEVICE, TIERS
 from scheduler.history.models import HistoryName, HistoryRow
 from scheduler.history.packing import table, totals
 
@@ -17,7 +20,7 @@ from scheduler.history.packing import table, totals
 MOST_TOTALS, MOST_TABLES = 2900, 600
 #: tables are read at no finer resolution than this part of the points needs: unpacking them is what an answer costs
 ENOUGH = 1 / 3
-#: a request for the last quarter of an hour may take so many seconds to come
+#: a request for the last quarter of an hour may take this many seconds to come
 ON_THE_WAY_S = 60
 #: points of an answer
 MOST_POINTS = 1500
@@ -54,8 +57,8 @@ def series(asked: Range, points: int, application: str | None = None) -> dict[st
     found = resolution(asked, clock.wall(), most, least)
     on = figures.grid(asked.begin, asked.end, found, points)
     if found == 1:
-        buckets = _seconds(asked)
-        sums, variants = _live(on, buckets, application), _live_variants(on, buckets, application)
+        seconds = recent.read(_since(asked), application)
+        sums, variants = recent.total(on, seconds), recent.by_variant(on, seconds)
     elif application is None:
         sums, variants = _cluster(on, found), {}
     else:
@@ -68,7 +71,7 @@ def applications(asked: Range, points: int) -> dict[str, Any]:
     """Figures of all applications that have any: by point, and over the whole range."""
     found = resolution(asked, clock.wall(), MOST_TABLES, points)
     on = figures.grid(asked.begin, asked.end, found, points)
-    listed = _live_all(on, _seconds(asked)) if found == 1 else _all(on, found)
+    listed = recent.by_application(on, recent.read(_since(asked))) if found == 1 else _all(on, found)
     rows = []
     for name, sums in sorted(listed.items()):
         whole = figures.application_sums(figures.Grid(on.start, on.end - on.start, 1))
@@ -91,6 +94,10 @@ def device(asked: Range, points: int, ref: str) -> dict[str, Any]:
     return _answer(on, found, figures.device_series(sums))
 
 
+def _since(asked: Range) -> float:
+    return min(telemetry.KEEP_S, clock.wall() - asked.begin + 1)
+
+
 def _answer(on: figures.Grid, found: int, columns: dict[str, Any]) -> dict[str, Any]:
     return {
         "begin": on.start,
@@ -100,54 +107,6 @@ def _answer(on: figures.Grid, found: int, columns: dict[str, Any]) -> dict[str, 
         "source": "live" if found == 1 else "database",
         **columns,
     }
-
-
-# --- from Redis -------------------------------------------------------------------------------------------------------
-
-
-def _seconds(asked: Range) -> dict[int, Bucket]:
-    """Buckets of one second."""
-    buckets: dict[int, Bucket] = {}
-    last: dict[str, int] = {}
-    for second in telemetry.gateway_seconds(min(telemetry.KEEP_S, clock.wall() - asked.begin + 1)):
-        # As in telemetry.sum_arrivals: of two reports in one second, with none in the next, one is the next's.
-        t = second["t"] + (last.get(second["gateway"]) == second["t"])
-        last[second["gateway"]] = t
-        add_gateway_second(buckets.setdefault(t, Bucket(seconds=1)), second)
-    return buckets
-
-
-def _live(on: figures.Grid, buckets: dict[int, Bucket], application: str | None) -> figures.Sums:
-    sums = figures.application_sums(on)
-    nothing = [0] * len(APPLICATION)
-    rows = [
-        bucket.total() if application is None else bucket.applications.get(application, nothing)
-        for bucket in buckets.values()
-    ]
-    _add(sums, buckets, rows)
-    return sums
-
-
-def _add(sums: figures.Sums, buckets: dict[int, Bucket], rows: list[list[int]]) -> None:
-    if rows:
-        seconds = np.array([bucket.seconds for bucket in buckets.values()])
-        sums.add(np.array(list(buckets)), seconds, np.array(rows))
-
-
-def _live_variants(on: figures.Grid, buckets: dict[int, Bucket], application: str | None) -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
-    for start, bucket in buckets.items():
-        at = (start - on.start) // on.step
-        for key, count in bucket.variants.items():
-            owner, _, name = key.partition("/")
-            if owner == application and 0 <= at < on.points:
-                found.setdefault(name, np.zeros(on.points))[at] += count
-    return found
-
-
-def _live_all(on: figures.Grid, buckets: dict[int, Bucket]) -> dict[str, figures.Sums]:
-    names = sorted({name for bucket in buckets.values() for name in bucket.applications})
-    return {name: _live(on, buckets, name) for name in names}
 
 
 # --- from rows --------------------------------------------------------------------------------------------------------
@@ -204,7 +163,10 @@ def _one(on: figures.Grid, tier: int, column: str, number: int, width: int) -> t
 
 
 def _pick(data: list[bytes], numbers: list[int], width: int) -> np.ndarray:
-    """The columns of some names in each row (rows × names × columns); zeros where a row has none."""
+    """Return the columns of some names in each row (rows × names × columns).
+
+    They are zeros where a row has none.
+    """
     found, wanted = np.zeros((len(data), len(numbers), width)), np.array(numbers, np.uint32)
     known, at, there = None, None, None
     for index, packed in enumerate(data):

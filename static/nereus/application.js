@@ -5,6 +5,7 @@ import { Dashboard } from "./dashboard.js";
 import { el } from "./dom.js";
 import { bytes, rate } from "./format.js";
 import { live } from "./live.js";
+import { slice } from "./slices.js";
 import { Spans } from "./spans.js";
 
 const name = document.body.dataset.application;
@@ -60,7 +61,7 @@ function drawCurves() {
     if (figure.shown === shown) continue;
     figure.shown = shown;
     figure.facts.replaceChildren(...parts.map((curve) => el("p", { class: "small muted" }, facts(curve))));
-    drawCurve(figure.canvas, parts, slo);
+    slice(`curve of ${variant}`, () => { if (figure.node.isConnected) drawCurve(figure.canvas, parts, slo); });
   }
   document.getElementById("curves-empty").hidden = found.size > 0;
 }

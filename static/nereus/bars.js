@@ -1,21 +1,11 @@
 // A row of bars on a canvas, one for each point of time: height is accuracy relative to the best, colour the share in
 // time. Grey: no queries; nothing: no report.
 
+import { css } from "./colors.js";
 import { clock, percent } from "./format.js";
 
 // Percent of accuracy at which a bar has its least height.
 const LOWEST = 80;
-const COLORS = ["--line", "--c-violations", "--warn", "--good", "--ink"];
-// Read once for all rows: each reading makes the browser work out styles.
-let colors = null;
-document.addEventListener("theme", () => { colors = null; });
-
-function palette() {
-  const style = getComputedStyle(document.documentElement);
-  colors ??= new Map(COLORS.map((name) => [name, style.getPropertyValue(name).trim()]));
-  return colors;
-}
-
 export const inTime = (violations) => (violations === null ? null : 100 - violations);
 export const tone = (violations) => (violations === null ? "--line" : violations > 5 ? "--c-violations" : violations > 1 ? "--warn" : "--good");
 
@@ -89,16 +79,15 @@ export class Bars {
     brush.setTransform(ratio, 0, 0, ratio, 0, 0);
     brush.clearRect(0, 0, width, height);
     const step = width / data.points;
-    const colors = palette();
     for (let i = 0; i < data.points; i += 1) {
       if (row.demand[i] === null) continue;
       const known = row.accuracy[i] ?? null;
       const part = known === null ? 0.2 : Math.max(0.25, Math.min(1, (known - LOWEST) / (100 - LOWEST)));
-      brush.fillStyle = colors.get(tone(row.violations[i]));
+      brush.fillStyle = css(tone(row.violations[i]));
       const tall = Math.max(3, part * (height - 2));
       brush.fillRect(i * step + 0.5, height - tall, Math.max(1, step - 1), tall);
       if (i === this.at) {
-        brush.fillStyle = colors.get("--ink");
+        brush.fillStyle = css("--ink");
         brush.fillRect(i * step, height - 1.5, step, 1.5);
       }
     }

@@ -156,7 +156,7 @@ export class ClusterMap {
     const key = (color, text) => { const dot = el("span", { class: "dot" }); dot.style.background = color; return el("span", {}, dot, ` ${text}`); };
     if (this.select.value === "state") box.replaceChildren(...Object.entries(STATES).map(([state, color]) => key(tint(`var(${color})`), state)));
     else if (this.select.value === "temperature") box.replaceChildren(key(tint("var(--good)"), "below 70 °C"), key(tint("var(--warn)"), "from 70 °C"), key(tint("var(--c-violations)"), "from 85 °C"), key("var(--faint)", "unknown: its box has no sensor that can be read"));
-    else if (this.select.value === "use") box.replaceChildren(key(tint("var(--c-throughput)"), "busy"), key(tint("var(--warn)"), "over 85 %"), key(tint("var(--c-violations)"), "over 97 %"));
+    else if (this.select.value === "use") box.replaceChildren(key(tint("var(--c-throughput)"), "busy, %"), key(tint("var(--warn)"), "over 85 %"), key(tint("var(--c-violations)"), "over 97 %"));
     else {
       const names = [...new Set([...this.cells.values()].flatMap((cell) => cell.hosted.map((each) => each.application)))].sort();
       box.replaceChildren(...names.slice(0, 12).map((name) => key(nameColor(name), name)), ...(names.length > 12 ? [el("span", {}, `and ${names.length - 12} more`)] : []));

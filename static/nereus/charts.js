@@ -1,11 +1,11 @@
 // Drawing with Chart.js (a global, from django-unfold's packaged files). The data comes from series.js.
 
+import { css } from "./colors.js";
 import { el } from "./dom.js";
 import { moment } from "./format.js";
 import { points, words } from "./series.js";
 import { ticks } from "./timechart.js";
 
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // From the most accurate variant (teal) to the least (orange): a dip in accuracy is a change of colour.
 export function variantColor(index, count) {
@@ -98,12 +98,15 @@ export class LiveChart {
     if (!this.visible || document.visibilityState === "hidden") return;
     const shared = { ...context, soft: (name) => faded(css(name)) };
     const data = datasets(this.kind, columns, shared);
-    const span = context.span && `${context.span.end} ${context.span.length}`;
-    if (span !== this.span) this.repaint();
-    this.span = span;
+    // Axes are made once for a range, and for an application's SLO, which may come later than its first figures.
+    const made = `${context.span ? `${context.span.end} ${context.span.length}` : "live"} ${Boolean(context.slo)}`;
+    if (made !== this.made) this.repaint();
+    this.made = made;
     if (!this.chart) this.#create(context.span?.length ?? columns.x.length, shared, data.length);
     const hidden = this.chart.data.datasets.map((set, i) => [set.label, !this.chart.isDatasetVisible(i)]);
-    this.chart.data.datasets = data;
+    // The same objects as before: for others Chart.js makes each point anew.
+    const before = new Map(this.chart.data.datasets.map((set) => [set.label, set]));
+    this.chart.data.datasets = data.map((set) => Object.assign(before.get(set.label) ?? {}, set));
     for (const [label, off] of hidden) {
       const index = data.findIndex((set) => set.label === label);
       if (off && index >= 0) this.chart.setDatasetVisibility(index, false);

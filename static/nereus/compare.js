@@ -3,6 +3,7 @@
 
 import { call } from "./api.js";
 import { variantColor } from "./charts.js";
+import { css } from "./colors.js";
 import { el, setText } from "./dom.js";
 import { bytes, moment, ms, percent, rate } from "./format.js";
 import { live } from "./live.js";
@@ -12,7 +13,6 @@ const POINTS = 120;
 const AT_FIRST = 3;
 const SOON_MS = 1000;
 const byId = (id) => document.getElementById(id);
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const faded = (color) => `color-mix(in srgb, ${color} 22%, transparent)`;
 const form = byId("compare-choice");
 const charts = [];
@@ -110,7 +110,7 @@ function latencies(names) {
   const slo = JSON.parse(byId("slo-json").textContent);
   const types = [...new Set(found.profiles.filter((one) => names.includes(one.variant)).map((one) => one.device_type))].sort();
   byId("compare-latency").replaceChildren(...(types.length ? types : [null]).map((type) => {
-    if (type === null) return el("div", { class: "card empty" }, "None of these has been profiled yet.");
+    if (type === null) return el("div", { class: "card empty" }, "None of these has been profiled yet. Their curves appear here once they were measured; Tasks, at the bottom, says how far that is.");
     const curves = found.profiles.filter((one) => one.device_type === type && names.includes(one.variant))
       .map((one) => ({ variant: one.variant, points: one.latencies.filter((point) => !point.size) }));
     const canvas = el("canvas", { role: "img", "aria-label": `Latency by batch on ${type}, SLO ${ms(slo)}` });

@@ -3,6 +3,7 @@
 import { LiveChart } from "./charts.js";
 import { Cluster } from "./cluster.js";
 import { Telemetry } from "./series.js";
+import { slice } from "./slices.js";
 
 export const WINDOW_S = 300;
 // Reports of a second arrive within the next one, and messages have those of a second; what is younger would look like a gap.
@@ -66,11 +67,13 @@ export class Dashboard {
   // Draw the last minutes, or `found`: {columns, span: {length, end, step}} of the history.
   draw(found = null) {
     const columns = new Map();
+    let count = 0;
     for (const [container, chart] of this.charts) {
       if (!chart.visible) continue;
       const application = container.closest("[data-application]")?.dataset.application ?? null;
       if (!columns.has(application)) columns.set(application, found?.columns ?? this.window(application));
-      chart.draw(columns.get(application), { ...this.#context(application), span: found?.span ?? null });
+      // One that is about to go is not drawn any more.
+      slice(`chart ${count += 1}`, () => { if (this.charts.has(container)) chart.draw(columns.get(application), { ...this.#context(application), span: found?.span ?? null }); });
     }
   }
 

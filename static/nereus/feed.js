@@ -1,7 +1,8 @@
 // What happened, newest first, in words.
 
 import { el, keepFocus } from "./dom.js";
-import { clock, percent, rate } from "./format.js";
+import { moment, percent, rate } from "./format.js";
+import { slice } from "./slices.js";
 
 const KEEP = 80;
 // Events that are known again: more than a snapshot repeats.
@@ -31,7 +32,8 @@ export class Feed {
     else this.entries.push({ t, kind, tone, text, href, run, count: 1 });
     this.entries.sort((a, b) => b.t - a.t);
     this.entries.length = Math.min(this.entries.length, KEEP);
-    this.#render();
+    // Once for all events that come together, as with a snapshot.
+    slice("feed", () => this.#render());
   }
 
   plan(t, data) {
@@ -55,7 +57,7 @@ export class Feed {
 
   #render() {
     keepFocus(this.list, () => this.list.replaceChildren(...this.entries.map((entry) => el("li", {},
-      el("time", {}, clock(entry.t)),
+      el("time", {}, moment(entry.t, 0)),
       el("span", { class: `badge ${entry.tone}` }, entry.kind),
       el("span", {}, entry.href ? el("a", { href: entry.href }, entry.text) : entry.text,
         entry.count > 1 && [" ", el("span", { class: "badge plain", title: "Demand left the plan's band repeatedly" }, `${entry.count} plans`)])))));

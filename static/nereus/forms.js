@@ -195,6 +195,16 @@ function fileChosen(input) {
   name.value = input.files[0].name.replace(/\.[^.]*$/, "").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "").slice(0, 63);
 }
 
+// What a form adds to the address: local times as moments, and nothing for what was left empty.
+function addressed(event) {
+  if (event.target.method !== "get") return;
+  for (const field of event.target.elements) {
+    if (!field.name) continue;
+    if (!field.value) event.formData.delete(field.name);
+    else if (field.dataset.kind === "time-or-none") event.formData.set(field.name, utc(field.value));
+  }
+}
+
 export function startForms() {
   for (const box of document.querySelectorAll("[data-form-error]")) box.setAttribute("role", "alert");
   for (const box of document.querySelectorAll("[data-secret-shown], [data-status]")) box.setAttribute("role", "status");
@@ -203,6 +213,7 @@ export function startForms() {
     if (form.dataset.api) { event.preventDefault(); submitJson(form); }
     else if (form.dataset.upload) { event.preventDefault(); submitUpload(form); }
   });
+  document.addEventListener("formdata", addressed);
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (!button) return;

@@ -1,10 +1,10 @@
 // Accuracy against throughput by device type: which variants are worth having, and which of them the plan uses.
 
 import { call } from "./api.js";
+import { css } from "./colors.js";
 import { el } from "./dom.js";
 import { percent, rate } from "./format.js";
 
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const box = document.getElementById("frontier");
 const charts = [];
 let found = [];
@@ -29,7 +29,7 @@ function chart(canvas, points) {
       plugins: { legend: { display: false }, tooltip: { filter: (item) => item.datasetIndex === 0, callbacks: { label: ({ raw }) => `${raw.one.variant}: ${percent(raw.one.accuracy, 2)} %, ${note(raw.one)}` } } },
       scales: {
         x: { type: "logarithmic", title: { display: true, text: "items/s of one device", color: css("--muted"), font: { size: 10 } }, grid: { color: css("--line"), lineWidth: 0.5 }, ticks: { color: css("--muted"), font: { size: 10 }, maxTicksLimit: 6 } },
-        y: { title: { display: true, text: "% of best", color: css("--muted"), font: { size: 10 } }, grid: { color: css("--line"), lineWidth: 0.5 }, grace: "10%", ticks: { color: css("--muted"), font: { size: 10 }, maxTicksLimit: 5 } },
+        y: { title: { display: true, text: "% of best", color: css("--muted"), font: { size: 10 } }, grid: { color: css("--line"), lineWidth: 0.5 }, grace: "10%", ticks: { color: css("--muted"), font: { size: 10 }, maxTicksLimit: 5, callback: (v) => (v > 100 ? "" : v) } },
       },
     },
   });
@@ -39,7 +39,7 @@ function draw() {
   for (const one of charts.splice(0)) one.destroy();
   const types = [...new Set(found.map((one) => one.device_type))];
   if (types.length === 0) {
-    box.replaceChildren(el("div", { class: "card empty" }, "No variant has been profiled yet. Upload one below; its profile appears here."));
+    box.replaceChildren(el("div", { class: "card empty" }, "No variant has been profiled yet. A variant appears here once it was uploaded and measured; Tasks, at the bottom, says how far that is."));
     return;
   }
   box.replaceChildren(...types.map((type) => {

@@ -19,6 +19,11 @@ export const utc = (value) => new Date(value).toISOString();
 
 // Every time under `root`, a part of this page or one that is about to become that. Twice is as once.
 export function localize(root) {
+  // Titles of drawings hold text alone.
+  for (const title of root.querySelectorAll("title[data-moment]")) {
+    const text = `${title.dataset.before}${FORMS[title.dataset.moment](new Date(title.dataset.at))}`;
+    if (title.textContent !== text) title.textContent = text;
+  }
   for (const time of root.querySelectorAll("time[data-moment]")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.getTime())) continue;

@@ -7,6 +7,7 @@ import { Feed } from "./feed.js";
 import { age, ms, percent, rate } from "./format.js";
 import { live } from "./live.js";
 import { ApplicationRows } from "./rows.js";
+import { slice } from "./slices.js";
 import { Timeline } from "./timeline.js";
 
 const byId = (id) => document.getElementById(id);
@@ -69,13 +70,13 @@ function askSnapshot() {
 
 function structure() {
   rows.render();
-  map.render();
+  slice("map", () => { map.render(); map.tick(board.serverNow()); });
   tick();
 }
 
 function tick() {
-  numbers();
-  map.tick(board.serverNow());
+  slice("numbers", numbers);
+  slice("map's figures", () => map.tick(board.serverNow()));
   timeline.draw();
 }
 

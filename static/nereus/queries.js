@@ -36,7 +36,7 @@ function draw(found) {
   const button = more && el("button", { type: "button", "data-testid": "queries-all" }, all ? `Show ${SHOWN} of each` : "Show all");
   if (button) button.addEventListener("click", () => { all = !all; draw(found); box.querySelector("button")?.focus(); });
   box.replaceChildren(
-    table("Slowest", found.slowest, "No query was answered in the last hour. Send one below."),
+    table("Slowest", found.slowest, "No query was answered in the last hour. Send one with Try it, above."),
     table("Refused", found.refused, "No query was refused in the last hour."), ...(button ? [button] : []));
 }
 

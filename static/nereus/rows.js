@@ -4,9 +4,12 @@ import { call } from "./api.js";
 import { Bars, inTime } from "./bars.js";
 import { el, keepFocus, setText } from "./dom.js";
 import { ms, percent, rate } from "./format.js";
+import { slice } from "./slices.js";
 import { matches, sorted } from "./strip.js";
 
 const POINTS = 60;
+// Rows whose bars are drawn in one go.
+const TOGETHER = 10;
 const byId = (id) => document.getElementById(id);
 
 export class ApplicationRows {
@@ -79,6 +82,9 @@ export class ApplicationRows {
     if (nodes.length !== body.children.length || nodes.some((node, i) => body.children[i] !== node)) keepFocus(body, () => body.replaceChildren(...nodes));
     byId("applications-empty").hidden = !this.cluster.known || this.cluster.applications.size + known.size > 0;
     byId("applications-table").hidden = nodes.length === 0 && !wanted;
-    rows.forEach((row, i) => parts[i].bars.show(row, this.data));
+    const { data } = this;
+    for (let first = 0; first < rows.length; first += TOGETHER) {
+      slice(`rows from ${first}`, () => rows.slice(first, first + TOGETHER).forEach((row, i) => parts[first + i].bars.show(row, data)));
+    }
   }
 }

@@ -90,6 +90,6 @@ export class Spans {
     const parts = shares(byVariant).map(([name, part]) => `${name} ${percent(part)} %`);
     const { begin, end } = span(this.range, Math.floor(this.board.serverNow()));
     setText(document.getElementById("app-range-shown"), this.live ? "" : `${moment(begin, 0)} to ${moment(end - 1, 0)}`);
-    setText(document.getElementById("variant-shares"), parts.length ? `Answered in this time by: ${parts.join(", ")}.` : "No answers in this time.");
+    setText(document.getElementById("variant-shares"), parts.length ? `Answered in this time by: ${parts.join(", ")}.` : "No answers in this time: choose a longer one, or send a query with Try it, below.");
   }
 }

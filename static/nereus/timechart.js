@@ -1,5 +1,6 @@
 // One chart on the overview's shared time axis: lines over unix seconds, marks as vertical lines, drag to zoom.
 
+import { css } from "./colors.js";
 import { el } from "./dom.js";
 import { moment } from "./format.js";
 import { words } from "./series.js";
@@ -9,7 +10,6 @@ const TICKS_S = [10, 60, 120, 300, 900, 1800, 3600, 10800, 21600, 43200, 86400, 
 const MOST_TICKS = 9;
 const LEAST_DRAG_PX = 6;
 export const MARK_COLORS = { plan: "--c-accuracy", lost: "--c-violations", back: "--good", upload: "--c-latency", note: "--warn" };
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const faded = (color) => `color-mix(in srgb, ${color} 16%, transparent)`;
 
 // Round local times between two moments.
@@ -44,7 +44,7 @@ export class TimeChart {
     this.marks = [];
     this.canvas = container.querySelector("canvas");
     this.title = this.canvas.getAttribute("aria-label");
-    this.note = el("span", { class: "empty small chart-note", hidden: true }, "no queries in this time");
+    this.note = el("span", { class: "empty small chart-note", hidden: true }, "no queries in this time; choose a longer range above");
     this.shade = el("div", { class: "drag", hidden: true });
     container.append(this.note, this.shade);
     this.#drags(zoom);
@@ -81,10 +81,14 @@ export class TimeChart {
     this.marks = marks;
     if (!this.chart) this.#create(span);
     let points = 0;
-    this.chart.data.datasets = this.kind.lines.map(([label, name, color, filled]) => {
+    const before = this.chart.data.datasets;
+    this.chart.data.datasets = this.kind.lines.map(([label, name, color, filled], line) => {
       const data = columns.x.flatMap((at, i) => (columns[name][i] === null ? [] : [{ x: at, y: columns[name][i] }]));
       points = Math.max(points, data.length);
-      return { label, data, borderColor: css(color), backgroundColor: filled ? faded(css(color)) : css(color), fill: filled ? "origin" : false, borderWidth: filled ? 1.2 : 1.8, pointRadius: data.length === 1 ? 2 : 0, spanGaps: 2.5 * span.step };
+      const pointRadius = data.length === 1 ? 2 : 0;
+      // The same object as before: for another one Chart.js makes each point anew, and for the same one keeps its radius.
+      const kept = before[line]?.pointRadius === pointRadius ? before[line] : {};
+      return Object.assign(kept, { label, data, borderColor: css(color), backgroundColor: filled ? faded(css(color)) : css(color), fill: filled ? "origin" : false, borderWidth: filled ? 1.2 : 1.8, pointRadius, spanGaps: 2.5 * span.step });
     });
     Object.assign(this.chart.options.scales.x, { min: span.begin, max: span.end });
     this.chart.update("none");

@@ -3,6 +3,7 @@
 import { call } from "./api.js";
 import { el, keepFocus, setText, toast } from "./dom.js";
 import { moment } from "./format.js";
+import { slice } from "./slices.js";
 import { AXIS_PX, MARK_COLORS, TimeChart } from "./timechart.js";
 import { address, chosen, LIVE_S, moved, parse, RANGES, scaled, span } from "./timerange.js";
 
@@ -97,12 +98,16 @@ export class Timeline {
     if (figures) for (const name of NAMES) this.columns[name][index] = figures[name];
   }
 
+  // Each chart by itself: they are the most work of a page that is live.
   draw() {
     if (!this.columns) return;
-    this.follow();
-    const shown = { ...this.span(), step: this.columns.step };
-    for (const chart of this.charts) chart.draw(this.columns, shown, this.marks);
-    this.#lane(shown);
+    slice("timeline", () => {
+      this.follow();
+      const { columns } = this;
+      const shown = { ...this.span(), step: columns.step };
+      this.charts.forEach((chart, i) => slice(`timeline, chart ${i}`, () => chart.draw(columns, shown, this.marks)));
+      slice("timeline's marks", () => this.#lane(shown));
+    });
   }
 
   // The most and the least of a column in the range.
@@ -138,8 +143,10 @@ export class Timeline {
   #list() {
     const listed = this.marks.slice(0, MOST_LISTED);
     keepFocus(byId("marks"), () => byId("marks").replaceChildren(...listed.map((mark) => {
-      const kind = el("span", { class: "badge plain" }, mark.kind);
-      kind.style.color = `var(${MARK_COLORS[mark.kind] ?? "--muted"})`;
+      // Text in these colours would be too pale on a badge.
+      const dot = el("span", { class: "dot" });
+      dot.style.background = `var(${MARK_COLORS[mark.kind] ?? "--muted"})`;
+      const kind = el("span", { class: "badge plain" }, dot, ` ${mark.kind}`);
       return el("li", { "data-testid": `mark-${mark.id}` }, el("time", {}, moment(mark.at, 0)), kind, el("span", {}, mark.link ? el("a", { href: mark.link }, mark.text) : mark.text, mark.by && el("span", { class: "muted" }, ` (${mark.by})`)));
     }), ...(this.marks.length > listed.length ? [el("li", { class: "muted small" }, `and ${this.marks.length - listed.length} more in this time`)] : [])));
     byId("marks-empty").hidden = this.marks.length > 0;

@@ -34,14 +34,17 @@ function pair(before, after, text, testid) {
   return [cell(text(before)), el("td", { class: "num then", "data-testid": testid }, text(after))];
 }
 
+// Headings, and whether figures are below.
+const headings = (heads) => heads.map(([text, figures]) => el("th", { class: figures && "num" }, text));
+
 function planTable(found) {
   const before = found.present_plan.applications ?? {};
   const rows = Object.entries(found.plan.applications).map(([name, now]) => {
     const was = before[name] ?? { variants: {} };
     return el("tr", { "data-testid": `plan-of-${name}` }, el("td", { class: "strong" }, name), ...pair(was.slo_ms, now.slo_ms, ms), ...pair(was.demand, now.demand, rate), ...pair(was.left_out, now.left_out, rate, `left-out-${name}`), el("td", { class: "small muted" }, mix(was.variants)), el("td", { class: "small then" }, mix(now.variants)));
   });
-  const heads = ["Application", "SLO now", "then", "Planned demand now", "then", "Left out now", "then", "Served by now", "then"];
-  return el("div", { class: "card scroll" }, el("table", { class: "compact answer", "data-testid": "what-if-plan" }, el("thead", {}, el("tr", {}, heads.map((text) => el("th", {}, text)))), el("tbody", {}, rows)));
+  const heads = [["Application"], ["SLO now", 1], ["then", 1], ["Planned demand now, items/s", 1], ["then", 1], ["Left out now, items/s", 1], ["then", 1], ["Served by now"], ["then"]];
+  return el("div", { class: "card scroll" }, el("table", { class: "compact answer", "data-testid": "what-if-plan" }, el("thead", {}, el("tr", {}, headings(heads))), el("tbody", {}, rows)));
 }
 
 function promiseTable(found) {
@@ -56,9 +59,9 @@ function promiseTable(found) {
     });
     return el("tr", {}, el("td", { class: "strong" }, name), cells);
   });
-  const heads = ["Application", "Accuracy now, % of best", "then", "Violations now", "then"];
+  const heads = [["Application"], ["Accuracy now, % of best", 1], ["then", 1], ["Violations now", 1], ["then", 1]];
   const how = `Expected, with the interval that should hold in 90% of windows of ${found.plan.window_s} s: ${found.plan.windows} windows simulated; arrivals ${found.plan.arrivals}.`;
-  return el("div", {}, el("div", { class: "card scroll" }, el("table", { class: "compact answer", "data-testid": "what-if-promise" }, el("thead", {}, el("tr", {}, heads.map((text) => el("th", {}, text)))), el("tbody", {}, rows))), el("p", { class: "muted small" }, how));
+  return el("div", {}, el("div", { class: "card scroll" }, el("table", { class: "compact answer", "data-testid": "what-if-promise" }, el("thead", {}, el("tr", {}, headings(heads))), el("tbody", {}, rows))), el("p", { class: "muted small" }, how));
 }
 
 async function apply(id, force = false) {

@@ -1,4 +1,7 @@
-"""The form that chooses a stack, operator preferences, and bursts in the history of plans."""
+"""The form that chooses a stack, operator preferences, and bursts in the history.
+
+The history is that of plans.
+"""
 
 from __future__ import annotations
 
@@ -128,6 +131,7 @@ def test_the_live_feed_tells_a_rise_of_demand_in_one_line(run_script):  # noqa: 
         plan(100, 1, "period");
         plan(101, 2, "burst"); plan(102, 3, "burst"); plan(103, 4, "overload"); plan(103, 4, "overload");
         plan(120, 5, "burst"); plan(130, 6, "period"); plan(131, 7, "burst");
+        while (!list.children.length) await new Promise((drawn) => setTimeout(drawn, 10));
         return [...list.children].map((line) => line.querySelector("a").textContent.split(" ")[1]
             + (line.querySelector(".plain") ? " " + line.querySelector(".plain").textContent : "")
             + ` in ${line.children.length} columns`);

@@ -8,6 +8,8 @@ import pytest
 
 from console.templatetags.console_format import moment, timed
 from registry import models
+from registry.audit import recording
+from registry.audit.entries import AuditEntry
 from tests.console.browsing import browser, chromium
 
 __all__ = ["browser", "chromium"]
@@ -68,3 +70,36 @@ def test_forms_take_times_of_the_browsers_zone(tokyo):
     assert "Asia/Tokyo" in browser.run(f"return document.querySelector('{field}').closest('label').textContent")
     browser.run(f"const f = document.querySelector('{field}'); f.value = '2096-03-02T08:00'; f.form.requestSubmit()")
     browser.wait(lambda: models.ApiKey.objects.get().expires.isoformat() == "2096-03-01T23:00:00+00:00")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_audit_log_is_filtered_by_action_and_by_times_of_the_browsers_zone(tokyo):
+    browser = tokyo
+    browser.sign_in("operator")
+    for action, name in (("created", "early"), ("deleted", "early"), ("deleted", "late")):
+        recording.record(action, "device", name)
+    AuditEntry.objects.filter(ref="early").update(at=AT)
+    AuditEntry.objects.filter(ref="late").update(at=AT.replace(hour=23))
+    browser.open("/audit/")
+    choose = (
+        "const form = document.querySelector('[data-testid=audit-filter]');"
+        "for (const [name, value] of Object.entries(arguments[0])) form.elements[name].value = value;"
+        "form.requestSubmit()"
+    )
+
+    def shown() -> list[str]:
+        found = "return [...document.querySelectorAll('[data-testid^=entry-] td:nth-child(3)')].map((c) => c.innerText)"
+        return [" ".join(text.split()) for text in browser.run(found)]
+
+    browser.run(choose, {"action": "deleted", "kind": "device"})
+    browser.wait(lambda: shown() == ["deleted device late", "deleted device early"])
+    assert browser.run("return location.search") == "?action=deleted&kind=device", "what is empty is left out"
+    browser.run(choose, {"since": "2026-03-02T05:30", "until": "2026-03-02T08:00"})
+    browser.wait(lambda: shown() == ["deleted device early"])
+    assert "since=2026-03-01T20%3A30%3A00.000Z" in browser.run("return location.search")
+    wait = "return document.querySelector('[data-testid=audit-since]').value"
+    browser.wait(lambda: browser.run(wait) == "2026-03-02T05:30")
+    browser.run(choose, {"action": "created", "since": "", "until": "2026-03-02T05:30"})
+    browser.wait(lambda: browser.all('[data-testid="audit-empty"] a'))
+    browser.open("/audit/?since=yesterday")
+    assert "2030-01-31" in browser.one("audit-fault").text and browser.faults() == []

@@ -1,4 +1,4 @@
-"""What an operator finds on the pages, and who may look."""
+"""Contents of the pages, and who may look at them."""
 
 from __future__ import annotations
 
@@ -205,6 +205,10 @@ def test_a_plan_says_what_it_hosts_leaves_out_and_why(staff, cluster):
     assert "box/cpu0 hosts best because" in html
     assert "box/cpu0 100 %" in html and "batches up to 4" in html
     assert "20.0 – 40.0" in html
+    none = add_plan(cluster["best"], left_out=1e-7)
+    rows = re.split(r'data-testid="plan-row-', staff.get("/plans/?all=1").content.decode())[1:]
+    assert {int(re.match(r"\d+", row)[0]): "12.0 left out" in row for row in rows} == {plan.pk: True, none.pk: False}
+    assert "left out" not in rows[0], "a rounding error is none"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""The pages' pure scripts in a real browser engine: chromium runs them and prints what they computed."""
+"""The pages' pure scripts in a real browser engine.
+
+Chromium runs them and prints what they computed.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def run_script(tmp_path_factory):
-    """Runs the body of an async function, with ``series`` and ``cluster`` imported, and returns what it returns."""
+    """Run the body of an async function in Chromium, and return what it returns.
+
+    ``series`` and ``cluster`` are imported in it.
+    """
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         message = "chromium is not installed"
@@ -258,6 +264,29 @@ def test_a_page_that_is_open_all_day_keeps_a_bounded_list_of_events(run_script):
         """
     )
     assert result == {"known": 500, "entries": 80, "newest": "event 699"}
+
+
+def test_drawing_in_slices_lets_others_in_between_and_draws_the_newest_once(run_script):
+    result = run_script(
+        """
+        const { slice } = await import("/nereus/slices.js");
+        const done = [], now = performance.now.bind(performance);
+        let drawn = 0;
+        performance.now = () => now() + 1000 * drawn;
+        const draw = (name) => () => { drawn += 1; done.push(name); };
+        slice("a", draw("old a"));
+        slice("b", () => { draw("b")(); slice("d", draw("d")); });
+        slice("broken", () => { throw new Error("cannot be drawn"); });
+        slice("a", draw("a"));
+        setTimeout(() => done.push("key"));
+        await new Promise((then) => slice("c", then));
+        slice("e", draw("e"));
+        await new Promise((then) => setTimeout(then, 100));
+        return done;
+        """
+    )
+    assert sorted(result) == ["a", "b", "d", "e", "key"] and result.index("a") < result.index("b") < result.index("d")
+    assert result.index("key") < result.index("d"), "what takes long is followed by others' turns"
 
 
 def test_a_what_if_says_what_was_asked(run_script):

@@ -1,18 +1,19 @@
-"""The same rows in PostgreSQL: recorded by several processes at once, read back over every tier."""
+"""The same rows in PostgreSQL.
+
+Several processes record them at once, and they are read back over every tier.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from tests import postgresql
+from tests.forked import ForkedProcess, of_commands
 from tests.history.test_recording import report
-from tests.running import ROOT
 
 pytestmark = pytest.mark.skipif(not postgresql.program("initdb"), reason="PostgreSQL is not installed")
 
@@ -41,18 +42,17 @@ def test_processes_on_postgresql_record_each_second_once(tmp_path, clean_redis):
             "NEREUS_REDIS_URL": settings.REDIS_URL,
         }
 
-        def manage(*arguments: str) -> subprocess.Popen:
-            command = [sys.executable, "manage.py", *arguments]
-            return subprocess.Popen(command, cwd=Path(ROOT), env=environment, stdout=subprocess.PIPE, text=True)
+        def manage(*arguments: str) -> ForkedProcess:
+            return of_commands().start("manage.py", *arguments, env=environment, stdout=subprocess.PIPE, text=True)
 
         assert manage("migrate", "-v", "0").wait() == 0
         for ago in range(40, 0, -1):
             report(ago)
         running = [manage("shell", "-v", "0", "-c", RECORD) for _ in range(2)]
-        recorded = [int(process.communicate()[0]) for process in running]
+        recorded = [int(process.stdout.read()) for process in running]
         assert sum(recorded) == 40, recorded
         process = manage("shell", "-v", "0", "-c", READ)
-        resolutions, sums, folds = json.loads(process.communicate()[0])
+        resolutions, sums, folds = json.loads(process.stdout.read())
     assert resolutions == [60, 600, 21600]
     assert sums == [True, True, True]
     assert folds == 1

@@ -18,6 +18,8 @@ from registry.models import ApiKey, ApiToken, Gateway, JoinToken, Node, hash_sec
 from workers import tls
 from workers.certificates import CertificateError
 
+#: those of a box of its own, which need no database
+FILES = {"tls", "tls-authority"}
 #: what can be rotated, and what follows from it
 SECRETS = {
     "password": "the first account's password",
@@ -33,7 +35,10 @@ SECRETS = {
 
 
 class Command(BaseCommand):
-    """``manage.py rotate NAME ...`` or ``--all``. New secrets are in ``credentials.json`` (mode 0600), not printed."""
+    """``manage.py rotate NAME ...`` or ``--all``: replace secrets.
+
+    New ones are in ``credentials.json`` (mode 0600), not printed.
+    """
 
     help = "Replace secrets: " + "; ".join(f"{name}: {text}" for name, text in SECRETS.items())
 
@@ -49,26 +54,48 @@ class Command(BaseCommand):
         if wrong or not names:
             what = f"{', '.join(wrong)}: not a secret; " if wrong else ""
             raise CommandError(f"{what}name what to rotate, or --all: {', '.join(SECRETS)}")
-        check_database()
-        home = settings.NEREUS.home
-        names = _with_certificate(names, insist=not options["all"])
-        if "members-authority" in names:
-            _rotate_authority(names, insist=not options["all"])
-        known = credentials(home)
-        made = _rotate_rows(names, known)
-        if made:
-            # After the database: a run that is cut off here is repeated, while the reverse would lock everybody out.
-            save_credentials(home, {**known, **made})
-        if "signing-key" in names:
-            replace_secret_key(home)
-        if {"tls", "tls-authority"} & set(names):
+        if set(names) <= FILES and tls.own(settings.NEREUS).server_file.exists():
+            # Also on a gateway's box, which has no database.
+            names = _with_certificate(names, insist=True)
+        else:
+            check_database()
+            names = _rotate_stored(_with_certificate(names, insist=not options["all"]), insist=not options["all"])
+        if FILES & set(names):
             _rotate_certificate("tls-authority" in names)
         for name in names:
             self.stdout.write(f"rotated {name}: {SECRETS[name]}")
 
 
+def _rotate_stored(names: list[str], insist: bool) -> list[str]:
+    """Replace the secrets that the database has, too, and the signing key.
+
+    Returns the names without those that cannot be replaced now.
+
+    Args:
+        insist: the names were asked for.
+    """
+    home = settings.NEREUS.home
+    if "members-authority" in names:
+        _rotate_authority(names, insist)
+    known = credentials(home)
+    made = _rotate_rows(names, known)
+    if made:
+        # After the database: a run that is cut off here is repeated, while the reverse would lock everybody out.
+        save_credentials(home, {**known, **made})
+    if "signing-key" in names:
+        replace_secret_key(home)
+    return names
+
+
 def _with_certificate(names: list[str], insist: bool) -> list[str]:
-    """The names without those of a certificate that this appliance does not use; ``insist``: they were asked for."""
+    """Return the names without those of a certificate that is not the appliance's own.
+
+    Args:
+        insist: the names were asked for.
+
+    Raises:
+        CommandError: there are such names, and they were asked for.
+    """
     values = settings.NEREUS
     if values.tls_used and values.tls_cert is None:
         return names
@@ -84,7 +111,16 @@ def _with_certificate(names: list[str], insist: bool) -> list[str]:
 
 
 def _rotate_authority(names: list[str], insist: bool) -> None:
-    """Replace it before all else, or take it off the names where it cannot be now; ``insist``: it was asked for."""
+    """Replace the members' authority, or take it off the names if it cannot be now.
+
+    This comes before all else.
+
+    Args:
+        insist: it was asked for.
+
+    Raises:
+        CommandError: it cannot be replaced now, and was asked for.
+    """
     try:
         replace_authority()
     except (CertificateError, Conflict) as error:
@@ -102,7 +138,10 @@ def _rotate_certificate(authority: bool) -> None:
 
 @transaction.atomic
 def _rotate_rows(names: list[str], known: dict[str, str]) -> dict[str, str]:
-    """Replace hashes in the database; the new secrets by their names in ``credentials.json``."""
+    """Replace hashes in the database.
+
+    Returns the new secrets by their names in ``credentials.json``.
+    """
     made: dict[str, str] = {}
     if "password" in names:
         made["console_password"] = secrets.token_urlsafe(12)

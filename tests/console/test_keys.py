@@ -1,0 +1,86 @@
+"""Keys alone in a real browser.
+
+The Tab key reaches all that can be used, in the page's order and in sight.
+"""
+
+from __future__ import annotations
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+from registry import models
+from tests.console.browsing import browser, chromium
+from tests.console.conftest import add_plan
+
+__all__ = ["browser", "chromium"]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+#: the ten points of the console, by page
+PATHS = (
+    "/",
+    "/applications/",
+    "/applications/digits/",
+    "/applications/digits/compare/",
+    "/applications/digits/upload/",
+    "/plans/",
+    "/plan/",
+    "/what-if/",
+    "/nodes/",
+    "/repairs/",
+    "/promises/",
+    "/keys/",
+    "/access/",
+    "/audit/",
+)
+#: refreshing ends, all parts are opened, and elements for use are numbered in the page's order, one radio of a group
+NUMBER = """window.fetch = () => new Promise(() => {});
+document.querySelectorAll("details").forEach((one) => { one.open = true; });
+const usable = "a[href], button, input, select, textarea, summary, [tabindex], [contenteditable]";
+const groups = new Set();
+const stops = [...document.querySelectorAll(usable)].filter((one) => {
+  if (one.tabIndex < 0 || one.disabled || one.type === "hidden" || !one.checkVisibility({ visibilityProperty: true }))
+    return false;
+  if (one.type !== "radio") return true;
+  const first = !groups.has(one.name);
+  groups.add(one.name);
+  return first;
+});
+stops.forEach((one, index) => { one.dataset.stop = index; });
+return stops.map((one) => one.outerHTML.slice(0, 120));"""
+#: the focused stop, whether it shows that it has the focus, and whether it is in the window
+LOOK = """const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
+const seen = style.outlineStyle !== "none" && style.outlineWidth !== "0px";
+return [Number(one.dataset.stop ?? -1), seen, box.bottom > 0 && box.top < innerHeight];"""
+
+
+def press(browser, *keys: str) -> None:
+    ActionChains(browser.driver).send_keys(*keys).perform()
+
+
+@pytest.fixture
+def operator(browser, cluster):
+    models.Node.objects.update(channel="")
+    add_plan(cluster["best"])
+    browser.sign_in("operator")
+    return browser
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_tabulator_reaches_everything_in_order_and_in_sight(operator, path):
+    operator.open(path)
+    stops = operator.run(NUMBER)
+    assert len(stops) > 10
+    reached, hidden, last = set(), [], -1
+    # Fields for a time have a stop for each of their parts.
+    for _ in range(3 * len(stops) + 20):
+        press(operator, Keys.TAB)
+        stop, outlined, shown = operator.run(LOOK)
+        if stop >= 0 and stop < last:
+            break
+        if stop >= 0:
+            reached.add(stop)
+            last = stop
+            if not (outlined and shown):
+                hidden.append(stops[stop])
+    assert [stops[index] for index in range(len(stops)) if index not in reached] == []
+    assert hidden == []

@@ -1,4 +1,7 @@
-"""Runs a benchmark: ``python -m benchmarks NAME [options]``; without a name, those that show a change, one by one."""
+"""Runs a benchmark: ``python -m benchmarks NAME [options]``.
+
+Without a name it runs those that show a change (:data:`USUAL`), one after the other.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import sys
 NAMES = (
     "query",
     "demo",
+    "first_start",
     "pressure",
     "attack",
     "complaints",

@@ -1,4 +1,4 @@
-"""CPU of core and executor for a query over TLS, beside the same over a unix socket.
+"""CPU of core and executor for a query over TLS and over a unix socket.
 
 A real executor process runs a model of one operator; this process is the core at its other end. Both ways are measured
 in turns within one run, in CPU time of both processes, medians over rounds. One batch is answered before the next.
@@ -28,6 +28,7 @@ from onnx import TensorProto, helper
 
 from appliance.local.child import free_ports
 from workers.protocol.frame_connection import FrameConnection
+from workers.protocol.frame_limits import QueryLimits
 from workers.protocol.frames import (
     Apply,
     AskLease,
@@ -53,10 +54,12 @@ from workers.protocol.specs import (
     VariantSpec,
 )
 from workers.transport.authority import ClusterAuthority
-from workers.transport.endpoints import Endpoint, connect
+from workers.transport.endpoints import Endpoint, TlsClient, connect
 from workers.transport.identity import MemberIdentity, PeerIdentity
 
 PATIENCE_S = 60.0
+#: far above what is sent here
+LIMITS = QueryLimits(2**26, 2**23).asking
 
 
 @dataclass(frozen=True)
@@ -99,11 +102,11 @@ class Peer:
         self._waiting: dict[type[Frame], asyncio.Future] = {}
         self.connection: FrameConnection | None = None
 
-    async def open(self, endpoint: Endpoint, role: str, context=None) -> Peer:
+    async def open(self, endpoint: Endpoint, role: str, client: TlsClient | None = None) -> Peer:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
-                self.connection = await connect(endpoint, self._make, context)
+                self.connection = await connect(endpoint, self._make, client)
                 break
             except OSError:
                 if time.monotonic() > deadline:
@@ -193,11 +196,12 @@ async def _measure(folder: Path, rounds: int) -> list[str]:
         plan = DevicePlan(info.id, info.endpoint, tuple(resident for resident, _, _ in models))
         node.connection.send(Apply(1, plan, tuple(spec for _, spec, _ in models), files))
         there = PeerIdentity("node", "box", identities["node"].key_hash)
-        ways = {"unix": (local, None), "TLS": (Endpoint(f"tls:{address}", there), identities["gateway"].client_context)}
+        client = TlsClient(identities["gateway"].client_context, LIMITS)
+        ways = {"unix": (local, None), "TLS": (Endpoint(f"tls:{address}", there), client)}
         executor, found = psutil.Process(process.pid), {}
         for _ in range(rounds):
-            for way, (endpoint, context) in ways.items():
-                core = await Peer().open(endpoint, "gateway", context)
+            for way, (endpoint, by) in ways.items():
+                core = await Peer().open(endpoint, "gateway", by)
                 while len((await core.next(ExecutorState)).warm) < len(models):
                     pass
                 await core.lease()

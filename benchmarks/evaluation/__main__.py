@@ -10,9 +10,10 @@ from pathlib import Path
 from benchmarks.figures import machine
 from scheduler.simulation import ScenarioError
 
-from .page import Context, compose, mark, missed, read_sections
-from .runs import ROOT, Runner, SourceChanged
+from .page import NOT_MADE, Context, compose, mark_of, missed, read_sections
+from .runs import Runner, SourceChanged
 from .sections import ALL
+from .source import ROOT
 from .worlds import QUICK_S
 
 PAGE = ROOT / "docs" / "evaluation.md"
@@ -26,22 +27,23 @@ def main(arguments: list[str] | None = None) -> int:
     page = page_of(options)
     names = [name for name in ALL if not options.only or name in options.only]
     runner = Runner(options.kept, options.processes)
-    source = runner.source[:12]
     context = Context(runner, options.data, page.parent / "images" / "evaluation", "images/evaluation", options.quick)
     try:
         runner.run([case for name in names for case in ALL[name].cases(context)])
-        made = {name: f"## {ALL[name].TITLE}\n\n{ALL[name].body(context)}\n\n{mark(source)}" for name in names}
+        old = read_sections(page.read_text()) if page.exists() else {}
+        shown = {name for name, text in old.items() if NOT_MADE not in text}.union(names)
+        marks = {name: mark_of(section, context) for name, section in ALL.items() if name in shown}
+        made = {name: f"## {ALL[name].TITLE}\n\n{ALL[name].body(context)}\n\n{marks[name]}" for name in names}
     except KeyboardInterrupt:
         print("Interrupted; finished runs are kept, the same command goes on.", file=sys.stderr)
         return 130
     except (ScenarioError, SourceChanged) as error:
         print(error, file=sys.stderr)
         return 1
-    old = read_sections(page.read_text()) if page.exists() else {}
     sections = {name: made.get(name, old.get(name, _not_made(name))) for name in ALL}
     page.parent.mkdir(parents=True, exist_ok=True)
     aside = page.with_suffix(".writing")
-    head = f"{_head(options.quick, options.processes)}\n\n{missed(sections, mark(source))}"
+    head = f"{_head(options.quick, options.processes)}\n\n{missed(sections, marks)}"
     aside.write_text(compose(head, sections))
     os.replace(aside, page)
     print(f"{page}: {', '.join(names)} ({runner.made} runs made, {len(runner.failed)} failed)", file=sys.stderr)
@@ -49,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def page_of(options: argparse.Namespace) -> Path:
-    """Where the page goes: a quick evaluation must not replace the real one, unless it is told to."""
+    """The page's path: a quick evaluation replaces the real page only on request."""
     if options.page is not None:
         return options.page
     return options.kept / "quick" / "evaluation.md" if options.quick else PAGE
@@ -81,7 +83,7 @@ def _processes(text: str) -> int:
 
 
 def _not_made(name: str) -> str:
-    return f"## {ALL[name].TITLE}\n\nNot made yet: `python -m benchmarks evaluation --only {name}`."
+    return f"## {ALL[name].TITLE}\n\n{NOT_MADE}: `python -m benchmarks evaluation --only {name}`."
 
 
 def _head(quick: bool, processes: int) -> str:

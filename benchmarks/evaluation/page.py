@@ -1,4 +1,7 @@
-"""The page: sections between markers, so that one can be made again while the others stay."""
+"""The page: sections between markers.
+
+One section can be made again while the others stay.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,32 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure
-
+from scheduler.simulation import ScenarioError
 from scheduler.simulation.plots import png
 
 from .runs import Case, Outcome, Runner
+from .source import source_digest
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: begins the text of a section that was never made
+NOT_MADE = "Not made yet"
 _MARKER = "<!-- section: {} -->"
 
 
 @dataclass(frozen=True)
 class Context:
-    """The inputs of a section. ``data``: folder of the published profiles and traces. ``images``: folder of the
-    page's images, ``prefix`` how the page refers to it."""
+    """The inputs of a section.
+
+    Attributes:
+        data: folder of the published profiles and traces.
+        images: folder of the page's images.
+        prefix: how the page refers to that folder.
+    """
 
     runner: Runner
     data: Path
@@ -72,22 +86,36 @@ def read_sections(text: str) -> dict[str, str]:
     return {name: body.strip("\n") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def mark(source: str) -> str:
-    """The hidden line of a section that was made with this source."""
-    return f"<!-- source: {source} -->"
+def mark(digest: str) -> str:
+    """The hidden line of a section that was made from what has this digest."""
+    return f"<!-- source: {digest[:12]} -->"
 
 
-def missed(sections: Mapping[str, str], present: str = "") -> str:
-    """Which sections tell of a figure that misses its target, were left out, or were made with other source.
+def mark_of(section: ModuleType, context: Context) -> str:
+    """Return the mark that a section has when it is made now.
+
+    It changes with all that the section's figures depend on.
+    """
+    try:
+        cases = section.cases(context)
+        return mark(context.runner.digest(cases) if cases else source_digest(start=section.SOURCE))
+    except ScenarioError:
+        return mark("nothing: data are missing")
+
+
+def missed(sections: Mapping[str, str], marks: Mapping[str, str]) -> str:
+    """List sections that miss a target, left something out, failed or are outdated.
+
+    Outdated sections were made from another source.
 
     Args:
-        present: the mark of the present source.
+        marks: by section that was made, that of one that is made now.
     """
     told = []
     for phrase, mark in (
         ("Targets are missed in", "**miss"),
         ("Something is left out or failed in", "**Left out**|**Fail"),
-        ("Still to be made", "Not made yet"),
+        ("Still to be made", NOT_MADE),
     ):
         titles = [
             body.splitlines()[0].removeprefix("## ")
@@ -96,11 +124,11 @@ def missed(sections: Mapping[str, str], present: str = "") -> str:
         ]
         if titles:
             told.append(f"{phrase}: {', '.join(f'[{title}](#{anchor(title)})' for title in titles)}.")
-    older = [body for body in sections.values() if present not in body and "Not made yet" not in body]
+    older = [body for name, body in sections.items() if NOT_MADE not in body and marks[name] not in body]
     titles = [body.splitlines()[0].removeprefix("## ") for body in older]
     if titles:
         links = ", ".join(f"[{title}](#{anchor(title)})" for title in titles)
-        told.append(f"Made before the latest change of the code, and perhaps other than it would be now: {links}.")
+        told.append(f"Made before the latest change of what they depend on, and perhaps other than now: {links}.")
     return " ".join(told) or "No target is missed and nothing is left out."
 
 

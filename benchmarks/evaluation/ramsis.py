@@ -1,7 +1,8 @@
-"""The world of RAMSIS (Mendoza et al., EuroSys '24) from its published profiles and trace, and its figures.
+"""The world of RAMSIS (Mendoza et al., EuroSys '24), and its figures.
 
-60 workers, image classification, an SLO of 150 ms, and the 95th percentile of a batch's times as its exact run time.
-Profiles and trace are brought into the simulator's format beside the kept runs; nothing of them is kept elsewhere.
+It is made from the published profiles and trace: 60 workers, image classification, an SLO of 150 ms, and the 95th
+percentile of a batch's times as its exact run time. Profiles and trace are brought into the simulator's format beside
+the kept runs; nothing of them is kept elsewhere.
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scheduler.control.demand import estimate
+from scheduler.ramsis import load_policies
+from scheduler.ramsis.arrivals import round_robin
+from scheduler.ramsis.expectation import Expected
+from scheduler.ramsis.worker import QUEUE, WorkerVariant, worker
+from scheduler.simulation import ScenarioError
 
 from .worlds import QUICK_S, World
 
@@ -31,7 +37,12 @@ CAPACITY = 3812
 
 @dataclass(frozen=True)
 class Published:
-    """The paper's prototype: violations (0 to 1) of its three systems, and what is to be reached in accuracy."""
+    """The paper's prototype at one load or on the trace.
+
+    Attributes:
+        ramsis, jellyfish, switching: violations of its three systems, 0 to 1; None: not published.
+        reach: accuracy that is to be reached, in percent; None: nothing is asked.
+    """
 
     ramsis: float | None
     jellyfish: float | None
@@ -79,8 +90,35 @@ def worlds(data: Path, into: Path, quick: bool) -> dict[str, World]:
     return found
 
 
+def expectations(worlds: Mapping[str, World]) -> dict[str, Expected]:
+    """Return, by constant load, the expectation of the policy that knows it.
+
+    See Section 5.1 of the paper. Empty where files are missing.
+    """
+    try:
+        scenario = worlds[str(LOADS[0])].scenario()
+    except ScenarioError:
+        return {}
+    variants = []
+    for model in scenario.models:
+        latency = model.latency(KIND)
+        seconds = tuple(latency.seconds(rows) for rows in range(1, min(latency.largest, QUEUE) + 1))
+        variants.append(WorkerVariant(model.name, model.accuracy, seconds))
+    made = worker(SLO_MS / 1000, variants)
+    if made is None:
+        return {}
+    return {
+        str(load): load_policies.evaluated(made, round_robin(load, WORKERS), load, "queries").expected
+        for load in LOADS
+        if load < made.capacity() * WORKERS
+    }
+
+
 def _planned_as(load: float) -> float:
-    """The rate before the start for which the first plan's demand is ``load``: demand has a margin over it."""
+    """Return the rate before the start for which the first plan's demand is ``load``.
+
+    They differ, because demand has a margin over the rate.
+    """
     rate = float(load)
     for _ in range(20):
         rate *= load / estimate([(-1, {APPLICATION: rate})], [APPLICATION], 0, None, 1000)[APPLICATION]
@@ -88,7 +126,10 @@ def _planned_as(load: float) -> float:
 
 
 def _converted(data: Path, into: Path) -> None:
-    """Write profiles and trace; where the published files are missing, nothing, and the runs say so."""
+    """Write profiles and trace in the simulator's format.
+
+    Where the published files are missing nothing is written, and the runs say so.
+    """
     into.mkdir(parents=True, exist_ok=True)
     if (data / "image_profile.csv").exists():
         with (data / "image_profile.csv").open(newline="") as file:

@@ -1,4 +1,7 @@
-"""Runs of the evaluation: in a few processes, each result kept by a hash of all that it depends on."""
+"""Runs of the evaluation: in a few processes, with results that are kept.
+
+Each result is kept by a hash of all that it depends on.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +25,19 @@ from scheduler.simulation import ScenarioError, SimulationError, simulate, stack
 from scheduler.simulation.seconds import Second
 from workers.dispatch.stacks import LATE
 
+from .source import source_digest
 from .worlds import World
 
-ROOT = Path(__file__).resolve().parents[2]
-#: what decides about a run's result, beside its scenario
-SOURCES = ("scheduler", "workers")
-SOLVER = "pyscipopt"
-#: paths of SOURCES that only some runs depend on: those that bind late, and those that plan policies
+#: paths of the source that only some runs depend on: those that bind late, and those that plan policies
 LATE_SOURCES = ("workers/dispatch/late/", "scheduler/simulation/late.py")
 POLICY_SOURCES = ("scheduler/ramsis/", "scheduler/allocation/by_policy.py")
 
 
 class SourceChanged(RuntimeError):
-    """The code was edited during the evaluation: results would be kept under the wrong key."""
+    """The code was edited during the evaluation.
+
+    Results would be kept under the wrong key.
+    """
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,10 @@ class Case:
     routing: str | None = None
 
     def missing(self) -> str | None:
-        """Why this case cannot be run here: a name that is not registered, or names that do not go together. None:
-        it can."""
+        """The reason why this case cannot be run here; None: it can.
+
+        A name is not registered, or names do not go together.
+        """
         try:
             stacks.choose(self.strategy, self.batching, self.routing)
         except ScenarioError as error:
@@ -64,7 +68,11 @@ class Case:
         return unused if stack.strategy in by_policy.STRATEGIES else (*unused, *POLICY_SOURCES)
 
     def key(self, source: str) -> str:
-        """The name of its result. ``source``: :func:`source_digest` without what is :meth:`unused`."""
+        """Return the name of this run's result.
+
+        Args:
+            source: :func:`.source_digest` without the paths that are :meth:`unused`.
+        """
         stack = stacks.choose(self.strategy, self.batching, self.routing)
         parts = [self.world.digest(), stack.strategy, stack.batching, stack.routing, source]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
@@ -82,24 +90,11 @@ class Outcome:
     seconds: list[Second]
 
 
-def source_digest(root: Path = ROOT, without: tuple[str, ...] = ()) -> str:
-    """Changes with any Python source of :data:`SOURCES`, except for paths that begin with one of ``without``, and with
-    the solver's version."""
-    digest = hashlib.sha256(version(SOLVER).encode())
-    for folder in SOURCES:
-        for path in sorted((root / folder).rglob("*.py")):
-            name = str(path.relative_to(root))
-            if not name.startswith(without):
-                digest.update(f"{name}\0".encode())
-                digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
 class Runner:
     """Runs cases that have no result yet and keeps what came of them in ``folder``.
 
     Args:
-        processes: at most so many runs at a time.
+        processes: at most this many runs at a time.
     """
 
     def __init__(self, folder: Path, processes: int = 2):
@@ -162,6 +157,11 @@ class Runner:
             self._digests[unused] = source_digest(without=unused)
         return case.key(self._digests[unused])
 
+    def digest(self, cases: Iterable[Case]) -> str:
+        """Changes with all that the results of these cases depend on."""
+        keys = {str(case) if case.missing() else self.key(case) for case in cases}
+        return hashlib.sha256(json.dumps(sorted(keys)).encode()).hexdigest()
+
     def _same(self) -> None:
         if source_digest() != self.source:
             raise SourceChanged("the source of scheduler/ or workers/ changed during the evaluation; start it again")
@@ -187,7 +187,11 @@ def _same_source(source: str) -> None:
 
 
 def _make(case: Case, path: Path) -> str | None:
-    """Run and keep; in a process of its own. Returns why there is no result, None where there is one."""
+    """Run a case in a process of its own, and keep its result.
+
+    Returns:
+        Why there is no result; None where there is one.
+    """
     try:
         results = simulate(case.world.scenario(), case.strategy, case.batching, case.routing)
     except (ScenarioError, SimulationError) as error:
@@ -197,7 +201,8 @@ def _make(case: Case, path: Path) -> str | None:
         traceback.print_exc()
         return f"{type(error).__name__}: {error}"
     kept = {
-        "summary": results.summary,
+        # Other work on the same cores makes solves and simulations slower.
+        "summary": {**results.summary, "load_average": os.getloadavg()[0]},
         "per_second": [
             (s.second, s.arrived, s.in_time, s.late, s.dropped, s.effective_accuracy) for s in results.per_second
         ],

@@ -1,7 +1,10 @@
-"""A world of unlike GPUs: four types, loads of a second, few residents, and one application that bursts.
+"""A world of unlike GPUs: four types, and one application that bursts.
+
+Loads take a second, and few variants are resident.
 
 Two types are the published ones; the other two have run times between and above theirs. The load is what leaves the
-fluid reference a few points below the most accurate variants.
+fluid reference a few points below the most accurate variants. It begins at a fifth of it, as the published traces begin
+low, and lasts for minutes: what arrives before the first loads can have ended is then less than what may be violated.
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ DEVICES = 15
 RESIDENTS = {"ampere": 4, "turing": 3, "pascal": 3, "kepler": 2}
 LOAD_S = 1.0
 #: seconds and queries/s of all applications, split by Zipf's law, and what the first plan takes for each application
-DURATION_S, RATE, INITIAL = 40, 3500.0, 390.0
+DURATION_S, RATE, INITIAL = 300, 3500.0, 78.0
+#: the share of it that arrives at the start, and the second from which all of it does
+START, RISE_S = 0.2, 30.0
 #: the application that bursts, how many times as much then arrives of it, and from when to when
-BURSTING, FACTOR, BURSTS = "resnet", 3.0, ((12.0, 20.0), (28.0, 34.0))
+BURSTING, FACTOR, BURSTS = "resnet", 3.0, tuple((float(at), at + 8.0) for at in range(50, 300, 40))
 
 
 def world(data: Path, into: Path, quick: bool) -> World:
@@ -77,6 +82,7 @@ def _arrivals(applications: list[str]) -> list[str]:
         peak = rate * (FACTOR if application == BURSTING else 1.0)
         while (at := at + numbers.expovariate(peak)) < DURATION_S:
             bursting = application == BURSTING and any(start <= at < end for start, end in BURSTS)
-            if bursting or numbers.random() < rate / peak:
+            risen = START + (1 - START) * min(1.0, at / RISE_S)
+            if numbers.random() < risen * (1.0 if bursting else rate / peak):
                 times.append((at, application))
     return [f"{at * 1000:.6f},{application}\n" for at, application in sorted(times)]

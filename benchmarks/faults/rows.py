@@ -51,7 +51,7 @@ class Row:
         cuts: clients' connections may break.
         lasting: the fault ends with the row.
         for_good: nothing serves afterwards.
-        afterwards: looks at the site at the end; its words say what is wrong.
+        afterwards: checks the site at the end, and returns what is wrong, or "".
     """
 
     name: str
@@ -68,16 +68,16 @@ class Row:
     afterwards: Callable[[Site], str] | None = None
 
 
-# --- what works again -------------------------------------------------------------------------------------------------
+# --- probes -----------------------------------------------------------------------------------------------------------
 
 
 def console_answers(site: Site) -> Probe:
-    """Once the console answers."""
+    """True once the console answers."""
     return lambda: httpx.get(site.box.console + "/health/", timeout=2).status_code == 200
 
 
 def new_plan(site: Site) -> Probe:
-    """Once a plan is made that is newer than those that were there, and the gateway follows it."""
+    """True once the gateway follows a plan that is newer than all before."""
     least = 0
 
     def back() -> bool:
@@ -90,12 +90,12 @@ def new_plan(site: Site) -> Probe:
 
 
 def nothing_runs(site: Site) -> Probe:
-    """Once no process is left, and no port is open."""
+    """True once no process is left, and no port is open."""
     return lambda: not site.processes() and not site.box.ports_open()
 
 
 def devices_up(site: Site) -> Probe:
-    """Once both devices are up, by REST."""
+    """True once both devices are up, by REST."""
 
     def back() -> bool:
         with site.box.rest() as rest:
@@ -107,10 +107,10 @@ def devices_up(site: Site) -> Probe:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _process_rows() -> list[Row]:
+def _data_plane_rows() -> list[Row]:
     served_1, served_5 = Expected(served_s=1.0), Expected(served_s=5.0, lost_s=5.0)
-    control = Expected(back_s=CONTROL_S)
-    rows = [
+    two = {"site": TwoFronts, "cuts": True, "from_start": True}
+    return [
         Row(
             "executor-killed",
             "kill -9 of one of two executors",
@@ -137,14 +137,16 @@ def _process_rows() -> list[Row]:
             from_start=True,
         ),
         Row("gateway-hung", "SIGSTOP of the gateway, 15 s", hung("gateway"), served_5, 15, cuts=True, from_start=True),
-    ]
-    two = {"site": TwoFronts, "cuts": True, "from_start": True}
-    rows += [
         Row("front-killed", "kill -9 of one of two fronts", killed("gateway-2"), served_1, **two),
         Row("front-hung", "SIGSTOP of one of two fronts, 15 s", hung("gateway-2"), served_5, 15, **two),
         Row("core-killed", "kill -9 of the core of two fronts", killed("core"), served_1, **two),
         Row("core-hung", "SIGSTOP of the core of two fronts, 15 s", hung("core"), served_5, 15, **two),
     ]
+
+
+def _control_rows() -> list[Row]:
+    control = Expected(back_s=CONTROL_S)
+    rows = []
     for role, text in (
         ("web", "web"),
         ("planning", "the planning worker"),
@@ -223,9 +225,7 @@ def _boot_rows() -> list[Row]:
 
 def _disk_rows() -> list[Row]:
     control = Expected(back_s=CONTROL_S)
-    boot = Expected(lost_s=None, served_s=BOOT_S, back_s=60)
-    cut = {"seconds": 0.0, "site": OwnDisk, "cuts": True}
-    rows = [
+    return [
         Row("disk-full", "disk full for 20 s", disks.disk_full, control, 20, OwnDisk, new_plan),
         Row(
             "disk-read-only",
@@ -237,6 +237,13 @@ def _disk_rows() -> list[Row]:
             new_plan,
             cuts=True,
         ),
+    ]
+
+
+def _power_cut_rows() -> list[Row]:
+    boot = Expected(lost_s=None, served_s=BOOT_S, back_s=60)
+    cut = {"seconds": 0.0, "site": OwnDisk, "cuts": True}
+    return [
         Row(
             "power-cut-keys",
             "power cut while keys are made; those acknowledged are there afterwards",
@@ -275,12 +282,17 @@ def _disk_rows() -> list[Row]:
             "power-cut-first-start",
             "power cuts in the first five starts; then all works",
             states.nothing,
-            control,
+            Expected(back_s=CONTROL_S),
             0,
             FirstStartsCut,
             new_plan,
         ),
     ]
+
+
+def _failed_write_rows() -> list[Row]:
+    control = Expected(back_s=CONTROL_S)
+    rows = []
     for role in ("web", "celery", "planning"):
         full, broken = injected(role, WRITES, "ENOSPC"), injected(role, WRITES, "EIO")
         rows += [
@@ -295,7 +307,7 @@ def _disk_rows() -> list[Row]:
     return rows
 
 
-#: the short form: no figure that a busy machine could change
+#: the short form, without figures that a busy machine could change
 QUICK = Row(
     "quick",
     "kill -9 of one of two executors, and of the gateway 2 s later",
@@ -305,4 +317,16 @@ QUICK = Row(
     SmallSite,
     cuts=True,
 )
-ROWS: dict[str, Row] = {row.name: row for row in (*_process_rows(), *_state_rows(), *_boot_rows(), *_disk_rows())}
+ROWS: dict[str, Row] = {
+    row.name: row
+    for rows in (
+        _data_plane_rows(),
+        _control_rows(),
+        _state_rows(),
+        _boot_rows(),
+        _disk_rows(),
+        _power_cut_rows(),
+        _failed_write_rows(),
+    )
+    for row in rows
+}

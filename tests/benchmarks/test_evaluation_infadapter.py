@@ -1,4 +1,7 @@
-"""InfAdapter's world: made from files like the published ones, and shown beside the paper's claims."""
+"""InfAdapter's world in the evaluation.
+
+It is made from files like the published ones, and shown beside the paper's claims.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ def test_the_section_has_all_stacks_and_a_verdict_for_each_claim(small, tmp_path
     changed = text.split("by another forecaster")[1].split("Plans for")[0].splitlines()
     changed = [line.split("`")[:2] for line in changed if line.startswith(("| bursty", "| steady"))]
     assert changed == [[f"| {trace} | ", name] for trace in ("bursty", "steady") for name in infadapter.LEARNING]
-    claims = [line for line in text.split("The paper's claims:")[1].splitlines() if line.startswith("|")][2:]
+    claims = [line for line in text.split("The claims of InfAdapter:")[1].splitlines() if line.startswith("|")][2:]
     assert len(claims) == 13
     assert all(
         line.split("|")[3].split(":")[0].strip() in {"reproduced", "refuted", "not comparable"} for line in claims

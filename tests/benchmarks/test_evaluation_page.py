@@ -1,4 +1,7 @@
-"""The evaluation's page: generated, in sections that can be made again alone, with what is missing in plain sight."""
+"""The evaluation's page: generated, in sections that can be made again alone.
+
+It shows plainly what is missing.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from PIL import Image
 from benchmarks.evaluation import __main__ as evaluation
 from benchmarks.evaluation import published
 from benchmarks.evaluation.page import compose, mark, missed, read_sections, table
-from benchmarks.evaluation.runs import ROOT, Outcome
+from benchmarks.evaluation.runs import Outcome
 from benchmarks.evaluation.sections import ALL, ablations, batching, scaling
+from benchmarks.evaluation.source import ROOT
 from benchmarks.evaluation.worlds import heterogeneous
 from benchmarks.solver import Row
 from scheduler.simulation import load
@@ -114,11 +118,11 @@ def test_sections_survive_being_composed_and_read():
 
 def test_the_head_names_the_sections_that_miss_a_target_or_left_something_out():
     sections = {"a": "## End to end\n\n**misses** x", "b": "## Three boxes, twelve\n\n**Left out**: y", "c": "## C"}
-    assert missed(sections) == (
+    assert missed(sections, dict.fromkeys(sections, "")) == (
         "Targets are missed in: [End to end](#end-to-end). "
         "Something is left out or failed in: [Three boxes, twelve](#three-boxes-twelve)."
     )
-    assert missed({"c": "## C"}) == "No target is missed and nothing is left out."
+    assert missed({"c": "## C"}, {"c": ""}) == "No target is missed and nothing is left out."
 
 
 def test_a_cell_cannot_break_a_table():
@@ -161,12 +165,12 @@ def test_solves_that_miss_their_gap_or_their_time_are_told_in_the_head(monkeypat
     ]
     monkeypatch.setattr("benchmarks.solver.measure", lambda quick: [*good, wide])
     text = f"## {scaling.TITLE}\n\n{scaling.body(types.SimpleNamespace(quick=True))}"
-    assert "(not reached)" in text and missed({"scaling": text}) == (
+    assert "(not reached)" in text and missed({"scaling": text}, {"scaling": ""}) == (
         "Targets are missed in: [Solver scaling](#solver-scaling)."
     )
     monkeypatch.setattr("benchmarks.solver.measure", lambda quick: good)
     text = f"## {scaling.TITLE}\n\n{scaling.body(types.SimpleNamespace(quick=True))}"
-    assert missed({"scaling": text}) == "No target is missed and nothing is left out."
+    assert missed({"scaling": text}, {"scaling": ""}) == "No target is missed and nothing is left out."
 
 
 def test_what_contradicts_a_paper_is_said_with_its_figures():
@@ -189,7 +193,7 @@ def test_the_case_of_three_boxes_has_more_applications_than_devices_and_is_a_sce
     assert heterogeneous(False).scenario() == scenario
 
 
-def test_sections_made_with_other_source_are_named():
+def test_sections_made_from_something_else_are_named():
     sections = {"new": "## New\n\n" + mark("b"), "old": "## Old\n\n" + mark("a"), "not": "## Not\n\nNot made yet: x"}
-    told = missed(sections, mark("b"))
-    assert "perhaps other than it would be now: [Old](#old)." in told and "[New]" not in told
+    told = missed(sections, {"new": mark("b"), "old": mark("b"), "not": mark("c")})
+    assert "perhaps other than now: [Old](#old)." in told and "[New]" not in told

@@ -1,4 +1,7 @@
-"""Runs of the evaluation: made once, kept by all they depend on, gone on with after a kill."""
+"""Runs of the evaluation are made once, and go on after a kill.
+
+They are kept by all that they depend on.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.evaluation import runs
-from benchmarks.evaluation.runs import Case, Runner, SourceChanged, source_digest
+from benchmarks.evaluation import runs, source
+from benchmarks.evaluation.runs import Case, Runner, SourceChanged
+from benchmarks.evaluation.source import source_digest
 from benchmarks.evaluation.worlds import published, slo_multiple
 from scheduler.simulation import simulate
 
@@ -38,6 +42,7 @@ def test_a_run_is_made_once_and_found_again_as_it_was(tmp_path):
     outcome = again.outcome(case)
     assert outcome.seconds == results.per_second
     timed = {"wall_s", "queries_per_wall_s", "cpu_s", "queries_per_cpu_s", "total_solve_s", "max_solve_s"}
+    timed |= {"load_average"}
     assert {k: v for k, v in outcome.summary.items() if k not in timed} == {
         k: v for k, v in results.summary.items() if k not in timed
     }
@@ -63,7 +68,7 @@ def test_a_killed_evaluation_goes_on_where_it_stopped(tmp_path):
     )
     (tmp_path / "program.py").write_text(program)
     command = [sys.executable, str(tmp_path / "program.py"), str(data), str(tmp_path / "kept")]
-    environ = os.environ | {"PYTHONPATH": str(runs.ROOT)}
+    environ = os.environ | {"PYTHONPATH": str(source.ROOT)}
     started = subprocess.Popen(command, env=environ, start_new_session=True, stderr=subprocess.DEVNULL)
     assert started.wait(200) == -signal.SIGKILL
     kept = len(list((tmp_path / "kept").glob("*.json")))
@@ -94,18 +99,55 @@ def test_a_key_changes_with_all_that_a_result_depends_on_and_with_nothing_else(t
     assert len({case.key("s"), *different}) == len(different) + 1
 
 
-def test_the_source_is_known_by_its_content(tmp_path):
-    for name in runs.SOURCES:
-        (tmp_path / name / "deep").mkdir(parents=True)
-        (tmp_path / name / "deep" / "code.py").write_text("x = 1\n")
-    before = source_digest(tmp_path)
-    (tmp_path / "scheduler" / "notes.md").write_text("no code")
-    assert source_digest(tmp_path) == before
-    (tmp_path / "workers" / "deep" / "code.py").write_text("x = 2\n")
+def test_the_source_is_the_code_that_a_run_imports(tmp_path):
+    def write(path: str, text: str) -> None:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+    write("scheduler/__init__.py", "")
+    write("scheduler/simulation/__init__.py", "from . import engine\nfrom ..plan import made as other\n")
+    write("scheduler/simulation/engine.py", "def go():\n    from workers.deep.code import x\n    return x\n")
+    write("scheduler/plan/__init__.py", "")
+    write("scheduler/plan/made.py", "import json\n")
+    write("scheduler/web.py", "y = 1\n")
+    write("workers/deep/__init__.py", "")
+    write("workers/deep/code.py", '"""Words."""\nx = 1  # a reason\n')
+    assert source.imported(tmp_path, source.SIMULATION) == {
+        "scheduler/simulation/__init__.py", "scheduler/simulation/engine.py", "scheduler/__init__.py",
+        "scheduler/plan/__init__.py", "scheduler/plan/made.py", "workers/deep/__init__.py", "workers/deep/code.py",
+    }  # fmt: skip
+    before, whole = source_digest(tmp_path), source_digest(tmp_path, start=None)
+    write("scheduler/simulation/notes.md", "no code")
+    write("workers/deep/code.py", "\n\nx = 1\n")
+    assert (source_digest(tmp_path), source_digest(tmp_path, start=None)) == (before, whole)
+    write("scheduler/web.py", "y = 2\n")
+    assert source_digest(tmp_path) == before and source_digest(tmp_path, start=None) != whole
+    write("workers/deep/code.py", "x = 2\n")
     changed = source_digest(tmp_path)
     assert changed != before
     assert source_digest(tmp_path, ("workers/deep/",)) != changed
     assert source_digest(tmp_path, ("workers/deeper/",)) == changed
+
+
+def test_no_run_imports_more_than_what_counts(tmp_path):
+    # In a process of its own: this one has imported more already.
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from scheduler.simulation import simulate\n"
+        "from benchmarks.evaluation.source import ROOT, SIMULATION, imported\n"
+        "from benchmarks.evaluation.worlds import published\n"
+        "scenario = published(Path(sys.argv[1]), 'zipf_gamma', False).scenario()\n"
+        "for name in ('nereus', 'proteus', 'infaas-ilp', 'ramsis', 'infadapter', 'clipper-ha'):\n"
+        "    simulate(scenario, name)\n"
+        "files = [module.__file__ for module in sys.modules.values() if getattr(module, '__file__', None)]\n"
+        "paths = {Path(file).resolve() for file in files}\n"
+        "inside = {p.relative_to(ROOT).as_posix() for p in paths if p.is_relative_to(ROOT)}\n"
+        "print(*sorted(p for p in inside - imported(ROOT, SIMULATION) if p.startswith(('scheduler/', 'workers/'))))\n"
+    )
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, str(tmp_path / "program.py"), str(folder(tmp_path / "data"))]
+    environ = os.environ | {"PYTHONPATH": str(source.ROOT)}
+    assert subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.split() == []
 
 
 def test_late_binding_counts_for_those_who_bind_late_alone():
@@ -114,7 +156,16 @@ def test_late_binding_counts_for_those_who_bind_late_alone():
     assert Case(world, "proteus").unused() == (*runs.LATE_SOURCES, *runs.POLICY_SOURCES)
     assert Case(world, "ramsis").unused() == runs.LATE_SOURCES
     for path in (*runs.LATE_SOURCES, *runs.POLICY_SOURCES):
-        assert (runs.ROOT / path).exists()
+        assert (source.ROOT / path).exists()
+
+
+def test_a_section_is_known_by_its_runs_and_by_nothing_else(tmp_path):
+    some = cases(folder(tmp_path / "data"))
+    runner = Runner(tmp_path / "kept", 1)
+    whole = runner.digest(some)
+    assert runner.digest([*reversed(some), some[0]]) == whole != runner.digest(some[1:])
+    unknown = Case(some[0].world, "no-such-stack")
+    assert runner.digest([*some, unknown]) not in {whole, runner.digest(some[1:])}
 
 
 def test_code_that_changed_meanwhile_ends_the_evaluation_and_keeps_nothing(tmp_path):

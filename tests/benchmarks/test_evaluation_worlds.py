@@ -11,12 +11,13 @@ from scheduler.simulation.seconds import Second
 from .worlds import folder
 
 
-def found(violations: float, accuracy: float, reference: float = 99.0):
+def found(violations: float, accuracy: float, reference: float = 99.0, cold: float = 0.0, served: float = 1.0):
     summary = {
         "violation_ratio": violations,
         "effective_accuracy": accuracy,
         "fluid_reference_slo_accuracy": reference,
-        "fluid_reference_slo_served": 1.0,
+        "fluid_reference_slo_served": served,
+        "cold_bound": cold,
         "queries": 1000,
     }
     return types.SimpleNamespace(
@@ -41,6 +42,15 @@ def test_cold_violations_are_those_of_the_first_seconds():
         {"zipf_gamma": found(0.0104, 99.0)}
     )
     assert section._mostly_cold({"zipf_gamma": found(0.0106, 99.0), "3400": found(0.001, 60.0)}) == ""
+
+
+def test_the_bound_is_what_is_lost_to_first_loads_or_what_the_fluid_reference_does_not_serve():
+    for cold, served, most in ((0.002, 1.0, "0.200%"), (0.0, 0.997, "0.300%"), (0.002, 0.997, "0.300%")):
+        some = {"heterogeneous": found(0.01, 99.0, cold=cold, served=served)}
+        assert section._row("heterogeneous", section.ASKED["heterogeneous"], some)[3] == most
+    some = {"heterogeneous": found(0.01, 99.0, cold=0.0021), "zipf_gamma": found(0.01, 99.0, cold=0.0005)}
+    assert section._out_of_reach(some).endswith("any rule: heterogeneous (0.20% asked, 0.210% at the least).")
+    assert section._out_of_reach({"heterogeneous": found(0.01, 99.0, cold=0.002)}) == ""
 
 
 def test_some_accuracies_are_asked_for_beside_another_one():

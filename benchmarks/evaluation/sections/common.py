@@ -1,8 +1,11 @@
-"""Parts that several sections share: the stacks that are compared, and the table of Fig. 4's quantities."""
+"""Parts that several sections share.
+
+They include the stacks that are compared, and the table of Fig. 4's quantities.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -45,7 +48,10 @@ def throughput(summary: Mapping[str, float]) -> float | None:
 
 
 def cut_short(outcomes: Mapping[str, Outcome]) -> str:
-    """A note where solves ran out of time, for such figures may differ from machine to machine; "" otherwise."""
+    """Return a note on plans for which a search was ended by its time limit.
+
+    Such figures may differ from machine to machine. "" where there are none.
+    """
     found = {label: o.summary["solves_cut_short"] for label, o in outcomes.items() if o.summary["solves_cut_short"]}
     if not found:
         return ""
@@ -53,15 +59,39 @@ def cut_short(outcomes: Mapping[str, Outcome]) -> str:
     return f"Plans for which a search was ended by its time limit: {told}."
 
 
+#: a paper's sentence with its section or figure, what was found here, and one of reproduced, refuted and not
+#: comparable, with a reason where that is not plain
+Claim = tuple[str, str, str]
+
+
+def claimed(claims: Iterable[Claim], paper: str) -> str:
+    """The claims of a paper beside what was found; "" where there are none."""
+    rows = list(claims)
+    return joined(f"The claims of {paper}:", table(("claim", "found", "verdict"), rows)) if rows else ""
+
+
+def verdict(holds: bool) -> str:
+    return "reproduced" if holds else "refuted"
+
+
 def joined(*parts: str) -> str:
     """The paragraphs that are not empty."""
     return "\n\n".join(part for part in parts if part)
 
 
-def measured(module: ModuleType, quick: bool, misses: Callable[[Any], list[str]] = lambda _: []) -> str:
-    """A section that another benchmark measures: its description, what it misses of the targets, and its figures."""
+def measured(
+    module: ModuleType,
+    quick: bool,
+    misses: Callable[[Any], list[str]] = lambda _: [],
+    beside: Callable[[Any], str] = lambda _: "",
+) -> str:
+    """Return a section that another benchmark measures.
+
+    It has the first paragraph of the module's docstring, the targets that are missed, the figures, and the text that
+    ``beside`` makes of them.
+    """
     rows = module.measure(quick)
     text, command = " ".join(module.__doc__.split("\n\n")[0].split()), module.__name__.replace(".", " ")
     missed = misses(rows)
-    verdict = f"This **misses** what was asked: {'; '.join(missed)}." if missed else ""
-    return joined(text, f"`python -m {command}`", verdict, module.render(rows))
+    told = f"This **misses** what was asked: {'; '.join(missed)}." if missed else ""
+    return joined(text, f"`python -m {command}`", told, module.render(rows), beside(rows))

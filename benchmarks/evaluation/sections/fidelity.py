@@ -1,4 +1,7 @@
-"""Live against simulated: the same scenario served by real devices. benchmarks/fidelity.py measures them."""
+"""Live against simulated: the same scenario served by real devices.
+
+benchmarks/fidelity.py measures it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from .common import measured
 
 NAME = "fidelity"
 TITLE = "Live against simulated"
+#: measured live: all of the source counts
+SOURCE = None
 
 
 def cases(context) -> list:

@@ -12,7 +12,7 @@ from .. import infadapter as world
 from ..infadapter import BETA, BURSTY, STEADY
 from ..page import Context, number, percent, table
 from ..runs import Case, Outcome
-from .common import cut_short, joined
+from .common import Claim, claimed, cut_short, joined, verdict
 
 NAME = "infadapter"
 TITLE = "InfAdapter's world: ResNets within a budget of cores"
@@ -71,8 +71,7 @@ def body(context: Context) -> str:
         *(f"The {trace} sample:\n\n{_table(some)}" for trace, some in found.items()),
         _forecasts(found),
         _figures(points) if points else "",
-        "The paper's claims:",
-        table(("claim", "found", "verdict"), _claims(points, found)) if points else "",
+        claimed(_claims(points, found) if points else (), "InfAdapter"),
         cut_short({f"{label}, {trace}": outcome for trace, some in found.items() for label, outcome in some.items()}),
     )
 
@@ -97,7 +96,7 @@ def _table(found: dict[str, Outcome]) -> str:
 
 
 def _forecasts(found: Found) -> str:
-    """How forecasters change `infadapter`, against the default one."""
+    """Figures of `infadapter` by forecaster, against the default one."""
     rows = []
     for trace, some in found.items():
         for name in world.LEARNING:
@@ -141,7 +140,7 @@ def _figures(points: world.Points) -> str:
     return joined(f"Plans for {world.FIGURE_2:g} queries/s (Figure 2), cores by ResNet:", table(head, rows))
 
 
-def _claims(points: world.Points, found: Found) -> Iterator[tuple[str, str, str]]:
+def _claims(points: world.Points, found: Found) -> Iterator[Claim]:
     yield from _of_capacities(points)
     yield from _of_plans(points)
     if all(found[trace].keys() >= {_label(*pair) for pair in _pairs()} | {*VERTICAL} for trace in found):
@@ -152,34 +151,30 @@ def _pairs() -> list[tuple[str, float]]:
     return [(stack, beta) for stack in WEIGHED for beta in world.BETAS]
 
 
-def _verdict(holds: bool) -> str:
-    return "reproduced" if holds else "refuted"
-
-
-def _of_capacities(points: world.Points) -> Iterator[tuple[str, str, str]]:
+def _of_capacities(points: world.Points) -> Iterator[Claim]:
     fits = {variant: line.r_squared(points[variant]) for variant, line in world.lines(points).items()}
     told = ", ".join(f"{value:.3f} ({variant.removeprefix('resnet')})" for variant, value in fits.items())
     close = abs(fits["resnet18"] - 0.996) < 0.002 and abs(fits["resnet50"] - 0.994) < 0.002
     yield (
         "R² of the regressions of ResNet18 and 50: 0.996, 0.994 (Fig. 6)",
         f"over all core counts {told}",
-        _verdict(close),
+        verdict(close),
     )
     at = {variant: dict(some) for variant, some in points.items()}
     for fast, slow in (("resnet18", "resnet50"), ("resnet50", "resnet152")):
         one, other = at[fast][8], at[slow][20]
         claim = f"{_named(fast)} on 8 cores sustains almost what {_named(slow)} does on 20 (Fig. 1)"
-        yield claim, f"{one:g}/s and {other:g}/s", _verdict(abs(one - other) <= 0.2 * max(one, other))
+        yield claim, f"{one:g}/s and {other:g}/s", verdict(abs(one - other) <= 0.2 * max(one, other))
 
 
 def _named(variant: str) -> str:
     return f"ResNet{variant.removeprefix('resnet')}"
 
 
-def _of_plans(points: world.Points) -> Iterator[tuple[str, str, str]]:
+def _of_plans(points: world.Points) -> Iterator[Claim]:
     (many, loss), (one, alone) = (_plan(points, stack, 14) for stack in WEIGHED)
     told = ", ".join(f"{_named(variant)}: {cores}" for variant, cores in one.items())
-    yield "With 14 cores MS serves 75/s with ResNet50 at best (Fig. 2)", told, _verdict([*one] == ["resnet50"])
+    yield "With 14 cores MS serves 75/s with ResNet50 at best (Fig. 2)", told, verdict([*one] == ["resnet50"])
     at = {variant: dict(some) for variant, some in points.items()}
     total = at["resnet50"][2] + at["resnet101"][6] + at["resnet152"][6]
     told = ", ".join(f"{_named(variant)}: {cores}" for variant, cores in many.items())
@@ -188,10 +183,10 @@ def _of_plans(points: world.Points) -> Iterator[tuple[str, str, str]]:
     same = many == {"resnet50": 2, "resnet101": 6, "resnet152": 6}
     yield claim, told, "reproduced" if same else reason if total < world.FIGURE_2 else "refuted"
     claim = "A set of variants loses less accuracy than one (Observation 2)"
-    yield claim, f"{loss:.2f} and {alone:.2f} with 14 cores", _verdict(loss < alone)
+    yield claim, f"{loss:.2f} and {alone:.2f} with 14 cores", verdict(loss < alone)
 
 
-def _of_runs(found: Found) -> Iterator[tuple[str, str, str]]:
+def _of_runs(found: Found) -> Iterator[Claim]:
     def ratio(trace: str, label: str) -> float:
         return found[trace][label].summary["violation_ratio"]
 
@@ -202,17 +197,17 @@ def _of_runs(found: Found) -> Iterator[tuple[str, str, str]]:
     worst = max(VERTICAL, key=lambda stack: ratio(BURSTY, stack))
     fewer = 1 - ratio(BURSTY, ours) / ratio(BURSTY, worst) if ratio(BURSTY, worst) else 0.0
     told = f"{fewer:.0%}, {percent(ratio(BURSTY, ours), 2)} against {percent(ratio(BURSTY, worst), 2)} of `{worst}`"
-    yield "Up to 65% fewer violations than VPA+ (bursty)", told, _verdict(fewer >= 0.65)
+    yield "Up to 65% fewer violations than VPA+ (bursty)", told, verdict(fewer >= 0.65)
     dearest = max(VERTICAL, key=lambda stack: cores(BURSTY, stack))
     saved = {beta: 1 - cores(BURSTY, _label("infadapter", beta)) / cores(BURSTY, dearest) for beta in world.BETAS}
     told = ", ".join(f"{part:.0%} with beta {beta:g}" for beta, part in saved.items())
     told += f"; `{dearest}` has {cores(BURSTY, dearest):.1f} cores"
-    yield "Up to 33% less cost than VPA+ (bursty)", told, _verdict(max(saved.values()) >= 0.33)
+    yield "Up to 33% less cost than VPA+ (bursty)", told, verdict(max(saved.values()) >= 0.33)
     for trace in (BURSTY, STEADY):
         loss, alone = (_loss(found[trace][label]) or 0.0 for label in (ours, single))
         told = f"loss {loss:.2f} and {alone:.2f}, violations {percent(ratio(trace, ours), 2)} and "
         told += percent(ratio(trace, single), 2)
-        yield f"Less accuracy loss than MS+ ({trace})", told, _verdict(loss < alone)
+        yield f"Less accuracy loss than MS+ ({trace})", told, verdict(loss < alone)
         losses = [_loss(found[trace][_label("infadapter", beta)]) or 0.0 for beta in world.BETAS]
         used = [cores(trace, _label("infadapter", beta)) for beta in world.BETAS]
         told = "; ".join(
@@ -221,9 +216,9 @@ def _of_runs(found: Found) -> Iterator[tuple[str, str, str]]:
         # As shown: plans whose search was ended by its time limit differ by less.
         losses, used = [round(loss, 1) for loss in losses], [round(count, 1) for count in used]
         ordered = losses == sorted(losses) and used == sorted(used, reverse=True)
-        yield f"The larger beta, the cheaper and less accurate ({trace}; Fig. 7, 9, 10)", told, _verdict(ordered)
+        yield f"The larger beta, the cheaper and less accurate ({trace}; Fig. 7, 9, 10)", told, verdict(ordered)
     others = [_loss(found[STEADY][stack]) or 0.0 for stack in VERTICAL[:-1]]
     loss, full = _loss(found[STEADY][ours]) or 0.0, _loss(found[STEADY]["vpa+"]) or 0.0
     told = f"{loss:.2f}; VPA+ " + ", ".join(f"{value:.2f}" for value in (*others, full))
     claim = "Less accuracy loss than all but VPA+ with ResNet152 (steady; Fig. 8)"
-    yield claim, told, _verdict(full <= loss < min(others))
+    yield claim, told, verdict(full <= loss < min(others))

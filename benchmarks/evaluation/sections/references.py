@@ -1,4 +1,7 @@
-"""The fluid references of the five traces, and why one of them is not the quoted one."""
+"""The fluid references of the five traces.
+
+It says why one of them differs from the quoted one.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from .common import joined
 
 NAME = "references"
 TITLE = "Fluid references"
+#: its figures are made from this and from what it imports
+SOURCE = "scheduler/simulation/fluid.py"
 #: the trace whose quoted reference is another one, and a margin on demand that gives the quoted figure there
 DOUBTFUL, MARGIN = "zipf_exponential_bursty", 1.15
 

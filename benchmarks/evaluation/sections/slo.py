@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from ..page import Context, number, percent, table
+from ..runs import Outcome
 from ..worlds import fastest_ms, slo_multiple
-from .common import STACKS, joined, of
+from .common import STACKS, Claim, claimed, joined, of, throughput, verdict
 
 NAME = "slo"
 TITLE = "SLO multiples"
 TRACE = "zipf_exponential"
 MULTIPLES = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5)
 QUICK = (1.0, 2.0, 3.5)
+OURS = "proteus"
+#: stacks that lower accuracy to serve more, and those that the paper compares
+SCALING = ("sommelier", "infaas-accuracy", OURS)
+COMPARED = ("clipper-ht", "clipper-ha", *SCALING)
+#: violations (0 to 1) that are low
+LOW = 0.05
+
+#: by multiple and stack
+Found = Mapping[float, Mapping[str, Outcome]]
 
 
 def _multiples(context: Context) -> tuple[float, ...]:
@@ -42,10 +54,48 @@ def body(context: Context) -> str:
     for title, key, shown in (
         ("SLO violations", "violation_ratio", percent),
         ("Effective accuracy", "effective_accuracy", number),
+        ("Max drop, 10 s", "max_accuracy_drop_10s", lambda value: number(value, 2)),
     ):
         rows = [
             (f"`{name}`", *(shown(found[m][name].summary[key]) if name in found[m] else "" for m in multiples))
             for name in stacks
         ]
         parts += [f"### {title}", table(head, rows)]
-    return joined(*parts)
+    return joined(*parts, claimed(_claims(found), "Proteus"))
+
+
+def _claims(found: Found) -> Iterator[Claim]:
+    """Section 6.6 of Proteus beside these figures; nothing where some are missing."""
+    if not all({*COMPARED} <= some.keys() for some in found.values()):
+        return
+    violated = {name: [some[name].summary["violation_ratio"] for some in found.values()] for name in COMPARED}
+    drop = {name: [some[name].summary["max_accuracy_drop_10s"] or 0.0 for some in found.values()] for name in COMPARED}
+    served = {name: [throughput(some[name].summary) or 0.0 for some in found.values()] for name in COMPARED}
+    multiples = [f"{multiple:g}x" for multiple in found]
+    fewest = [min(violated[name][place] for name in COMPARED) for place in range(len(multiples))]
+    beaten = [at for at, ours, best in zip(multiples, violated[OURS], fewest, strict=True) if ours > best]
+    told = f"beaten at {', '.join(beaten)}" if beaten else "at all multiples"
+    tight = ": nothing fits into half of such SLOs on a CPU" if beaten and {*beaten} <= {"1x", "1.5x"} else ""
+    yield "Proteus violates least at every multiple (Section 6.6, Fig. 8)", told, verdict(not beaten) + tight
+    least = [min(drop[name][place] for name in SCALING) for place in range(len(multiples))]
+    larger = [at for at, ours, best in zip(multiples, drop[OURS], least, strict=True) if ours > best]
+    told = f"not at {', '.join(larger)}" if larger else "at all multiples"
+    claim = "Proteus drops least accuracy of the systems that scale it (Section 6.6, Fig. 8)"
+    yield claim, told, verdict(not larger)
+    rising = [name for name in COMPARED if violated[name] != sorted(violated[name], reverse=True)]
+    told = f"not those of {_names(rising)}" if rising else "for all"
+    yield "As the SLO grows, violations fall for all (Section 6.6, Fig. 8)", told, verdict(not rising)
+    falling = [name for name in COMPARED if served[name] != sorted(served[name])]
+    told = f"not that of {_names(falling)}" if falling else "for all"
+    yield "As the SLO grows, throughput rises for all (Section 6.6, Fig. 8)", told, verdict(not falling)
+    growing = [name for name in SCALING if drop[name][-1] >= drop[name][0]]
+    told = "; ".join(f"`{name}` {drop[name][0]:.1f} and {drop[name][-1]:.1f}" for name in SCALING)
+    claim = f"The largest drop falls for all except Clipper (Section 6.6; {multiples[0]} and {multiples[-1]})"
+    yield claim, told, verdict(not growing)
+    told = f"{percent(min(violated[OURS]), 2)} to {percent(max(violated[OURS]), 2)}"
+    claim = "Proteus keeps the same low violation ratio at all SLOs (Section 6.6, Fig. 8)"
+    yield claim, told, verdict(max(violated[OURS]) < LOW)
+
+
+def _names(stacks: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in stacks)

@@ -1,0 +1,16 @@
+"""The benchmark of what encryption between boxes costs."""
+
+from __future__ import annotations
+
+import re
+
+import benchmarks.__main__ as benchmarks
+
+
+def test_each_kind_of_query_goes_both_ways(capsys):
+    assert benchmarks.main(["transport", "--rounds", "1"]) == 0
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert [row[0] for row in rows] == [
+        "| tiny, one by one", "| tiny, in batches of 8", "| 600 KB in", "| 600 KB in and out",
+    ]  # fmt: skip
+    assert all(re.fullmatch(r"[1-9]\d* us", cell) for row in rows for cell in row[1:3])

@@ -11,7 +11,7 @@ PARALLEL := $(addprefix tests/,test_ansible.py backups gateway test_connections.
 	registry node repairs allocation baselines benchmarks dispatch frames fuzz history infadapter net promises published ramsis simulation \
 	sizes transport v2 wild \
 	appliance/test_asgi_server.py appliance/test_secrets.py faults/test_checker.py \
-	test_certificates.py test_descriptors.py test_docs.py test_imports.py test_log.py test_metrics_access.py \
+	test_certificates.py test_descriptors.py test_docs.py test_docstrings.py test_imports.py test_log.py test_metrics_access.py \
 	test_sbom.py test_settings.py test_version.py)
 
 .PHONY: install demo run test test-long bench cluster evaluation sbom release bundle lint clean
@@ -77,6 +77,7 @@ bundle: $(VENV)/.installed-dev release
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	cd ansible && PATH="$(CURDIR)/$(BIN):$$PATH" ansible-lint --offline --strict --profile production .
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

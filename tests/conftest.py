@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 import redis
@@ -47,7 +52,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log):
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_passwords():
-    """Of Django's hashers one that does not slow tests down on purpose, and the default for passwords that have it."""
+    """Hash passwords with one of Django's quick hashers.
+
+    Passwords that were hashed by the default hasher are still read.
+    """
     from django.conf import settings
     from django.test import override_settings
 
@@ -57,33 +65,69 @@ def _quick_passwords():
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(django_db_modify_db_settings):
-    """No test's own database has to outlive a power cut: homes of other processes have theirs."""
-    from django.conf import settings
-
-    options = settings.DATABASES["default"]["OPTIONS"]
-    options["init_command"] = options["init_command"].replace("synchronous=FULL", "synchronous=OFF")
+def django_db_keepdb() -> bool:
+    """Begin with a file that is there; it goes with the process' home."""
+    return True
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup, django_db_blocker):
-    """As a start leaves a new database. Django's permissions, which nothing here asks for, are not made again each time
-    that a test's rows are deleted."""
+def _migrated(tmp_path_factory) -> Iterator[tuple[Path, IO]]:
+    """Yield the path of the shared migrated database, and its lock, held at first.
+
+    One of pytest's processes makes the database for all.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with (folder / "migrated.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder / "migrated.sqlite3", lock
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings, _migrated):
+    """Let tests' databases skip syncs to disk, and copy the migrated one if it exists.
+
+    No test's own database has to outlive a power cut. Homes of other processes have databases of their own.
+    """
+    from django.conf import settings
+
+    database = settings.DATABASES["default"]
+    options = database["OPTIONS"]
+    options["init_command"] = options["init_command"].replace("synchronous=FULL", "synchronous=OFF")
+    made, _ = _migrated
+    if made.exists():
+        shutil.copy(made, database["TEST"]["NAME"])
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup, django_db_blocker, _migrated):
+    """Leave the test database as a start leaves a new one.
+
+    Django's permissions, which nothing here asks for, are not made again each time that a test's rows are deleted.
+    """
     from django.contrib.auth.management import create_permissions
     from django.contrib.contenttypes.management import create_contenttypes
     from django.db.models.signals import post_migrate
 
-    from appliance.backups import upgrade
+    from appliance.backups import databases, upgrade
 
+    made, lock = _migrated
     with django_db_blocker.unblock():
         upgrade.vacuum_incrementally()
+        if not made.exists():
+            databases.copy_to(made, files=False)
+    fcntl.flock(lock, fcntl.LOCK_UN)
     assert post_migrate.disconnect(dispatch_uid=f"{create_permissions.__module__}.{create_permissions.__name__}")
     assert post_migrate.disconnect(create_contenttypes)
 
 
 @pytest.fixture(scope="session")
 def redis_server():
-    """A real Redis where the settings expect it (the private socket); flushed by :func:`clean_redis`."""
+    """Run a real Redis where the settings expect it (the private socket).
+
+    It is flushed by :func:`clean_redis`.
+    """
     from django.conf import settings
 
     socket = settings.REDIS_URL.removeprefix("unix://")
@@ -107,7 +151,10 @@ def redis_server():
 
 @pytest.fixture
 def clean_redis(redis_server):
-    """An empty Redis, and a channel layer of this test's event loop: what it holds belongs to the loop that made it."""
+    """Yield an empty Redis, with a channel layer of this test's event loop.
+
+    A channel layer's content belongs to the loop that made it.
+    """
     from channels.layers import channel_layers
 
     redis_server.flushall()
@@ -133,6 +180,9 @@ def later(monkeypatch):
 
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory) -> dict[str, Path]:
-    """Real ONNX classifiers, ``x`` FP32 [-1, 4] -> ``y`` FP32 [-1, 3], of rising cost: quick, medium, heavy."""
+    """Real ONNX classifiers of rising cost: quick, medium, heavy.
+
+    Their signature is ``x`` FP32 [-1, 4] -> ``y`` FP32 [-1, 3].
+    """
     folder = tmp_path_factory.mktemp("tiny")
     return {name: tiny.classifier(folder / f"{name}.onnx", work=work) for name, work in tiny.WORK.items()}

@@ -1,4 +1,7 @@
-"""A load over gRPC by real clients, each with one channel for several addresses, and what became of every query."""
+"""A load over gRPC by real clients, and what became of every query.
+
+Each client has one channel for several addresses.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +36,24 @@ def _request(application: str) -> bytes:
 
 
 class GrpcLoad:
-    """Each kind of client asks ``rate`` times a second until the end; a context manager.
+    """Each kind of client asks ``rate`` times a second until the end.
+
+    It is a context manager.
 
     Args:
         addresses: of gateways. A channel uses the first that it reaches, or all in turn (``round_robin``).
+        trust: authorities of the gateways' certificates (PEM), for TLS.
 
     Attributes:
         sent: queries by client.
         errors: by client.
     """
 
-    def __init__(self, addresses: list[str], key: str, application: str, rate: float = 10):
+    def __init__(self, addresses: list[str], key: str, application: str, rate: float = 10, trust: str = ""):
         self._target = "ipv4:" + ",".join(addresses)
+        self._trust = grpc.ssl_channel_credentials(trust.encode()) if trust else None
+        # A name that the certificates of all gateways have.
+        self._options = [*BACKOFF, *([("grpc.default_authority", "localhost")] if trust else [])]
         self._headers, self._application, self._period_s = {"authorization": f"Bearer {key}"}, application, 1 / rate
         self._stop = threading.Event()
         self.sent = Counter(dict.fromkeys(("tritonclient.grpc", "tritonclient.grpc.aio", "grpc.aio", "round_robin"), 0))
@@ -64,16 +73,25 @@ class GrpcLoad:
         for thread in self._threads:
             thread.join(300)
 
+    @property
+    def _triton(self) -> dict:
+        return {"channel_args": self._options, "creds": self._trust}
+
+    def _channel(self, options: list) -> grpc.aio.Channel:
+        if self._trust is None:
+            return grpc.aio.insecure_channel(self._target, options=options)
+        return grpc.aio.secure_channel(self._target, self._trust, options=options)
+
     def _failed(self, name: str, error: Exception) -> None:
         self.errors.append(f"{name} {time.strftime('%X')} {error}")
 
     async def _asynchronous(self) -> None:
-        in_turn = [("grpc.lb_policy_name", "round_robin"), *BACKOFF]
+        in_turn = [("grpc.lb_policy_name", "round_robin"), *self._options]
         metadata = tuple(self._headers.items())
         async with (
-            triton_aio.InferenceServerClient(self._target, channel_args=BACKOFF) as client,
-            grpc.aio.insecure_channel(self._target, options=BACKOFF) as first,
-            grpc.aio.insecure_channel(self._target, options=in_turn) as each,
+            triton_aio.InferenceServerClient(self._target, **self._triton) as client,
+            self._channel(self._options) as first,
+            self._channel(in_turn) as each,
         ):
             ask = {
                 "tritonclient.grpc.aio": lambda: client.infer(self._application, _inputs(), headers=self._headers),
@@ -94,7 +112,7 @@ class GrpcLoad:
             self._failed(name, error)
 
     def _synchronous(self) -> None:
-        with triton.InferenceServerClient(self._target, channel_args=BACKOFF) as client:
+        with triton.InferenceServerClient(self._target, **self._triton) as client:
             while not self._stop.wait(self._period_s):
                 self.sent["tritonclient.grpc"] += 1
                 try:

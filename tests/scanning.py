@@ -1,26 +1,30 @@
-"""What a scanner objects to in a server's TLS."""
+"""A scanner's objections to a server's TLS."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from sslyze import (
-    CertificateInfoExtraArgument,
-    ScanCommandsExtraArguments,
-    Scanner,
-    ServerNetworkLocation,
-    ServerScanRequest,
-)
-from sslyze.mozilla_tls_profile.tls_config_checker import (
-    MozillaTlsConfiguration,
-    ServerNotCompliantWithTlsConfiguration,
-    TlsConfigurationEnum,
-    check_server_against_tls_configuration,
-)
-
 
 def objections(ports: list[int], authority: Path) -> list[dict[str, str]]:
-    """By Mozilla's intermediate configuration, as sslyze checks it; for each port, by subject."""
+    """List a scanner's objections for each port, by subject.
+
+    sslyze checks the ports by Mozilla's intermediate configuration.
+    """
+    # Each of pytest's processes reads this file; the one that scans needs the scanner.
+    from sslyze import (
+        CertificateInfoExtraArgument,
+        ScanCommandsExtraArguments,
+        Scanner,
+        ServerNetworkLocation,
+        ServerScanRequest,
+    )
+    from sslyze.mozilla_tls_profile.tls_config_checker import (
+        MozillaTlsConfiguration,
+        ServerNotCompliantWithTlsConfiguration,
+        TlsConfigurationEnum,
+        check_server_against_tls_configuration,
+    )
+
     extra = ScanCommandsExtraArguments(certificate_info=CertificateInfoExtraArgument(custom_ca_file=authority))
     scanner = Scanner(per_server_concurrent_connections_limit=2)
     scanner.queue_scans(

@@ -1,4 +1,7 @@
-"""Database and Redis over TLS with a private authority, on real servers; options of their URLs pass through."""
+"""Database and Redis over TLS with a private authority, on real servers.
+
+Options of their URLs pass through.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -22,7 +24,8 @@ import redis
 from appliance import connections
 from appliance.redis_server import executable as redis_executable
 from tests.authority import Authority
-from tests.running import ROOT, free_ports
+from tests.forked import of_commands
+from tests.running import free_ports
 from workers.settings import SettingsError
 
 POSTGRES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
@@ -75,8 +78,7 @@ def manage(home: Path, code: str, **settings: str) -> subprocess.CompletedProces
     """Run code in a process with the product's settings."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("NEREUS_", "PG", "DJANGO"))}
     environ |= {"NEREUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "appliance.settings"} | settings
-    command = [sys.executable, "-c", f"import django; django.setup(); {code}"]
-    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120)
+    return of_commands().run("-c", f"import django; django.setup(); {code}", env=environ)
 
 
 QUERY = (

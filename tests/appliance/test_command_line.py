@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 
 import pytest
 
-from tests.running import ROOT
+from appliance.cli.main import parser
+from tests.running import ROOT, SIGNATURE
 
 
 @pytest.fixture
@@ -64,6 +67,16 @@ def test_a_key_is_made_and_a_node_is_cordoned_by_force_alone(nereus, appliance):
     assert "use the devices of box again" in nereus("cordon", "box", "--end")
 
 
+def test_an_upload_is_accepted(nereus, appliance, tiny_models):
+    with appliance.rest() as client:
+        new = {"name": "uploads", "slo_ms": 400, "signature": SIGNATURE}
+        client.post("/applications/", json=new).raise_for_status()
+        said = nereus("upload", "uploads", str(tiny_models["quick"]), "--name", "mine", "--accuracy", "80")
+        assert "uploads/mine was accepted; it is profiling" in said
+        assert client.get("/applications/uploads/variants/mine/").json()["accuracy"] == 80
+        client.delete("/applications/uploads/?drain=true").raise_for_status()
+
+
 def test_an_upload_and_a_join_are_refused_with_the_reason(nereus, tmp_path):
     (tmp_path / "junk.onnx").write_bytes(b"no model" * 100)
     assert "HTTP 400" in nereus("upload", "tiny", str(tmp_path / "junk.onnx"), "--accuracy", "50", refused=True)
@@ -77,3 +90,11 @@ def test_another_console_needs_a_token_of_its_own(nereus, appliance, tmp_path):
     token.write_text(appliance.credentials["api_token"])
     arguments = ["--url", appliance.console, "--token-file", str(token), "nodes"]
     assert "box" in nereus(*arguments, NEREUS_HOME=str(tmp_path))
+
+
+def test_the_readme_uses_commands_as_they_are():
+    text = (ROOT / "README.md").read_text()
+    lines = re.findall(r"^\./nereus ([^#\n]+)", text, re.MULTILINE)
+    assert {parser().parse_args(shlex.split(line)).act for line in lines} and len(lines) >= 4
+    commands = re.findall(r"^    (\w+) ", parser().format_help(), re.MULTILINE)
+    assert len(commands) == 10 and "lists all ten" in text

@@ -1,4 +1,7 @@
-"""Starting, stopping, being killed, starting again: nothing stays behind, nothing is forgotten."""
+"""Starting, stopping, being killed, and starting again.
+
+Nothing stays behind, and nothing is forgotten.
+"""
 
 from __future__ import annotations
 
@@ -57,23 +60,6 @@ async def _hold_websocket(appliance: RunningAppliance) -> None:
         await socket.wait_closed()
 
 
-def test_the_second_start_remembers_everything(home):
-    appliance = RunningAppliance(home)
-    appliance.environment["NEREUS_NODE_NAME"] = "box"
-    before = appliance.credentials
-    left = home / "tmp" / "left"
-    left.write_bytes(b"of an upload that a kill cut off")
-    appliance.start()
-    assert appliance.credentials == before
-    assert not left.exists()
-    with appliance.inference() as client:
-        eventually(lambda: client.get("/v2/health/ready").status_code == 200, why="ready from what is remembered")
-        assert client.post("/v2/models/kept/infer", json=v2_request()).status_code == 200
-    _spooled_in(appliance, home / "tmp")
-    appliance.stop()
-    gone(appliance)
-
-
 def _spooled_in(appliance: RunningAppliance, folder: Path) -> None:
     """Check that the web process keeps the beginning of a large upload in the folder."""
     workers = psutil.Process(appliance.pid("web")).children()
@@ -98,9 +84,15 @@ def _open_files(pid: int) -> list[str]:
     return found
 
 
-def test_serving_starts_without_a_usable_database(home):
-    """Queries are answered from what is on disk; once the database is repaired the console comes up by itself."""
+def test_the_second_start_remembers_everything_and_serves_without_a_usable_database(home):
+    """The second start remembers everything, and serves without a usable database.
+
+    Queries are answered from what is on disk. Once the database is repaired the console comes up by itself.
+    """
     appliance = RunningAppliance(home)
+    before = appliance.credentials
+    left = home / "tmp" / "left"
+    left.write_bytes(b"of an upload that a kill cut off")
     database = home / "nereus.sqlite3"
     whole = database.read_bytes()
     for rest in home.glob("nereus.sqlite3-*"):
@@ -122,7 +114,10 @@ def test_serving_starts_without_a_usable_database(home):
         with appliance.rest() as client:
             assert client.get("/applications/kept/").status_code == 200
         assert appliance.pid("gateway") == gateway, "nothing that serves was restarted"
-        assert appliance.credentials["console_password"] not in appliance.output
+        assert appliance.credentials == before
+        assert before["console_password"] not in appliance.output
+        assert not left.exists()
+        _spooled_in(appliance, home / "tmp")
     finally:
         appliance.stop()
     gone(appliance)
@@ -130,7 +125,10 @@ def test_serving_starts_without_a_usable_database(home):
 
 @pytest.fixture(scope="module")
 def reissued(home):
-    """An appliance that started with credentials broken by a power cut, and those that it had before."""
+    """Start an appliance with credentials broken by a power cut.
+
+    Yields the appliance, and the credentials that it had before.
+    """
     before = RunningAppliance(home).credentials
     (home / "credentials.json").write_bytes(b"")
     appliance = RunningAppliance(home)
@@ -171,6 +169,9 @@ def test_a_second_appliance_in_the_same_home_is_refused(reissued):
 
 
 def gone_after_kill(appliance: RunningAppliance) -> None:
-    """A supervisor killed outright takes its children along, though it could not say goodbye."""
+    """Wait until a supervisor killed outright has taken its children along.
+
+    It could not stop them itself.
+    """
     eventually(lambda: not appliance.group_members(), why="no process left after kill -9")
     assert appliance.ports_open() == []

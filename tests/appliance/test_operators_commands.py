@@ -1,27 +1,22 @@
-"""``manage.py probe``, ``rest`` and ``member`` against a running appliance, as the playbooks use them."""
+"""``manage.py probe``, ``rest`` and ``member`` against a running appliance.
+
+They are used as the playbooks use them.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 
 import pytest
 
-from tests.running import ROOT
+from tests.forked import of_commands
 
 
 @pytest.fixture
 def manage(appliance):
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=ROOT,
-            env=appliance.environment | environment,
-            input="",
-            capture_output=True,
-            text=True,
-        )
+        return of_commands().run("manage.py", *arguments, env=appliance.environment | environment)
 
     return run
 

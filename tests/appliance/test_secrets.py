@@ -1,4 +1,7 @@
-"""Secrets survive power cuts, and rows in the database survive the loss of their files."""
+"""Secrets survive power cuts.
+
+Rows in the database survive the loss of their files.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -16,6 +20,7 @@ from appliance.local.firststart import prepare
 from registry import authority
 from registry.models import ApiKey, ApiToken, JoinToken, hash_secret
 from tests.running import ROOT
+from workers.certificates import OwnCertificate
 from workers.settings import Settings, SettingsError
 
 
@@ -206,18 +211,34 @@ def test_another_database_gets_the_same_credentials(home):
     assert secrets.credentials(home) == values
 
 
-@pytest.mark.parametrize("command", [["rotate", "--all"], ["backup", "copy.tar"]])
-def test_a_home_where_no_appliance_has_run_is_named(command, tmp_path):
-    environment = {"PATH": "/usr/bin:/bin", "NEREUS_HOME": str(tmp_path / "mistyped")}
-    done = subprocess.run(
+def manage(home: Path, *command: str) -> subprocess.CompletedProcess:
+    """Run a command for a home, with another folder as working directory."""
+    return subprocess.run(
         [sys.executable, str(ROOT / "manage.py"), *command],
-        cwd=tmp_path,
-        env=environment,
+        cwd=home.parent,
+        env={"PATH": "/usr/bin:/bin", "NEREUS_HOME": str(home), "NEREUS_TLS": "on"},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
+
+
+@pytest.mark.parametrize("command", [["rotate", "--all"], ["rotate", "tls"], ["backup", "copy.tar"]])
+def test_a_home_where_no_appliance_has_run_is_named(command, tmp_path):
+    done = manage(tmp_path / "mistyped", *command)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "mistyped" in done.stderr and "NEREUS_HOME" in done.stderr
     assert not (tmp_path / "copy.tar").exists()
+
+
+def test_a_gateways_box_replaces_its_certificate_without_a_database(tmp_path):
+    own = OwnCertificate(tmp_path / "home" / "tls")
+    own.ensure(["localhost"])
+    before, authority_before = own.server_file.read_bytes(), own.authority_file.read_bytes()
+    done = manage(tmp_path / "home", "rotate", "tls")
+    assert done.returncode == 0, done.stderr
+    assert own.server_file.read_bytes() != before and own.authority_file.read_bytes() == authority_before
+    assert manage(tmp_path / "home", "rotate", "tls-authority").returncode == 0
+    assert own.authority_file.read_bytes() != authority_before
+    assert not list((tmp_path / "home").glob("*sqlite*"))

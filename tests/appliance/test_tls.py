@@ -1,4 +1,7 @@
-"""A whole appliance with TLS everywhere: pages, REST, websockets, members' links, model fetches, inference."""
+"""A whole appliance with TLS everywhere.
+
+That is for pages, REST, websockets, members' links, model fetches and inference.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def encrypted(tmp_path_factory, tiny_models):
     try:
         running.start()
         with running.rest() as client:
-            register(client, "tiny", tiny_models, late="serve")
+            register(client, "tiny", {"quick": tiny_models["quick"]}, late="serve")
         yield running
     finally:
         running.stop()
@@ -85,7 +88,10 @@ def test_heads_without_end_are_refused_and_half_ones_are_closed(encrypted):
 
 
 def test_the_scanner_objects_to_nothing_but_the_life_of_an_own_certificate(encrypted):
-    """At the console. It is long on purpose: a clock that is years off must not lock everybody out."""
+    """The scanner objects to nothing at the console but the certificate's life.
+
+    It is long on purpose: a clock that is years off must not lock everybody out.
+    """
     (found,) = objections([port_of(encrypted)], encrypted.home / "tls" / "authority.pem")
     assert found.keys() == {"maximum_certificate_lifespan"}
 
@@ -133,7 +139,7 @@ def port_of(appliance) -> int:
 
 
 def serial(appliance, context: ssl.SSLContext) -> int:
-    """Of the console's certificate, verified."""
+    """The serial number of the console's certificate, verified."""
     plain = socket.create_connection(("127.0.0.1", port_of(appliance)), 60)
     with context.wrap_socket(plain, server_hostname="127.0.0.1") as client:
         return x509.load_der_x509_certificate(client.getpeercert(True)).serial_number

@@ -1,4 +1,7 @@
-"""Backup and restore on a real database, store and secrets, and the copy before migrations."""
+"""Backup and restore, and the copy before migrations.
+
+Database, store and secrets are real.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import ROOT, free_ports
+from tests.forked import ForkedProcess, of_commands
+from tests.running import free_ports
 
 
 class Home:
-    """A home folder whose commands run as an operator runs them, with a database but no processes."""
+    """A home folder with a database but no processes.
+
+    Its commands run as an operator runs them.
+    """
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self.folder = folder
@@ -27,23 +34,17 @@ class Home:
         self._environment = {**bare, "NEREUS_HOME": str(folder), "NEREUS_CONSOLE": f"127.0.0.1:{port}", **settings}
 
     def run(self, *arguments: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=ROOT,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-        )
+        done = of_commands().run("manage.py", *arguments, env=self._environment)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
     def python(self, code: str) -> str:
         return self.run("shell", "-v", "0", "-c", code)
 
-    def process(self, *arguments: str) -> subprocess.Popen:
+    def process(self, *arguments: str) -> ForkedProcess:
         """A command that is talked to."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        return subprocess.Popen([sys.executable, "manage.py", *arguments], cwd=ROOT, env=self._environment, **pipes)
+        return of_commands().start("manage.py", *arguments, env=self._environment, **pipes)
 
     @property
     def database(self) -> Path:
@@ -163,7 +164,10 @@ print("plan", plan.pk, plan.wire["version"], Plan.objects.first().pk)
 
 
 def newest(home: Home, before: str = "") -> int:
-    """The newest plan's version once the appliance starts, and starts again, ``before`` having run."""
+    """Return the newest plan's version once the appliance starts, and starts again.
+
+    ``before`` is code that runs before that.
+    """
     (line,) = [line for line in home.python(before + NEWEST).splitlines() if line.startswith("plan ")]
     version, wire, again = map(int, line.split()[1:])
     assert version == wire == again

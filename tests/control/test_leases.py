@@ -1,4 +1,7 @@
-"""Leases on planning and upkeep: one holder at a time, whatever is killed, stopped or late."""
+"""Leases on planning and upkeep: one holder at a time.
+
+That holds whatever process is killed, stopped or late.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ import random
 import select
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from scheduler.models import Plan, WorkLease
 from tests import postgresql
 from tests.control.test_superseded import waiting
 from tests.control.world import application, node, variant
+from tests.forked import ForkedProcess, of_commands
 from tests.running import ROOT
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
@@ -127,14 +130,14 @@ node(); variant(application(), "quick", 90, 5)
 
 
 class Workers:
-    """Planning processes of several homes on one database, which are killed and stopped."""
+    """Planning processes of several homes on one database, to be killed and stopped."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self._folder = folder
         self._settings = settings
         self._started = 0
         self._begun: dict[int, bytes] = {}
-        self.running: dict[int, subprocess.Popen] = {}
+        self.running: dict[int, ForkedProcess] = {}
         self.lines: list[list[str]] = []
 
     def environment(self, home: str) -> dict[str, str]:
@@ -142,22 +145,15 @@ class Workers:
         return given | {"NEREUS_HOME": str(self._folder / home), "PYTHONPATH": str(ROOT)} | self._settings
 
     def manage(self, *arguments: str) -> None:
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=ROOT,
-            env=self.environment("home-0"),
-            capture_output=True,
-            text=True,
-        )
+        done = of_commands().run("manage.py", *arguments, env=self.environment("home-0"))
         assert done.returncode == 0, done.stderr[-3000:]
 
-    def start(self) -> subprocess.Popen:
+    def start(self) -> ForkedProcess:
         # SQLite is a file of one home; processes of homes on two boxes share PostgreSQL.
         home = f"home-{self._started % 2}" if "NEREUS_DATABASE_URL" in self._settings else "home-0"
         self._started += 1
-        process = subprocess.Popen(
-            [sys.executable, "manage.py", "shell", "-v", "0", "-c", WORKER],
-            cwd=ROOT,
+        process = of_commands().start(
+            *("manage.py", "shell", "-v", "0", "-c", WORKER),
             env=self.environment(home),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

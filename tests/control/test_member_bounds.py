@@ -6,7 +6,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.members.intake import BURST, MAX_MESSAGE, PER_SECOND, IntakeLimits, TokenBucket
@@ -109,7 +109,6 @@ _json = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_anything_in_any_place_is_taken_or_named(data):
     kind, message = data.draw(st.sampled_from(MESSAGES))

@@ -50,6 +50,13 @@ def test_a_profile_job_is_listed_by_who_asked_for_it_and_can_be_cancelled(client
     assert Variant.objects.get().state == Variant.State.READY
 
 
+def test_a_waiting_profile_job_says_what_it_waits_for(quick):
+    profiling.order(quick, ProfileJob.Reason.DRIFT)
+    assert operations.current()[0].detail == "waits until a device of this type is free"
+    Device.objects.update(state=Device.State.DOWN)
+    assert operations.current()[0].detail == "waits for a device of this type: none is up"
+
+
 def test_a_variant_whose_only_profiling_is_cancelled_has_failed(quick):
     fresh = Variant.objects.create(
         application=quick.application, name="new", digest="n" * 64, size_bytes=1, accuracy=95, state="profiling"

@@ -1,4 +1,7 @@
-"""A node's cores become other devices: plans keep to those that serve until the new ones can."""
+"""A node's cores become other devices.
+
+Plans keep to the devices that serve until the new ones can.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,11 @@ from scheduler.control.assemble import available_devices
 from scheduler.control.planner import make_plan
 from scheduler.members import devices, push
 from scheduler.models import Plan
+from scheduler.profiling import dispatch, results
 from tests.accounts import account, bearer
 from tests.control.world import KIND, application, node, variant
 from workers.protocol import control
-from workers.protocol.specs import DeviceInfo, DeviceState
+from workers.protocol.specs import DeviceInfo, DeviceState, ProfilePoint
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 WIDE = "cpu-test-2c"
@@ -29,7 +33,7 @@ def info(number: int, *cores: int) -> DeviceInfo:
 
 
 def join(*infos: DeviceInfo, retiring: tuple[int, ...] = (), ordered: bool = True, problem: str = "") -> None:
-    """What a node says when it joins."""
+    """A node's message when it joins."""
     message = control.JoinNode(
         name="box",
         devices=infos,
@@ -104,6 +108,33 @@ def test_plans_change_over_once_the_new_device_is_up_and_measured(box):
     assert phases() == {"cpu2": ""} and [one.ref for one in available_devices()] == ["box/cpu2"]
 
 
+def test_variants_measured_on_shared_cores_are_measured_again_on_cores_of_their_own(box):
+    made, held = box
+    point = ProfilePoint(batch=1, p50_s=0.01, p95_s=0.012, mean_s=0.01, samples=20)
+    join(info(2, 0, 1), info(0, 0), info(1, 1), retiring=(0, 1))
+    up(2)
+    assert dispatch.dispatch() == 1
+    first = ProfileJob.objects.get()
+    results.done(made, control.ProfileDone(job=first.pk, load_s=1, memory_bytes=1, points=(point,)))
+    assert redivision.advance() == ["box"]
+    again = ProfileJob.objects.get(state=ProfileJob.State.QUEUED)
+    assert (again.variant, again.device_type, again.reason) == (held, WIDE, ProfileJob.Reason.DRIFT)
+    assert dispatch.dispatch() == 0, "the retired devices still have their cores"
+    join(info(2, 0, 1))
+    assert dispatch.dispatch() == 1
+    again.refresh_from_db()
+    assert again.device.ref == "box/cpu2"
+    assert ProfileJob.objects.count() == 2
+
+
+def test_a_job_for_drift_delays_no_change_over(box):
+    join(info(2, 0, 1), info(0, 0), info(1, 1), retiring=(0, 1))
+    up(2)
+    assert "1 measurement of variants" in redivision.waits_for(Node.objects.get())[0]
+    ProfileJob.objects.update(reason=ProfileJob.Reason.DRIFT)
+    assert "measurement" not in " ".join(redivision.waits_for(Node.objects.get()))
+
+
 def test_an_order_that_is_taken_back_in_the_middle_changes_nothing_for_queries(box):
     join(info(2, 0, 1), info(0, 0), info(1, 1), retiring=(0, 1))
     up(2)
@@ -134,6 +165,7 @@ def test_the_order_over_rest_names_faults_and_says_what_it_would_do(box):
         "3x1": "asks for 3 cores",
         "0;7": "core 7 is not among the usable cores 0-1",
         "none": "has no GPU",
+        ";".join(["0"] * 101): "200 characters",
     }.items():
         answer = client.post(path, {"cpu_devices": wrong}, content_type="application/json")
         assert answer.status_code == 400 and why in answer.json()["errors"][0]["detail"], answer.content

@@ -1,17 +1,19 @@
-"""An upgrade from the release before stacks: a database made by its migrations, and plans and settings saved by it."""
+"""An upgrade from the release before stacks.
+
+The database is made by that release's migrations, and plans and settings are saved by it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from tests.forked import of_commands
 from workers.protocol.control import GatewayConfig, NodeConfig
 from workers.protocol.specs import PlanSpec
 
@@ -47,13 +49,9 @@ def migrate(home: Path, paths: list[Path], targets: tuple[tuple[str, ...], ...] 
     """Bring databases to each of these states in turn; (): this release's."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
     code = MIGRATE.format(paths=list(map(str, paths)), targets=targets)
-    subprocess.run(
-        [sys.executable, "manage.py", "shell", "-v", "0", "-c", code],
-        cwd=ROOT,
-        env={**environ, "NEREUS_HOME": str(home)},
-        check=True,
-        timeout=900,
-    )
+    command = ("manage.py", "shell", "-v", "0", "-c", code)
+    done = of_commands().run(*command, env={**environ, "NEREUS_HOME": str(home)})
+    assert done.returncode == 0, done.stderr
 
 
 def insert(database: sqlite3.Connection, table: str, **values: object) -> None:
@@ -87,9 +85,10 @@ def before(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def upgraded(before, tmp_path_factory) -> dict[str, sqlite3.Connection]:
-    """Copies of the database with each of :data:`CHOICES`; the last, with none, is brought to this release.
+    """Copies of the database with each of :data:`CHOICES`, upgraded.
 
-    The others get as far as what changes choices, as all migrations after it take much longer.
+    The last, with none, is brought to this release. The others get as far as what changes choices, as all migrations
+    after it take much longer.
     """
     home = tmp_path_factory.mktemp("upgraded")
     paths = {name: home / f"{number}.sqlite3" for number, name in enumerate(CHOICES)}

@@ -1,4 +1,7 @@
-"""Redis or the database in trouble: members stay connected, serve on, and are admitted again. All parts are real."""
+"""Redis or the database in trouble: members stay connected and serve on.
+
+They are also admitted again. All parts are real.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,7 @@ async def test_a_member_keeps_its_link_and_its_keys_come_and_go(how, home, clean
 
 
 def fast() -> dict:
-    """Of Redis' connections: time-outs of a second, so that the test takes seconds."""
+    """Redis' connections with time-outs of a second, so that the test takes seconds."""
     return {**live.client().connection_pool.connection_kwargs, "socket_timeout": 1.0}
 
 
@@ -119,6 +122,35 @@ async def test_members_are_admitted_while_redis_takes_nothing(home, clean_redis)
             assert await sync_to_async(Node.objects.filter(state="approved").count)() == 1
             await until(lambda: [one["what"] for one in troubles.current()] == ["redis"], "the trouble noticed")
             assert "maxmemory" in troubles.current()[0]["detail"]
+
+
+async def test_a_member_that_lost_its_link_joins_while_redis_hangs(home, clean_redis, monkeypatch):
+    """A member that lost its link joins while Redis hangs.
+
+    Otherwise each call would wait for its time-out, and the member, which gives up, for all of them.
+    """
+    monkeypatch.setattr(live.client().connection_pool, "connection_kwargs", fast())
+    async with cluster(home) as (gateway, node):
+        before, taken = await channels(), len(gateway.received)
+
+        async def again() -> bool:
+            found = await channels()
+            return not found & {*before, ""} and gateway.link.up and node.link.up and len(gateway.received) > taken
+
+        with hanging(clean_redis):
+            await until(lambda: troubles.pausing(troubles.REDIS), "the trouble noticed")
+            gateway.link.rejoin()
+            node.link.rejoin()
+            await until(again, "both have joined again, and hold a configuration")
+
+
+async def channels() -> set[str]:
+    """Of all members' connections."""
+    return {
+        channel
+        for kind in (Gateway, Node)
+        for channel in await sync_to_async(lambda kind=kind: list(kind.objects.values_list("channel", flat=True)))()
+    }
 
 
 @contextlib.contextmanager

@@ -1,4 +1,7 @@
-"""The rate profile: bursts at least once a minute, never more than the least accurate variants carry."""
+"""The rate profile: bursts at least once a minute.
+
+There is never more than the least accurate variants carry.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.demo import rates
@@ -24,14 +27,12 @@ profiles = st.builds(RateProfile, capacities, st.integers(0, 10_000), st.floats(
 times = st.floats(0, 1e6)
 
 
-@settings(deadline=None, max_examples=50)
 @given(profiles, times)
 def test_rate_stays_between_the_waves_low_and_the_limit(profile, t):
     assert rates.WAVE_LOW * profile.capacity.most_accurate * (1 - 1e-9) <= profile.rate(t) <= profile.limit
     assert profile.limit == rates.LIMIT * profile.capacity.least_accurate
 
 
-@settings(deadline=None, max_examples=50)
 @given(profiles, times)
 def test_any_minute_holds_a_burst_that_the_most_accurate_variant_cannot_carry(profile, t):
     rising = [u for u in (t + i * 0.25 for i in range(241)) if profile.bursting(u)]
@@ -39,7 +40,6 @@ def test_any_minute_holds_a_burst_that_the_most_accurate_variant_cannot_carry(pr
     assert max(profile.rate(u) for u in rising) > rates.WAVE_HIGH * profile.capacity.most_accurate
 
 
-@settings(deadline=None, max_examples=50)
 @given(profiles, st.integers(0, 10_000))
 def test_bursts_begin_less_than_a_minute_apart_and_never_touch(profile, cycle):
     this, following = profile.burst(cycle), profile.burst(cycle + 1)
@@ -48,7 +48,6 @@ def test_bursts_begin_less_than_a_minute_apart_and_never_touch(profile, cycle):
     assert profile.bursting(this.end) is None
 
 
-@settings(deadline=None, max_examples=50)
 @given(capacities, st.integers(0, 10_000), times)
 def test_two_applications_take_turns(some, seed, t):
     pair = [RateProfile(some, seed, 0.0), RateProfile(some, seed + 1, 0.5)]

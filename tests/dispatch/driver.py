@@ -1,7 +1,7 @@
-"""Devices that run dispatched batches under a virtual clock, and an account of every query.
+"""Devices that run dispatched batches under a virtual clock.
 
-After each call everything that must hold is checked (:mod:`.invariants`). Batches run in the order in which they reach
-their device; answers take as long back as the batch took there.
+They keep an account of every query. After each call everything that must hold is checked (:mod:`.invariants`). Batches
+run in the order in which they reach their device; answers take as long back as the batch took there.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
+
+import pytest
 
 from workers.dispatch.binding import Decisions, QueryClass, ServiceTerms
 from workers.dispatch.feedback import learn
@@ -21,18 +23,27 @@ from .invariants import check
 
 WAITING, DISPATCHED, ANSWERED, REFUSED, WITHDRAWN = "waiting", "dispatched", "answered", "refused", "withdrawn"
 ROUNDING_S = 1e-8
-#: wakes in a row without progress after which a query counts as waiting for ever
+#: wakes in a row without progress after which a query counts as waiting forever
 PATIENCE = 20_000
 
 
 def option(variant: str, accuracy: float, points: Mapping[int, float], rows: int | None = None, weight: float = 1.0):
-    """A variant with ``points`` {batch: seconds}; sizes between two of these cost what the larger costs."""
+    """Return an option with ``points`` {batch: seconds}.
+
+    Sizes between two of these cost what the larger costs.
+    """
     latency = LatencyModel(list(points.items()), interpolate=False)
     return ServingOption(variant, accuracy, latency, rows or latency.largest, weight)
 
 
 def menu(*options: ServingOption) -> OptionSet:
     return OptionSet(options)
+
+
+#: an accurate, slow option and a quick one, and both as the options of an application
+LARGE = option("large", 100, {1: 0.1, 2: 0.2, 4: 0.4}, rows=2)
+SMALL = option("small", 90, {1: 0.01, 2: 0.014, 4: 0.02, 8: 0.03})
+BOTH = {"faces": menu(LARGE, SMALL)}
 
 
 def class_of(name: str | QueryClass) -> QueryClass:
@@ -52,7 +63,13 @@ def terms(applications: Mapping[str | QueryClass, tuple[float, bool]]) -> dict[s
 
 
 class Query:
-    """``due``: when its answer is wanted; ``deadline`` is the binding's to change. ``state``: what became of it."""
+    """A query and its state.
+
+    Attributes:
+        due: when its answer is wanted.
+        deadline: the same at first; it is the binding's to change.
+        state: one of :data:`WAITING` and those that follow it.
+    """
 
     def __init__(self, id: int, application: str, arrived: float, due: float, rows: int, key: object = None):
         self.id = id
@@ -187,7 +204,11 @@ class World:
         return query
 
     def submit_together(self, asked: Sequence[tuple[str, int, float | None, object]]) -> list[Query]:
-        """Queries that arrive at once, each as (application, rows, seconds that it has or None, key)."""
+        """Submit queries that arrive at once.
+
+        Args:
+            asked: (application, rows, seconds that it has or None, key) of each. None: the application's SLO.
+        """
         queries = []
         for application, rows, budget_s, key in asked:
             budget_s = self._slo_s(application) if budget_s is None else budget_s
@@ -259,13 +280,19 @@ class World:
         assert not waiting, f"nothing happens any more, and these wait: {waiting[:5]}"
 
     def wake_alone(self) -> None:
-        """Pass the time by wakes only, for no answer ever comes; in the end nothing is scheduled."""
+        """Pass the time by wakes only, as if no answer ever came.
+
+        In the end nothing is scheduled.
+
+        Raises:
+            AssertionError: queries are still waiting.
+        """
         for _ in range(PATIENCE):
             if self.wake_at == math.inf:
                 assert not [query for query in self.queries if query.state == WAITING]
                 return
             self.wake()
-        raise AssertionError(f"woken for ever; {[q for q in self.queries if q.state == WAITING][:5]} wait")
+        raise AssertionError(f"woken forever; {[q for q in self.queries if q.state == WAITING][:5]} wait")
 
     def wake(self) -> None:
         """Wake the binding when it wants to be woken, or now if that is over."""
@@ -275,7 +302,7 @@ class World:
         self._act(decisions)
 
     def oversleep(self, seconds: float) -> None:
-        """Whoever should have called in that time does so only afterwards."""
+        """Let time pass without the calls that are due in it; they come afterwards."""
         self.now += seconds
         if self.wake_at < self.now:
             self.wake()
@@ -360,3 +387,14 @@ class World:
             for option in menu.options:
                 end = start + device.seconds(option, query.rows)
                 assert end > query.deadline, f"{query} refused, but {device.name} is idle and had it done by {end:g}"
+
+
+def answers(world):
+    """(variant, ms from arrival to answer), by query; None where there is none."""
+    world.finish()
+    return [
+        (query.variant, pytest.approx((query.answered - query.arrived) * 1000, abs=1e-3))
+        if query.state == ANSWERED
+        else None
+        for query in world.queries
+    ]

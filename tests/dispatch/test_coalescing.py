@@ -1,11 +1,14 @@
-"""Batches that are over in a moment wait a moment for queries that follow each other closely; no others do."""
+"""Short batches wait a moment for queries that follow each other closely.
+
+Their runs are over in a moment. No others wait.
+"""
 
 from __future__ import annotations
 
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.dispatch.late.dispatching import COALESCE_S
@@ -24,7 +27,10 @@ def world(slo_s: float = 0.05, run_s: float = RUN_S) -> World:
 
 
 class Clients:
-    """Each asks again some time after its answer, ``think_s`` apart from the others that are answered with it."""
+    """Clients that each ask again some time after their answer.
+
+    They ask ``think_s`` apart from the others that are answered with them.
+    """
 
     def __init__(self, made: World, count: int, think_s: float):
         self.made, self.think_s = made, think_s
@@ -125,7 +131,6 @@ def test_batches_that_take_their_time_do_not_wait_for_what_they_would_not_gain()
     assert made.submit("q").state == DISPATCHED
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 3e-4), st.integers(1, 5), st.sampled_from([0.0006, 0.002, 0.05])), max_size=150),
     st.integers(1, 3),

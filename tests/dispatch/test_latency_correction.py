@@ -1,4 +1,4 @@
-"""What one option's run times teach of itself, and what they teach of its device."""
+"""Corrections that one option's run times lead to: its own, and its device's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.dispatch.feedback import DECAY_AFTER_S, decay_corrections, learn
@@ -22,8 +22,11 @@ FAIR = menu(option("good", 100, {1: 0.02}), option("quick", 80, {1: 0.005}))
 
 
 class Shared(World):
-    """One device with two applications: the times of one are as its profile says, those of the other ``least_s`` and
-    more, exponentially distributed with mean ``more_s``."""
+    """One device with two applications, of which one does not keep to its profile.
+
+    The times of ``fair`` are as its profile says. Those of ``other`` are ``least_s`` and more, exponentially
+    distributed with mean ``more_s``.
+    """
 
     def __init__(self, profile_s: float, least_s: float, more_s: float):
         self._least_s, self._more_s = least_s, more_s
@@ -40,8 +43,14 @@ class Shared(World):
 
 
 def suffered(profile_s: float, least_s: float, more_s: float, share: float, load: float) -> tuple[float, float]:
-    """The parts of the fair application's queries that were not answered in time, and that the quick variant answered,
-    at Poisson arrivals; ``share``: its part of all queries."""
+    """Return how the fair application's queries fare, at Poisson arrivals.
+
+    Args:
+        share: the fair application's part of all queries.
+
+    Returns:
+        The parts of its queries that were not answered in time, and that the quick variant answered.
+    """
     world, draw, done = Shared(profile_s, least_s, more_s), random.Random(1), []
     rate = load / (share * 0.02 + (1 - share) * (least_s + more_s))
     for _ in range(int(500 / share)):
@@ -90,8 +99,12 @@ EVERY_S = 0.03
 
 
 class Bench:
-    """A device that runs options, named as their applications, one after the other. ``slow``: how slow the device is;
-    ``bias``: how wrong the profiles are."""
+    """A device that runs options, named as their applications, one after the other.
+
+    Attributes:
+        slow: how slow the device is.
+        bias: how wrong the profiles are, by application.
+    """
 
     def __init__(self, seconds: dict[str, float], bias: dict[str, float] | None = None, noise=0.02):
         self.groups = DeviceGroups()
@@ -239,7 +252,6 @@ runs = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(runs=runs)
 def test_whatever_runs_take_factors_are_numbers_not_below_one(runs):
     groups, now = DeviceGroups(), 0.0

@@ -1,4 +1,7 @@
-"""What holds whatever happens: any devices and menus, any order of arrivals, answers, plans and mishaps."""
+"""Rules that hold for any devices and options.
+
+They hold for any order of arrivals, answers, plans and mishaps.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +131,10 @@ class Dispatching(RuleBasedStateMachine):
         together=st.booleans(),
     )
     def submit_restricted(self, asked, together):
-        """Queries that permit some variants only; :mod:`.invariants` checks that they get no other."""
+        """Submit queries that permit some variants only.
+
+        :mod:`.invariants` checks that they get no other.
+        """
         classes = [
             QueryClass(name, 0, None if which is None else frozenset(name + digit for digit in which))
             for name, which in asked
@@ -258,7 +264,12 @@ TestDispatching = Dispatching.TestCase
 
 @st.composite
 def worlds(draw, late: bool, exact: bool = True):
-    """Applications, some serving late queries if ``late``; devices do what is expected of them if ``exact``."""
+    """Draw worlds of applications and devices.
+
+    Args:
+        late: some applications may serve late queries.
+        exact: devices do what is expected of them.
+    """
     kinds = draw(st.lists(offers(), min_size=1, max_size=3))
     names = DEVICES[: draw(st.integers(1, len(DEVICES)))]
     served = {name: (draw(st.sampled_from(SLOS)), late and draw(st.booleans())) for name in APPLICATIONS}
@@ -272,7 +283,6 @@ arrivals = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
 @given(world=worlds(late=True), arrivals=arrivals)
 def test_what_is_dispatched_is_answered_in_time_by_devices_that_keep_their_times(world, arrivals):
     for pause_s, application, rows in arrivals:
@@ -288,7 +298,6 @@ def test_what_is_dispatched_is_answered_in_time_by_devices_that_keep_their_times
             )
 
 
-@settings(max_examples=60, deadline=None)
 @given(world=worlds(late=False, exact=False), arrivals=arrivals)
 def test_nothing_waits_for_ever_for_devices_that_never_answer(world, arrivals):
     for pause_s, application, rows in arrivals:

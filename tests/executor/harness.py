@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from tests.forked import ForkedProcess, of_members
 from workers.executor.codec import DTYPES, encode
 from workers.protocol import frame_connection, frames
 from workers.protocol.control import ProfileOrder
@@ -73,7 +75,10 @@ def resident(spec: VariantSpec, seconds=0.002, max_batch=16, rate=10.0, memory_b
 
 
 def order(job: int, path: Path, spec: ApplicationSpec | None = None, validation_path=None, **terms) -> Measure:
-    """A profile job for the model at ``path``, as variant ``100 + job``. ``terms``: as of a :class:`ProfileOrder`."""
+    """Make a profile job for the model at ``path``, as variant ``100 + job``.
+
+    ``terms`` are those of a :class:`ProfileOrder`.
+    """
     spec = application() if spec is None else spec
     terms = {"first": False, "max_batch": 8} | terms
     made = variant(100 + job, path, spec.name)
@@ -83,7 +88,10 @@ def order(job: int, path: Path, spec: ApplicationSpec | None = None, validation_
 
 
 class Peer:
-    """A connection to the executor; everything that arrives is kept in order, profile reports without their frame."""
+    """A connection to the executor that keeps everything that arrives, in order.
+
+    Profile reports are kept without their frame.
+    """
 
     def __init__(self) -> None:
         self.messages: list[Frame] = []
@@ -169,8 +177,12 @@ class Peer:
         outputs: dict[int, tuple[str, ...]] | None = None,
         rows: int | None = None,
     ) -> None:
-        """Send queries (their inputs by id, in the signature's order) as one batch; those of one shape share it.
-        ``rows``: of each query, where its inputs have another number."""
+        """Send queries as one batch; those of one shape share it.
+
+        Args:
+            queries: inputs by id, in the signature's order.
+            rows: of each query, where its inputs have another number.
+        """
         shapes: dict[RequestShape, int] = {}
         columns: list[list] = []
         given = []
@@ -201,7 +213,10 @@ def _array(datatype: str, shape: tuple[int, ...], part: memoryview) -> np.ndarra
 
 
 def _apart(message: Results, body: memoryview, rows: dict[int, int]):
-    """Each query's own outputs, as one that knows its queries' rows has them; those of no known query count as one."""
+    """Return each query's own outputs, by the number of rows that it asked for.
+
+    Those of an unknown query count as one row.
+    """
     outputs: dict[int, dict[str, np.ndarray]] = {id: {} for id in message.ids}
     at = 0
     for tensor in message.outputs:
@@ -224,8 +239,15 @@ class Executor:
     """An executor subprocess; ``async with`` starts and ends it."""
 
     def __init__(
-        self, folder: Path, memory_bytes: int = 0, device: str = "box/cpu0", address: str = "", **settings: str
+        self,
+        folder: Path,
+        memory_bytes: int = 0,
+        device: str = "box/cpu0",
+        address: str = "",
+        forked: bool = True,
+        **settings: str,
     ):
+        self._forked = forked
         self.endpoint = f"unix:{folder}/executor.sock"
         self.info = DeviceInfo(device, "cpu", "test", "", (CORE,), None, memory_bytes, self.endpoint, address)
         self._folder = folder
@@ -233,34 +255,30 @@ class Executor:
         #: the only folder that the executor reads models from
         self.models: Path | None = None
         self.peers: list[Peer] = []
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: ForkedProcess | subprocess.Popen | None = None
 
     async def __aenter__(self) -> Executor:
         (self._folder / "device.json").write_bytes(msgspec.json.encode(self.info))
         self.log = open(self._folder / "log", "ab")  # noqa: SIM115 - closed when the executor ends
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "workers.executor",
-            "--device",
-            str(self._folder / "device.json"),
-            "--models",
-            # Tests share some models. Not the tempfile module's folder, which the console moves.
-            str(self.models or os.environ.get("TMPDIR", "/tmp")),
-            "--parent",
-            str(os.getpid()),
-            env=self._environ,
-            stderr=self.log,
-        )
+        # Tests share some models. Not the tempfile module's folder, which the console moves.
+        models = str(self.models or os.environ.get("TMPDIR", "/tmp"))
+        command = ["-m", "workers.executor", "--device", str(self._folder / "device.json"), "--models", models]
+        how = {"env": self._environ, "stderr": self.log}
+        if self._forked:
+            self.process = await asyncio.to_thread(
+                lambda: of_members().start(*command, "--parent", str(of_members().pid), **how)
+            )
+        else:
+            self.process = subprocess.Popen([sys.executable, *command, "--parent", str(os.getpid())], **how)
         self.node = await self.peer("node")
         return self
 
     async def __aexit__(self, *_error) -> None:
         for peer in self.peers:
             peer.connection.close()
-        if self.process.returncode is None:
+        if self.process.poll() is None:
             self.process.kill()
-            await self.process.wait()
+            await self.ended()
         self.log.close()
 
     async def peer(self, role: str = "gateway", name: str = "test", leases: bool = False) -> Peer:
@@ -270,7 +288,7 @@ class Executor:
                     peer = await Peer().connect(self.endpoint, role, name, leases)
                     break
                 except OSError:
-                    assert self.process.returncode is None, (self._folder / "log").read_text()
+                    assert self.process.poll() is None, (self._folder / "log").read_text()
                     await asyncio.sleep(0.02)
         self.peers.append(peer)
         if role == "gateway":
@@ -299,8 +317,11 @@ class Executor:
         return gateway
 
     async def in_force(self, version: int, *plan) -> ExecutorState:
-        """Send a plan and wait until it is in force; the state, of which a gateway is told that leaves the device to
-        others."""
+        """Send a plan and wait until it is in force.
+
+        Returns:
+            The state, as reported to a gateway that leaves the device to others.
+        """
         watching = await self.peer(name="watching", leases=True)
         self.apply(version, *plan)
         return await watching.next(ExecutorState, lambda state: state.plan_version == version)
@@ -308,7 +329,11 @@ class Executor:
     async def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(WAIT_S):
-            return await self.process.wait()
+            return await self.ended()
+
+    async def ended(self) -> int:
+        """Wait until the process has ended; its exit status."""
+        return await asyncio.to_thread(self.process.wait)
 
 
 def rows(count: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -323,13 +348,19 @@ def save(path: Path, nodes, inputs, outputs, initializers=()) -> Path:
 
 
 def turning(path: Path, turns: int) -> Path:
-    """A model whose one row takes as long as its loop has turns, in steps that can be stopped between."""
+    """Write a model whose one row takes as long as its loop has iterations.
+
+    It runs in steps that can be stopped between.
+    """
     count = helper.make_tensor("turns", TensorProto.INT64, [], [turns])
     return _looping(path, [], [count])
 
 
 def endless(path: Path) -> Path:
-    """A model that is quick unless some value of its input is 100 or more: then it runs for years."""
+    """Write a model that is quick unless some value of its input is 100 or more.
+
+    Then it runs for years.
+    """
     count = [
         helper.make_node("ReduceMax", ["x"], ["largest"], keepdims=0),
         helper.make_node("Div", ["largest", "hundred"], ["hundreds"]),

@@ -90,7 +90,7 @@ async def _outcomes(home: Path, monkeypatch, confined: bool) -> dict[str, str]:
     monkeypatch.setenv("PYTHONPATH", f"{home / 'start'}:{Path.cwd()}")
     # It imports numpy too early: no thread of it may run before the executor is confined.
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
-    executor = Executor(home / "run", home=str(home), confine_executors=str(int(confined)))
+    executor = Executor(home / "run", forked=False, home=str(home), confine_executors=str(int(confined)))
     executor.models = home / "cache"
     path = home / "cache" / "model.onnx"
     with socket.socket(socket.AF_UNIX) as listening:
@@ -116,7 +116,7 @@ async def test_an_executor_that_was_taken_over_can_only_serve(home, monkeypatch)
 
 async def test_without_confinement_the_same_attempts_succeed(home, monkeypatch):
     """The attempts are real ones; and the setting that turns confinement off does."""
-    # What would end the process or another one is left out.
+    # Calls that would end the process or another one are left out.
     start = home / "start" / "sitecustomize.py"
     harmless = [line for line in start.read_text().splitlines() if not any(w in line for w in ("os.fork", "execv"))]
     start.write_text("\n".join(harmless))
@@ -126,7 +126,7 @@ async def test_without_confinement_the_same_attempts_succeed(home, monkeypatch):
 
 
 async def test_the_log_has_what_confines_it(home):
-    executor = Executor(home / "run", home=str(home))
+    executor = Executor(home / "run", forked=False, home=str(home))
     async with executor:
         lines = [json.loads(line) for line in (home / "run" / "log").read_text().splitlines() if line.startswith("{")]
     (entry,) = [line for line in lines if line["event"] == "executor_confined"]
@@ -134,7 +134,7 @@ async def test_the_log_has_what_confines_it(home):
 
 
 async def test_models_outside_of_its_folder_are_not_loaded(home, tmp_path, tiny_models):
-    executor = Executor(home / "run", home=str(home))
+    executor = Executor(home / "run", forked=False, home=str(home))
     executor.models = home / "cache"
     outside = tmp_path / "outside.onnx"
     outside.write_bytes(tiny_models["quick"].read_bytes())
@@ -145,7 +145,7 @@ async def test_models_outside_of_its_folder_are_not_loaded(home, tmp_path, tiny_
 
 
 async def test_variants_that_arrive_later_are_found(home, tiny_models):
-    executor = Executor(home / "run", home=str(home))
+    executor = Executor(home / "run", forked=False, home=str(home))
     executor.models = home / "cache"
     async with executor:
         later = home / "cache" / "later.onnx"
@@ -156,8 +156,11 @@ async def test_variants_that_arrive_later_are_found(home, tiny_models):
 
 
 async def test_nothing_runs_beside_the_main_thread_before_it_is_confined(home):
-    """Landlock confines a thread and those that it starts, so all of them must come later."""
-    executor = Executor(home / "run", home=str(home))
+    """Nothing runs beside the main thread before it is confined.
+
+    Landlock confines a thread and those that it starts, so all of them must come later.
+    """
+    executor = Executor(home / "run", forked=False, home=str(home))
     async with executor:
         for task in Path(f"/proc/{executor.process.pid}/task").iterdir():
             status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
@@ -166,7 +169,10 @@ async def test_nothing_runs_beside_the_main_thread_before_it_is_confined(home):
 
 
 def test_a_gpu_executor_gets_the_devices_of_gpus_and_no_disks(tmp_path):
-    """The rules of a GPU's executor, in a process of their own: CUDA itself needs a GPU to try."""
+    """A GPU's executor may use the devices of GPUs and no disks.
+
+    Its rules are applied in a process of their own, as CUDA itself needs a GPU to try.
+    """
     code = f"""
 import os, socket
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""A device's memory is a limit that is kept: what wants more fails, and loads and unloads leave nothing behind."""
+"""A device's memory is a limit that is kept.
+
+Runs and loads that want more fail, and loads and unloads leave nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,10 @@ MIB = 2**20
 
 
 def hungry(path: Path, seed: int = 0) -> Path:
-    """A model whose memory depends on a value: it takes as many MiB as the largest number of its input. ``seed``: makes
-    its file another one."""
+    """Write a model that takes as many MiB as the largest number of its input.
+
+    ``seed`` makes its file another one.
+    """
     nodes = [
         helper.make_node("ReduceMax", ["x"], ["largest"], keepdims=0),
         helper.make_node("Cast", ["largest"], ["whole"], to=TensorProto.INT64),
@@ -59,7 +64,7 @@ def resident_mib(executor: Executor) -> float:
 
 async def test_a_query_that_wants_more_memory_than_the_device_has_fails_alone(tmp_path):
     path = hungry(tmp_path / "hungry.onnx")
-    async with Executor(tmp_path, memory_bytes=1024 * MIB) as executor:
+    async with Executor(tmp_path, forked=False, memory_bytes=1024 * MIB) as executor:
         plan = [resident(variant(1, path), 0.5)], [application(slo_s=60.0)], [path]
         gateway = await executor.applied(1, *plan)
         assert isinstance((await gateway.query(wanting(1)))[0], Results)
@@ -82,7 +87,7 @@ async def test_a_query_that_wants_more_memory_than_the_device_has_fails_alone(tm
 
 async def test_variants_share_the_memory_of_their_runs(tmp_path):
     paths = [hungry(tmp_path / f"hungry{number}.onnx", seed=number) for number in (1, 2, 3)]
-    async with Executor(tmp_path) as executor:
+    async with Executor(tmp_path, forked=False) as executor:
         residents = [resident(variant(number, path), 0.5) for number, path in enumerate(paths, 1)]
         gateway = await executor.applied(1, residents, [application(slo_s=60.0)], paths)
         before = resident_mib(executor)
@@ -95,7 +100,10 @@ async def test_variants_share_the_memory_of_their_runs(tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 async def test_memory_of_the_demos_models(tmp_path):
-    """Figures for docs/reliability.md: all variants of the demo loaded, warmed up with 32 rows, and profiled."""
+    """All variants of the demo, loaded and profiled, take less than a limit.
+
+    They are warmed up with 32 rows. The figures printed are for docs/reliability.md.
+    """
     residents, specs, paths = [], [], []
     for one in manifest.applications():
         inputs, outputs = (
@@ -106,7 +114,7 @@ async def test_memory_of_the_demos_models(tmp_path):
         for made in one.variants:
             paths.append(made.path)
             residents.append(resident(variant(len(paths), made.path, one.name, name=made.name), 0.002, 32))
-    async with Executor(tmp_path, memory_bytes=8192 * MIB) as executor:
+    async with Executor(tmp_path, forked=False, memory_bytes=8192 * MIB) as executor:
         await executor.node.next(StateReport)
         print(f"\nstarted: {resident_mib(executor):.0f} MiB")
         await executor.applied(1, residents, specs, paths)
@@ -124,7 +132,7 @@ async def test_memory_of_the_demos_models(tmp_path):
 
 
 async def test_the_process_is_ended_before_others_where_the_box_runs_out_of_memory(tmp_path):
-    async with Executor(tmp_path, memory_bytes=4096 * MIB) as executor:
+    async with Executor(tmp_path, forked=False, memory_bytes=4096 * MIB) as executor:
         folder = Path(f"/proc/{executor.process.pid}")
         assert (folder / "oom_score_adj").read_text().strip() == "500"
         limit = next(line for line in (folder / "limits").read_text().splitlines() if line.startswith("Max data size"))
@@ -151,7 +159,7 @@ async def test_a_model_that_does_not_fit_is_not_loaded_and_the_others_are(tmp_pa
         ],
     )
     quick = tiny_models["quick"]
-    async with Executor(tmp_path, memory_bytes=1024 * MIB) as executor:
+    async with Executor(tmp_path, forked=False, memory_bytes=1024 * MIB) as executor:
         residents = [resident(variant(1, large), 0.5), resident(variant(2, quick))]
         gateway = await executor.applied(1, residents, [application(slo_s=60.0)], [large, quick])
         state = gateway.state()
@@ -181,7 +189,7 @@ async def _growth(tmp_path, tiny_models, warm_up: int, cycles: int) -> float:
     """KiB a cycle that the process grows by, after ``warm_up`` cycles."""
     path = tiny_models["quick"]
     others = [tiny_models["medium"], tiny_models["heavy"]]
-    async with Executor(tmp_path) as executor:
+    async with Executor(tmp_path, forked=False) as executor:
         gateway = await executor.applied(1, [resident(variant(1, path))], [application(slo_s=60.0)], [path])
         await _cycle(executor, gateway, path, others, 1, warm_up)
         await asyncio.sleep(1)

@@ -38,22 +38,22 @@ sys.exit(", ".join(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
 
 
 async def test_it_keeps_to_its_cores_and_its_socket_to_its_user(tmp_path):
-    async with Executor(tmp_path) as executor:
+    async with Executor(tmp_path, forked=False) as executor:
         path = Path(executor.endpoint.removeprefix("unix:"))
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         for task in Path(f"/proc/{executor.process.pid}/task").iterdir():
             assert os.sched_getaffinity(int(task.name)) == {CORE}
         executor.process.kill()
-        await executor.process.wait()
+        await executor.ended()
         assert path.is_socket()
     # The next one takes over the dead one's socket.
-    async with Executor(tmp_path) as executor:
+    async with Executor(tmp_path, forked=False) as executor:
         await executor.peer()
 
 
 async def test_sigterm_finishes_what_waits_and_leaves_nothing_behind(tmp_path, tiny_models):
     path = tiny_models["quick"]
-    async with Executor(tmp_path, queue_rows="100000") as executor:
+    async with Executor(tmp_path, forked=False, queue_rows="100000") as executor:
         gateway = await executor.applied(1, [resident(variant(1, path), 0.05)], [application(slo_s=60.0)], [path])
         waiting = [gateway.dispatch(rows(2000)) for _ in range(49)]
         # Refused at once, and read behind all others: these are there.
@@ -67,7 +67,7 @@ async def test_sigterm_finishes_what_waits_and_leaves_nothing_behind(tmp_path, t
 
 async def test_what_cannot_be_finished_in_time_or_is_new_is_handed_back_on_sigterm(tmp_path):
     path = turning(tmp_path / "slow.onnx", turns=40_000)
-    async with Executor(tmp_path) as executor:
+    async with Executor(tmp_path, forked=False) as executor:
         slow = resident(variant(1, path), 0.05, max_batch=1)
         gateway = await executor.applied(1, [slow], [application(signature=WIDE)], [path])
         ids = [gateway.dispatch(rows(1), budget_s=600.0) for _ in range(400)]
@@ -188,10 +188,10 @@ def test_a_parent_that_is_gone_already_is_noticed(tmp_path):
 
 
 async def test_what_ended_it_stays_for_a_daemon_that_was_not_its_parent(tmp_path):
-    async with Executor(tmp_path) as executor:
+    async with Executor(tmp_path, forked=False) as executor:
         assert endings.fault_path(executor.endpoint).read_bytes() == b""
         executor.process.send_signal(signal.SIGSEGV)
-        await executor.process.wait()
+        await executor.ended()
         assert endings.fault_path(executor.endpoint).read_text().startswith("Fatal Python error: Segmentation fault")
     executor.info = msgspec.structs.replace(executor.info, cores=(4095,))
     (tmp_path / "device.json").write_bytes(msgspec.json.encode(executor.info))
@@ -204,7 +204,7 @@ async def test_what_ended_it_stays_for_a_daemon_that_was_not_its_parent(tmp_path
 
 
 async def test_a_node_learns_first_what_the_executor_runs_with(tmp_path):
-    async with Executor(tmp_path, queue_rows="77") as executor:
+    async with Executor(tmp_path, forked=False, queue_rows="77") as executor:
         found = await executor.node.next(ExecutorIdentity)
         assert executor.node.messages[0] == found
         environ = {"NEREUS_QUEUE_ROWS": "77"}

@@ -165,7 +165,7 @@ async def test_what_ran_when_the_process_died_stays_on_record(tmp_path, path):
             while blamed(record) != 1:
                 await asyncio.sleep(0.02)
         os.kill(executor.process.pid, signal.SIGSEGV)
-        await executor.process.wait()
+        await executor.ended()
         assert blamed(record) == 1
 
 

@@ -1,4 +1,7 @@
-"""The checker passes histories of a correct server, and finds each fault that is planted in one."""
+"""The checker passes histories of a correct server, and finds planted faults.
+
+It finds each fault that is planted in one.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ ACCURACY = {f"{name}/{variant}": 70.0 + 10 * i for name in APPLICATIONS for i, v
 
 @dataclass
 class Server:
-    """A correct server's history: plans each 10 s, queries each 0.1 s, counters each second, one restart."""
+    """A correct server's history.
+
+    It has plans each 10 s, queries each 0.1 s, counters each second, and one restart.
+    """
 
     plans: list[set[tuple[str, str, str]]]
     choices: list[int]
@@ -86,7 +92,6 @@ SERVERS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(SERVERS)
 def test_a_correct_server_passes(server):
     assert server.check(server.events()) == set()
@@ -140,7 +145,10 @@ def _other_accuracy(events, server):
 
 
 def _old_plan(events, server):
-    """Long after the gateway followed the next plan, a variant that only the first one had."""
+    """Answer with a variant that only the first plan had, after the next one.
+
+    That is long after the gateway followed the next plan.
+    """
     events[:] = [one for one in events if not isinstance(one, Planned)]
     events.append(Planned(1, 0.0, "digest1", (("left", "old", "cpu0"),)))
     events.append(Planned(2, 0.0, "digest2", tuple({key for plan in server.plans for key in plan})))
@@ -162,7 +170,10 @@ def _count_twice(events, server):
 
 
 def _forget_to_count(events, server):
-    """The last counts are those after the restart, and no restart explains what is missing."""
+    """Make the last counts those after the restart.
+
+    No restart explains what is missing.
+    """
     events[:] = [one for one in events if not isinstance(one, Counted)]
     events += [Counted("gateway", 0.0, {"left": 0}), Counted("gateway", 500.0, {"left": 1})]
 

@@ -1,4 +1,7 @@
-"""A gateway process and devices of its own, as an operator would start them, on real sockets."""
+"""A gateway process and devices of its own, on real sockets.
+
+They are started as an operator would start them.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
+from subprocess import PIPE
 
 import httpx
 import msgspec
 import pytest
 from websockets.sync.server import serve
 
+from tests.forked import ForkedProcess, of_members
 from tests.running import free_ports
 from workers.dispatch import stacks
 from workers.node.losses import how_it_ended
@@ -77,8 +80,13 @@ def plan(
     batch: int = 1,
     row_s: float = 0.001,
 ) -> PlanSpec:
-    """``placed``: device -> [(application, variant)]; an application's devices get equal shares. Batches of up to
-    ``batch`` rows take ``row_s``, as profiled."""
+    """Make a plan in which an application's devices get equal shares.
+
+    Args:
+        placed: device -> [(application, variant)].
+        batch: the most rows of a batch.
+        row_s: how long a batch of up to ``batch`` rows takes, as profiled.
+    """
     profile = tuple(ProfilePoint(rows, row_s, row_s, row_s) for rows in {1, batch})
     devices, by_application = [], {}
     for device, residents in placed.items():
@@ -115,8 +123,10 @@ def wait_for(condition, what: str, seconds: float = 300.0):
 
 
 class DeviceProcess:
-    """A device and what it was heard to say. Its end is published as a node daemon would, unless ``supervised`` is
-    False."""
+    """A device and the events that it reported.
+
+    Its end is published as a node daemon would publish it, unless ``supervised`` is False.
+    """
 
     supervised = True
 
@@ -128,22 +138,19 @@ class DeviceProcess:
 
     def start(self) -> None:
         Path(self.endpoint.removeprefix("unix:")).unlink(missing_ok=True)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.gateway.device", self.endpoint, self.name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+        before = len(self.heard("listening"))
+        self.process = of_members().start(
+            *("-m", "tests.gateway.device", self.endpoint, self.name), stdin=PIPE, stdout=PIPE, text=True
         )
         threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True).start()
         threading.Thread(target=self._supervise, args=(self.process,), daemon=True).start()
-        count = len(self.heard("listening"))
-        wait_for(lambda: len(self.heard("listening")) > count - (not count), f"{self.name} listens")
+        wait_for(lambda: len(self.heard("listening")) > before, f"{self.name} listens")
 
     def _listen(self, stream) -> None:
         for line in stream:
             self.events.append(json.loads(line))
 
-    def _supervise(self, process: subprocess.Popen) -> None:
+    def _supervise(self, process: ForkedProcess) -> None:
         loss = how_it_ended(process.wait(), True, False)
         if self.supervised:
             with contextlib.suppress(OSError):
@@ -179,8 +186,16 @@ class DeviceProcess:
 
 
 class GatewayProcess:
-    """``python -m workers.gateway`` with a configuration on disk and no control plane. ``beside``: another one, whose
-    home and ports it shares; ``number``: which of several fronts it is; ``core``: it is their core."""
+    """A process ``python -m workers.gateway`` without a control plane.
+
+    Its configuration is on disk.
+
+    Args:
+        beside: another process, whose home and ports it shares.
+        number: which of several fronts it is.
+        core: whether it is the fronts' core.
+        listens: whether to wait until it listens.
+    """
 
     def __init__(
         self,
@@ -189,6 +204,7 @@ class GatewayProcess:
         beside: GatewayProcess | None = None,
         number: int = 1,
         core: bool = False,
+        listens: bool = True,
         **settings: str,
     ):
         self.home = home = home if beside is None else beside.home
@@ -216,27 +232,27 @@ class GatewayProcess:
             **settings,
         }
         self.several = "NEREUS_GATEWAYS" in settings
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "workers.gateway", *(["--core"] if core else ["--number", str(number)])],
-            env=environ,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        which = ["--core"] if core else ["--number", str(number)]
+        self.process = of_members().start("-m", "workers.gateway", *which, env=environ, stderr=PIPE, text=True)
         self.http = httpx.Client(base_url=self.url, timeout=120, verify=False)
         self.log: list[str] = []
         threading.Thread(target=self._listen, daemon=True).start()
-        wait_for(self._listens, "the gateway listens")
+        if listens:
+            wait_for(self.listens, "the gateway listens")
 
     def _listen(self) -> None:
         for line in self.process.stderr:
             self.log.append(line)
 
-    def _listens(self) -> bool:
+    def listens(self) -> bool:
         assert self.process.poll() is None, "".join(self.log)
         if self.several:
             return self.admin_socket.exists()
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def logged(self, event: str) -> bool:
+        return any(f'"event": "{event}"' in line for line in self.log)
 
     def ready(self) -> bool:
         return self.http.get("/v2/health/ready").status_code == 200
@@ -264,11 +280,17 @@ class GatewayProcess:
 
 
 class ControlPlane:
-    """The other end of a gateway's link: a real websocket server that admits and configures."""
+    """The other end of a gateway's link, which admits and configures it.
+
+    It is a real websocket server.
+    """
 
     def __init__(self):
         self.messages: list = []
         self.connection = None
+        self.connections: dict = {}
+        #: answers a join's certificate request
+        self.issue = lambda join: control.IssuedCertificate()
         self.server = serve(self._talk, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self.server.socket.getsockname()[1]}"
         self.first: control.GatewayConfig | None = None
@@ -280,13 +302,17 @@ class ControlPlane:
                 message = control.decode_from_gateway(text)
                 self.messages.append(message)
                 if isinstance(message, control.JoinGateway):
-                    connection.send(control.encode(control.Joined(member=1, credential="c")))
+                    connection.send(
+                        control.encode(control.Joined(member=1, credential="c", issued=self.issue(message)))
+                    )
                     if self.first is not None:
                         connection.send(control.encode(self.first))
-                    self.connection = connection
+                    self.connection = self.connections[message.name] = connection
 
     def send(self, config: control.GatewayConfig) -> None:
-        self.connection.send(control.encode(config))
+        """To each gateway that has joined."""
+        for connection in self.connections.values():
+            connection.send(control.encode(config))
 
     def heard(self, kind: type) -> list:
         return [message for message in self.messages if isinstance(message, kind)]
@@ -333,7 +359,10 @@ def gateways(tmp_path):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """One gateway with one device that serves everything, for tests that change neither."""
+    """One gateway with one device that serves everything.
+
+    It is for tests that change neither.
+    """
     folder = tmp_path_factory.mktemp("s")
     device = DeviceProcess(folder, "d0")
     placed = {"d0": [("numbers", "big"), ("words", "only"), ("every", "only"), ("nan", "only")]}

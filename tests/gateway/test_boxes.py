@@ -1,9 +1,15 @@
-"""Gateways and an executor on several boxes: over mutual TLS, with one core that decides and one that stands by."""
+"""Gateways and an executor on several boxes, over mutual TLS.
+
+One core decides, and one stands by.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import socket
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -12,13 +18,20 @@ import pytest
 
 from tests.executor.harness import WIDE, Executor, application, resident, variant
 from tests.gateway.conftest import AUTH, KEY, ROWS, GatewayProcess, config, free_ports, wait_for
+from tests.gateway.conftest import application as stand_in
+from tests.gateway.conftest import plan as stand_in_plan
+from tests.gateway.test_failures import X
 from tests.grpc_load import GrpcLoad
 from tests.load import Load
 from tests.transport.worlds import NOW, member
-from workers.protocol.control import GatewayConfig
+from workers.addresses import Address
+from workers.gateway.gateway import FrontProcess
+from workers.gateway.options import GatewayOptions
+from workers.protocol.control import GatewayConfig, IssuedCertificate, JoinGateway
 from workers.protocol.frames import Cluster
 from workers.protocol.specs import DevicePlan, PeerSpec, PlanSpec, Route
 from workers.transport.authority import ClusterAuthority
+from workers.transport.identity import MemberIdentity
 
 APP = application("app", 60.0, WIDE)
 PATH = "/v2/models/app/infer"
@@ -43,11 +56,12 @@ class Boxes:
         self.authority = ClusterAuthority.make()
         self.ports = dict(zip(("far", "one", "two"), free_ports(3), strict=True))
         self.node = member(self.authority, folder / "node.pem", "node", "far", NOW)
-        self.members = {}
+        #: of the gateways' keys
+        self.hashes: dict[str, str] = {}
         for name in ("one", "two"):
-            file = folder / name / "members" / f"gateway-{name}-gateway.pem"
-            file.parent.mkdir(parents=True)
-            self.members[name] = member(self.authority, file, "gateway", f"{name}-gateway", NOW)
+            self.key_file(name).parent.mkdir(parents=True)
+            made = member(self.authority, self.key_file(name), "gateway", f"{name}-gateway", NOW)
+            self.hashes[name] = made.key_hash
         self.executor: Executor | None = None
 
     def address(self, name: str) -> str:
@@ -56,18 +70,40 @@ class Boxes:
     def cluster(self, *listed: str) -> None:
         """Tell the executor who may connect."""
         cores = tuple(
-            (f"{name}-gateway", self.members[name].key_hash, rank)
+            (f"{name}-gateway", self.hashes[name], rank)
             for rank, name in enumerate(("one", "two"), 1)
             if name in listed
         )
         self.executor.node.connection.send(Cluster(self.node.pem, cores))
 
-    def gateway(self, name: str, before: GatewayProcess | None = None, **settings: str) -> GatewayProcess:
-        """``before``: an ended one, whose ports it gets."""
-        own = {"NEREUS_NODE_NAME": name, "NEREUS_CORE": self.address(name), **settings}
-        return self.make(self.config(1, "box/cpu0", "far"), home=self.folder / name, beside=before, **own)
+    def key_file(self, name: str) -> Path:
+        """Return the path of a gateway's key and certificate."""
+        return self.folder / name / "members" / f"gateway-{name}-gateway.pem"
 
-    def config(self, version: int, device: str, address: str) -> GatewayConfig:
+    def issue(self, join: JoinGateway) -> IssuedCertificate:
+        """A certificate for the key that a gateway has by now; nobody lists that yet."""
+        name = join.name.removesuffix("-gateway")
+        issued = self.authority.issue(join.certificate_request, "gateway", join.name, NOW)
+        self.hashes[name] = issued.key_hash
+        return IssuedCertificate(certificate=issued.certificate, authorities=self.authority.authorities)
+
+    def gateway(
+        self, name: str, before: GatewayProcess | None = None, stored: bool = True, **settings
+    ) -> GatewayProcess:
+        """Start a gateway.
+
+        Args:
+            before: an ended one, whose ports it gets.
+            stored: whether its configuration is stored anew.
+        """
+        own = self.settings(name) | settings
+        return self.make(self.config() if stored else None, home=self.folder / name, beside=before, **own)
+
+    def settings(self, name: str) -> dict[str, str]:
+        """Return the settings of a gateway."""
+        return {"NEREUS_NODE_NAME": name, "NEREUS_CORE": self.address(name)}
+
+    def config(self, version: int = 1, device: str = "box/cpu0", address: str = "far") -> GatewayConfig:
         """A plan with one device of the node."""
         plan = PlanSpec(
             version,
@@ -75,8 +111,8 @@ class Boxes:
             (Route("app", device, 1.0),),
         )
         peers = (
-            PeerSpec("gateway", "one-gateway", self.members["one"].key_hash, 1, ELSEWHERE, self.address("one")),
-            PeerSpec("gateway", "two-gateway", self.members["two"].key_hash, 2, ELSEWHERE, self.address("two")),
+            PeerSpec("gateway", "one-gateway", self.hashes["one"], 1, ELSEWHERE, self.address("one")),
+            PeerSpec("gateway", "two-gateway", self.hashes["two"], 2, ELSEWHERE, self.address("two")),
             PeerSpec("node", "far", self.node.key_hash, machine=ELSEWHERE),
         )
         return msgspec.structs.replace(config(plan, [APP]), peers=peers)
@@ -131,7 +167,7 @@ async def test_queries_reach_a_device_and_a_core_on_other_boxes(boxes):
 
 
 async def test_no_query_fails_while_gateways_are_restarted_one_by_one(boxes):
-    """Of clients that use the other address when a connection is refused."""
+    """Clients use the other address when a connection is refused."""
     running = {name: boxes.gateway(name) for name in ("one", "two")}
     for gateway in running.values():
         await until(gateway.ready, "both gateways serve")
@@ -149,7 +185,10 @@ def answered(gateway: GatewayProcess) -> bool:
 
 
 async def test_no_query_of_grpc_clients_fails_while_gateways_are_restarted_one_by_one(boxes):
-    """Their channels know both addresses, and learn that a gateway stops before it takes no more queries."""
+    """No query of gRPC clients fails while gateways are restarted one by one.
+
+    Their channels know both addresses, and learn that a gateway stops before it takes no more queries.
+    """
     running = {name: boxes.gateway(name) for name in ("one", "two")}
     for gateway in running.values():
         await until(gateway.ready, "both gateways serve")
@@ -162,6 +201,102 @@ async def test_no_query_of_grpc_clients_fails_while_gateways_are_restarted_one_b
             running[name] = boxes.gateway(name, running[name])
             await until(running[name].ready, "both gateways serve again")
     assert load.errors == []
+
+
+def accepts(gateway: GatewayProcess) -> bool:
+    """Whether a client's connection is accepted."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", gateway.port)) == 0
+
+
+def without_key(boxes: Boxes, gateway: GatewayProcess, **settings) -> list[GatewayProcess]:
+    """Start gateway two again without its key's file.
+
+    The first of the processes returned is linked.
+    """
+    boxes.key_file("two").unlink()
+    again = boxes.gateway("two", gateway, listens=False, core="NEREUS_GATEWAYS" in settings, **settings)
+    if "NEREUS_GATEWAYS" not in settings:
+        return [again]
+    # The core may have another certificate by now: the front goes by what was stored before.
+    return [again, boxes.gateway("two", gateway, stored=False, listens=False, **settings)]
+
+
+@pytest.mark.parametrize("several", [{}, {"NEREUS_GATEWAYS": "2"}], ids=["one process", "front and core"])
+async def test_a_gateway_with_another_key_listens_once_others_know_it(boxes, control_plane, several):
+    """A gateway with another key listens once others know the key.
+
+    Queries of clients that have another address do not fail while this one is refused.
+    """
+    control_plane.issue = boxes.issue
+    settings = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
+    first, second = boxes.gateway("one", **settings), boxes.gateway("two", **settings)
+    for gateway in (first, second):
+        await until(gateway.ready, "both gateways serve")
+    await until(lambda: len(control_plane.connections) == 2, "both have joined")
+    with Load(second.url, KEY, "app", 20, others=[first.url]) as load:
+        assert await asyncio.to_thread(second.stop) == 0
+        del control_plane.connections["two-gateway"]
+        before = boxes.hashes["two"]
+        processes = without_key(boxes, second, **settings, **several)
+        await until(lambda: "two-gateway" in control_plane.connections, "it is linked before it listens")
+        assert boxes.hashes["two"] != before
+        assert not accepts(second)
+        boxes.cluster("one", "two")
+        control_plane.send(boxes.config())
+        await until(lambda: accepts(second), "it listens")
+        assert await asked(second) == 200
+    assert load.report.errors == [] and load.report.ok == load.report.sent
+    assert processes[-1].logged("key_not_listed") and not processes[-1].logged("no_core_found")
+
+
+async def test_a_gateway_with_another_key_serves_from_its_own_box_without_the_control_plane(boxes, devices):
+    """Once a device there is warm: that its core leads is not enough."""
+    (only,) = devices("d0")
+    own = stand_in_plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint})
+    stored = msgspec.structs.replace(config(own, [stand_in("numbers")]), peers=boxes.config().peers)
+    boxes.key_file("two").unlink()
+    gateway = boxes.make(stored, home=boxes.folder / "two", listens=False, **boxes.settings("two"))
+    await until(lambda: gateway.logged("executor_up"), "its core has the device")
+    assert gateway.logged("key_not_listed") and not accepts(gateway)
+    only.warm(("numbers", "big"))
+    await until(lambda: accepts(gateway), "it listens")
+    assert gateway.infer(X).status_code == 200
+    assert not gateway.logged("no_core_found")
+
+
+async def test_a_gateway_that_is_stopped_while_others_do_not_know_it_ends_at_once(boxes):
+    boxes.key_file("two").unlink()
+    gateway = boxes.gateway("two", listens=False)
+    await until(lambda: gateway.logged("key_not_listed"), "it waits")
+    assert await asyncio.to_thread(gateway.stop) == 0
+    await until(lambda: gateway.logged("start_given_up"), "it says so")
+
+
+async def test_a_gateway_that_no_core_takes_listens_all_the_same(boxes, tmp_path, monkeypatch):
+    monkeypatch.setattr("workers.gateway.gateway.UNKNOWN_S", 0.2)
+    file = tmp_path / "config.json"
+    file.write_bytes(msgspec.json.encode(boxes.config()))
+    boxes.key_file("two").unlink()
+    port, grpc, core = free_ports(3)
+    options = GatewayOptions("two-gateway", "127.0.0.1", port, "127.0.0.1", grpc, file)
+    other = MemberIdentity(boxes.key_file("two"), "gateway", "two-gateway")
+    gateway = FrontProcess(
+        dataclasses.replace(
+            options,
+            member="two-gateway",
+            identity=boxes.key_file("two"),
+            core_address=Address("127.0.0.1", core),
+        )
+    )
+    joined: list[str] = []
+    await gateway.start(lambda: joined.append(other.key_hash))
+    try:
+        async with httpx.AsyncClient() as http:
+            answer = await http.get(f"http://127.0.0.1:{port}/v2/health/live")
+        assert answer.status_code == 200 and joined == [other.key_hash]
+    finally:
+        await gateway.stop(0.1)
 
 
 async def test_a_gateway_that_is_not_listed_is_refused_and_one_that_is_revoked_is_cut(boxes):

@@ -1,5 +1,7 @@
-"""Streams of queries whose clients do not read, say something wrong or are in no hurry: nobody else notices, and what
-is kept for them is counted."""
+"""Streams whose clients do not read, send something wrong or are in no hurry.
+
+Nobody else notices, and the memory kept for them is counted.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,7 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.net import wire as h2
-from tests.net.http2_client import Peer, connected, eventually, prefixed, serving
-from tests.net.test_grpc_calls import CODE, KIB, MIB, status, to
+from tests.net.http2_client import CODE, KIB, MIB, Peer, connected, eventually, prefixed, serving, status, to
 from workers.gateway import rpc_stream
 from workers.gateway.errors import Invalid, Overloaded
 from workers.gateway.rpc_stream import Receiver, Streaming
@@ -255,7 +256,10 @@ class Timed(Plane):
 
 
 async def test_the_time_of_a_query_that_waits_for_room_begins_with_its_turn():
-    """As that of a pipelined one does: its client was not read as far, by what it can tell."""
+    """The time of a query that waits for room in its stream begins with its turn.
+
+    The same holds for a pipelined query: as far as its client can tell, it was not read before.
+    """
     async with streaming() as (server, _, endpoint), connected(server.port) as peer:
         timed = Timed()
         endpoint.submit = timed.submit

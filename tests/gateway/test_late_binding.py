@@ -1,4 +1,7 @@
-"""Queries wait in the gateway and go to real executors in batches: each is answered once, whatever changes."""
+"""Queries wait in the gateway and go to real executors in batches.
+
+Each is answered once, whatever changes.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,10 @@ def client(*gateways: GatewayProcess) -> httpx.AsyncClient:
 
 
 async def together(gateway: GatewayProcess, bodies: list[dict]) -> list[tuple[int, dict]]:
-    """(status, body) of queries that are sent in one go, on connections that were opened before."""
+    """Send queries in one go, and return (status, body) of each answer.
+
+    Their connections are opened before.
+    """
     opened = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", gateway.port) for _ in bodies))
     asked = [post(PATH, json.dumps(one).encode(), **AUTH) for one in bodies]
     for (_, writer), data in zip(opened, asked, strict=True):
@@ -111,7 +117,7 @@ async def together(gateway: GatewayProcess, bodies: list[dict]) -> list[tuple[in
 
 
 def seconds_of(path: Path) -> float:
-    """What a run of one row takes on this machine now."""
+    """Seconds that a run of one row takes on this machine now."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     times = []
     for _ in range(5):
@@ -122,7 +128,10 @@ def seconds_of(path: Path) -> float:
 
 
 async def load(http, gateway, stop: asyncio.Event, found: collections.Counter, clients: int = 8) -> None:
-    """Queries one after the other from each client until told to stop; answers by (status, variant or error)."""
+    """Send queries one after the other from each client until ``stop`` is set.
+
+    ``found`` gets the number of answers by (status, variant or error).
+    """
 
     async def one() -> None:
         while not stop.is_set():
@@ -200,7 +209,7 @@ async def test_a_device_killed_with_batches_under_way_has_each_query_answered_on
         victim.send_signal(signal.SIGSTOP)
         await until(lambda: 'device="box/cpu0"} 0.0' not in outstanding(gateway), "a batch is under way there")
         victim.kill()
-        await victim.wait()
+        await world.executors[0].ended()
         before = sum(found.values())
         await reached_any(found, before + 60)
         stop.set()

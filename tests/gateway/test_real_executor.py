@@ -1,4 +1,7 @@
-"""A real executor with real ONNX models behind a real gateway, asked by the real Triton client and under load."""
+"""A real executor with real ONNX models behind a real gateway.
+
+It is asked by the real Triton client and under load.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,7 @@ async def test_kill_9_under_load_hangs_no_query(gateways, tiny_models, tmp_path,
             while found[200] < 20:
                 await asyncio.sleep(0.02)
         executor.process.kill()
-        await executor.process.wait()
+        await executor.ended()
         await executor.__aexit__()
         served = found[200]
         async with Executor(tmp_path) as again:
@@ -122,7 +125,10 @@ async def test_a_new_variant_takes_over_without_a_failure(gateways, control_plan
 
 
 async def test_an_endless_query_fails_and_the_device_serves_on(gateways, tmp_path):
-    """The only device: ordinary queries are answered again as soon as the watchdog has stopped the run."""
+    """An endless query fails, and the only device serves on.
+
+    Ordinary queries are answered again as soon as the watchdog has stopped the run.
+    """
     path = endless(tmp_path / "endless.onnx")
     made = variant(1, path, name="endless")
     app = application("app", 0.2, WIDE, late="serve")

@@ -1,4 +1,7 @@
-"""Queries that were under way when a device crashed: each is answered once, and the poisonous one does little harm."""
+"""Queries that were under way when a device crashed.
+
+Each is answered once, and a poisonous one does little harm.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import signal
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.gateway.test_failures import BODY, PATH, start
@@ -103,7 +106,10 @@ async def test_the_last_device_is_not_risked(gateways, devices):
 
 
 async def test_a_device_that_was_killed_is_no_crash(gateways, devices):
-    """Two devices: the queries of the killed one go to the application's last, and nothing is refused."""
+    """A device that was killed is no crash.
+
+    There are two devices: the queries of the killed one go to the application's last, and nothing is refused.
+    """
     gateway, (first, second) = poisoned(gateways, devices, 2, batch=4, row_s=0.01)
     # Nothing is answered by the first before it is killed.
     first.tell(delay_s=60.0)
@@ -330,7 +336,6 @@ def test_what_is_remembered_is_bounded():
     assert not first.incident and last.incident
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(["wait", "next", "clear", "confirm", "withdraw", "sweep"]), max_size=40))
 def test_one_suspect_at_a_time_and_each_once(steps):
     account, now = _Account(), 0.0

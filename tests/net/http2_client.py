@@ -1,4 +1,7 @@
-"""HTTP/2 frame by frame, for what no client's library would send, and a gRPC server that gives back what it gets."""
+"""HTTP/2 frame by frame, and a gRPC server that gives back what it gets.
+
+The frames are for requests that no client's library would send.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import contextlib
 import struct
 from collections.abc import AsyncIterator
 
+import grpc
 import hpack
 
 from workers.net import compression
@@ -16,6 +20,9 @@ from workers.net.limits import GrpcLimits
 
 from . import wire as h2
 
+CODE = grpc.StatusCode
+KIB = 1024
+MIB = 1024 * KIB
 HEAD = [
     (":method", "POST"),
     (":scheme", "http"),
@@ -53,7 +60,10 @@ class Peer:
         return kind, flags, number, await asyncio.wait_for(self.reader.readexactly(length), 60)
 
     async def until(self, kind: int) -> tuple[int, int, bytes]:
-        """(flags, stream, payload) of the next frame of a kind; what comes before is thrown away."""
+        """Return (flags, stream, payload) of the next frame of a kind.
+
+        Frames before it are discarded.
+        """
         while True:
             found, *rest = await self.frame()
             if found == kind:
@@ -96,8 +106,14 @@ async def connected(port: int, settings: dict[int, int] | None = None) -> AsyncI
 
 
 class Echo:
-    """Answers with what it is asked; ``held`` are calls of ``/hold``, which wait. ``/streams`` takes any number;
-    ``/open`` is as ``/echo``, but needs no key."""
+    """Answers each call with the message that it got.
+
+    ``/hold`` and ``/streams`` wait, ``/streams`` takes any number of messages, and ``/open`` is as ``/echo``, but needs
+    no key.
+
+    Attributes:
+        held: calls that wait.
+    """
 
     def __init__(self) -> None:
         self.held: list[Call] = []
@@ -181,3 +197,22 @@ async def eventually(true, what: str) -> None:
     while not true():
         assert asyncio.get_running_loop().time() < end, what
         await asyncio.sleep(0.01)
+
+
+async def still_serves(peer: Peer, number: int) -> None:
+    """Check that the server answers one more call on the connection."""
+    peer.ask(number, b"still there?")
+    data, fields = await peer.response(number)
+    assert (data, fields[b"grpc-status"]) == (prefixed(b"still there?"), b"0")
+
+
+def to(path: str, *more: tuple[str, str]) -> list[tuple[str, str]]:
+    """Headers of a call to another path, with more of them."""
+    return [(name, path if name == ":path" else value) for name, value in HEAD] + list(more)
+
+
+async def status(peer: Peer, number: int) -> tuple[grpc.StatusCode, str]:
+    """Status and message that end a call."""
+    _, fields = await peer.response(number)
+    codes = {code.value[0]: code for code in CODE}
+    return codes[int(fields[b"grpc-status"])], fields.get(b"grpc-message", b"").decode()

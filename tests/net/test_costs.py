@@ -1,4 +1,7 @@
-"""Limits of what one connection costs: refusals, remembered headers, heads, and idle connections."""
+"""Limits of the cost of one connection.
+
+These are for refusals, remembered headers, heads, and idle connections.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from workers.net.grpc import StatusError
 from workers.net.grpc.status import Code
 from workers.net.limits import Http2Limits, RefusalLimits
 
-from . import test_http1 as http1
+from . import http1_client as http1
 from . import wire as h2
 from .http2_client import HEAD, Peer, connected, eventually, prefixed, serving
 

@@ -1,124 +1,18 @@
-"""Connections of HTTP/1.1 in trouble: what one client holds is counted, whoever was read is answered, and whoever reads
-is given its time."""
+"""Connections of HTTP/1.1 in trouble.
+
+The memory that one client holds is counted, and queued requests are answered in order.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import socket
-import time
-from collections.abc import AsyncIterator
 
 import pytest
-import uvloop
 
-from workers.net.http1 import Exchange, HttpServer
-from workers.net.limits import Http1Limits
+from workers.net.http1 import Exchange
 
+from .http1_client import KIB, MIB, connected, get, post, serving
 from .http2_client import eventually
-
-KIB = 1024
-MIB = 1024 * KIB
-
-
-class Held:
-    """Requests to ``/hold`` wait, others are answered with their path."""
-
-    def __init__(self) -> None:
-        self.exchanges: list[Exchange] = []
-        self.gone = 0
-
-    def handle(self, exchange: Exchange) -> None:
-        if exchange.head.target == b"/hold":
-            self.exchanges.append(exchange)
-        else:
-            exchange.respond(200, (), (exchange.head.target,))
-
-    def preflight(self, head):
-        if head.target == b"/fault":
-            raise RuntimeError("a fault of ours")
-        head.client = head.headers.get(b"authorization", b"").decode()
-
-    def disconnected(self, exchange: Exchange) -> None:
-        self.gone += 1
-
-    def render_error(self, status: int, message: str):
-        return status, ((b"retry-after", b"1"),) if status == 503 else (), (message.encode(),)
-
-
-@contextlib.asynccontextmanager
-async def serving(buffered_bytes: int = 4 * MIB, **limits) -> AsyncIterator[tuple[HttpServer, Held]]:
-    held = Held()
-    server = HttpServer(held, Http1Limits(body_bytes=MIB, buffered_bytes=buffered_bytes, **limits))
-    await server.start("127.0.0.1", 0)
-    try:
-        yield server, held
-    finally:
-        await server.drain(0.1)
-        server.close()
-
-
-class Browser:
-    """A client's end of one connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
-        self.reader, self.writer = reader, writer
-
-    def send(self, data: bytes) -> None:
-        self.writer.write(data)
-
-    async def answer(self) -> tuple[int, bytes, bytes]:
-        """(status, head, body)."""
-        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 60)
-        size = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        return int(head[9:12]), head, await asyncio.wait_for(self.reader.readexactly(size), 60)
-
-    async def closed(self) -> bool:
-        with contextlib.suppress(ConnectionResetError):
-            return not await asyncio.wait_for(self.reader.read(), 60)
-        return True
-
-
-@contextlib.asynccontextmanager
-async def connected(server: HttpServer, receive_bytes: int | None = None) -> AsyncIterator[Browser]:
-    end = socket.socket()
-    if receive_bytes is not None:
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-    end.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(end, ("127.0.0.1", server.port))
-    reader, writer = await asyncio.open_connection(sock=end, limit=receive_bytes or MIB)
-    try:
-        yield Browser(reader, writer)
-    finally:
-        writer.transport.abort()
-
-
-def post(path: str, body: bytes = b"", *headers: str) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "host: a", f"content-length: {len(body)}", *headers]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
-
-
-def get(path: str, *headers: str) -> bytes:
-    return "\r\n".join([f"GET {path} HTTP/1.1", "host: a", *headers]).encode() + b"\r\n\r\n"
-
-
-def everywhere(test):
-    """Run on uvloop and asyncio's own loop."""
-
-    @pytest.mark.parametrize("make", [uvloop.new_event_loop, asyncio.new_event_loop])
-    def on(make):
-        with asyncio.Runner(loop_factory=make) as runner:
-            runner.run(test())
-
-    return on
-
-
-def hurry_none(server: HttpServer) -> None:
-    """What a client does not take is to be the server's to keep, not the kernel's."""
-    for connection in server.connections:
-        end = connection._transport.get_extra_info("socket")
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * KIB)
-
 
 # --- requests that wait for others ------------------------------------------------------------------------------------
 
@@ -266,21 +160,24 @@ async def test_an_offer_to_upgrade_is_answered_behind_others_too():
 @pytest.mark.parametrize("size", [300 * KIB, MIB])
 async def test_the_connection_that_holds_most_is_evicted_and_makes_room_at_once(known, size):
     async with serving(int(1.5 * size)) as (server, _), connected(server) as one, connected(server) as two:
-        whole = post("/x", bytes(size))
+        # The second holds less than the first, even if all of it is read at once.
+        less = 3 * size // 4
+        whole, smaller = post("/x", bytes(size)), post("/x", bytes(less))
         if known:
-            one.send(whole)
-            assert (await one.answer())[0] == 200
+            for browser, request in ((one, whole), (two, smaller)):
+                browser.send(request)
+                assert (await browser.answer())[0] == 200
         one.send(whole[:-1])
         await eventually(lambda: server.buffered_bytes > size - 2 * KIB, "it is being read")
         # Too much for both: it is the first that fills the buffer, not whoever comes next.
-        for piece in range(0, len(whole) - 1, 64 * KIB):
-            two.send(whole[piece : min(piece + 64 * KIB, len(whole) - 1)])
+        for piece in range(0, len(smaller) - 1, 64 * KIB):
+            two.send(smaller[piece : min(piece + 64 * KIB, len(smaller) - 1)])
             await two.writer.drain()
         status, head, _ = await one.answer()
         assert (status, b"retry-after: 1" in head) == (503, True)
         # The second one's bytes are left; the first connection may still be there.
-        await eventually(lambda: size - 2 * KIB < server.buffered_bytes < size, "it is read")
-        two.send(whole[-1:])
+        await eventually(lambda: less - 2 * KIB < server.buffered_bytes < less, "it is read")
+        two.send(smaller[-1:])
         assert (await two.answer())[0] == 200
         assert server.buffered_bytes == 0
 
@@ -305,163 +202,3 @@ async def test_a_fault_of_ours_while_a_head_is_judged_is_not_called_the_client_s
         async with connected(server) as browser:
             browser.send(get("/next"))
             assert (await browser.answer())[0] == 200
-
-
-# --- stopping ---------------------------------------------------------------------------------------------------------
-
-
-async def test_a_server_that_stops_waits_for_the_last_one_though_it_was_idle_before():
-    async with serving() as (server, held), connected(server) as one, connected(server) as two:
-        one.send(get("/hold"))
-        await eventually(lambda: len(held.exchanges) == 1 and len(server.connections) == 2, "both are there")
-        stopping = asyncio.create_task(server.drain(120.0))
-        await asyncio.sleep(0)
-        held.exchanges[0].respond(200, ())
-        assert (await one.answer())[0] == 200
-        # On its way when the server began to stop.
-        two.send(get("/hold"))
-        await eventually(lambda: len(held.exchanges) == 2, "it is there")
-        await asyncio.sleep(0.3)
-        assert not stopping.done()
-        held.exchanges[1].respond(200, (), (b"the last",))
-        assert (await two.answer())[2] == b"the last"
-        await asyncio.wait_for(stopping, 60)
-
-
-async def test_clients_learn_from_their_next_answer_that_a_server_stops():
-    """Also those whose connection was idle: it stays open for the moment that the server was told to linger."""
-    async with serving() as (server, _), connected(server) as one, connected(server) as two:
-        for browser in (one, two):
-            browser.send(get("/next"))
-            assert (await browser.answer())[0] == 200
-        stopping = asyncio.create_task(server.drain(120.0, linger_s=120.0))
-        await asyncio.sleep(0.1)
-        for browser in (one, two):
-            assert not stopping.done()
-            browser.send(get("/next"))
-            status, head, _ = await browser.answer()
-            assert status == 200 and b"connection: close" in head.lower()
-            assert await browser.closed()
-        await asyncio.wait_for(stopping, 60)
-
-
-@everywhere
-async def test_a_server_that_stops_waits_for_answers_to_be_taken():
-    async with (
-        serving(64 * MIB) as (server, held),
-        connected(server, 64 * KIB) as one,
-        connected(server, 64 * KIB) as two,
-    ):
-        one.send(get("/hold"))
-        two.send(get("/hold"))
-        await eventually(lambda: len(held.exchanges) == 2, "both ask")
-        hurry_none(server)
-        # One is answered before, one while it stops.
-        held.exchanges[0].respond(200, (), (b"a" * (8 * MIB),))
-        stopping = asyncio.create_task(server.drain(120.0))
-        await asyncio.sleep(0)
-        held.exchanges[1].respond(200, (), (b"a" * (8 * MIB),))
-        await asyncio.sleep(0.1)
-        assert not stopping.done()
-        for browser in (one, two):
-            assert len((await browser.answer())[2]) == 8 * MIB
-        await asyncio.wait_for(stopping, 60)
-        assert not server.connections
-
-
-@everywhere
-async def test_a_server_that_stops_waits_no_longer_than_it_may():
-    async with serving() as (server, held), connected(server, 64 * KIB) as browser:
-        browser.send(get("/hold"))
-        await eventually(lambda: held.exchanges, "it asks")
-        hurry_none(server)
-        held.exchanges[0].respond(200, (), (b"a" * (8 * MIB),))
-        await asyncio.wait_for(server.drain(0.2), 60)
-
-
-# --- clients that read slowly -----------------------------------------------------------------------------------------
-
-
-def sweep(server: HttpServer, now: float) -> None:
-    for connection in list(server.connections):
-        connection.sweep(now)
-
-
-@everywhere
-async def test_an_answer_is_given_up_only_where_nothing_of_it_is_taken():
-    large = b"a" * (8 * MIB)
-    async with (
-        serving(64 * MIB, idle_s=300.0) as (server, held),
-        connected(server, 64 * KIB) as slow,
-        connected(server, 64 * KIB) as stuck,
-    ):
-        for browser in (slow, stuck):
-            browser.send(get("/hold"))
-        await eventually(lambda: len(held.exchanges) == 2, "both ask")
-        hurry_none(server)
-        # Longer under way than a client may be idle: it is silent for long, but what it is to take is new.
-        now = time.monotonic() + 400
-        sweep(server, now)
-        for exchange in held.exchanges:
-            exchange.respond(200, (), (large,))
-        got = swept = 0
-        while got < len(large):
-            if got >= swept:
-                # 50 s of virtual time for half a MiB: all of it takes longer than a client may be idle.
-                swept, now = swept + 512 * KIB, now + 50
-                sweep(server, now)
-            piece = await asyncio.wait_for(slow.reader.read(128 * KIB), 60)
-            assert piece, f"closed after {got} bytes"
-            got += len(piece)
-        with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
-            await stuck.answer()
-
-
-@everywhere
-async def test_answers_that_nobody_takes_have_one_limit():
-    async with serving(4 * MIB) as (server, held), contextlib.AsyncExitStack() as stack:
-        browsers = [await stack.enter_async_context(connected(server, 64 * KIB)) for _ in range(5)]
-        for browser in browsers:
-            browser.send(get("/hold"))
-        await eventually(lambda: len(held.exchanges) == 5, "all ask")
-        hurry_none(server)
-        for exchange in held.exchanges:
-            exchange.respond(200, (), (b"a" * (2 * MIB),))
-        await eventually(lambda: len(server.connections) < 5, "the last ones are given up")
-        assert MIB < server.unsent_bytes <= 4 * MIB
-        left, answered = len(server.connections), 0
-        for browser in browsers:
-            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionResetError):
-                answered += len((await browser.answer())[2]) == 2 * MIB
-        assert answered == left > 1
-        await eventually(lambda: server.unsent_bytes == 0, "what was taken counts no more")
-
-
-@everywhere
-async def test_of_answers_that_nobody_takes_the_connection_with_most_is_given_up():
-    async with serving(6 * MIB) as (server, held), contextlib.AsyncExitStack() as stack:
-        browsers = [await stack.enter_async_context(connected(server, 64 * KIB)) for _ in range(4)]
-        for number, browser in enumerate(browsers, 1):
-            browser.send(get("/hold"))
-            await eventually(lambda number=number: len(held.exchanges) == number, "it asks")
-        hurry_none(server)
-        for exchange, size in zip(held.exchanges, (4, 1, 1, 1), strict=True):
-            exchange.respond(200, (), (b"a" * (size * MIB),))
-        await eventually(lambda: len(server.connections) == 3, "one is given up")
-        with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
-            await browsers[0].answer()
-        for browser in browsers[1:]:
-            assert len((await browser.answer())[2]) == MIB
-        await eventually(lambda: server.unsent_bytes == 0, "what was taken counts no more")
-
-
-@everywhere
-async def test_one_answer_may_be_larger_than_all_that_may_wait():
-    async with serving(MIB) as (server, held), connected(server) as browser:
-        browser.send(get("/hold"))
-        await eventually(lambda: held.exchanges, "it asks")
-        hurry_none(server)
-        held.exchanges[0].respond(200, (), (b"a" * (8 * MIB),))
-        assert server.unsent_bytes > MIB
-        assert len((await browser.answer())[2]) == 8 * MIB
-        await eventually(lambda: server.unsent_bytes == 0, "it is taken")

@@ -1,4 +1,7 @@
-"""Clients that others wrote: hyper-h2 as oracle and as a hostile client, nghttp2's tools, gRPC's C core and grpclib."""
+"""Clients that others wrote.
+
+These are hyper-h2 as oracle and as a hostile client, nghttp2's tools, gRPC's C core and grpclib.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, DataReceived, ResponseReceived, StreamEnded, StreamReset, TrailersReceived
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import DataFrame, Frame, GoAwayFrame, RstStreamFrame
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.net.grpc import GrpcServer
@@ -69,7 +72,7 @@ class Oracle:
         assert not isinstance(event, ConnectionTerminated), event
         if isinstance(event, DataReceived):
             self.data[event.stream_id] = self.data.get(event.stream_id, b"") + event.data
-            # What it has read it grants anew, late and in pieces.
+            # It opens its windows again late and in pieces.
             self.client.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         elif isinstance(event, ResponseReceived | TrailersReceived):
             self.fields.setdefault(event.stream_id, {}).update(event.headers)
@@ -89,7 +92,6 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=40)
 @given(ACTIONS, st.sampled_from([0, 1000, 65_535, 1 << 20]))
 def test_what_the_server_writes_is_http2_to_hyper_h2(actions, windows):
     async def main() -> None:

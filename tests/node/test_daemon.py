@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from tests.node.conftest import QUICK_LINK, QUICK_RESTART, STAND_IN, asked, running
-from workers.node import devices, placement
+from workers.addresses import Address
+from workers.node import devices, placement, redivision
 from workers.node.daemon import NodeDaemon
 from workers.node.executor_process import ExecutorProcess, pid_path
 from workers.node.redivision import Layout
@@ -295,7 +296,10 @@ async def test_each_second_a_node_reports_what_it_holds_though_no_device_has_any
 
 
 async def test_a_device_that_appears_later_is_joined_and_served_on(settings, control_plane):
-    """As of a GPU whose driver is loaded late: the daemon starts with one of its two devices."""
+    """A device that appears later is joined and served on.
+
+    This is the case of a GPU whose driver is loaded late: the daemon starts with one of its two devices.
+    """
     settings = dataclasses.replace(settings, cpu_devices="0;1")
     both = devices.find(settings)
     digest = control_plane.add_blob(b"model one")
@@ -394,6 +398,28 @@ async def test_cores_are_divided_anew_beside_what_serves_and_stay_so_after_a_res
         joined = await control_plane.told(control.JoinNode, _joined(3))
         assert [device.id for device in joined.devices] == ["box/cpu2", "box/cpu0", "box/cpu1"]
         assert (joined.divided, joined.ordered, joined.retiring) == ("0;1", False, ("box/cpu2",))
+
+
+def test_devices_of_a_division_listen_where_the_settings_say_now(settings):
+    settings = dataclasses.replace(settings, cpu_devices="0;1", executors=Address("127.0.0.1", 8100))
+    found = devices.find(settings)
+    addressed = tuple(msgspec.structs.replace(one, address=f"127.0.0.1:{8105 + n}") for n, one in enumerate(found))
+    layout = Layout(addressed, "0;1", ("box/cpu1",), str(settings.executors))
+    redivision.file(settings).parent.mkdir(parents=True, exist_ok=True)
+    redivision.file(settings).write_bytes(msgspec.json.encode(layout))
+    assert [one.address for one in redivision.restore(settings).devices] == ["127.0.0.1:8105", "127.0.0.1:8106"]
+    moved = dataclasses.replace(settings, executors=Address("127.0.0.2", 9000))
+    assert [one.address for one in redivision.restore(moved).devices] == ["127.0.0.2:9000", "127.0.0.2:9001"]
+    closed = dataclasses.replace(settings, executors=None)
+    assert [one.address for one in redivision.restore(closed).devices] == ["", ""]
+    # A retiring device is there beside the one that has its core now.
+    wide = dataclasses.replace(moved, cpu_devices="none")
+    redivision.file(settings).write_bytes(msgspec.json.encode(msgspec.structs.replace(layout, ordered="0-1")))
+    restored = redivision.restore(wide)
+    assert [(one.id, one.address) for one in restored.devices] == [
+        ("box/cpu2", "127.0.0.2:9000"),
+        ("box/cpu1", "127.0.0.2:9001"),
+    ]
 
 
 async def test_a_division_that_the_box_cannot_have_is_refused_with_the_reason(settings, control_plane):

@@ -148,7 +148,7 @@ async def test_a_crash_that_no_daemon_saw_is_reported_by_the_next_one(home):
         ),
         ("exit 89\n", False, "ended itself: its GPU is gone", False),
         ("Fatal Python error: Segmentation fault\n\nCurrent thread\n", False, "crashed: Segmentation fault", True),
-        ("", True, "killed by the kernel for want of memory", True),
+        ("", True, "killed by the kernel for lack of memory", True),
         ("", False, "ended; its exit status is unknown, since an earlier daemon had started it", False),
         (None, False, "ended; its exit status is unknown, since an earlier daemon had started it", False),
     ],

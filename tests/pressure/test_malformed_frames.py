@@ -1,5 +1,8 @@
-"""A peer that speaks no frames, or breaks off in one, costs the executor that connection and nobody else anything; and
-a device that answers in no frames costs the gateway that device."""
+"""A peer that speaks no frames, or breaks off in one, costs only its connection.
+
+To the executor it costs that connection, and nobody else anything. A device that answers in no frames costs the gateway
+that device.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,10 @@ CUT_OFF = {
 
 
 class Peer:
-    """A connection to the executor's socket that sends what it likes; a context manager."""
+    """A connection to the executor's socket that sends any bytes.
+
+    It is a context manager.
+    """
 
     def __init__(self, served):
         self.socket = socket.socket(socket.AF_UNIX)
@@ -123,7 +129,11 @@ def test_much_of_it_leaves_nothing_in_the_executor(served):
 
 
 async def test_a_query_that_is_wrong_in_itself_is_refused_and_its_neighbours_run(tmp_path, tiny_models):
-    """Two batches in one write, the first with a body that is too short: one refusal, one result, on one connection."""
+    """A query that is wrong in itself is refused, and its neighbours run.
+
+    Two batches come in one write, the first with a body that is too short: one refusal and one result, on one
+    connection.
+    """
     path = tiny_models["quick"]
     short, right = batch(1, 12, SLO_S), batch(2, 16, SLO_S)
     async with harness.Executor(tmp_path) as executor:
@@ -148,7 +158,7 @@ ANSWERS = {
 
 
 class BadDevice:
-    """Says that it is warm and answers the first query that it gets with given bytes, then hangs up."""
+    """Says that it is warm, answers its first query with given bytes, and hangs up."""
 
     def __init__(self, folder, answer: bytes):
         self.endpoint = f"unix:{folder}/bad.sock"
@@ -195,14 +205,14 @@ async def test_a_device_that_answers_in_no_frames_has_its_queries_answered_elsew
         good.warm(("numbers", "big"))
         endpoints = {"good": good.endpoint, "bad": bad.endpoint}
         placed = {name: [("numbers", "big")] for name in endpoints}
-        gateway = gateways(config(plan(1, placed, endpoints), [application("numbers", 5.0)]))
+        gateway = gateways(config(plan(1, placed, endpoints), [application("numbers")]))
         gateway.wait_ready()
         wait_for(lambda: all(d["warm"] for d in gateway.health()["devices"].values()), "both are warm")
         limits = httpx.Limits(max_connections=40)
         async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, limits=limits) as http:
             answers = await asyncio.gather(*(http.post(PATH, content=BODY) for _ in range(40)))
         assert bad.asked
-        assert {answer.status_code for answer in answers} == {200}
+        assert not [answer.text for answer in answers if answer.status_code != 200]
         assert all(json.loads(answer.content)["outputs"][0]["data"] == [2, 4, 6, 8] for answer in answers)
         assert {answer.json()["parameters"]["device"] for answer in answers} == {"good"}
         wait_for(lambda: gateway.health()["in_flight"] == 0, "nothing stays behind")

@@ -1,6 +1,7 @@
-"""What-ifs over REST: asked, planned, simulated, applied."""
+"""Answers to imagined changes over REST: asked, planned, simulated, applied."""
 
 import pytest
+from django.conf import settings
 from django.test import Client
 
 from registry.models import Application, Device, Node, Variant
@@ -182,6 +183,29 @@ def test_a_what_if_that_a_worker_left_behind_is_not_taken_again(cluster, operato
     later(what_if.LOST_S + 1)
     what_if.plan_waiting()
     assert operator.get(f"{URL}{asked['id']}/").json()["state"] == "failed"
+
+
+@pytest.mark.parametrize("stopped_in", ["planning", "simulating"])
+def test_a_what_if_whose_worker_was_stopped_is_resumed_at_its_next_start_but_only_once(cluster, operator, stopped_in):
+    asked = ask(operator, demand_factor=2)
+    own = settings.NEREUS.instance
+    if stopped_in == "planning":
+        WhatIf.objects.update(state="planning", holder=own)
+    else:
+        what_if.plan_waiting()
+        assert what_if._take().pk == asked["id"]
+    WhatIf.objects.update(holder="another-home")
+    what_if.resume()
+    tasks.what_if()
+    assert operator.get(f"{URL}{asked['id']}/").json()["state"] == stopped_in, "another home's worker has it"
+    WhatIf.objects.update(holder=own)
+    what_if.resume()
+    tasks.what_if()
+    assert operator.get(f"{URL}{asked['id']}/").json()["state"] == "done"
+    WhatIf.objects.update(holder=own, state=stopped_in, progress=what_if.TAKEN)
+    what_if.resume()
+    found = operator.get(f"{URL}{asked['id']}/").json()
+    assert found["state"] == "failed" and "ended twice" in found["error"]
 
 
 def test_more_than_can_be_simulated_has_a_plan_and_says_so(cluster, operator):

@@ -1,4 +1,7 @@
-"""Applications over REST: rules of their fields, changes, and problems of every other kind of request."""
+"""Applications over REST.
+
+Rules of their fields, changes, and problems of every other kind of request are tested.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ BAD = {
     "SLO of an hour": ({"slo_ms": 3.6e6}, "slo_ms", "less than or equal to 600000"),
     "SLO beyond numbers": ({"slo_ms": "1e999"}, "slo_ms", "valid number"),
     "SLO in words": ({"slo_ms": "fast"}, "slo_ms", "valid number"),
-    "late policy": ({"late": "never"}, "late", "not a valid choice"),
+    "late policy": ({"late": "never"}, "late", "is not one of shed, serve"),
     "weight": ({"weight": 0}, "weight", "0.001"),
     "unknown field": ({"slo": 5}, "slo", "did you mean slo_ms?"),
     "field that cannot be set": ({"state": "draining"}, "state", "cannot be set"),

@@ -219,7 +219,7 @@ def test_roles_and_sign_ins_are_recorded(db, operator):
     assert changes[-1] == ("operator", "admin site", {"roles": ["model owner"]})
 
 
-def test_entries_are_found_by_object_account_and_time(client, application):
+def test_entries_are_found_by_object_account_action_and_time(client, application):
     client.patch("/api/v1/applications/tiny/", {"slo_ms": 250})
     AuditEntry.objects.filter(ref="tiny").update(at=timezone.now() - timedelta(days=3))
     day = (timezone.now() - timedelta(days=1)).date().isoformat()
@@ -230,6 +230,9 @@ def test_entries_are_found_by_object_account_and_time(client, application):
     assert refs("kind=application") == {"tiny"} and refs("ref=TIN") == {"tiny"}
     assert "tiny" not in refs(f"since={day}") and refs(f"until={day}") == {"tiny"}
     assert refs("actor=nobody") == set()
+    recording.record("deleted", "device", "gone")
+    assert refs("action=deleted") == {"gone"} and refs("action=deleted&kind=application") == set()
+    assert "tiny" in refs("action=changed&ref=tiny&actor=operator") and "gone" not in refs("action=changed")
     assert "2030-01-31" in problem(client.get("/api/v1/audit/?since=yesterday"), 400)["since"]
 
 

@@ -56,6 +56,36 @@ def test_a_new_device_type_is_measured_for_what_was_never_tried_there(variant, d
     assert not draining.profile_jobs.exists()
 
 
+def test_jobs_of_a_type_that_no_box_has_any_more_end_with_a_reason(variant, device):
+    measured, fresh = variant("measured"), variant("fresh", state="profiling")
+    models.Profile.objects.create(variant=measured, device_type="gpu-b", load_s=1, memory_bytes=1)
+    gone, _ = device("box/gpu0", "gpu-b"), device("other/cpu0", "cpu-a")
+    profiling.order(fresh, "registration", ["gpu-b"]), profiling.order(measured, "demand", ["gpu-b", "cpu-a"])
+    models.Node.objects.filter(name="box").update(state="revoked")
+    assert profiling.end_orphaned() == 0, "its box may be taken back"
+    models.Device.objects.filter(pk=gone.pk).update(state="down")
+    assert profiling.end_orphaned() == 2
+    ended = models.ProfileJob.objects.filter(state="cancelled")
+    reason = "ended: no box has a device of type gpu-b any more"
+    assert {(job.variant.name, job.detail) for job in ended} == {("fresh", reason), ("measured", reason)}
+    assert models.ProfileJob.objects.get(state="queued").device_type == "cpu-a"
+    fresh.refresh_from_db(), measured.refresh_from_db()
+    assert (fresh.state, measured.state) == ("failed", "ready") and reason in fresh.detail
+    # The type comes back: what is missing is ordered again.
+    assert {job.variant.name for job in profiling.order_missing("gpu-b")} == {"fresh"}
+    fresh.refresh_from_db()
+    assert fresh.state == "profiling"
+
+
+def test_jobs_of_a_device_that_its_node_no_longer_has_end(variant, device):
+    gone = device("box/gpu0", "gpu-b")
+    profiling.order(variant(), "demand")
+    models.Device.objects.filter(pk=gone.pk).update(state="down")
+    assert profiling.end_orphaned() == 0, "it may come up again"
+    models.Device.objects.filter(pk=gone.pk).update(detail=models.Device.GONE)
+    assert profiling.end_orphaned() == 1
+
+
 def test_profiles_are_listed_with_their_latencies_and_filtered(client, variant):
     for name, kind in (("a", "cpu"), ("a", "gpu"), ("b", "cpu")):
         owner = models.Variant.objects.filter(name=name).first() or variant(name)

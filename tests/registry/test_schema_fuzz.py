@@ -1,27 +1,21 @@
-"""Requests made from the OpenAPI schema, by each role and by none: no server error, and answers as the schema says."""
+"""Requests made from the OpenAPI schema, by each role and by none.
+
+There is no server error, and answers are as the schema says.
+"""
 
 from __future__ import annotations
 
 import pytest
-import schemathesis
 from django.core.cache import cache
 from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
 from django.db import close_old_connections
 from drf_spectacular.generators import SchemaGenerator
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.core.failures import FailureGroup
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from registry.access.roles import BY_LABEL
 from tests.accounts import account, bearer
 
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 ROLES = [None, *BY_LABEL]
 
 pytestmark = pytest.mark.usefixtures("redis_server", "kept_connection")
@@ -29,7 +23,10 @@ pytestmark = pytest.mark.usefixtures("redis_server", "kept_connection")
 
 @pytest.fixture
 def kept_connection():
-    """The test's own connection, which a request's end would close, as Django's test client keeps it."""
+    """Keep the test's own connection, as Django's test client does.
+
+    A request's end would close it.
+    """
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
     yield
@@ -38,7 +35,22 @@ def kept_connection():
 
 
 def walk(role: str | None, examples: int) -> tuple[int, list[str]]:
-    """Call every operation of the schema so often; how many requests there were, and what was wrong with answers."""
+    """Call every operation of the schema ``examples`` times.
+
+    Returns:
+        How many requests there were, and what was wrong with answers.
+    """
+    # Each of pytest's processes reads this file; the one that runs it needs the library.
+    import schemathesis
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.core.failures import FailureGroup
+    from schemathesis.specs.openapi.checks import (
+        content_type_conformance,
+        response_schema_conformance,
+        status_code_conformance,
+    )
+
+    checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
     app = get_wsgi_application()
     schema = schemathesis.openapi.from_dict(SchemaGenerator().get_schema(request=None, public=True))
     schema.app = app
@@ -64,7 +76,7 @@ def walk(role: str | None, examples: int) -> tuple[int, list[str]]:
             # No throttle ends the walk early.
             cache.clear()
             response = case.call(headers=headers)
-            case.validate_response(response, checks=CHECKS, headers=headers)
+            case.validate_response(response, checks=checks, headers=headers)
 
         try:
             call()

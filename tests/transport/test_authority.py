@@ -1,4 +1,7 @@
-"""The cluster's authority: what it issues, what it refuses, and the overlap of two authorities."""
+"""The cluster's authority.
+
+It is tested for what it issues, what it refuses, and the overlap of two authorities.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.certificates import PEM, CertificateError
@@ -92,10 +95,12 @@ def test_a_request_signed_by_another_key_is_refused():
 GOOD = p256(member_uri("node", "a"))
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_damaged_requests_are_refused_or_say_the_same(data):
-    """Bytes changed, cut or doubled anywhere: a refusal in words, or a certificate for the very member."""
+    """Damaged requests are refused, or say the same.
+
+    Bytes are changed, cut or doubled anywhere: that gives a refusal in words, or a certificate for the very member.
+    """
     der = bytearray(x509.load_pem_x509_csr(GOOD.encode()).public_bytes(serialization.Encoding.DER))
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(der) - 1))
@@ -117,7 +122,6 @@ def test_damaged_requests_are_refused_or_say_the_same(data):
         assert x509.load_pem_x509_certificate(issued.certificate.encode()).public_key() is not None
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=MOST_REQUEST))
 def test_any_text_is_refused_in_words(text):
     with pytest.raises(CertificateError, match="certificate request"):
@@ -129,7 +133,6 @@ def _armoured(der: bytes) -> str:
     return f"-----BEGIN CERTIFICATE REQUEST-----\n{body}-----END CERTIFICATE REQUEST-----\n"
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=200))
 def test_any_name_travels(name):
     issued = CLUSTER.issue(p256(member_uri("gateway", name)), "gateway", name, NOW)

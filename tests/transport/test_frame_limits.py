@@ -1,4 +1,7 @@
-"""Frames from members on other boxes are bounded by what these are: over real TLS, with peers that send more."""
+"""Frames from members on other boxes are bounded by what these are.
+
+The tests use real TLS, with peers that send more.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ from workers.protocol.frame_limits import (
 )
 from workers.protocol.frames import AskLease, Cluster, FromExecutor, Hello, ResultTensor, ToExecutor
 from workers.protocol.framing import PREFIX, VERSION, FrameError, Framing
+from workers.transport import endpoints
 from workers.transport.authority import ClusterAuthority
 from workers.transport.endpoints import Endpoint, MemberListener, TlsClient, connect
 from workers.transport.identity import MemberIdentity, PeerIdentity
@@ -137,6 +141,31 @@ async def test_after_its_hello_a_member_may_send_as_much_as_its_role_needs(ends)
         writer.write(prefix(len(frame), MIB + 1))
         assert f"body {MIB + 1} bytes; at most 4096 and {MIB}" in await cut(ends)
     assert ends.received == [0, MIB]
+
+
+async def test_a_member_has_a_bounded_number_of_connections(ends, monkeypatch):
+    monkeypatch.setattr(endpoints, "MOST_CONNECTIONS", 2)
+    async with contextlib.AsyncExitStack() as opened, ends.listening() as port:
+        for _ in range(2):
+            _, writer = await opened.enter_async_context(raw(ends.gateway, port))
+            writer.write(hello())
+        while len(ends.received) < 2:
+            await asyncio.sleep(0.01)
+        await opened.enter_async_context(raw(ends.gateway, port))
+        assert "has 2 connections here, which is most" in await cut(ends)
+
+
+async def test_the_kernel_watches_connections_between_boxes(ends):
+    """Nobody closes the connections of a box that is gone."""
+    node = PeerIdentity("node", "far", ends.node.key_hash)
+    async with ends.listening() as port:
+        client = TlsClient(ends.gateway.client_context, LIMITS)
+        connection = await connect(Endpoint(f"tls:127.0.0.1:{port}", node), ends.connection, client)
+        connected = connection.transport.get_extra_info("socket")
+        options = (socket.TCP_NODELAY, socket.TCP_USER_TIMEOUT, socket.TCP_KEEPIDLE)
+        assert [connected.getsockopt(socket.IPPROTO_TCP, one) for one in options] == [1, 2000, 2]
+        assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        connection.close()
 
 
 async def test_who_connects_bounds_what_is_answered(ends):

@@ -1,4 +1,7 @@
-"""A member's identity: handshakes with members of its cluster, and what happens to strangers and damaged files."""
+"""A member's identity in handshakes with members of its cluster.
+
+Strangers and damaged files are tested, too.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.authority import Authority
 from workers.certificates import PEM, CertificateError
 from workers.transport.authority import ClusterAuthority
-from workers.transport.identity import MemberIdentity, client_context, peer_of, server_context
+from workers.transport.identity import MemberIdentity, client_context, peer_of, server_context, stored_key
 
 from .worlds import DAY, NOW, handshake, member, renew
 
@@ -55,6 +58,13 @@ def test_contexts_speak_tls_1_3_and_demand_a_certificate_of_the_cluster(cluster,
     for server, client in ((node, stranger), (stranger, node)):
         with pytest.raises(ssl.SSLError, match=r"UNKNOWN_CA|CERTIFICATE_VERIFY_FAILED"):
             handshake(server.server_context(), client.client_context())
+
+
+def test_a_member_without_a_certificate_is_told_so(tmp_path):
+    made = MemberIdentity(tmp_path / "a.pem", "node", "a")
+    assert stored_key(tmp_path / "a.pem") == made.key_hash and stored_key(tmp_path / "b.pem") == ""
+    with pytest.raises(CertificateError, match="has no certificate of its cluster yet"):
+        client_context((tmp_path / "a.pem").read_bytes())
 
 
 async def test_asyncio_streams_use_the_contexts(cluster, tmp_path):

@@ -1,0 +1,119 @@
+"""A server that holds requests, and clients of HTTP/1.1 for it.
+
+The clients send and read byte by byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+import uvloop
+
+from workers.net.http1 import Exchange, HttpServer
+from workers.net.limits import Http1Limits
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class Held:
+    """Requests to ``/hold`` wait, others are answered with their path."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[Exchange] = []
+        self.gone = 0
+
+    def handle(self, exchange: Exchange) -> None:
+        if exchange.head.target == b"/hold":
+            self.exchanges.append(exchange)
+        else:
+            exchange.respond(200, (), (exchange.head.target,))
+
+    def preflight(self, head):
+        if head.target == b"/fault":
+            raise RuntimeError("a fault of ours")
+        head.client = head.headers.get(b"authorization", b"").decode()
+
+    def disconnected(self, exchange: Exchange) -> None:
+        self.gone += 1
+
+    def render_error(self, status: int, message: str):
+        return status, ((b"retry-after", b"1"),) if status == 503 else (), (message.encode(),)
+
+
+@contextlib.asynccontextmanager
+async def serving(buffered_bytes: int = 4 * MIB, **limits) -> AsyncIterator[tuple[HttpServer, Held]]:
+    held = Held()
+    server = HttpServer(held, Http1Limits(body_bytes=MIB, buffered_bytes=buffered_bytes, **limits))
+    await server.start("127.0.0.1", 0)
+    try:
+        yield server, held
+    finally:
+        await server.drain(0.1)
+        server.close()
+
+
+class Browser:
+    """A client's end of one connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        self.reader, self.writer = reader, writer
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def answer(self) -> tuple[int, bytes, bytes]:
+        """(status, head, body)."""
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 60)
+        size = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        return int(head[9:12]), head, await asyncio.wait_for(self.reader.readexactly(size), 60)
+
+    async def closed(self) -> bool:
+        with contextlib.suppress(ConnectionResetError):
+            return not await asyncio.wait_for(self.reader.read(), 60)
+        return True
+
+
+@contextlib.asynccontextmanager
+async def connected(server: HttpServer, receive_bytes: int | None = None) -> AsyncIterator[Browser]:
+    end = socket.socket()
+    if receive_bytes is not None:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    end.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(end, ("127.0.0.1", server.port))
+    reader, writer = await asyncio.open_connection(sock=end, limit=receive_bytes or MIB)
+    try:
+        yield Browser(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+def post(path: str, body: bytes = b"", *headers: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "host: a", f"content-length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def get(path: str, *headers: str) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", "host: a", *headers]).encode() + b"\r\n\r\n"
+
+
+def everywhere(test):
+    """Run on uvloop and asyncio's own loop."""
+
+    @pytest.mark.parametrize("make", [uvloop.new_event_loop, asyncio.new_event_loop])
+    def on(make):
+        with asyncio.Runner(loop_factory=make) as runner:
+            runner.run(test())
+
+    return on
+
+
+def hurry_none(server: HttpServer) -> None:
+    """Let the server keep what a client does not read, not the kernel."""
+    for connection in server.connections:
+        end = connection._transport.get_extra_info("socket")
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * KIB)

@@ -33,7 +33,7 @@ NAMES = (
     "console",
     "screenshots",
 )
-PACKAGES = ("cluster", "console", "evaluation", "faults", "scale")
+PACKAGES = ("cluster", "console", "evaluation", "faults", "scale", "year")
 #: run by ``make bench``, in about ten minutes
 USUAL = {
     "query": ["--rounds", "3", "--idle", "0", "1992"],

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import sys
-import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,8 +12,7 @@ import httpx
 
 from appliance.demo.rest import RestError, client, expect
 from appliance.local.child import RunningAppliance, eventually
-from benchmarks.contenders import between
-from benchmarks.figures import heading, markdown
+from benchmarks.figures import markdown
 from benchmarks.models import Model, tiny
 
 from . import sizes
@@ -297,29 +292,3 @@ def page(found: Found, days: int, seconds: float) -> str:
         "holds" if not wrong else "**does not hold**:\n\n" + "\n".join(f"- {line}" for line in wrong),
     ]
     return "\n\n".join(parts)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run and print; 1: something does not hold, or the appliance did not run."""
-    from . import __doc__ as about
-
-    parser = argparse.ArgumentParser(prog="python -m benchmarks year", description=about.splitlines()[0])
-    parser.add_argument("--days", type=int, default=365, choices=range(8, 3651), metavar="8..3650", help="default: 365")
-    parser.add_argument("--seconds", type=between(1.0, 600.0), default=10.0, help="for each day (default: 10)")
-    parser.add_argument(
-        "--within",
-        type=between(1.0, 600.0),
-        default=5.0,
-        help="seconds until plans and keys must be at every member (default: 5)",
-    )
-    given = parser.parse_args(arguments)
-    print(heading("A year in an hour", about), flush=True)
-    with tempfile.TemporaryDirectory(prefix="nereus-y-") as folder:
-        try:
-            year = Year(Path(folder), given.days, given.seconds, given.within)
-            found = year.run()
-        except (RuntimeError, TimeoutError, OSError, RestError, httpx.HTTPError) as error:
-            print(f"year: {error}", file=sys.stderr)
-            return 1
-    print(page(found, given.days, given.seconds))
-    return 1 if complaints(found, given.days) else 0

@@ -293,6 +293,13 @@ def test_a_member_whose_certificate_ended_while_it_was_away_is_taken_off(clean_r
     assert entry.ref == "away" and entry.after["until"] == away.certificate_until.isoformat(timespec="seconds")
 
 
+def test_a_member_that_reconnects_after_a_short_restart_stays(clean_redis):
+    listening(clean_redis)
+    certified(Gateway, "back soon", -DAY, **seen(15.0))
+    assert upkeep.lapse_ended_certificates() == 0
+    assert not shown("certificate ended")
+
+
 def test_a_member_that_renewed_meanwhile_stays():
     row = certified(Node, "box", -DAY)
     Node.objects.update(certificate_until=timezone.now() + DAY)

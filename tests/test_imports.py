@@ -1,9 +1,14 @@
-"""Every module can be imported: some are imported by a command or a plug-in only."""
+"""Every module can be imported, and no modules import each other in a circle.
+
+Some are imported by a command or a plug-in only.
+"""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -21,3 +26,28 @@ def test_every_module_can_be_imported(package):
     for name in sorted(names - ELSEWHERE):
         if not name.endswith(".__main__"):
             importlib.import_module(name)
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    """Imports for types alone count, too."""
+    files = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+    }
+    TopologicalSorter({name: imported_by(name, files) for name in files}).prepare()
+
+
+def imported_by(name: str, files: dict[str, Path]) -> set[str]:
+    """Return the modules among ``files`` that a module imports."""
+    package = name.split(".") if files[name].name == "__init__.py" else name.split(".")[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(files[name].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *filter(None, [node.module])])
+            members = {f"{module}.{alias.name}" for alias in node.names}
+            found |= members & files.keys() or {module}
+    return found & files.keys()

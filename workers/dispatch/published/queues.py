@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from ..binding import ServiceTerms, WaitingQuery
 from ..latency import LatencyModel
@@ -15,11 +15,18 @@ from .batching.policy import BatchPolicy, Candidate, Decision, QueueView
 from .load_monitor import LoadMonitor
 from .time_slices import Contender
 
-if TYPE_CHECKING:
-    from .devices import QueuedDevice
-
 #: parts of a queue that a policy is asked about until one of them runs; the others have later deadlines
 MOST_PARTS = 8
+
+
+class Reached(Protocol):
+    """A device that queries wait for.
+
+    Attributes:
+        rtt_s: seconds of a message there and back.
+    """
+
+    rtt_s: float
 
 
 class BatchKey(NamedTuple):
@@ -45,7 +52,7 @@ class QueuedQuery:
 
     __slots__ = ("arrived", "batch_key", "deadline", "device", "id", "query", "queue", "rows")
 
-    def __init__(self, query: WaitingQuery, device: QueuedDevice, queue: ApplicationQueue) -> None:
+    def __init__(self, query: WaitingQuery, device: Reached, queue: ApplicationQueue) -> None:
         endless = query.deadline == INF
         self.id = query.id
         self.arrived = query.arrived

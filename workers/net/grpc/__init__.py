@@ -7,9 +7,9 @@ hands that endpoint each message as bytes; errors are :class:`StatusError`. No p
 Entry point: :class:`GrpcServer`. Imports numpy and ``workers.net`` only.
 """
 
-from .call import Admitted, Call, GrpcMethod, parse_timeout
+from .call import Admitted, Call, GrpcMethod, GrpcService, parse_timeout
 from .messages import MessageParser
-from .server import GrpcServer, GrpcService
+from .server import GrpcServer
 from .status import Code, StatusError
 
 __all__ = [

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from workers.net.compression import INLINE_BYTES, CompressionError, decompress
 from workers.net.http2 import HeaderList, Http2Connection, Http2Stream
 from workers.net.http2 import frames as h2
+from workers.net.limits import GrpcLimits
 
 from .messages import PREFIX, Buffer, MessageParser, prefix
 from .status import Code, StatusError, invalid, overloaded
-
-if TYPE_CHECKING:
-    from .server import GrpcServer
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +68,7 @@ class GrpcMethod:
 class Admitted:
     """The meaning of request headers.
 
-    It is remembered with them while :meth:`~.server.GrpcService.current` says so.
+    It is remembered with them while :meth:`GrpcService.current` says so.
 
     Attributes:
         config: the application's own, to recognise outdated decisions.
@@ -88,6 +86,47 @@ class Admitted:
     encoding: bytes = b"identity"
     client: str = ""
     message_bytes: int | None = None
+
+
+class GrpcService(Protocol):
+    """The application behind a server."""
+
+    def admit(self, headers: HeaderList) -> Admitted:
+        """Decide by its headers who answers a call."""
+
+    def current(self, admitted: Admitted) -> bool:
+        """Whether an earlier decision still holds."""
+
+    def rejected(self, error: StatusError) -> None:
+        """A call ends in an error that its endpoint did not choose."""
+
+    def stop(self) -> None:
+        """The server shuts down: end streaming calls once their messages are answered."""
+
+
+class CallServer(Protocol):
+    """The server of the calls.
+
+    Attributes:
+        reading, unsent: bytes of messages that are being read, and of responses that clients have not read.
+    """
+
+    service: GrpcService
+    limits: GrpcLimits
+    reading: int
+    unsent: int
+
+    def claim(self, call: Call) -> bool:
+        """Take a slot for a call that is not public; False: there is none."""
+
+    def open_public(self, call: Call) -> None:
+        """A public call begins; beyond the limit, the oldest ends."""
+
+    def close_public(self, call: Call) -> None:
+        """A public call has ended."""
+
+    def relieve(self, call: Call, held: str) -> bool:
+        """Evict calls until ``held`` is within its limit; False: this one must end."""
 
 
 class Call(Http2Stream):
@@ -113,7 +152,7 @@ class Call(Http2Stream):
         "waiter",
     )
 
-    def __init__(self, server: GrpcServer, connection: Http2Connection, number: int, headers: HeaderList):
+    def __init__(self, server: CallServer, connection: Http2Connection, number: int, headers: HeaderList):
         super().__init__(connection, number, headers)
         self._server = server
         self._admitted: Admitted | None = None

@@ -6,34 +6,17 @@ import asyncio
 import ssl
 import time
 from operator import attrgetter
-from typing import Protocol
 
 from workers.net.admission import Connections, most_holding
 from workers.net.http2 import HeaderList, Http2Connection, KnownBytes
 from workers.net.limits import GrpcLimits
 from workers.net.tls import listen
 
-from .call import OVERLOADED_READING, OVERLOADED_UNSENT, Admitted, Call
-from .status import StatusError, overloaded
+from .call import OVERLOADED_READING, OVERLOADED_UNSENT, Call, GrpcService
+from .status import overloaded
 
 #: seconds between two looks whether clients have read that the server stops
 LOOK_EVERY_S = 0.02
-
-
-class GrpcService(Protocol):
-    """The application behind a server."""
-
-    def admit(self, headers: HeaderList) -> Admitted:
-        """Decide by its headers who answers a call."""
-
-    def current(self, admitted: Admitted) -> bool:
-        """Whether an earlier decision still holds."""
-
-    def rejected(self, error: StatusError) -> None:
-        """A call ends in an error that its endpoint did not choose."""
-
-    def stop(self) -> None:
-        """The server shuts down: end streaming calls once their messages are answered."""
 
 
 class GrpcServer:

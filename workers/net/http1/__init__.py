@@ -8,8 +8,8 @@ or later from any callback. Entry point: :class:`HttpServer`. Imports httptools 
 ``workers.net`` only. Reasons: ``docs/decisions/0002-gateway-http-server.md``.
 """
 
-from .messages import Exchange, Headers, RequestHead, Response
+from .messages import Exchange, Headers, HttpHandler, RequestHead, Response
 from .parser import RequestParser
-from .server import HttpHandler, HttpServer
+from .server import HttpServer
 
 __all__ = ["Exchange", "Headers", "HttpHandler", "HttpServer", "RequestHead", "RequestParser", "Response"]

@@ -7,21 +7,48 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from workers.net.admission import peer_address
-from workers.net.limits import JOIN_BYTES
+from workers.net.admission import Connections, peer_address
+from workers.net.limits import JOIN_BYTES, Http1Limits
 
-from .messages import CLOSE, KEEP_ALIVE, Buffer, Exchange, Headers, RequestHead, Response, render
-from .parser import RequestParser
+from .messages import CLOSE, KEEP_ALIVE, Buffer, Exchange, Headers, HttpHandler, RequestHead, Response, render
+from .parser import KnownHeads, RequestParser
 from .progress import DirectReader, ReadProgress
-
-if TYPE_CHECKING:
-    from .server import HttpServer
 
 logger = logging.getLogger(__name__)
 
 OVERLOADED = "too many request bodies are being read at once; try again"
+
+
+class ConnectionServer(Protocol):
+    """The server of the connections, and what they share.
+
+    See :class:`.server.HttpServer` for its attributes.
+    """
+
+    handler: HttpHandler
+    limits: Http1Limits
+    known_heads: KnownHeads
+    connections: Connections[HttpConnection]
+    active: int
+    buffered_bytes: int
+    unsent_bytes: int
+    stopping: bool
+    date: bytes
+    ok: bytes
+
+    def handle(self, exchange: Exchange) -> None:
+        """See :meth:`HttpHandler.handle`."""
+
+    def reserve(self, connection: HttpConnection, size: int) -> bool:
+        """Count ``size`` more bytes as buffered; False: they do not fit."""
+
+    def abort_unread(self) -> None:
+        """Abort connections with unread responses until the rest fits."""
+
+    def check_idle(self) -> None:
+        """A request was answered, or a connection has ended."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -34,7 +61,7 @@ class HttpConnection(asyncio.Protocol):
         unsent_bytes: of responses that the client had not read when they were last counted.
     """
 
-    def __init__(self, server: HttpServer):
+    def __init__(self, server: ConnectionServer):
         self._server = server
         self._limits = server.limits
         self._parser = RequestParser(self, server.limits, server.known_heads)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
 from workers.net.limits import JOIN_BYTES
-
-if TYPE_CHECKING:
-    from .connection import HttpConnection
 
 Buffer = bytes | bytearray | memoryview
 Headers = Sequence[tuple[bytes, bytes]]
@@ -31,7 +28,7 @@ class RequestHead:
         headers: by lower-case name; values of a repeated header are joined by a comma.
         length: bytes of the body; None: it comes in chunks.
         persistence: :data:`CLOSE` or :data:`KEEP_ALIVE` where the response needs that header line, else empty.
-        state: the application's own, set by :meth:`~.server.HttpHandler.preflight`.
+        state: the application's own, set by :meth:`HttpHandler.preflight`.
         client: identifies the client (its API key), set likewise; empty: a stranger.
         body_bytes: the most that the body may have, set likewise; None: the server's limit.
         remembered: accept equal heads without asking again, set likewise; not worth its memory for strangers.
@@ -63,6 +60,24 @@ class RequestHead:
         self.remembered = True
 
 
+class Responder(Protocol):
+    """The connection of an exchange.
+
+    Attributes:
+        peer: the client's address; empty: it is gone.
+    """
+
+    peer: str
+
+    def write_success(self, exchange: Exchange, rest: bytes) -> bool:
+        """See :meth:`Exchange.succeed`."""
+
+    def write_response(
+        self, exchange: Exchange, status: int, headers: Headers, body: Sequence[Buffer], close: bool
+    ) -> bool:
+        """See :meth:`Exchange.respond`."""
+
+
 class Exchange(msgspec.Struct, eq=False):
     """One request and the means to answer it.
 
@@ -70,10 +85,10 @@ class Exchange(msgspec.Struct, eq=False):
         head: may be shared with other requests.
         read_at: ``time.monotonic()`` when the last byte arrived.
         done: answered, or the client is gone.
-        waiter: the application's own, for :meth:`~.server.HttpHandler.disconnected`.
+        waiter: the application's own, for :meth:`HttpHandler.disconnected`.
     """
 
-    connection: HttpConnection
+    connection: Responder
     head: RequestHead
     body: Buffer
     read_at: float
@@ -103,6 +118,25 @@ class Exchange(msgspec.Struct, eq=False):
             return False
         self.done, self.waiter = True, None
         return self.connection.write_success(self, rest)
+
+
+class HttpHandler(Protocol):
+    """The application behind a server."""
+
+    def preflight(self, head: RequestHead) -> Response | None:
+        """Accept a request by its head (None), or reject it before its body is read.
+
+        An accepted head is accepted again without a call until :meth:`~.server.HttpServer.forget`.
+        """
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer a request now or later; called once it is complete."""
+
+    def disconnected(self, exchange: Exchange) -> None:
+        """The client of an unanswered exchange is gone; called once."""
+
+    def render_error(self, status: int, message: str) -> Response:
+        """Word an error that the server found."""
 
 
 def render(response: Response, date: bytes, persistence: bytes, head_only: bool) -> list[Buffer]:

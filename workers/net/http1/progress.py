@@ -6,14 +6,27 @@ Large bodies are read straight into their final place.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from workers.net.limits import Http1Limits
 
 from .parser import RequestParser
 
-if TYPE_CHECKING:
-    from .connection import HttpConnection
+
+class BodyReceiver(Protocol):
+    """The connection whose body is read."""
+
+    def body_read(self, size: int) -> None:
+        """``size`` bytes of a large body were read into place."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See :class:`asyncio.BaseProtocol`."""
+
+    def pause_writing(self) -> None:
+        """See :class:`asyncio.BaseProtocol`."""
+
+    def resume_writing(self) -> None:
+        """See :class:`asyncio.BaseProtocol`."""
 
 
 class DirectReader(asyncio.BufferedProtocol):
@@ -22,7 +35,7 @@ class DirectReader(asyncio.BufferedProtocol):
     The body is read into its final place.
     """
 
-    def __init__(self, connection: HttpConnection, parser: RequestParser):
+    def __init__(self, connection: BodyReceiver, parser: RequestParser):
         self._connection = connection
         self._parser = parser
 

@@ -9,38 +9,18 @@ import ssl
 import time
 from email.utils import formatdate
 from operator import attrgetter
-from typing import Protocol
 
 from workers.net.admission import Connections, most_holding
 from workers.net.limits import Http1Limits
 from workers.net.tls import listen
 
 from .connection import HttpConnection
-from .messages import STATUS_LINES, Exchange, RequestHead, Response
+from .messages import STATUS_LINES, HttpHandler
 from .parser import KnownHeads
 
 #: seconds between two looks whether connections are left while a server stops
 LOOK_EVERY_S = 0.02
 _held, _unsent = attrgetter("held_bytes"), attrgetter("unsent_bytes")
-
-
-class HttpHandler(Protocol):
-    """The application behind a server."""
-
-    def preflight(self, head: RequestHead) -> Response | None:
-        """Accept a request by its head (None), or reject it before its body is read.
-
-        An accepted head is accepted again without a call until :meth:`HttpServer.forget`.
-        """
-
-    def handle(self, exchange: Exchange) -> None:
-        """Answer a request now or later; called once it is complete."""
-
-    def disconnected(self, exchange: Exchange) -> None:
-        """The client of an unanswered exchange is gone; called once."""
-
-    def render_error(self, status: int, message: str) -> Response:
-        """Word an error that the server found."""
 
 
 class HttpServer:

@@ -10,13 +10,14 @@ import functools
 import logging
 import time
 from collections.abc import Sequence
+from typing import Protocol
 
-from workers.net.admission import peer_address
+from workers.net.admission import Connections, peer_address
 from workers.net.limits import Http2Limits
 
 from . import frames as h2
 from .frames import Buffer, Http2Error
-from .handler import LAST_PING, FrameHandler, Http2Server
+from .handler import LAST_PING, FrameHandler, StreamServer
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,21 @@ def _preface(limits: Http2Limits) -> bytes:
             h2.MAX_HEADER_LIST_SIZE: limits.header_bytes,
         }
     ) + h2.window_update(0, limits.connection_window_bytes - h2.DEFAULT_WINDOW)
+
+
+class Http2Server(StreamServer, Protocol):
+    """The server of the connections.
+
+    Attributes:
+        connections: the open ones.
+        turns_until: connections whose turn is over wait until then.
+    """
+
+    connections: Connections[Http2Connection]
+    turns_until: float
+
+    def closed(self, connection: Http2Connection) -> None:
+        """A connection has ended, or has no stream left."""
 
 
 class Http2Connection(FrameHandler, asyncio.Protocol):

@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from workers.net.admission import Connections, RefusalBudget
+from workers.net.admission import RefusalBudget
 from workers.net.limits import Http2Limits
 
 from . import frames as h2
@@ -19,34 +19,24 @@ from .headers import HeaderDecoder, HeaderList, KnownBytes, MalformedHeaders
 from .parser import FrameParser
 from .stream import Http2Stream
 
-if TYPE_CHECKING:
-    from .connection import Http2Connection
-
 _SETTINGS_ACK = h2.frame(h2.SETTINGS, h2.ACK, 0)
 #: of the PING behind an announced end; see :meth:`.connection.Http2Connection.announce`
 LAST_PING = b"lastone?"
 
 
-class Http2Server(Protocol):
-    """The server of the connections.
+class StreamServer(Protocol):
+    """The server of the streams of all connections.
 
     Attributes:
-        connections: the open ones.
         streams: open ones of all connections, which count them.
         known_bytes: of the header lists that the connections remember.
-        turns_until: connections whose turn is over wait until then.
     """
 
-    connections: Connections[Http2Connection]
     streams: int
     known_bytes: KnownBytes
-    turns_until: float
 
-    def open(self, connection: Http2Connection, number: int, headers: HeaderList) -> Http2Stream:
+    def open(self, connection: FrameHandler, number: int, headers: HeaderList) -> Http2Stream:
         """A stream for a request with these headers."""
-
-    def closed(self, connection: Http2Connection) -> None:
-        """A connection has ended, or has no stream left."""
 
 
 class FrameHandler(ABC):
@@ -63,7 +53,7 @@ class FrameHandler(ABC):
         touched: ``time.monotonic()`` when bytes last arrived.
     """
 
-    def __init__(self, server: Http2Server, limits: Http2Limits):
+    def __init__(self, server: StreamServer, limits: Http2Limits):
         self._server = server
         self._limits = limits
         self._decoder = HeaderDecoder(limits, server.known_bytes)

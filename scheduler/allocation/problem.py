@@ -216,6 +216,8 @@ class Allocation:
         residents: all variants to keep loaded by device, in the order of loading, those placed there among them; empty
             where the strategy keeps no others.
         provided: the demand (items/s by application) for which these were chosen.
+        carried: the largest multiple of the demand that the devices could carry whole, as far as one was looked for
+            (:mod:`scheduler.allocation.standby_choice`). None: none was.
         refused: the rules that the strategy's own answer breaks, where this allocation replaces it
             (:mod:`scheduler.allocation.fallback`).
         policies: for stacks whose devices choose variants by them.
@@ -240,6 +242,7 @@ class Allocation:
     prices: Mapping[str, float] = field(default_factory=dict)
     residents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     provided: Mapping[str, float] = field(default_factory=dict)
+    carried: float | None = None
     refused: str = ""
     policies: tuple[PlannedPolicies, ...] = ()
     surplus_since: Mapping[str, float] = field(default_factory=dict)

@@ -1,44 +1,32 @@
 """Standby variants: kept loaded beside those that the plan uses, for other demand.
 
-A device without limits holds every variant that meets the SLO there. Elsewhere the remaining memory is filled by plans
-for multiples of the demand, one variant a device each time: what a burst needs is loaded before it arrives, and a
-change of demand changes only the shares of the same residents. Residents are chosen anew only when the demand leaves
-the range that they were chosen for, since a loading device serves nothing and evicts what it had.
+A device without limits holds every variant that meets the SLO there. Elsewhere residents are chosen for much more than
+the present demand (:mod:`.standby_choice`): a change of demand then changes only the shares of the same residents. They
+are chosen anew only when the mix of applications or the room on the devices is no longer what they were chosen for, or
+when they no longer serve the demand; and where devices have no time to spare, only if that pays for the loads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from statistics import median_low
 
 from .concrete import PRECISION
 from .nereus import GAP
-from .problem import Allocation, CandidateVariant, DeviceResources, Problem
-from .standby_fill import fill_with_standby
+from .problem import Allocation, ApplicationDemand, CandidateVariant, Problem
+from .standby_choice import ROOM, SMALL, Residents, Solve, carried, carries, choose
 
-#: multiples of the demand to plan for, the most important first, where a device may hold 1, 2 or more variants; the
-#: first is lowered to the devices' capacity, but not below :data:`LEAST`
-MULTIPLES = ((4.0,), (6.0, 1.5), (8.0, 1.0, 3.0))
-#: smallest first multiple
-LEAST = 1.5
-#: share of the demand from which a plan counts as serving it
-NEARLY_ALL = 0.99
-#: floor of every application in plans for multiples, as a share of its demand
-FLOOR = 0.5
-#: residents are kept while each application's demand is within these multiples of what they were chosen for, where a
-#: device may hold 1, 2 or more variants
-RANGES = ((1 / 2.5, 1.6), (1 / 4, 2.5), (1 / 5, 3.0))
-#: demands below this (items/s) count as equal: ratios of small rates are noise
-SMALL = 5.0
-
+#: growth of an application's demand, beside that of all demand, from which residents are of another mix
+MIX = 2.0
+#: multiple of the demand below which devices that had room for accurate residents have it no longer
+TIGHT = 2.0
+#: multiple of the demand below which a load takes time that queries need
+PRESSED = 1.2
+#: seconds within which such loads must pay off
+PAYS_WITHIN_S = 120.0
 #: part of what could be served that kept residents may leave out
 SERVED_LOSS = 0.002
-#: points of accuracy that kept residents may lose
+#: points of accuracy that they may lose where there is room
 ACCURACY_LOSS = 3.0
-
-Solve = Callable[[Problem], Allocation]
-Residents = Mapping[str, tuple[str, ...]]
 
 
 def with_standby(problem: Problem, solve: Solve, search: Solve | None = None) -> Allocation:
@@ -52,24 +40,93 @@ def with_standby(problem: Problem, solve: Solve, search: Solve | None = None) ->
         search: a quicker strategy for multiples of the demand, whose rates are not used; None: ``solve``.
     """
     search = search or solve
-    free = solve(problem)
     if _unlimited(problem):
-        return replace(free, residents=_everything(problem))
-    limit = _typical_limit(problem)
-    multiples, range_ = MULTIPLES[limit - 1], RANGES[limit - 1]
+        return replace(solve(problem), residents=_everything(problem))
+    problem = _expected_first(problem)
+    most = carried(problem)
+    free = replace(solve(problem), carried=most)
+    kept, previous = None, problem.previous
+    if previous is not None and _still_there(problem, previous):
+        kept = replace(_within(problem, previous.residents, solve, free), provided=previous.provided)
+        if _good(problem, kept, free) and (most < PRESSED or _suit(problem, previous, most)):
+            return kept
+    new = _chosen_anew(problem, solve, search, free)
+    return new if kept is None or most >= PRESSED or _pays(problem, kept, new) else kept
+
+
+def _expected_first(problem: Problem) -> Problem:
+    """Return the problem, with floors where devices carry what is expected and not all margins.
+
+    No application's margin then comes before another one's expected demand.
+    """
+    expected = replace(problem, applications=tuple(replace(a, demand=_expected(a)) for a in problem.applications))
+    if carries(problem, 1.0) or not carries(expected, 1.0):
+        return problem
+    floors = (max(a.floor, _expected(a) / a.demand) if a.demand > 0 else a.floor for a in problem.applications)
+    applications = (replace(a, floor=floor) for a, floor in zip(problem.applications, floors, strict=True))
+    return replace(problem, applications=tuple(applications))
+
+
+def _expected(application: ApplicationDemand) -> float:
+    return application.demand if application.expected is None else min(application.expected, application.demand)
+
+
+def _good(problem: Problem, plan: Allocation, free: Allocation) -> bool:
+    """Whether a plan serves nearly what an unrestricted one does, and nearly as accurately where there is room.
+
+    Without room margins do not count, nor the plan's accuracy: residents are then quick, and batches choose variants.
+    """
+    room = free.carried >= ROOM
+    most = lost = 0.0
+    for a in problem.applications:
+        wanted = free.served[a.id] if room else min(free.served[a.id], _expected(a))
+        most += a.weight * wanted
+        lost += a.weight * max(0.0, wanted - plan.served[a.id])
+    accurate = not room or plan.accuracy >= free.accuracy - ACCURACY_LOSS
+    return accurate and lost <= most * SERVED_LOSS
+
+
+def _suit(problem: Problem, previous: Allocation, most: float) -> bool:
+    """Whether residents were chosen for a mix of applications, and for room on the devices, as now."""
+    provided = previous.provided
+    then = replace(problem, applications=tuple(replace(a, demand=provided[a.id]) for a in problem.applications))
+    had_room = carries(then, ROOM)
+    if most <= TIGHT if had_room else most >= ROOM:
+        return False
+    growth = [(a.demand + SMALL) / (provided[a.id] + SMALL) for a in problem.applications]
+    total = sum(a.demand + SMALL for a in problem.applications) / sum(rate + SMALL for rate in provided.values())
+    return max(growth, default=1.0) <= MIX * total
+
+
+def _chosen_anew(problem: Problem, solve: Solve, search: Solve, free: Allocation) -> Allocation:
+    """Return the plan with residents chosen for more than the demand, or beside its own where those serve less."""
     demand = {application.id: application.demand for application in problem.applications}
-    previous = problem.previous
-    if previous is not None and _still_fit(problem, previous, range_):
-        kept = _within(problem, previous.residents, solve, free)
-        if _good(problem, kept, free):
-            return replace(kept, provided=previous.provided)
-    ready = _within(problem, _provided(problem, multiples, search, {}), solve, free)
+    ready = _within(problem, choose(problem, free.carried, search, {}), solve, free)
     if _good(problem, ready, free):
         return replace(ready, provided=demand)
     placed: dict[str, list[str]] = {}
     for placement in free.placements:
         placed.setdefault(placement.device, []).append(placement.variant)
-    return replace(free, residents=_provided(problem, multiples, search, placed), provided=demand)
+    return replace(free, residents=choose(problem, free.carried, search, placed), provided=demand)
+
+
+def _pays(problem: Problem, kept: Allocation, new: Allocation) -> bool:
+    """Whether other residents are worth their loads, during which devices serve nothing."""
+    devices = {device.id: device for device in problem.devices}
+    profiles = {variant.id: variant.profiles for variant in problem.variants}
+    seconds = sum(
+        profiles[variant][devices[id].type].load_s
+        for id, variants in new.residents.items()
+        for variant in variants
+        if variant not in devices[id].loaded and devices[id].type in profiles[variant]
+    )
+    value = _value(problem, new)
+    return value - _value(problem, kept) > value * seconds / (PAYS_WITHIN_S * len(devices))
+
+
+def _value(problem: Problem, plan: Allocation) -> float:
+    """Points/s for what is expected."""
+    return plan.accuracy * sum(a.weight * min(plan.served[a.id], _expected(a)) for a in problem.applications)
 
 
 def _within(problem: Problem, residents: Residents, solve: Solve, free: Allocation) -> Allocation:
@@ -90,28 +147,8 @@ def _within(problem: Problem, residents: Residents, solve: Solve, free: Allocati
         gap=gap,
         status=found.status if found.status == "empty" else "optimal" if optimal else "feasible",
         prices=free.prices,
+        carried=free.carried,
     )
-
-
-def _good(problem: Problem, plan: Allocation, free: Allocation) -> bool:
-    served = sum(a.weight * plan.served[a.id] for a in problem.applications)
-    most = sum(a.weight * free.served[a.id] for a in problem.applications)
-    return served >= most * (1 - SERVED_LOSS) and plan.accuracy >= free.accuracy - ACCURACY_LOSS
-
-
-def _typical_limit(problem: Problem) -> int:
-    """Return the number of variants that the median device may hold.
-
-    It is at most as long as the longest list of multiples.
-
-    Each multiple is one plan for all devices, so the list is chosen for all of them; devices that hold fewer variants
-    take part in its first multiples.
-    """
-    most = len(MULTIPLES)
-    limits = [
-        most if d.max_resident is None else min(d.max_resident, most) for d in problem.devices if d.max_resident != 0
-    ]
-    return median_low(limits) if limits else most
 
 
 def _unlimited(problem: Problem) -> bool:
@@ -121,71 +158,16 @@ def _unlimited(problem: Problem) -> bool:
     return not any(profile.load_s for variant in problem.variants for profile in variant.profiles.values())
 
 
-def _still_fit(problem: Problem, previous: Allocation, range_: tuple[float, float]) -> bool:
+def _still_there(problem: Problem, previous: Allocation) -> bool:
+    """Whether the devices, variants and applications of a plan are still those of the problem."""
     if {device.id for device in problem.devices} != previous.residents.keys():
+        return False
+    if any(application.id not in previous.provided for application in problem.applications):
         return False
     present = {variant.id for variant in problem.variants if not variant.excluded}
     if any(variant not in present for mine in previous.residents.values() for variant in mine):
         return False
-    if any(v.pinned and not any(v.id in mine for mine in previous.residents.values()) for v in problem.variants):
-        return False
-    for application in problem.applications:
-        provided = previous.provided.get(application.id)
-        if provided is None:
-            return False
-        now, then = max(application.demand, SMALL), max(provided, SMALL)
-        if not range_[0] <= now / then <= range_[1]:
-            return False
-    return True
-
-
-def _provided(
-    problem: Problem, multiples: Sequence[float], solve: Solve, placed: Mapping[str, Sequence[str]]
-) -> Residents:
-    """Residents for multiples of the demand, beside those already ``placed``."""
-    chosen = {device.id: list(placed.get(device.id, ())) for device in problem.devices}
-    memory = {v.id: {kind: p.memory_bytes for kind, p in v.profiles.items()} for v in problem.variants}
-    highest = multiples[0]
-    for i, multiple in enumerate(multiples):
-        devices = []
-        for device in problem.devices:
-            here, left = chosen[device.id], device.memory_bytes
-            if device.max_resident is not None and len(here) >= device.max_resident:
-                continue
-            if left is not None:
-                left -= sum(memory[variant][device.type] for variant in here)
-            # Variants chosen before are used again at no cost, which leaves memory for the next multiple.
-            part = None if device.max_resident is None else max(1, device.max_resident // len(multiples))
-            loaded = device.loaded | frozenset(here)
-            devices.append(replace(device, memory_bytes=left, max_resident=part, loaded=loaded))
-        if not devices:
-            break
-        found = solve(_multiple(problem, devices, min(multiple, highest)))
-        if i == 0:
-            asked = sum(found.served.values()) + sum(found.left_out.values())
-            part = sum(found.served.values()) / asked if asked > 0 else 1.0
-            if part < NEARLY_ALL:
-                # Planning beyond the devices' capacity would choose useless variants.
-                highest = max(LEAST, highest * part)
-                found = solve(_multiple(problem, devices, highest))
-        for placement in found.placements:
-            if placement.variant not in chosen[placement.device]:
-                chosen[placement.device].append(placement.variant)
-    fill_with_standby(problem, problem.devices, chosen)
-    return {device: tuple(variants) for device, variants in chosen.items()}
-
-
-def _multiple(problem: Problem, devices: Sequence[DeviceResources], scale: float) -> Problem:
-    return replace(
-        problem,
-        devices=tuple(devices),
-        applications=tuple(
-            replace(a, demand=max(a.demand, SMALL) * scale, floor=max(a.floor, FLOOR) if scale > 1 else a.floor)
-            for a in problem.applications
-        ),
-        variants=tuple(replace(v, pinned=False) for v in problem.variants),
-        previous=None,
-    )
+    return not any(v.pinned and not any(v.id in mine for mine in previous.residents.values()) for v in problem.variants)
 
 
 def _everything(problem: Problem) -> Residents:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .problem import CandidateVariant, DeviceResources, Problem
 
-#: points of accuracy for a second of device time when a standby variant is needed: as on a half busy device
+#: least points of accuracy for a second of device time when a standby variant is needed: as on a half busy device
 TIME_PRICE = 50.0
 #: value of an application's second variant on a device, as a part of the first one's
 SECOND = 0.25
@@ -29,11 +29,19 @@ class _Standby:
     """its smallest batch takes at most half of the SLO, so that it can follow another batch"""
 
 
-def fill_with_standby(problem: Problem, limited: Sequence[DeviceResources], chosen: Mapping[str, list[str]]) -> None:
+def fill_with_standby(
+    problem: Problem,
+    limited: Sequence[DeviceResources],
+    chosen: Mapping[str, list[str]],
+    prices: Mapping[str, float],
+) -> None:
     """Add variants to ``chosen`` until devices are full or none adds coverage.
 
     ``chosen`` has variants by device. An application's coverage is the sum over its devices of the part of its demand
     that each could serve. Each step adds the variant that raises coverage most, relative to the coverage there is.
+
+    Args:
+        prices: points of accuracy for a second of device time, by device type.
     """
     demand = {a.id: max(a.demand, 1e-9) for a in problem.applications}
     standbys = _standbys(problem, {device.type for device in limited})
@@ -41,7 +49,8 @@ def fill_with_standby(problem: Problem, limited: Sequence[DeviceResources], chos
     covered = dict.fromkeys(demand, 0.0)
     open_devices = []
     for device in limited:
-        filling = _Filling(device, standbys[device.type], by_id[device.type], chosen[device.id])
+        price = max(TIME_PRICE, prices.get(device.type, 0.0))
+        filling = _Filling(device, standbys[device.type], by_id[device.type], chosen[device.id], price)
         for name, rate in filling.rates.items():
             covered[name] += min(1.0, rate / demand[name])
         open_devices.append(filling)
@@ -101,8 +110,9 @@ class _Filling:
         options: Mapping[str, list[_Standby]],
         by_id: Mapping[str, _Standby],
         here: list[str],
+        price: float,
     ) -> None:
-        self._device, self._options, self._here = device, options, here
+        self._device, self._options, self._here, self._price = device, options, here, price
         known = [by_id[variant] for variant in here if variant in by_id]
         self._free_bytes = device.memory_bytes
         if self._free_bytes is not None:
@@ -142,7 +152,7 @@ class _Filling:
             able = [s for s in able if s.rate > fast or s.variant.accuracy > accurate]
         else:
             able = [s for s in able if s.quick]
-        return max(able, key=lambda s: s.variant.accuracy - TIME_PRICE / s.rate, default=None)
+        return max(able, key=lambda s: s.variant.accuracy - self._price / s.rate, default=None)
 
     def best(self, covered: Mapping[str, float], demand: Mapping[str, float]) -> _Standby | None:
         """The variant that raises coverage most; None where none does, or none fits."""

@@ -14,7 +14,7 @@ from scheduler.allocation.baselines.arrivals import trigger_of
 from scheduler.allocation.blocking import blocking
 from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.verification import violations
-from scheduler.control.demand import FLOOR, HISTORY_S, QUANTILE, bands, estimates
+from scheduler.control.demand import FLOOR, HISTORY_S, QUANTILE, Estimates, bands, estimates
 from scheduler.control.learned import PAST_S, Learner, learn, target_of
 from scheduler.control.relief import relief
 from workers.gateway.bursts import BurstDetector
@@ -110,7 +110,7 @@ class Controller:
         self, now: float, loaded: Mapping[str, Iterable[str]], observed: Mapping[str, float] | None
     ) -> Problem:
         scenario, begun = self._scenario, self._scenario.start
-        demand = self._demand(int(now), observed)
+        demand, expected = self._demand(int(now), observed)
         previous = self.plans[-1].allocation if self.plans else None
         if begun is not None:
             start = begun.problem
@@ -118,7 +118,8 @@ class Controller:
                 start,
                 devices=tuple(replace(device, loaded=frozenset(loaded[device.id])) for device in start.devices),
                 applications=tuple(
-                    replace(a, demand=demand[a.id] * scenario.control.headroom) for a in start.applications
+                    replace(a, demand=demand[a.id] * scenario.control.headroom, expected=expected[a.id])
+                    for a in start.applications
                 ),
                 previous=previous,
                 at_s=now,
@@ -135,7 +136,9 @@ class Controller:
                 for name, kind in scenario.devices
             ),
             applications=tuple(
-                ApplicationDemand(name, scenario.slo_s[name], demand[name] * scenario.control.headroom)
+                ApplicationDemand(
+                    name, scenario.slo_s[name], demand[name] * scenario.control.headroom, expected=expected[name]
+                )
                 for name in scenario.applications
             ),
             variants=self._variants,
@@ -158,14 +161,13 @@ class Controller:
         )
         return planned
 
-    def _demand(self, now: int, observed: Mapping[str, float] | None) -> dict[str, float]:
+    def _demand(self, now: int, observed: Mapping[str, float] | None) -> Estimates:
         scenario, coefficients = self._scenario, None
         if self._target is not None:
             self._taught = learn(self._learners, self._history, self._target, self._taught, now)
             coefficients = {name: learner.coefficients for name, learner in self._learners.items()}
         period_s = scenario.control.period_s
-        found = estimates(self._history, scenario.applications, now, observed, period_s, self._quantile, coefficients)
-        return found.planned
+        return estimates(self._history, scenario.applications, now, observed, period_s, self._quantile, coefficients)
 
     def burst(self, now: float) -> dict[str, float]:
         """Return the rates of applications whose demand has left the plan's band.

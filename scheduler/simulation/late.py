@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from scheduler.allocation.standby_choice import ROOM
 from workers.dispatch.binding import Dispatch, QueryClass
 from workers.dispatch.late.binding import LateBinding
 from workers.dispatch.options import OptionSet, ServingOption
@@ -33,6 +34,8 @@ class LateEngine(Engine):
         self._option_sets: dict[tuple[str, tuple[str, ...]], dict[QueryClass, OptionSet]] = {}
         #: applications for which something is still to be loaded
         self._moving: set[str] = set()
+        #: the plan's standby variants are needed as soon as the others
+        self._tight = False
         self._application = {model.id: model.application for model in scenario.models}
         self._weights = {a.id: a.weight for a in scenario.start.problem.applications} if scenario.start else {}
 
@@ -94,7 +97,7 @@ class LateEngine(Engine):
             self._at(device.overdue_at, self._on_overdue, device)
 
     def _overdue_at(self, device: LateDevice, variant: str) -> float:
-        patience = PLANNED_PATIENCE if variant in device.planned else PATIENCE
+        patience = PLANNED_PATIENCE if self._tight or variant in device.planned else PATIENCE
         return device.due[variant] + patience * self._load_s[variant]
 
     def _on_overdue(self, now: float, device: LateDevice) -> None:
@@ -163,6 +166,7 @@ class LateEngine(Engine):
                 resident[placement.device].append(placement.variant)
         for name, some in planned.standby.items():
             resident[name] += [variant for variant in some if variant not in resident[name]]
+        self._tight = planned.allocation.carried is not None and planned.allocation.carried < ROOM
         for name, device in self._devices.items():
             device.blocked = planned.blocked[name]
             device.planned = frozenset(p.variant for p in planned.allocation.placements if p.device == name)

@@ -18,8 +18,8 @@ SPARE = 0.5
 #: a load that has been due for this many times its duration waits no longer: there may never be a better moment (an
 #: application with this device only, or under pressure for lack of this very variant)
 PATIENCE = 30.0
-#: the same for planned variants, whose absence causes the pressure
-PLANNED_PATIENCE = 5.0
+#: the same for variants whose absence causes the pressure: planned ones, and all where devices have no room
+PLANNED_PATIENCE = 2.0
 
 
 def too_many_load(loading: int, devices: int) -> bool:

@@ -6,6 +6,7 @@ Identical input gives identical bytes.
 from __future__ import annotations
 
 import io
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ def figure(width: float = 9.0, height: float = 2.8) -> Figure:
 
     There is no global state (safe in threads and processes).
     """
+    # A first import tells that it has looked for fonts.
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
     # Half a second or more, and few that load this module draw.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

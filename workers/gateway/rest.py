@@ -18,7 +18,7 @@ import msgspec
 from workers.net import compression
 from workers.net.http1 import Exchange, RequestHead, Response
 from workers.protocol.frames import Buffer
-from workers.protocol.specs import ApplicationSpec, Signature
+from workers.protocol.specs import ApplicationSpec
 from workers.v2 import http
 from workers.v2.http_memory import HttpReader
 from workers.v2.http_template import HttpTemplate
@@ -33,7 +33,6 @@ from .errors import (
     Invalid,
     MethodNotAllowed,
     NotFound,
-    Unavailable,
     UnsupportedEncoding,
 )
 from .front import Front
@@ -278,11 +277,11 @@ class Rest:
             admitted.header_length,
             None,
         )
-        parse = Parse(admitted.client, order, functools.partial(self._parsed, exchange, infer.spec.signature))
+        parse = Parse(admitted.client, order, functools.partial(self._parsed, exchange))
         self._parsing.submit(parse)
         exchange.waiter = parse
 
-    def _parsed(self, exchange: Exchange, signature: Signature, _: Parse, outcome: Parsed | GatewayError) -> None:
+    def _parsed(self, exchange: Exchange, _: Parse, outcome: Parsed | GatewayError) -> None:
         """A large body was parsed: submit its query."""
         if exchange.done:
             return
@@ -296,8 +295,6 @@ class Rest:
                 # The configuration was replaced meanwhile: the key may be gone.
                 self._front.catalog.authenticate(exchange.head.headers.get(b"authorization"))
                 infer = admitted.infer = self._resolve(admitted)
-                if infer.spec.signature != signature:
-                    raise Unavailable("the application's inputs have just changed; try again")
             flight = self._front.submit(
                 infer.spec,
                 outcome.query(),

@@ -160,12 +160,13 @@ class CoreLink:
             self._connection.send(Ping())
 
     async def close(self) -> None:
-        """Disconnect for good."""
+        """Disconnect for good; :meth:`hand_over` then returns the queries that another core may answer."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if self._connection is not None:
             self._connection.close()
+            self._forget_connection()
 
     # --- to the core --------------------------------------------------------------------------------------------------
 
@@ -199,7 +200,8 @@ class CoreLink:
                     raise ConnectionError(self._reason or "it closed the connection")
                 failures = 0
                 logger.warning("core_lost", core=self.name, reason=self._reason, queries=len(self._unanswered))
-                self._lost()
+                self._forget_connection()
+                self.on_changed()
             except (OSError, ValueError, CertificateError) as error:
                 failures += 1
                 if failures % LOG_EVERY == 1:
@@ -224,7 +226,8 @@ class CoreLink:
         self._flush()
         self._send_reports()
 
-    def _lost(self) -> None:
+    def _forget_connection(self) -> None:
+        """Count its end as a loss for the queries that were sent, and give up those that were lost before."""
         self._connection = None
         self._status = CoreStatus(newest=self._status.newest, leads=False)
         queued = {flight.id for flight in self._queued}
@@ -235,7 +238,6 @@ class CoreLink:
                 if flight.losses > MAX_LOSSES:
                     del self._unanswered[flight.id]
                     self._front.finish(flight, Unavailable("the gateway's core was lost with the query; try again"))
-        self.on_changed()
 
     # --- from the core ------------------------------------------------------------------------------------------------
 

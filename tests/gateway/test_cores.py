@@ -1,0 +1,100 @@
+"""A front's queries while the cores that it may use come, go and misbehave, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import msgspec
+
+from workers.gateway.accounts import Accounts, Limits
+from workers.gateway.catalog import Catalog
+from workers.gateway.core_link import CoreLink
+from workers.gateway.cores import Cores, OwnCore
+from workers.gateway.errors import Unavailable
+from workers.gateway.front import Front
+from workers.gateway.metrics import GatewayMetrics
+from workers.gateway.remote_front import Fronts
+from workers.gateway.rollout import Rollout
+from workers.protocol.control import GatewayConfig
+from workers.protocol.frames import Hello, RequestShape, TensorHeader
+from workers.protocol.gateways import CoreStatus
+from workers.protocol.specs import PeerSpec, PlanSpec
+from workers.transport.endpoints import Endpoint
+from workers.v2.query import Terms, V2Query
+
+from .conftest import application, config
+
+SPEC = application("numbers", 60.0)
+X = TensorHeader("x", "FP32", (1, 4), 16)
+
+
+async def until(condition, what: str, seconds: float = 60.0):
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, what
+        await asyncio.sleep(0.01)
+    return value
+
+
+class Asking:
+    """A front, and the outcomes of its queries by number."""
+
+    def __init__(self) -> None:
+        self.front = Front(Accounts(GatewayMetrics("front"), Limits(100, 100, 1 << 20, 8)))
+        self.outcomes: dict[str, object] = {}
+
+    def ask(self, number: str) -> None:
+        def answer(_flight, outcome) -> None:
+            assert number not in self.outcomes, "answered twice"
+            self.outcomes[number] = outcome
+
+        query = V2Query(number, Terms(RequestShape(1, (X,)), 1, (("y", True),), 16), (memoryview(bytes(16)),), None)
+        self.front.submit(SPEC, query, None, time.monotonic(), answer)
+
+
+class HoldingCore:
+    """A core that keeps the queries that it gets."""
+
+    def __init__(self) -> None:
+        self.catalog = Catalog(config(PlanSpec(1), [SPEC]))
+        self.held: list = []
+        self.submitted = 0
+
+    def submit(self, flight) -> None:
+        self.held.append(flight)
+        self.submitted += 1
+
+    def withdraw(self, flight, now: float) -> None:
+        self.held.remove(flight)
+
+
+def listed(*names: str) -> GatewayConfig:
+    """A configuration with gateways of these names."""
+    peers = tuple(PeerSpec("gateway", name, "0" * 64, rank, "", f"{name}:1") for rank, name in enumerate(names, 1))
+    return msgspec.structs.replace(config(PlanSpec(1), [SPEC]), peers=peers)
+
+
+async def test_queries_at_the_core_of_a_gateway_that_is_removed_get_an_answer(tmp_path):
+    asking, elsewhere = Asking(), HoldingCore()
+    fronts = Fronts(elsewhere, CoreStatus, bytes)
+    await fronts.listen(tmp_path / "core")
+    own = Rollout("two", 64, 60.0, GatewayMetrics("two"))
+    cores = Cores(
+        asking.front,
+        "two",
+        OwnCore(own, asking.front),
+        lambda _: CoreLink(Endpoint(f"unix:{tmp_path / 'core'}"), Hello("front", "two"), asking.front),
+    )
+    await cores.configure(listed("one", "two"))
+    await until(lambda: cores.choose() or cores.elsewhere, "the front uses the other core")
+    asking.ask("q")
+    await until(lambda: elsewhere.held, "the query is there")
+    await cores.configure(listed("two"))
+    # The own core has no device.
+    await until(lambda: "q" in asking.outcomes, "the query is answered")
+    assert isinstance(asking.outcomes["q"], Unavailable)
+    assert asking.front.accounts.queries == 0 and not elsewhere.held
+    await cores.close()
+    await own.close()
+    await fronts.close()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 import msgspec
+import pytest
 
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.catalog import Catalog
@@ -17,7 +19,9 @@ from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.remote_front import Fronts
 from workers.gateway.rollout import Rollout
 from workers.protocol.control import GatewayConfig
-from workers.protocol.frames import Hello, RequestShape, TensorHeader
+from workers.protocol.frame_connection import FrameConnection
+from workers.protocol.frames import Frame, Hello, RequestShape, TensorHeader
+from workers.protocol.fronts import Answered, Status, SubmitQueries, ToCore
 from workers.protocol.gateways import CoreStatus
 from workers.protocol.specs import PeerSpec, PlanSpec
 from workers.transport.endpoints import Endpoint
@@ -98,3 +102,44 @@ async def test_queries_at_the_core_of_a_gateway_that_is_removed_get_an_answer(tm
     await cores.close()
     await own.close()
     await fronts.close()
+
+
+class ScriptedCore:
+    """A core that answers each query with a frame of the test's."""
+
+    def __init__(self, answer) -> None:
+        self._answer, self.asked = answer, 0
+
+    async def listen(self, path: Path) -> asyncio.Server:
+        return await asyncio.get_running_loop().create_unix_server(
+            lambda: FrameConnection(ToCore, self._heard, lambda *_: None), str(path)
+        )
+
+    def _heard(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
+        if isinstance(message, Hello):
+            connection.send(Status(CoreStatus()))
+        elif isinstance(message, SubmitQueries):
+            self.asked += 1
+            connection.send(*self._answer(message))
+
+
+def answered(message: SubmitQueries, place: int, nbytes: int) -> tuple[Answered, list[bytes]]:
+    outputs = ((TensorHeader("y", "FP32", (1, 4), 16),),)
+    queries = tuple((number, place, 0.0) for number, *_ in message.queries)
+    return Answered("d0", "big", 90.0, 100.0, 0.001, 1, outputs, queries), [bytes(nbytes)]
+
+
+@pytest.mark.parametrize(("place", "nbytes"), [(0, 15), (0, 17), (1, 16)], ids=["cut off", "too long", "no outputs"])
+async def test_a_query_whose_answer_is_malformed_is_tried_once_more_and_then_given_up(tmp_path, place, nbytes):
+    asking, core = Asking(), ScriptedCore(lambda message: answered(message, place, nbytes))
+    server = await core.listen(tmp_path / "core")
+    link = asking.front.core = CoreLink(
+        Endpoint(f"unix:{tmp_path / 'core'}"), Hello("front", "front"), asking.front, configure=print
+    )
+    link.start()
+    asking.ask("q")
+    await until(lambda: "q" in asking.outcomes, "the query is answered")
+    assert isinstance(asking.outcomes["q"], Unavailable) and core.asked == 2
+    assert asking.front.accounts.queries == 0
+    await link.close()
+    server.close()

@@ -272,19 +272,23 @@ class CoreLink:
             self._front.finish(flight, error)
 
     def _answered(self, message: Answered, body: memoryview) -> None:
-        flights, answers, at = [], [], 0
-        for number, place, queue_s in message.queries:
+        packed, at = [], 0
+        for _, place, _ in message.queries:
             headers, parts = message.outputs[place], []
             for header in headers:
                 parts.append(body[at : at + header.nbytes])
                 at += header.nbytes
+            packed.append((headers, parts))
+        if at != len(body):
+            raise FrameError(f"body has {len(body)} bytes, its tensors {at}")
+        # Last: the queries of a malformed frame wait on, to be sent once more.
+        flights, answers = [], []
+        for (number, _, queue_s), answer in zip(message.queries, packed, strict=True):
             flight = self._unanswered.pop(number, None)
             if flight is not None:
                 flight.sent_at = flight.arrived + queue_s
                 flights.append(flight)
-                answers.append((headers, parts))
-        if at != len(body):
-            raise FrameError(f"body has {len(body)} bytes, its tensors {at}")
+                answers.append(answer)
         if flights:
             run = Run(
                 message.device,

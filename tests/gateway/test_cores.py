@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import time
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
+from tests.transport.worlds import NOW, member
+from workers.gateway import core_link
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.catalog import Catalog
 from workers.gateway.core_link import CoreLink
@@ -20,11 +25,14 @@ from workers.gateway.remote_front import Fronts
 from workers.gateway.rollout import Rollout
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frame_connection import FrameConnection
+from workers.protocol.frame_limits import QueryLimits
 from workers.protocol.frames import Frame, Hello, RequestShape, TensorHeader
 from workers.protocol.fronts import Answered, Status, SubmitQueries, ToCore
 from workers.protocol.gateways import CoreStatus
 from workers.protocol.specs import PeerSpec, PlanSpec
-from workers.transport.endpoints import Endpoint
+from workers.transport.authority import ClusterAuthority
+from workers.transport.endpoints import Endpoint, TlsClient
+from workers.transport.identity import PeerIdentity
 from workers.v2.query import Terms, V2Query
 
 from .conftest import application, config
@@ -143,3 +151,31 @@ async def test_a_query_whose_answer_is_malformed_is_tried_once_more_and_then_giv
     assert asking.front.accounts.queries == 0
     await link.close()
     server.close()
+
+
+async def test_a_connection_to_a_core_that_is_not_made_in_time_is_begun_anew(tmp_path, monkeypatch):
+    """A system repeats a connection's first packet ever more rarely, up to a minute apart."""
+    monkeypatch.setattr(core_link, "CONNECT_S", 0.2)
+    identity = member(ClusterAuthority.make(), tmp_path / "here.pem", "gateway", "here", NOW)
+    # A full queue of connections drops first packets, as a divided network does.
+    with contextlib.ExitStack() as stack:
+        bound = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(8):
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(bound.getsockname())
+
+        def under_way() -> set[int]:
+            """The ports of connections of which no packet has been answered."""
+            found = psutil.Process().net_connections("tcp4")
+            return {one.laddr.port for one in found if one.status == "SYN_SENT" and one.raddr == bound.getsockname()}
+
+        others = under_way()
+        assert others, "the queue is full"
+        endpoint = Endpoint(f"tls:127.0.0.1:{bound.getsockname()[1]}", PeerIdentity("gateway", "there", "0" * 64))
+        client = TlsClient(identity.client_context, QueryLimits(1 << 20, 1 << 20).asking)
+        link = CoreLink(endpoint, Hello("front", "here"), Asking().front, client=client)
+        link.start()
+        seen: set[int] = set()
+        await until(lambda: seen.update(under_way() - others) or len(seen) > 1, "the front tries again")
+        await link.close()

@@ -35,6 +35,8 @@ logger = log.get("gateway.core_link")
 
 #: seconds between two attempts to reach the core, and one on another box
 RETRY_S, RETRY_FAR_S = 0.05, 0.5
+#: seconds for a connection to a core: a system would repeat its first packet ever more rarely, up to a minute apart
+CONNECT_S = 3.0
 #: attempts to reach the core of which the first is logged
 LOG_EVERY = 200
 #: seconds between two signs of life of a core on another box, and without one until it is considered lost
@@ -192,7 +194,8 @@ class CoreLink:
         failures = 0
         while True:
             try:
-                await connect(self._endpoint, self._make, self._client)
+                async with asyncio.timeout(CONNECT_S):
+                    await connect(self._endpoint, self._make, self._client)
                 await self._closed.wait()
                 if not self._joined:
                     # A core that does not list this gateway yet, or any more, closes the connection.

@@ -24,10 +24,10 @@ from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.remote_front import Fronts
 from workers.gateway.rollout import Rollout
 from workers.protocol.control import GatewayConfig
-from workers.protocol.frame_connection import FrameConnection
+from workers.protocol.frame_connection import FrameConnection, connect
 from workers.protocol.frame_limits import QueryLimits
 from workers.protocol.frames import Frame, Hello, RequestShape, TensorHeader
-from workers.protocol.fronts import Answered, Status, SubmitQueries, ToCore
+from workers.protocol.fronts import Answered, FromCore, Status, SubmitQueries, ToCore
 from workers.protocol.gateways import CoreStatus
 from workers.protocol.specs import PeerSpec, PlanSpec
 from workers.transport.authority import ClusterAuthority
@@ -179,3 +179,47 @@ async def test_a_connection_to_a_core_that_is_not_made_in_time_is_begun_anew(tmp
         seen: set[int] = set()
         await until(lambda: seen.update(under_way() - others) or len(seen) > 1, "the front tries again")
         await link.close()
+
+
+ROW = RequestShape(1, (X,))
+
+
+async def ends_of(message: SubmitQueries, path: Path) -> HoldingCore:
+    """The core after a front has sent a message twice, and was cut off for it."""
+    core, ended = HoldingCore(), []
+    fronts = Fronts(core, CoreStatus, bytes)
+    await fronts.listen(path)
+    connection = await connect(
+        f"unix:{path}", lambda: FrameConnection(FromCore, lambda *_: None, lambda _, error: ended.append(error))
+    )
+    connection.send(Hello("front", "front"))
+    for _ in range(2):
+        connection.send(message, [bytes(16)])
+    await until(lambda: ended, "the front is cut off")
+    await fronts.close()
+    return core
+
+
+def asked(shape: RequestShape = ROW, age_s: float = 0.0, latency_s: float | None = None) -> SubmitQueries:
+    return SubmitQueries("numbers", (shape,), ((1, 0, age_s, latency_s, None, None, "k"),))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        asked(age_s=float("nan")),
+        asked(age_s=float("inf")),
+        asked(latency_s=float("nan")),
+        asked(RequestShape(0, (TensorHeader("x", "FP32", (0, 4), 16),))),
+        asked(RequestShape(2, (X, TensorHeader("x", "FP32", (1, 4), -16), X))),
+    ],
+    ids=["age NaN", "age infinite", "time NaN", "no row", "negative size"],
+)
+async def test_a_front_that_sends_what_no_client_can_have_asked_is_cut_off(tmp_path, message):
+    assert not (await ends_of(message, tmp_path / "core")).submitted
+
+
+async def test_a_front_cannot_use_a_number_again_that_waits_for_its_answer(tmp_path):
+    core = await ends_of(asked(latency_s=1e300), tmp_path / "core")
+    # It was withdrawn with the connection.
+    assert not core.held and core.submitted == 1

@@ -238,3 +238,16 @@ def test_a_saved_configuration_of_an_earlier_release_has_keys_without_limits():
     saved = msgspec.json.decode(msgspec.json.encode(made))
     del saved["key_limits"]
     assert msgspec.convert(saved, GatewayConfig) == made
+
+
+def test_limits_that_are_taken_from_a_key_and_given_back_begin_anew():
+    table, limits = KeyTable(), {"k": KeyLimits(rate=100.0)}
+    table.configure(limits)
+    for _ in range(5):
+        table.find("k").admit("numbers")
+    table.second({}, {}, 2)
+    table.configure({})
+    table.configure(limits)
+    # As many queries elsewhere as were counted here before.
+    table.second({}, {"k": 5}, 2)
+    assert table.find("k").part == key_limits.LEAST_PART / 2

@@ -40,12 +40,14 @@ def listening(
     return found
 
 
-def announced(settings: Settings, devices: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:
+def announced(host: str, devices: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:
     """Return the devices with addresses that other boxes can connect to.
 
     The control plane gets them in this form.
+
+    Args:
+        host: at which other boxes reach this one.
     """
-    host = machine.own_host(settings)
     return tuple(
         msgspec.structs.replace(device, address=machine.host_and_port(host, int(device.address.rpartition(":")[2])))
         if device.address

@@ -1,7 +1,4 @@
-"""The running box: its identity and its address for other boxes.
-
-Members that share a box are recognised by its identity.
-"""
+"""The running box's identity, by which members that share a box recognise each other."""
 
 from __future__ import annotations
 
@@ -20,8 +17,3 @@ def identity(path: Path = _BOOT_ID, network: Path = _NETWORK) -> str:
         return f"{boot}-{network.stat().st_ino}"
     except OSError:
         return ""
-
-
-def host_and_port(host: str, port: int) -> str:
-    """``HOST:PORT``, of an IPv6 address with brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

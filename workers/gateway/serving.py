@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from workers import __version__, control_trust, disk, log, machine
+from workers.addresses import Address
 from workers.certificates import CertificateError
 from workers.link import MemberLink, Membership
 from workers.metrics_access import MetricsAccess
@@ -150,7 +151,7 @@ def _join(settings: Settings, name: str, local: str) -> JoinGateway:
         machine=machine.identity(),
         release=__version__,
         address=settings.http.url_at(host),
-        core=machine.host_and_port(host, core.port) if core is not None else "",
+        core=str(Address(host, core.port)) if core is not None else "",
     )
 
 

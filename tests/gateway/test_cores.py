@@ -19,6 +19,7 @@ from workers.gateway.catalog import Catalog
 from workers.gateway.core_link import CoreLink
 from workers.gateway.cores import Cores, OwnCore
 from workers.gateway.errors import Unavailable
+from workers.gateway.executor_connection import Caller, ExecutorConnection
 from workers.gateway.front import Front
 from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.remote_front import Fronts
@@ -179,6 +180,29 @@ async def test_a_connection_to_a_core_that_is_not_made_in_time_is_begun_anew(tmp
         seen: set[int] = set()
         await until(lambda: seen.update(under_way() - others) or len(seen) > 1, "the front tries again")
         await link.close()
+
+
+class Nobody:
+    """Hears nothing of a device that cannot be reached."""
+
+
+async def test_an_address_that_no_connection_can_have_does_not_end_the_tries(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(core_link, "LOG_EVERY", 2)
+    identity = member(ClusterAuthority.make(), tmp_path / "here.pem", "gateway", "here", NOW)
+    endpoint = Endpoint("tls:127.0.0.1:99999", PeerIdentity("node", "there", "0" * 64))
+    client = TlsClient(identity.client_context, QueryLimits(1 << 20, 1 << 20).asking)
+    link = CoreLink(endpoint, Hello("front", "here"), Asking().front, client=client)
+    link.start()
+    executor = ExecutorConnection("d0", endpoint, Caller("here", client, lambda: False, lambda: False), Nobody())
+
+    def tries(event: str) -> int:
+        return sum(event in record.getMessage() for record in caplog.records)
+
+    for event in ("core_unreachable", "executor_unreachable"):
+        await until(lambda event=event: tries(event) > 1, f"{event} again")
+    assert "port must be 0-65535" in caplog.text
+    await link.close()
+    await executor.close()
 
 
 ROW = RequestShape(1, (X,))

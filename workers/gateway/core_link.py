@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable
 
 from workers import log
-from workers.certificates import CertificateError
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frames import Frame, Hello, RequestShape
@@ -205,7 +204,8 @@ class CoreLink:
                 logger.warning("core_lost", core=self.name, reason=self._reason, queries=len(self._unanswered))
                 self._forget_connection()
                 self.on_changed()
-            except (OSError, ValueError, CertificateError) as error:
+            except Exception as error:
+                # Whatever it is: without this task the core would not be tried again.
                 failures += 1
                 if failures % LOG_EVERY == 1:
                     reason = str(error) or repr(error)

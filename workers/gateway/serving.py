@@ -85,7 +85,7 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
     await stop.wait()
     for task in watching:
         task.cancel()
-    await gateway.stop(GRACE_S)
+    await (gateway.stop() if core else gateway.stop(GRACE_S))
     for task in linking:
         task.cancel()
     await asyncio.gather(*linking, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The running box's identity, by which members that share a box recognise each other."""
+"""The running box's identity, by which members recognise that they share it."""
 
 from __future__ import annotations
 

@@ -277,9 +277,9 @@ def test_answers_of_a_stream_stay_in_order_whichever_queries_are_parsed_apart(se
 
 @contextlib.asynccontextmanager
 async def parsed(*catalogs: Catalog):
-    """What becomes of a request for ``words`` whose signature was sent from the first catalog.
+    """What becomes of a request for ``words`` while catalogs are replaced.
 
-    The second one is in force by its end.
+    It is parsed by the first one, and the last one is in force by its end.
     """
     outcome: asyncio.Future = asyncio.get_running_loop().create_future()
     present = [catalogs[0]]

@@ -161,7 +161,10 @@ class CoreLink:
             self._connection.send(Ping())
 
     async def close(self) -> None:
-        """Disconnect for good; :meth:`hand_over` then returns the queries that another core may answer."""
+        """Disconnect for good.
+
+        :meth:`hand_over` then returns the queries that another core may answer.
+        """
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -230,7 +233,10 @@ class CoreLink:
         self._send_reports()
 
     def _forget_connection(self) -> None:
-        """Count its end as a loss for the queries that were sent, and give up those that were lost before."""
+        """Count its end as a loss for the queries that were sent.
+
+        Those that were lost before are given up.
+        """
         self._connection = None
         self._status = CoreStatus(newest=self._status.newest, leads=False)
         queued = {flight.id for flight in self._queued}

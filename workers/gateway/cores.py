@@ -180,7 +180,7 @@ class Cores:
 
     @property
     def alternatives(self) -> bool:
-        """Whether there is another gateway, for clients, too."""
+        """Whether clients have another gateway."""
         return bool(self._others)
 
     @property

@@ -349,7 +349,10 @@ class Rest:
     # --- the rest ---
 
     def _keyed(self, call: Call) -> Call:
-        """A handler that checks the key at each request: an admitted head is remembered, and a key may expire."""
+        """A handler that checks the key at each request.
+
+        An admitted head is remembered, and its key may expire.
+        """
 
         def checked(exchange: Exchange, admitted: _Admitted) -> None:
             self._front.catalog.check_client(admitted.client)

@@ -117,7 +117,7 @@ async def refused_link(values: Settings) -> MemberLink:
     """A member's link once it has not come up."""
     link = MemberLink(
         Membership("node", "box", values.control_url, values.home, TOKEN),
-        join=lambda: control.JoinNode(name="box"),
+        join=lambda _: control.JoinNode(name="box"),
         on_message=lambda message: None,
         context=lambda: tls.control_context(values),
     )

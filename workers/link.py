@@ -103,7 +103,7 @@ class MemberLink:
     """A member's connection, for as long as :meth:`run` runs.
 
     Args:
-        join: makes the message that is sent first on each connection.
+        join: makes the message that is sent first on each connection, from the connection's address on this box.
         on_message: called with each understood message except those about admission and certificates; an exception is
             logged.
         on_up: called once admitted (after each reconnect too).
@@ -117,7 +117,7 @@ class MemberLink:
         self,
         membership: Membership,
         *,
-        join: Callable[[], control.FromMember],
+        join: Callable[[str], control.FromMember],
         on_message: Callable[[control.ToMember], None],
         on_up: Callable[[], None] = lambda: None,
         on_down: Callable[[], None] = lambda: None,
@@ -196,7 +196,10 @@ class MemberLink:
                 self._log.error("link_refused", state=refused.state, reason=str(refused), retry_s=round(pause, 1))
                 await asyncio.sleep(pause)
                 continue
-            except (OSError, TimeoutError, WebSocketException) as error:
+            except Exception as error:
+                # Without its link a gateway would serve by its last plan until somebody starts it again.
+                if not isinstance(error, OSError | WebSocketException):
+                    self._log.exception("link_failed")
                 self._set_state("down", f"{type(error).__name__}: {error}")
             refusals = 0
             tries = 0 if joined else tries + 1
@@ -248,7 +251,7 @@ class MemberLink:
         running: list[asyncio.Task] = []
         self._socket, self._received = socket, 0
         try:
-            first = self._join()
+            first = self._join(socket.local_address[0])
             await socket.send(control.encode(self._renewal.joining(first) if self._renewal is not None else first))
             # A control plane that lost the request on its way answers pings, and nothing else.
             async with asyncio.timeout(self._timing.answer) as patience:

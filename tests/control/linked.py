@@ -96,7 +96,7 @@ class LinkedGateway:
         self.identity = MemberIdentity(identity_file(home, "gateway", "front"), "gateway", "front")
         self.link = MemberLink(
             Membership("gateway", "front", f"http://127.0.0.1:{port}", home, "join-me"),
-            join=lambda: control.JoinGateway(name="front", address=f"http://127.0.0.1:{http}"),
+            join=lambda _: control.JoinGateway(name="front", address=f"http://127.0.0.1:{http}"),
             on_message=self._receive,
             timing=TIMING,
             identity=self.identity,

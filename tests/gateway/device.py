@@ -4,8 +4,6 @@ It is a process of its own:
 
     python -m tests.gateway.device ENDPOINT DEVICE
 
-    python -m tests.gateway.device ENDPOINT DEVICE
-
 It computes with numpy and does as it is told, one JSON line on stdin a command: ``{"warm": [[id, name, application,
 accuracy], ...]}``, ``{"delay_s": 0.1}``, ``{"refuse": ["late", true]}`` or null, ``{"mute": true}``,
 ``{"draining": true}``, ``{"crash_on": 666}`` (it crashes on a batch with that value), ``{"stop_on": 666}`` (its

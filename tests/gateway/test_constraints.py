@@ -8,7 +8,11 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from workers.gateway import constraints
-from workers.gateway.constraints import CapableVariant
+from workers.gateway.catalog import Catalog
+from workers.gateway.constraints import CapableVariant, Constraints
+from workers.gateway.in_flight import InFlightQuery
+from workers.protocol.frames import RequestShape, TensorHeader, WarmVariant
+from workers.v2.query import Terms, V2Query
 
 from .conftest import KEY, application, config, plan, wait_for
 
@@ -47,6 +51,25 @@ def test_two_constraints_that_exclude_each_other_are_answered_with_the_nearest_f
 def test_too_short_a_time_is_answered_with_the_fastest_variant():
     why = constraints.unmet([SMALL, BIG], None, 0.001)
     assert why.endswith("the nearest is 'small' with an accuracy of 80 in about 5 ms")
+
+
+class OneDevice:
+    """Devices of a core: one, with warm variants by id and accuracy."""
+
+    def __init__(self, variants: dict[int, float]):
+        self._variants = variants
+
+    def warm(self, name: str) -> list:
+        return [("d0", WarmVariant(id, f"v{id}", name, accuracy, True)) for id, accuracy in self._variants.items()]
+
+
+def test_a_query_that_comes_to_another_core_is_restricted_by_what_that_one_has():
+    shape = RequestShape(1, (TensorHeader("x", "FP32", (1, 4), 16),))
+    query = V2Query("", Terms(shape, 1, (), 16, None, 90.0), (bytes(16),), None)
+    flight = InFlightQuery(1, application("numbers"), query, None, 0.0, print, None)
+    for variants, permitted in (({1: 95.0, 2: 80.0}, {1}), ({3: 92.0}, None)):
+        Constraints(Catalog(), OneDevice(variants)).restrict(flight)
+        assert flight.query_class.permitted == permitted
 
 
 def test_over_http_and_grpc_alike_the_nearest_is_named_and_what_can_be_had_is_given(gateways, devices):

@@ -281,3 +281,16 @@ def test_min_accuracy_and_version_lead_to_the_devices_that_can(gateways, devices
     response = gateway.infer(X, version="big")
     assert response.status_code == 503
     assert "no device has this variant of numbers warm now" in response.json()["error"]
+
+
+async def test_a_device_that_was_silent_gets_batches_again_once_it_answers(gateways, devices):
+    # Late answers are served, so that no answer depends on the machine.
+    gateway, only = start(gateways, devices, ["d0"], slo_s=0.2, late="serve")
+    only.signal(signal.SIGSTOP)
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
+        first = asyncio.create_task(http.post(PATH, content=BODY))
+        # Longer than a query is waited for before its device gets no more batches, and less than a stuck device gets.
+        await asyncio.sleep(3.0)
+        only.signal(signal.SIGCONT)
+        assert (await first).status_code == 200
+        assert (await http.post(PATH, content=BODY)).status_code == 200

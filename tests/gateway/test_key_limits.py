@@ -14,15 +14,19 @@ import msgspec
 import numpy as np
 import pytest
 from tritonclient import grpc as triton
+from tritonclient.grpc import aio as aio_triton
 from tritonclient.utils import InferenceServerException
 
 from workers.gateway import key_limits
 from workers.gateway.errors import Forbidden, OverShare, RateLimited, Unauthenticated
+from workers.gateway.gateway import FrontProcess
 from workers.gateway.key_limits import KeyTable
+from workers.gateway.options import GatewayOptions
 from workers.protocol.control import GatewayConfig, KeyLimits
 from workers.protocol.gateways import ApplicationTotals
+from workers.protocol.specs import PlanSpec
 
-from .conftest import KEY, application, config, plan, wait_for
+from .conftest import KEY, application, config, free_ports, plan, wait_for
 
 OTHER = "another-key"
 ROW = [[1.0, 2.0, 3.0, 4.0]]
@@ -157,6 +161,38 @@ def clock(monkeypatch):
     return clock
 
 
+async def test_a_key_that_has_expired_is_shown_nothing_by_headers_that_were_accepted_before(clock, tmp_path):
+    made = limited(config(PlanSpec(1), [application("words")]), KeyLimits(expires=200.0))
+    file = tmp_path / "config.json"
+    file.write_bytes(msgspec.json.encode(made))
+    port, grpc_port = free_ports(2)
+    gateway = FrontProcess(GatewayOptions("g", "127.0.0.1", port, "127.0.0.1", grpc_port, file))
+    await gateway.start()
+    key = {"Authorization": f"Bearer {OTHER}"}
+    paths = ("/v2", "/v2/models/words", "/v2/models/words/ready", "/v2/models/words/config", "/v2/models/stats")
+
+    async def statuses(http: httpx.AsyncClient, client: aio_triton.InferenceServerClient) -> set[int]:
+        found = {(await http.get(path, headers=key)).status_code for path in paths}
+        found.add((await http.post("/v2/repository/index", content=b"", headers=key)).status_code)
+        for call in (client.get_server_metadata, client.get_model_repository_index, client.get_inference_statistics):
+            try:
+                await call(headers={"authorization": key["Authorization"]})
+                found.add(200)
+            except InferenceServerException as error:
+                found.add(401 if "expired" in error.message() else 500)
+        return found
+
+    async with (
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http,
+        aio_triton.InferenceServerClient(f"127.0.0.1:{grpc_port}") as client,
+    ):
+        # 400: it is not warm.
+        assert await statuses(http, client) == {200, 400}
+        clock.now = 201.0
+        assert await statuses(http, client) == {401}
+    await gateway.stop(0.1)
+
+
 def admitted(table: KeyTable, seconds: int, per_second: int, clock: Clock) -> int:
     count = 0
     for _ in range(seconds * per_second):
@@ -238,3 +274,16 @@ def test_a_saved_configuration_of_an_earlier_release_has_keys_without_limits():
     saved = msgspec.json.decode(msgspec.json.encode(made))
     del saved["key_limits"]
     assert msgspec.convert(saved, GatewayConfig) == made
+
+
+def test_limits_that_are_taken_from_a_key_and_given_back_begin_anew():
+    table, limits = KeyTable(), {"k": KeyLimits(rate=100.0)}
+    table.configure(limits)
+    for _ in range(5):
+        table.find("k").admit("numbers")
+    table.second({}, {}, 2)
+    table.configure({})
+    table.configure(limits)
+    # As many queries elsewhere as were counted here before.
+    table.second({}, {"k": 5}, 2)
+    assert table.find("k").part == key_limits.LEAST_PART / 2

@@ -13,13 +13,19 @@ import signal
 import threading
 
 import grpc
+import msgspec
 import psutil
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.pressure.wire import answer, post
+from workers.gateway.catalog import Catalog
+from workers.gateway.errors import Unavailable
+from workers.gateway.parser_process import Parsed, ParseOrder
+from workers.gateway.parsing import Parse, Parsing
+from workers.protocol.specs import PlanSpec
 
-from .conftest import AUTH, application, config, plan, wait_for
+from .conftest import AUTH, EVERY, application, config, plan, wait_for
 from .test_failures import PATH
 from .test_grpc_errors import CODE, KEYED, SERVICE, call, refused, request
 
@@ -264,3 +270,44 @@ def test_answers_of_a_stream_stay_in_order_whichever_queries_are_parsed_apart(se
             assert [one.infer_response.id for one in found] == ["0", "1", "", "wrong", "4", "5"]
             assert "has 1 elements" in found[3].error_message
             assert lengths(found[4].infer_response) == [300_000, 5_000]
+
+
+# --- a configuration that comes meanwhile -----------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def parsed(*catalogs: Catalog):
+    """What becomes of a request for ``words`` while catalogs are replaced.
+
+    It is parsed by the first one, and the last one is in force by its end.
+    """
+    outcome: asyncio.Future = asyncio.get_running_loop().create_future()
+    present = [catalogs[0]]
+    parsing = Parsing(lambda: present[0], 1 << 20)
+    order = ParseOrder(json.dumps(texts(10)).encode(), b"identity", 1 << 20, 64, "words", None, None)
+    parsing.submit(Parse("a", order, lambda _, found: outcome.set_result(found)))
+    while parsing._catalog_sent is not catalogs[0] and not outcome.done():
+        await asyncio.sleep(0.01)
+    present[0] = catalogs[-1]
+    yield await outcome
+    await parsing.close()
+
+
+def catalog(*applications) -> Catalog:
+    return Catalog(config(PlanSpec(1), list(applications)))
+
+
+async def test_a_request_for_an_application_that_is_gone_by_its_turn_is_left_to_its_edge():
+    async with parsed(catalog()) as outcome:
+        # The edge says that there is no such application.
+        assert isinstance(outcome, Parsed) and outcome.shape is None
+
+
+async def test_a_request_that_was_parsed_by_another_signature_may_come_again():
+    words = application("words")
+    for before, after in ((words, EVERY), (None, words.signature)):
+        renewed = msgspec.structs.replace(words, signature=after)
+        async with parsed(catalog(*([before] if before else [])), catalog(renewed)) as outcome:
+            assert isinstance(outcome, Unavailable) and "have just changed" in str(outcome)
+    async with parsed(catalog(words), catalog(words)) as outcome:
+        assert outcome.rows == 1

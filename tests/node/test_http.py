@@ -7,6 +7,8 @@ import contextlib
 import dataclasses
 import os
 import signal
+import socket
+import struct
 from contextlib import asynccontextmanager
 
 import httpx
@@ -51,6 +53,18 @@ async def test_health_tells_of_devices_and_link(settings, control_plane):
         os.kill(device["pid"], signal.SIGKILL)
         await control_plane.until(lambda: daemon.states()[0].state != "up")
         assert (await client.get("/health")).json()["status"] == "degraded"
+
+
+async def test_a_client_that_leaves_between_two_requests_is_forgotten(settings, control_plane):
+    errors: list[dict] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    async with served(settings) as (_, client):
+        with socket.create_connection((settings.node_http.host, settings.node_http.port)) as left:
+            left.sendall(2 * b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            # Closed with a reset, which is noticed where the first response is written.
+            left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert (await client.get("/health")).status_code == 200
+    assert not errors
 
 
 async def test_metrics_are_the_daemons_and_its_executors(settings, control_plane):

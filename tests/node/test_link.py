@@ -33,7 +33,7 @@ class Member:
         self.events: list[object] = []
         self.link = MemberLink(
             Membership("gateway", "gate 1/α", url, home, join_token),
-            join=lambda: control.JoinGateway(name="gate", address="127.0.0.1:8000"),
+            join=lambda host: control.JoinGateway(name="gate", address=f"{host}:8000"),
             on_message=self.events.append,
             on_up=lambda: self.events.append("up"),
             on_down=lambda: self.events.append("down"),
@@ -284,6 +284,17 @@ async def test_a_failing_callback_does_not_end_the_link(home, control_plane):
         assert member.link.up
 
 
+async def test_an_error_that_nobody_expected_does_not_end_the_link(home, control_plane):
+    member = Member(home, "http://a..b")
+    task = asyncio.create_task(member.link.run())
+    await control_plane.until(lambda: task.done() or member.link.state == "down")
+    assert "UnicodeError" in member.link.detail and not task.done()
+    member.link._url = control_plane.url.replace("http", "ws") + "/ws/gateway/"
+    await control_plane.until(lambda: member.link.up)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_credential_file_that_cannot_be_read_is_replaced(home, control_plane):
     async with joined(home, control_plane) as member:
         await control_plane.until(lambda: member.link.up)
@@ -299,7 +310,7 @@ async def test_state_sent_before_the_link_is_up_arrives_once_in_its_newest_form(
     member.link._url = member.link._url.replace("/ws/gateway/", "/ws/node/")
     for state in ("starting", "up"):
         member.link.send(control.DeviceStates(devices=(DeviceState(device="d", state=state),)))
-    member.link._join = lambda: control.JoinNode(name="n", devices=())
+    member.link._join = lambda host: control.JoinNode(name="n", devices=())
     task = asyncio.create_task(member.link.run())
     await control_plane.told(control.DeviceStates)
     await asyncio.sleep(0.1)

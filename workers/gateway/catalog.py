@@ -71,7 +71,7 @@ class Catalog:
         check_expiry(self.config.key_limits.get(client))
 
     def application(self, name: str) -> ApplicationSpec:
-        """Raises NotFound."""
+        """The application of that name. Raises NotFound."""
         spec = self.applications.get(name)
         if spec is None:
             raise NotFound(f"model {name[:80]!r}: no such application")

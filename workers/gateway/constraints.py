@@ -101,9 +101,8 @@ class Constraints:
             if len(self._permitted) >= MOST_KEPT:
                 self._permitted.clear()
             self._permitted[key] = self._find(spec.name, terms.rows, variant, terms.min_accuracy, latency_s)
-        permitted = self._permitted[key]
-        if permitted is not None:
-            flight.query_class = flight.query_class._replace(permitted=permitted)
+        # Also where all variants meet them by now: a core that was left may have known others.
+        flight.query_class = flight.query_class._replace(permitted=self._permitted[key])
 
     def _find(
         self, name: str, rows: int, variant: str | None, min_accuracy: float | None, latency_s: float | None

@@ -79,6 +79,8 @@ class Core:
         self._constraints = Constraints(self.catalog, executors)
         self._trials = Trials(executors, self._sent, self._driver, self._constraints, self._resume)
         self._suspects = self._trials.suspects
+        #: since when devices owe a message that get no batches until they send one
+        self._quiet: dict[str, float] = {}
         #: by device whose link was lost, until its ending is known: the reason, its queries, withdrawn queries that may
         #: have run there, and the suspect on trial there
         self._lost: dict[str, tuple[str, list[InFlightQuery], list[InFlightQuery], InFlightQuery | None]] = {}
@@ -269,6 +271,8 @@ class Core:
         if not flights:
             return
         now = time.monotonic()
+        if self._quiet:
+            self._look_at_quiet(now)
         sent_at, run_s, occupied_s = flights[0].sent_at, results.run_s, results.occupied_s
         try:
             answers = split_results(results, body)
@@ -427,6 +431,7 @@ class Core:
 
         To be called several times a second, which costs less than a timer each.
         """
+        self._look_at_quiet(now)
         for flight in [*self._driver.expired(now), *self._sent.expired(now)]:
             self._timed_out(flight)
         self._trials.sweep(now)
@@ -442,6 +447,7 @@ class Core:
         # the device's last message counts. Until its next one it gets no batches.
         owed_since = executor.owed_since if executor is not None else None
         if device is not None and owed_since is not None and now - owed_since >= OWES_S:
+            self._quiet[device] = owed_since
             self._driver.set_up(device, False, now)
             left = max(0.0, owed_since + SILENT_S - now)
             asyncio.get_running_loop().call_later(left, self._silent, device, owed_since)
@@ -452,10 +458,16 @@ class Core:
         who = f"device {device}" if device is not None else f"model {flight.spec.name!r}"
         flight.front.finish(flight, no_answer(flight, who, now))
 
+    def _look_at_quiet(self, now: float) -> None:
+        """Let quiet devices that have sent a message have batches again."""
+        for device, owed_since in list(self._quiet.items()):
+            executor = self._executors.get(device)
+            if executor is None or executor.owed_since != owed_since:
+                del self._quiet[device]
+                self._driver.refresh(device, now)
+
     def _silent(self, device: str, owed_since: float) -> None:
         executor = self._executors.get(device)
         if executor is not None and executor.owed_since == owed_since:
             silent_s = time.monotonic() - owed_since
             executor.drop(f"silent for {silent_s:.1f} s with queries in flight")
-        elif self.usable(device):
-            self._driver.set_up(device, True, time.monotonic())

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable
 
 from workers import log
-from workers.certificates import CertificateError
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frames import Frame, Hello, RequestShape
@@ -35,6 +34,8 @@ logger = log.get("gateway.core_link")
 
 #: seconds between two attempts to reach the core, and one on another box
 RETRY_S, RETRY_FAR_S = 0.05, 0.5
+#: seconds for a connection to a core: a system would repeat its first packet ever more rarely, up to a minute apart
+CONNECT_S = 3.0
 #: attempts to reach the core of which the first is logged
 LOG_EVERY = 200
 #: seconds between two signs of life of a core on another box, and without one until it is considered lost
@@ -160,12 +161,16 @@ class CoreLink:
             self._connection.send(Ping())
 
     async def close(self) -> None:
-        """Disconnect for good."""
+        """Disconnect for good.
+
+        :meth:`hand_over` then returns the queries that another core may answer.
+        """
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if self._connection is not None:
             self._connection.close()
+            self._forget_connection()
 
     # --- to the core --------------------------------------------------------------------------------------------------
 
@@ -191,7 +196,8 @@ class CoreLink:
         failures = 0
         while True:
             try:
-                await connect(self._endpoint, self._make, self._client)
+                async with asyncio.timeout(CONNECT_S):
+                    await connect(self._endpoint, self._make, self._client)
                 await self._closed.wait()
                 if not self._joined:
                     # A core that does not list this gateway yet, or any more, closes the connection.
@@ -199,8 +205,10 @@ class CoreLink:
                     raise ConnectionError(self._reason or "it closed the connection")
                 failures = 0
                 logger.warning("core_lost", core=self.name, reason=self._reason, queries=len(self._unanswered))
-                self._lost()
-            except (OSError, ValueError, CertificateError) as error:
+                self._forget_connection()
+                self.on_changed()
+            except Exception as error:
+                # Whatever it is: without this task the core would not be tried again.
                 failures += 1
                 if failures % LOG_EVERY == 1:
                     reason = str(error) or repr(error)
@@ -224,7 +232,11 @@ class CoreLink:
         self._flush()
         self._send_reports()
 
-    def _lost(self) -> None:
+    def _forget_connection(self) -> None:
+        """Count its end as a loss for the queries that were sent.
+
+        Those that were lost before are given up.
+        """
         self._connection = None
         self._status = CoreStatus(newest=self._status.newest, leads=False)
         queued = {flight.id for flight in self._queued}
@@ -235,7 +247,6 @@ class CoreLink:
                 if flight.losses > MAX_LOSSES:
                     del self._unanswered[flight.id]
                     self._front.finish(flight, Unavailable("the gateway's core was lost with the query; try again"))
-        self.on_changed()
 
     # --- from the core ------------------------------------------------------------------------------------------------
 
@@ -270,19 +281,23 @@ class CoreLink:
             self._front.finish(flight, error)
 
     def _answered(self, message: Answered, body: memoryview) -> None:
-        flights, answers, at = [], [], 0
-        for number, place, queue_s in message.queries:
+        packed, at = [], 0
+        for _, place, _ in message.queries:
             headers, parts = message.outputs[place], []
             for header in headers:
                 parts.append(body[at : at + header.nbytes])
                 at += header.nbytes
+            packed.append((headers, parts))
+        if at != len(body):
+            raise FrameError(f"body has {len(body)} bytes, its tensors {at}")
+        # Last: the queries of a malformed frame wait on, to be sent once more.
+        flights, answers = [], []
+        for (number, _, queue_s), answer in zip(message.queries, packed, strict=True):
             flight = self._unanswered.pop(number, None)
             if flight is not None:
                 flight.sent_at = flight.arrived + queue_s
                 flights.append(flight)
-                answers.append((headers, parts))
-        if at != len(body):
-            raise FrameError(f"body has {len(body)} bytes, its tensors {at}")
+                answers.append(answer)
         if flights:
             run = Run(
                 message.device,

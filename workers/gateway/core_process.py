@@ -101,7 +101,7 @@ class CoreProcess:
         """See :meth:`FrontProcess.certified`."""
         await self._fronts.certified(pem)
 
-    async def stop(self, grace_s: float = 3.0) -> int:
+    async def stop(self) -> int:
         """Hand over to the next core, if there is one, and close all.
 
         Fronts end their queries themselves.

@@ -20,7 +20,7 @@ from workers.transport.endpoints import Endpoint
 from workers.transport.identity import PeerIdentity
 
 from .core import Core
-from .core_link import MAX_LOSSES, CoreLink
+from .core_link import CoreLink
 from .errors import Unavailable
 from .front import Front
 from .in_flight import InFlightQuery
@@ -149,6 +149,7 @@ class Cores:
         self.choose()
         for link in gone.values():
             await link.close()
+            self._move(link.hand_over())
 
     def choose(self) -> None:
         """Use the best core that leads."""
@@ -179,7 +180,7 @@ class Cores:
 
     @property
     def alternatives(self) -> bool:
-        """Whether there is another gateway, for clients, too."""
+        """Whether clients have another gateway."""
         return bool(self._others)
 
     @property
@@ -219,6 +220,6 @@ class Cores:
         """Give queries to the core that decides now, or have them wait for one."""
         core = self._front.core
         for flight in flights:
-            if flight.answer is not None and flight.losses <= MAX_LOSSES:
+            if flight.answer is not None:
                 flight.core = core
                 core.submit(flight)

@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 
 from workers import log
-from workers.certificates import CertificateError
 from workers.protocol import endings
 from workers.protocol.endings import Ending
 from workers.protocol.frame_connection import FrameConnection
@@ -210,7 +209,8 @@ class ExecutorConnection:
                     await connect(self.endpoint, self._make, self._caller.client)
                 if await self._converse():
                     pause, failures = BACKOFF_S[0], 0
-            except (OSError, ValueError, TimeoutError, CertificateError) as error:
+            except Exception as error:
+                # Whatever it is: without this task the device would not be tried again.
                 failures += 1
                 if failures in (1, 10) or failures % 300 == 0:
                     logger.warning("executor_unreachable", device=self.device, reason=str(error) or repr(error))

@@ -124,6 +124,8 @@ class KeyTable:
         """Use the limits of a configuration; keys that stay keep their counts."""
         for gone in self._keys.keys() - limits.keys():
             del self._keys[gone]
+            self._asked.pop(gone, None)
+            self._asked_elsewhere.pop(gone, None)
         for name, limit in limits.items():
             known = self._keys.get(name)
             if known is None:

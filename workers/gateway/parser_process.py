@@ -93,7 +93,8 @@ def parse(order: ParseOrder, signatures: dict[str, Signature]) -> Parsed:
             query = _parse_message(body, order, signatures, found)
         else:
             found.application = order.application
-            query = http.parse(body, order.header_length, signatures[order.application], order.max_rows)
+            signature = signatures.get(order.application)
+            query = None if signature is None else http.parse(body, order.header_length, signature, order.max_rows)
     except CompressionError as error:
         found.error, found.too_large = f"body: {error}", error.too_large
         if order.application is None:

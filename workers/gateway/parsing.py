@@ -184,14 +184,23 @@ class Parsing:
         for _ in range(2):
             try:
                 async with asyncio.timeout(PARSE_S):
-                    return await self._exchange(order)
+                    found = await self._exchange(order)
+                return self._checked(found)
             except TimeoutError:
                 self._end_process()
                 return Invalid(f"body: takes longer than {PARSE_S:g} s to parse")
-            except (OSError, EOFError, msgspec.DecodeError) as error:
+            except Exception as error:
+                # Whatever it was: requests behind this one must not wait for ever.
                 logger.error("parser_process_ended", reason=str(error) or type(error).__name__)
                 self._end_process()
         return ModelFailed("internal error: the request could not be parsed")
+
+    def _checked(self, found: Parsed) -> Parsed | GatewayError:
+        """Return what was parsed, unless the application takes other inputs by now."""
+        parsed_as, present = (one.applications.get(found.application) for one in (self._catalog_sent, self._catalog()))
+        if not found.error and present is not None and (parsed_as is None or parsed_as.signature != present.signature):
+            return Unavailable("the application's inputs have just changed; try again")
+        return found
 
     # --- the process ---
 

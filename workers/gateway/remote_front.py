@@ -73,6 +73,8 @@ class RemoteFront:
             if spec is None:
                 self._fail(number, NotFound(f"model {message.application[:80]!r}: no such application"))
                 continue
+            if number in self._flights:
+                raise FrameError(f"number: {number} waits for its answer already")
             query = V2Query("", terms, parts, latency_s)
             flight = InFlightQuery(next(_ids), spec, query, variant, now - age_s, _waits, number)
             flight.front, flight.client = self, client
@@ -86,6 +88,8 @@ class RemoteFront:
         if not 0 <= place < len(message.shapes):
             raise FrameError(f"shape: must be from 0 to {len(message.shapes) - 1}, not {place}")
         shape = message.shapes[place]
+        if shape.rows < 1 or any(header.nbytes < 0 for header in shape.inputs):
+            raise FrameError("shape: must have a row or more, and inputs of no negative size")
         key = (message.application, shape, min_accuracy)
         terms = self._terms.get(key)
         if terms is None:

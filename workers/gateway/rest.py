@@ -18,7 +18,7 @@ import msgspec
 from workers.net import compression
 from workers.net.http1 import Exchange, RequestHead, Response
 from workers.protocol.frames import Buffer
-from workers.protocol.specs import ApplicationSpec, Signature
+from workers.protocol.specs import ApplicationSpec
 from workers.v2 import http
 from workers.v2.http_memory import HttpReader
 from workers.v2.http_template import HttpTemplate
@@ -33,7 +33,6 @@ from .errors import (
     Invalid,
     MethodNotAllowed,
     NotFound,
-    Unavailable,
     UnsupportedEncoding,
 )
 from .front import Front
@@ -81,6 +80,10 @@ class _Admitted:
     infer: _Infer | None = None
 
 
+#: answers an admitted request. Raises GatewayError
+Call = Callable[[Exchange, _Admitted], None]
+
+
 @dataclass(slots=True)
 class _Infer:
     """Application, variant and reader of queries, valid for one catalog.
@@ -121,24 +124,27 @@ class Rest:
         self._readers_of: Catalog | None = None
         get, post = ("GET", "HEAD"), ("POST",)
         #: path -> handler, without a key
-        self._open: dict[tuple[str, ...], Callable] = {
+        self._open: dict[tuple[str, ...], Call] = {
             ("v2", "health", "live"): _open(pages.live),
             ("v2", "health", "ready"): _open(pages.ready),
             ("health",): _open(pages.health),
             ("metrics",): _open(pages.metrics),
         }
         #: path -> (methods, handler)
-        self._fixed: dict[tuple[str, ...], tuple[tuple[str, ...], Callable]] = {
-            ("v2",): (get, _json(lambda _: metadata.server())),
-            ("v2", "models", "stats"): (get, _json(lambda asked: metadata.statistics(None, None, asked.client))),
-            ("v2", "repository", "index"): (post, self._index),
+        self._fixed: dict[tuple[str, ...], tuple[tuple[str, ...], Call]] = {
+            ("v2",): (get, self._described(lambda _: metadata.server())),
+            ("v2", "models", "stats"): (get, self._described(lambda one: metadata.statistics(None, None, one.client))),
+            ("v2", "repository", "index"): (post, self._keyed(self._index)),
         }
         #: the same by the end of a model's path
-        self._of_model: dict[str, tuple[tuple[str, ...], Callable]] = {
-            "": (get, _json(lambda asked: metadata.model(asked.model, asked.version))),
-            "ready": (get, self._model_ready),
-            "config": (get, _json(lambda asked: metadata.config(asked.model, asked.version))),
-            "stats": (get, _json(lambda asked: metadata.statistics(asked.model or None, asked.version, asked.client))),
+        self._of_model: dict[str, tuple[tuple[str, ...], Call]] = {
+            "": (get, self._described(lambda one: metadata.model(one.model, one.version))),
+            "ready": (get, self._keyed(self._model_ready)),
+            "config": (get, self._described(lambda one: metadata.config(one.model, one.version))),
+            "stats": (
+                get,
+                self._described(lambda one: metadata.statistics(one.model or None, one.version, one.client)),
+            ),
             "infer": (post, self._infer),
         }
 
@@ -278,11 +284,11 @@ class Rest:
             admitted.header_length,
             None,
         )
-        parse = Parse(admitted.client, order, functools.partial(self._parsed, exchange, infer.spec.signature))
+        parse = Parse(admitted.client, order, functools.partial(self._parsed, exchange))
         self._parsing.submit(parse)
         exchange.waiter = parse
 
-    def _parsed(self, exchange: Exchange, signature: Signature, _: Parse, outcome: Parsed | GatewayError) -> None:
+    def _parsed(self, exchange: Exchange, _: Parse, outcome: Parsed | GatewayError) -> None:
         """A large body was parsed: submit its query."""
         if exchange.done:
             return
@@ -296,8 +302,6 @@ class Rest:
                 # The configuration was replaced meanwhile: the key may be gone.
                 self._front.catalog.authenticate(exchange.head.headers.get(b"authorization"))
                 infer = admitted.infer = self._resolve(admitted)
-                if infer.spec.signature != signature:
-                    raise Unavailable("the application's inputs have just changed; try again")
             flight = self._front.submit(
                 infer.spec,
                 outcome.query(),
@@ -344,6 +348,22 @@ class Rest:
 
     # --- the rest ---
 
+    def _keyed(self, call: Call) -> Call:
+        """A handler that checks the key at each request.
+
+        An admitted head is remembered, and its key may expire.
+        """
+
+        def checked(exchange: Exchange, admitted: _Admitted) -> None:
+            self._front.catalog.check_client(admitted.client)
+            call(exchange, admitted)
+
+        return checked
+
+    def _described(self, describe: Callable[[_Admitted], Any]) -> Call:
+        """A handler that responds with a description as JSON."""
+        return self._keyed(lambda exchange, one: exchange.respond(200, [_JSON], [_encode(describe(one))]))
+
     def _model_ready(self, exchange: Exchange, admitted: _Admitted) -> None:
         why = self._metadata.model_not_ready(admitted.model, admitted.version)
         body = {"error": why} if why else {"name": admitted.model, "ready": True}
@@ -361,13 +381,8 @@ class Rest:
         exchange.respond(200, [_JSON], [_encode(self._metadata.index(wanted.ready, admitted.client))])
 
 
-def _open(page: Callable[[Exchange], None]) -> Callable[[Exchange, _Admitted], None]:
+def _open(page: Callable[[Exchange], None]) -> Call:
     return lambda exchange, _: page(exchange)
-
-
-def _json(describe: Callable[[_Admitted], Any]) -> Callable[[Exchange, _Admitted], None]:
-    """A handler that responds with a description as JSON."""
-    return lambda exchange, admitted: exchange.respond(200, [_JSON], [_encode(describe(admitted))])
 
 
 def _render(flight: InFlightQuery, answer: Answer) -> Response:

@@ -74,29 +74,30 @@ class Rpc:
         }
         self._keyed: dict[bytes, GrpcMethod] = {
             b"ServerMetadata": _Plain(
-                pb.ServerMetadataRequest, lambda *_: pb.ServerMetadataResponse(**metadata.server())
+                pb.ServerMetadataRequest, lambda *_: pb.ServerMetadataResponse(**metadata.server()), self._check
             ),
-            b"ModelReady": _Plain(pb.ModelReadyRequest, self._model_ready, self._permit),
+            b"ModelReady": _Plain(pb.ModelReadyRequest, self._model_ready, self._check),
             b"ModelMetadata": _Plain(
                 pb.ModelMetadataRequest,
                 lambda asked, _: pb.ModelMetadataResponse(**metadata.model(asked.name, asked.version or None)),
-                self._permit,
+                self._check,
             ),
             b"ModelConfig": _Plain(
                 pb.ModelConfigRequest,
                 lambda asked, _: pb.ModelConfigResponse(config=metadata.config(asked.name, asked.version or None)),
-                self._permit,
+                self._check,
             ),
             b"ModelStatistics": _Plain(
                 pb.ModelStatisticsRequest,
                 lambda asked, client: pb.ModelStatisticsResponse(
                     **metadata.statistics(asked.name or None, asked.version or None, client)
                 ),
-                self._permit,
+                self._check,
             ),
             b"RepositoryIndex": _Plain(
                 pb.RepositoryIndexRequest,
                 lambda asked, client: pb.RepositoryIndexResponse(models=metadata.index(asked.ready, client)),
+                self._check,
             ),
             b"ModelInfer": _Infer(self._submit, self._withdraw),
             b"ModelStreamInfer": self._streaming,
@@ -278,15 +279,16 @@ class Rpc:
         """The gateway stops: streams take no more queries."""
         self._streaming.stop()
 
-    def _permit(self, client: str, application: str) -> None:
-        """Check that a key reaches an application.
+    def _check(self, client: str, application: str) -> None:
+        """Check that a key is still valid, and reaches an application.
 
         Args:
             application: its name; empty: all that the key reaches.
 
         Raises:
-            Forbidden: it does not.
+            Unauthenticated, Forbidden: it is not, or does not.
         """
+        self._front.catalog.check_client(client)
         if application:
             self._front.catalog.permit(client, application)
 
@@ -304,18 +306,18 @@ class _Plain(GrpcMethod):
 
     Args:
         answer: from a request and the hash of its API key.
-        permit: checks that key for the application that the request names. Raises GatewayError.
+        check: of that key, and the application that the request names. Raises GatewayError.
     """
 
     def __init__(
         self,
         kind: type[Message],
         answer: Callable[[Message, str], Message],
-        permit: Callable[[str, str], None] | None = None,
+        check: Callable[[str, str], None] | None = None,
     ):
         self._kind = kind
         self._answer = answer
-        self._permit = permit
+        self._check = check
 
     def message(self, call: Call, data: Buffer) -> None:
         """See :class:`GrpcMethod`."""
@@ -323,8 +325,8 @@ class _Plain(GrpcMethod):
             request = self._kind.FromString(data)
         except DecodeError:
             raise Invalid(f"message: is not a valid {self._kind.DESCRIPTOR.full_name}") from None
-        if self._permit is not None:
-            self._permit(call.client, request.name)
+        if self._check is not None:
+            self._check(call.client, getattr(request, "name", ""))
         call.answer(self._answer(request, call.client).SerializeToString())
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from workers import __version__, control_trust, disk, log, machine
+from workers.addresses import Address
 from workers.certificates import CertificateError
 from workers.link import MemberLink, Membership
 from workers.metrics_access import MetricsAccess
@@ -69,7 +70,7 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
 
     def join() -> None:
         if member and not linking:
-            linking.append(_keep_linked(link))
+            linking.append(asyncio.create_task(link.run(), name="member-link"))
             watching.append(asyncio.create_task(_certify(identity, gateway)))
 
     if not await _started(gateway.start() if core else gateway.start(join), stop, settings):
@@ -84,7 +85,7 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
     await stop.wait()
     for task in watching:
         task.cancel()
-    await gateway.stop(GRACE_S)
+    await (gateway.stop() if core else gateway.stop(GRACE_S))
     for task in linking:
         task.cancel()
     await asyncio.gather(*linking, return_exceptions=True)
@@ -131,22 +132,26 @@ def _link(
     status = settings.link_status("gateway")
     return MemberLink(
         Membership("gateway", name, settings.control_url, settings.home, settings.join_token, status),
-        join=lambda: _join(settings, name),
+        join=lambda host: _join(settings, name, host),
         on_message=on_message,
         context=lambda: control_context(settings),
         identity=identity,
     )
 
 
-def _join(settings: Settings, name: str) -> JoinGateway:
-    """The gateway's request to join, with the addresses that others reach it at."""
-    host, core = machine.own_host(settings), settings.core
+def _join(settings: Settings, name: str, local: str) -> JoinGateway:
+    """The gateway's request to join, with the addresses that others reach it at.
+
+    Args:
+        local: the link's address on this box.
+    """
+    host, core = settings.address or local, settings.core
     return JoinGateway(
         name=name,
         machine=machine.identity(),
         release=__version__,
         address=settings.http.url_at(host),
-        core=machine.host_and_port(host, core.port) if core is not None else "",
+        core=str(Address(host, core.port)) if core is not None else "",
     )
 
 
@@ -192,15 +197,3 @@ def _options(
         identity=identity_file(settings.home, "gateway", first),
         core_address=settings.core,
     )
-
-
-def _keep_linked(link: MemberLink) -> asyncio.Task:
-    linking = asyncio.create_task(link.run(), name="member-link")
-    linking.add_done_callback(_link_ended)
-    return linking
-
-
-def _link_ended(task: asyncio.Task) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        # Serving goes on with the last plan, without the control plane.
-        logger.error("link_failed", exc_info=task.exception())

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from workers import machine
+from workers.addresses import Address
 from workers.protocol.specs import DeviceInfo
 from workers.settings import Settings, SettingsError
 
@@ -32,7 +32,7 @@ def listening(
     ports = {int(address.rpartition(":")[2]) for address in known.values()}
     free = (port for port in itertools.count(first.port) if port not in ports)
     found = [
-        msgspec.structs.replace(device, address=known.get(device.id) or machine.host_and_port(first.host, next(free)))
+        msgspec.structs.replace(device, address=known.get(device.id) or str(Address(first.host, next(free))))
         for device in devices
     ]
     if any(int(device.address.rpartition(":")[2]) > 65535 for device in found):
@@ -40,14 +40,16 @@ def listening(
     return found
 
 
-def announced(settings: Settings, devices: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:
+def announced(host: str, devices: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:
     """Return the devices with addresses that other boxes can connect to.
 
     The control plane gets them in this form.
+
+    Args:
+        host: at which other boxes reach this one.
     """
-    host = machine.own_host(settings)
     return tuple(
-        msgspec.structs.replace(device, address=machine.host_and_port(host, int(device.address.rpartition(":")[2])))
+        msgspec.structs.replace(device, address=str(Address(host, int(device.address.rpartition(":")[2]))))
         if device.address
         else device
         for device in devices

@@ -116,8 +116,8 @@ class NodeDaemon:
         self.jobs = ProfileJobs(self.cache, self.executors, self.link.send)
         self.identity.on_replaced(self._send_cluster)
 
-    def _join(self) -> control.JoinNode:
-        announced = addresses.announced(self._settings, self.devices)
+    def _join(self, local: str) -> control.JoinNode:
+        announced = addresses.announced(self._settings.address or local, self.devices)
         return control.JoinNode(
             name=self.name,
             machine=machine.identity(),

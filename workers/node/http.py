@@ -52,7 +52,9 @@ class NodePages:
         self._answering[exchange] = asyncio.create_task(self._answer(exchange))
 
     def disconnected(self, exchange: Exchange) -> None:
-        self._answering.pop(exchange).cancel()
+        # A request that waited behind others may not have been handled yet.
+        if exchange in self._answering:
+            self._answering.pop(exchange).cancel()
 
     def render_error(self, status: int, message: str) -> Response:
         return _problem(status, message)

@@ -10,11 +10,18 @@ in seconds.
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+
 from . import frames
 from .control import GatewayConfig
 from .frames import Frame, RequestShape, TensorHeader
 from .gateways import CoreStatus, Ping, Pong
-from .specs import ApplicationStats
+from .specs import ApplicationStats, Seconds
+
+#: any time that a client may ask for: bounded, so that it is a number
+AnyTime = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class SubmitQueries(Frame, frozen=True):
@@ -30,7 +37,7 @@ class SubmitQueries(Frame, frozen=True):
 
     application: str
     shapes: tuple[RequestShape, ...]
-    queries: tuple[tuple[int, int, float, float | None, str | None, float | None, str], ...]
+    queries: tuple[tuple[int, int, Seconds, AnyTime | None, str | None, float | None, str], ...]
 
 
 class WithdrawQueries(Frame, frozen=True):

@@ -50,7 +50,7 @@ logger = log.get("identity")
 
 
 def identity_file(home: Path, role: str, name: str) -> Path:
-    """The folder of a member's key and certificate."""
+    """The file of a member's key and certificate."""
     return home / "members" / f"{role}-{disk.safe_name(name)}.pem"
 
 

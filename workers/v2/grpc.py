@@ -125,7 +125,7 @@ def _split_by_protobuf(data: Buffer) -> RequestFields:
 
 
 def _parse(data: Buffer) -> pb.ModelInferRequest:
-    """Raises V2Error."""
+    """The message of these bytes. Raises V2Error."""
     try:
         return pb.ModelInferRequest.FromString(data)
     except DecodeError:

@@ -113,7 +113,7 @@ class _Binary:
         return data
 
     def end(self) -> None:
-        """Raises V2Error where something is left."""
+        """Check that nothing is left. Raises V2Error."""
         left = len(self._data) - self._offset
         if left:
             raise V2Error(f"body: {left} bytes after the last input's binary data")

@@ -86,6 +86,11 @@ BAD = {
         "signature.inputs.0.shape",
         "the limit is 67108864 bytes",
     ),
+    "a row whose bytes have 8,000 digits": (
+        {"signature": _tensor(shape=[-1, 10**4000, 10**4000])},
+        "signature.inputs.0.shape",
+        "a dimension of more than 67108864",
+    ),
 }
 
 

@@ -236,6 +236,14 @@ def test_entries_are_found_by_object_account_action_and_time(client, application
     assert "2030-01-31" in problem(client.get("/api/v1/audit/?since=yesterday"), 400)["since"]
 
 
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00"])
+def test_a_time_that_is_of_no_year_in_utc_is_none(moment, client, operator):
+    assert "no date or time" in problem(client.get("/api/v1/audit/", {"since": moment}), 400)["since"]
+    browser = Browser()
+    browser.force_login(operator)
+    assert b"no date or time" in browser.get("/audit/", {"until": moment}).content
+
+
 def test_old_entries_go(db, application, nereus):
     nereus(audit_days=10)
     AuditEntry.objects.update(at=timezone.now() - timedelta(days=11))

@@ -55,6 +55,14 @@ def test_an_address_has_ten_attempts_a_minute_whatever_the_name():
     assert slowed.status_code == 429 and b"Too many attempts" in slowed.content and int(slowed["Retry-After"]) <= 61
 
 
+def test_an_account_that_is_signed_in_has_no_more_attempts_at_others():
+    account("viewer", "viewer", password=PASSWORD)
+    browser = Browser(REMOTE_ADDR="192.0.2.1")
+    assert browser.post("/login/", {"username": "viewer", "password": PASSWORD}).status_code == 302
+    guesses = [browser.post("/login/", {"username": f"name{i}", "password": "wrong"}).status_code for i in range(12)]
+    assert guesses == [200] * 9 + [429] * 3
+
+
 def test_strangers_share_their_attempts_and_cannot_keep_an_operator_out():
     account("only", password=PASSWORD)
     assert sign_in("198.51.100.1", PASSWORD).status_code == 302

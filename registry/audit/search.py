@@ -33,7 +33,7 @@ def search(wanted: Mapping[str, str]) -> QuerySet[AuditEntry]:
     lookups = {"kind": "kind", "ref": "ref__icontains", "actor": "actor", "action": "action"}
     for name, lookup in lookups.items():
         if wanted.get(name):
-            found = found.filter(**{lookup: wanted[name].replace("\0", "")[:150]})
+            found = found.filter(**{lookup: wanted[name][:150]})
     for name, lookup in {"since": "at__gte", "until": "at__lt"}.items():
         if wanted.get(name):
             found = found.filter(**{lookup: moment(name, wanted[name])})

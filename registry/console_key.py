@@ -39,7 +39,10 @@ def ready() -> tuple[str, bool]:
 
 
 def end_earlier() -> None:
-    """Delete the keys of earlier secret keys: who knows one of those could go on sending queries."""
+    """Delete the keys that follow from earlier secret keys.
+
+    Who knows one of those could go on sending queries.
+    """
     named = ApiKey.objects.filter(name=Concat(Value(_NAME), F("prefix")))
     for row in named.exclude(key_hash=hash_secret(_key())):
         members.delete_secret(row)

@@ -79,7 +79,10 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 class SignInForm(AuthenticationForm):
-    """Django's, which alone would pass on a name of any length to the table of failed attempts."""
+    """Django's form, with names no longer than an account's can be.
+
+    Longer ones would be stored with the failed attempts.
+    """
 
     username = UsernameField(max_length=User._meta.get_field("username").max_length)
 

@@ -1,4 +1,4 @@
-"""Requests' heads that neither Django nor PostgreSQL can take, refused before they reach them.
+"""Refusal of requests' heads that Django or PostgreSQL cannot take.
 
 Both would end in a 500 and a traceback in the log, for anybody who asks.
 """
@@ -19,9 +19,10 @@ CHARSETS = frozenset({"utf-8", "ascii", "iso8859-1"})
 
 
 class HeadCheck:
-    """ASGI middleware that refuses NUL in addresses, which PostgreSQL compares with nothing, and other charsets.
+    """ASGI middleware that refuses NUL in addresses, and odd charsets.
 
-    Django reads query strings in the charset that the content type names, though not all of Python's are of text.
+    PostgreSQL compares NUL with nothing. Django reads query strings in the charset that the content type names, though
+    not all of Python's are of text.
     """
 
     def __init__(self, app: Callable[..., Awaitable[None]]):

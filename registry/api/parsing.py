@@ -41,7 +41,9 @@ class BoundedJSONParser(JSONParser):
 
 
 def _check_depth(data: dict[str, Any]) -> None:
-    """Reject what fields and examples, which call themselves for each level, could not work through.
+    """Reject too many levels.
+
+    Fields and examples call themselves for each of them.
 
     Raises:
         ParseError: it has too many levels.

@@ -122,7 +122,18 @@ def test_every_wrong_field_is_told_at_once(client):
         (b'"' + b"a" * 2**20 + b'"', "application/json", 413, "limit of 1048576 bytes"),
         (b"<a/>", "application/xml", 415, "application/xml"),
     ],
-    ids=["broken", "too deep to read", "deep", "list", "NaN", "not UTF-8", "half a pair", "half a pair in a name", "too large", "XML"],
+    ids=[
+        "broken",
+        "too deep to read",
+        "deep",
+        "list",
+        "NaN",
+        "not UTF-8",
+        "half a pair",
+        "half a pair in a name",
+        "too large",
+        "XML",
+    ],
 )
 def test_a_body_that_cannot_be_read_is_a_problem(body, kind, status, text, client):
     response = client.post(URL, body, content_type=kind)

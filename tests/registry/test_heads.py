@@ -1,4 +1,4 @@
-"""Heads of requests that Django and PostgreSQL cannot take, over the whole web application."""
+"""Heads of requests that Django and PostgreSQL cannot take are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The registry on PostgreSQL: what SQLite, with one writer at a time and text of any characters, cannot show."""
+"""The registry on PostgreSQL.
+
+SQLite has one writer at a time, and text of any characters.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ Shell = Callable[[str], list[str]]
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory) -> Iterator[Shell]:
-    """Run code on a migrated database, and return the lines that it printed after ``found``."""
+    """Run code on a migrated database; returns what it printed after ``found``."""
     with postgresql.running() as server:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")} | {
             "NEREUS_HOME": str(tmp_path_factory.mktemp("home")),
@@ -58,7 +61,7 @@ for user in ("a\\0b", ["a\\0"], "nobody"):
 
 
 def test_a_validation_set_does_not_go_while_a_variant_is_stored_that_needs_it(shell):
-    """One transaction stores a variant without an accuracy, as an upload does, while another deletes the set."""
+    """One transaction stores a variant as uploads do, another deletes the set."""
     found = shell(
         """
 import threading

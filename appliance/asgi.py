@@ -18,6 +18,7 @@ from appliance.websockets import CloseWithoutRedis, SameOrigin  # noqa: E402
 from console.consumers import UnknownPath  # noqa: E402
 from console.routing import urlpatterns as browser_patterns  # noqa: E402
 from registry.api.body_limit import BodyLimit  # noqa: E402
+from registry.api.heads import HeadCheck  # noqa: E402
 from scheduler.members.gateway_consumer import GatewayConsumer  # noqa: E402
 from scheduler.members.node_consumer import NodeConsumer  # noqa: E402
 
@@ -32,5 +33,5 @@ websocket = URLRouter(
         re_path(r"", UnknownPath.as_asgi()),
     ]
 )
-http = BodyLimit(django, settings.NEREUS.max_upload_bytes)
+http = HeadCheck(BodyLimit(django, settings.NEREUS.max_upload_bytes))
 application = ProtocolTypeRouter({"http": AliveCheck(http), "websocket": CloseWithoutRedis(websocket)})

@@ -173,6 +173,10 @@ class AccountAdmin(UserAdmin, ModelAdmin):
     filter_horizontal = ()
     readonly_fields = ("last_login", "date_joined")
 
+    def get_queryset(self, request):
+        """Accounts with their groups, which the list shows as roles."""
+        return super().get_queryset(request).prefetch_related("groups")
+
     @admin.display(description="Role")
     def roles(self, account: User) -> str:
         """The role that counts."""

@@ -81,3 +81,20 @@ class Unchanged:
             for key, value in values.items()
         }
         return {key: now - since for key, (_, since) in self._since.items()}
+
+
+class Settled:
+    """Time for which nobody has set the wall clock, as one process observes it."""
+
+    #: seconds by which it must move against the steady clock to count as set
+    STEP_S = 60.0
+
+    def __init__(self) -> None:
+        self._ahead, self._since = wall() - steady(), steady()
+
+    def seconds(self) -> float:
+        """Seconds since the last step, or since this was made."""
+        now = steady()
+        if abs(wall() - now - self._ahead) > self.STEP_S:
+            self._ahead, self._since = wall() - now, now
+        return now - self._since

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
@@ -77,13 +78,16 @@ def order_missing(device_type: str | None = None) -> list[ProfileJob]:
     return jobs
 
 
-def cancel(jobs: Iterable[ProfileJob], detail: str) -> None:
-    """Cancel those that are still open."""
+def cancel(jobs: Iterable[ProfileJob], detail: str) -> int:
+    """Cancel those that are still open, and return how many."""
+    cancelled = 0
     for job in jobs:
         if ProfileJob.objects.filter(pk=job.pk, state__in=OPEN).update(
             state=ProfileJob.State.CANCELLED, detail=detail, finished=timezone.now()
         ):
+            cancelled += 1
             events.changed("profile_job", str(job.pk))
+    return cancelled
 
 
 def withdraw(job: ProfileJob, detail: str) -> None:
@@ -93,9 +97,9 @@ def withdraw(job: ProfileJob, detail: str) -> None:
         Conflict: it has ended.
     """
     with transaction.atomic():
-        if job.state not in OPEN:
-            raise Conflict(f"profile job {job.pk} has ended already: {job.state}")
-        cancel([job], detail)
+        if not cancel([job], detail):
+            state = ProfileJob.objects.filter(pk=job.pk).values_list("state", flat=True).first()
+            raise Conflict(f"profile job {job.pk} has ended already: {state or 'deleted'}")
         variant = job.variant
         if not variant.profiles.exists() and not variant.profile_jobs.filter(state__in=OPEN).exists():
             waiting = Variant.objects.filter(pk=variant.pk, state=Variant.State.PROFILING)
@@ -114,9 +118,12 @@ def end_orphaned() -> int:
     )
     queued = ProfileJob.objects.filter(state=ProfileJob.State.QUEUED).select_related("variant")
     orphaned = list(queued.exclude(device_type__in=there.order_by().values("type")))
+    ended = 0
     for job in orphaned:
-        withdraw(job, f"ended: no box has a device of type {job.device_type} any more")
-    return len(orphaned)
+        with suppress(Conflict):
+            withdraw(job, f"ended: no box has a device of type {job.device_type} any more")
+            ended += 1
+    return ended
 
 
 def order_anew(application: Application) -> list[ProfileJob]:

@@ -348,7 +348,9 @@ def delete_validation(application: Application) -> None:
         Conflict: variants wait to be measured with it.
     """
     with transaction.atomic():
-        validation = ValidationSet.objects.select_for_update().filter(application=application).first()
+        # As uploads do: a variant that is to be measured may be stored in this very moment.
+        Application.objects.select_for_update().filter(pk=application.pk).first()
+        validation = ValidationSet.objects.filter(application=application).first()
         if validation is None:
             return
         waiting = application.variants.filter(accuracy=None).exclude(state=Variant.State.DRAINING)

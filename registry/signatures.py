@@ -103,6 +103,9 @@ def _check_shape(shape: Any, where: str, datatype: str | None) -> list[InputFaul
         return [InputFault(where, f"must begin with -1, the batch dimension; it begins with {shape[0]}")]
     if any(size != -1 and size < 1 for size in shape):
         return [InputFault(where, "must hold dimensions of -1 (any) or 1 and more")]
+    if any(size > MAX_ROW_BYTES for size in shape):
+        # Not repeated: Python writes out no number of thousands of digits.
+        return [InputFault(where, f"has a dimension of more than {MAX_ROW_BYTES}, and a row at most as many bytes")]
     row = DATATYPES[datatype] if datatype else 1
     for size in shape[1:]:
         row *= max(size, 1)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import heapq
-import hmac
 import json
 import ssl
 import threading
@@ -19,13 +17,12 @@ from urllib.parse import urlsplit
 
 import httpx
 from django.conf import settings
-from django.db import IntegrityError, transaction
 from django.http.request import validate_host
 
-from registry import events
+from registry import console_key
 from registry.errors import Busy, InputFault, InvalidInput
 from registry.examples import Given, curl, infer_url, triton
-from registry.models import ApiKey, Application, Gateway, hash_secret
+from registry.models import Application, Gateway
 from workers import tls
 from workers.v2.http import HEADER_LENGTH
 
@@ -33,8 +30,6 @@ from workers.v2.http import HEADER_LENGTH
 TIMEOUT_S = 30.0
 #: queries under way at once in this process, since each holds a thread
 AT_ONCE = 4
-#: queries/s of the key, and how many may come at once
-RATE, BURST = 5.0, 10
 #: seconds until gateways know a key that was just made
 KEY_KNOWN_S = 10.0
 #: bytes of an answer that are read
@@ -138,7 +133,7 @@ def _encoded(given: list[dict[str, Any]], parameters: dict[str, Any]) -> tuple[b
 
 def _send(url: str, head: bytes, data: bytes) -> tuple[int, float, bytes]:
     """Status, milliseconds and body of the gateway's answer."""
-    key, new = _key()
+    key, new = console_key.ready()
     headers = {
         "Authorization": f"Bearer {key}",
         "Content-Type": "application/octet-stream",
@@ -178,25 +173,6 @@ def _trust(url: str) -> ssl.SSLContext | bool:
     if own is not None:
         context.load_verify_locations(own)
     return context
-
-
-def _key() -> tuple[str, bool]:
-    """This control plane's key for such queries, and whether it was just made.
-
-    It follows from the secret key, so that nothing needs to keep it; operators limit it or let it expire like any
-    other. Deleted, it is made again.
-    """
-    key = hmac.new(settings.SECRET_KEY.encode(), b"nereus: key of the console's queries", hashlib.sha256).hexdigest()
-    if ApiKey.objects.filter(key_hash=hash_secret(key)).exists():
-        return key, False
-    row = ApiKey(name=f"console-{key[:8]}", prefix=key[:8], key_hash=hash_secret(key), rate=RATE, burst=BURST)
-    try:
-        with transaction.atomic():
-            row.save(force_insert=True)
-            events.changed("api_key", row.name)
-    except IntegrityError:
-        pass  # another thread made it just now
-    return key, True
 
 
 def _read(body: bytes) -> dict[str, Any]:

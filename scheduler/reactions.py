@@ -13,6 +13,8 @@ from scheduler.control.requests import request_plan
 REPLAN = {"application", "variant"}
 #: kinds of changes that are pushed to members; a member that was revoked leaves the others' peers
 PUSH = {"application", "api_key", "node", "gateway"}
+#: kinds whose names operators alone may read: browsers of other roles learn that one of them changed, not which
+NAMELESS = {"api_key", "api_token", "join_token", "webhook"}
 
 
 def on_change(sender, kind: str, ref: str, replan: bool, **_) -> None:
@@ -40,4 +42,4 @@ def on_change(sender, kind: str, ref: str, replan: bool, **_) -> None:
     if kind in PUSH:
         queue.send("scheduler.push")
     # Last: browsers' events matter least.
-    live.publish("changed", {"kind": kind, "ref": ref})
+    live.publish("changed", {"kind": kind, "ref": "" if kind in NAMELESS else ref})

@@ -2,7 +2,7 @@
 
 Nothing is deleted by its age on the wall clock. That clock may be decades off for a while, so limits are numbers of
 rows, or times that this process has waited itself. Sessions are the exception: they end by the wall clock, as their
-cookies do.
+cookies do. So are audit entries (:func:`registry.audit.recording.prune`), once nobody has set it for a day.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from django.db import models, transaction
 
 from appliance import secrets
 from appliance.backups.upgrade import before_migrations
-from registry import clock
+from registry import clock, console_key
 from registry.access.roles import AccessRole
 from registry.models import FRESH_S, ApiKey, ApiToken, Gateway, JoinToken, Node, hash_secret
 from scheduler.control import versions
@@ -43,6 +43,7 @@ def prepare() -> list[str]:
     _save(values)
     with transaction.atomic():
         lines += _install(values)
+        console_key.end_earlier()
         _forget_connections()
     values["installed"] = sorted(set(secrets.ENTRIES) & set(values))
     _save(values)

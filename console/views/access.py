@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.forms import AuthenticationForm, UsernameField
+from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView, LogoutView, redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -77,11 +78,20 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     return _protect(render(request, "console/not_found.html", status=404))
 
 
+class SignInForm(AuthenticationForm):
+    """Django's form, with names no longer than an account's can be.
+
+    Longer ones would be stored with the failed attempts.
+    """
+
+    username = UsernameField(max_length=User._meta.get_field("username").max_length)
+
+
 class SignIn(LoginView):
     """The sign-in page; refuses accounts without a role, and too many attempts."""
 
     template_name = "console/login.html"
-    authentication_form = AuthenticationForm
+    authentication_form = SignInForm
     next_page = reverse_lazy("console:overview")
 
     def dispatch(self, request, *args, **kwargs):
@@ -108,7 +118,7 @@ def locked_out(request: HttpRequest, credentials: dict | None = None, *args, **k
 
 
 def _slowed(request: HttpRequest, detail: str, wait_s: float) -> HttpResponse:
-    context = {"form": AuthenticationForm(request), "slowed": detail, "next": request.POST.get("next", "")}
+    context = {"form": SignInForm(request), "slowed": detail, "next": request.POST.get("next", "")}
     response = _protect(render(request, "console/login.html", context, status=429))
     response["Retry-After"] = str(int(wait_s) + 1)
     return response

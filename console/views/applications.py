@@ -88,7 +88,7 @@ def upload(request, name: str):
     """
     application = get_object_or_404(Application, name=name)
     variants = application.variants.exclude(state=Variant.State.DRAINING)
-    chosen = variants.filter(name=request.GET.get("variant", "").replace("\0", "")).first()
+    chosen = variants.filter(name=request.GET.get("variant", "")).first()
     return render(
         request,
         "console/upload.html",

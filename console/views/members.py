@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from django.conf import settings
@@ -34,11 +35,16 @@ def nodes(request):
     states = {(instance.device, instance.variant.pk): instance for instance in running}
     found = Node.objects.select_related("claim_with").prefetch_related(Prefetch("devices", queryset=devices))
     alone = usable.alone([node for node in found if node.cordoned_at is None])
+    crashes = _faults(node for node in found if not node.connected)
     return render(
         request,
         "console/nodes.html",
         {
-            "nodes": [_node(node, names, serving, states, alone.get(node.pk, [])) for node in found],
+            "nodes": [
+                _node(node, names, serving, states)
+                | {"faults": crashes.get(node.name, []), "only_here": alone.get(node.pk, [])}
+                for node in found
+            ],
             "dividable": [
                 node.name for node in found if node.state == Node.State.APPROVED and node.division.get("cores")
             ],
@@ -65,19 +71,22 @@ def _dividing(node: Node) -> dict | None:
     return {"waits": redivision.waits_for(node) if Device.Phase.RETIRING in phases else []}
 
 
-def _node(
-    node: Node,
-    names: dict[int, str],
-    gateways: list[Gateway],
-    states: dict[tuple[str, int], Instance],
-    only_here: list[str],
-) -> dict:
-    faults = [] if node.connected else Fault.objects.filter(device__in=[d.ref for d in node.devices.all()])[:FAULTS]
+def _faults(nodes: Iterable[Node]) -> dict[str, list[Fault]]:
+    """The newest faults on each node's devices, by its name."""
+    owners = {device.ref: node.name for node in nodes for device in node.devices.all()}
+    found: dict[str, list[Fault]] = {}
+    # Of all devices no more are kept than one query reads.
+    for fault in Fault.objects.filter(device__in=owners) if owners else ():
+        mine = found.setdefault(owners[fault.device], [])
+        if len(mine) < FAULTS:
+            mine.append(fault)
+    return found
+
+
+def _node(node: Node, names: dict[int, str], gateways: list[Gateway], states: dict[tuple[str, int], Instance]) -> dict:
     return {
         "node": node,
-        "faults": faults,
         "dividing": _dividing(node),
-        "only_here": only_here,
         "devices": [
             {
                 "device": device,

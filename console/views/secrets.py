@@ -18,7 +18,7 @@ def keys(request):
 
     ``?edit=NAME``: the form for that key's limits.
     """
-    edited = ApiKey.objects.filter(name=request.GET.get("edit", "").replace("\0", "")).first()
+    edited = ApiKey.objects.filter(name=request.GET.get("edit", "")).first()
     names = Application.objects.values_list("name", flat=True)
     context = {"keys": ApiKey.objects.order_by("name"), "edited": edited, "applications": names}
     return render(request, "console/keys.html", context)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.utils import timezone
-from rest_framework.throttling import AnonRateThrottle, SimpleRateThrottle, UserRateThrottle
+from rest_framework.throttling import SimpleRateThrottle, UserRateThrottle
 
 #: an address from which somebody signed in so recently is not a stranger's
 KNOWN_FOR = timedelta(days=90)
@@ -32,9 +32,11 @@ def loopback(request: Any) -> bool:
         return False
 
 
-class _ByAddress(AnonRateThrottle):
-    def get_ident(self, request: Any) -> str:
-        return _network(address(request))
+class _ByAddress(SimpleRateThrottle):
+    """Counts requests of an address, whoever is signed in there."""
+
+    def get_cache_key(self, request: Any, view: Any) -> str:
+        return f"throttle_{self.scope}_{_network(address(request))}"
 
 
 def _network(text: str) -> str:
@@ -51,9 +53,6 @@ class StrangerThrottle(_ByAddress):
 
     scope = "stranger"
     rate = "120/min"
-
-    def get_cache_key(self, request: Any, view: Any) -> str:
-        return f"throttle_{self.scope}_{self.get_ident(request)}"
 
 
 class AccountThrottle(UserRateThrottle):

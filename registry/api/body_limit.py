@@ -6,7 +6,6 @@ Django does so under ASGI. The limits are on size, on patience, and on who may s
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -26,8 +25,9 @@ from registry import uploads
 from registry.access import table
 from registry.access.roles import BY_LABEL, AccessRole, role_of
 from registry.api.authentication import token_of
+from registry.api.heads import answer
 from registry.api.parsing import MAX_JSON_BYTES, MULTIPART_SLACK
-from registry.api.problems import MEDIA_TYPE, describe
+from registry.api.problems import describe
 from registry.errors import Busy, Conflict, TooSlow, UploadTooLarge
 
 _UPLOAD = re.compile(r"/api/v1/applications/([^/]+)/(variants|validation-set)/")
@@ -225,12 +225,4 @@ async def _answer(fault: BaseException | None, send: Callable) -> None:
     if isinstance(fault, AuthenticationFailed):
         fault.auth_header = 'Bearer realm="nereus"'
     problem, headers = describe(fault)
-    content = json.dumps(problem).encode()
-    head = [
-        (b"content-type", MEDIA_TYPE.encode()),
-        (b"content-length", str(len(content)).encode()),
-        (b"connection", b"close"),
-        *((name.lower().encode(), value.encode()) for name, value in headers.items()),
-    ]
-    await send({"type": "http.response.start", "status": problem["status"], "headers": head})
-    await send({"type": "http.response.body", "body": content})
+    await answer(problem, send, headers)

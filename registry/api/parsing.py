@@ -15,12 +15,14 @@ from registry.errors import UploadTooLarge
 from registry.storage import CHUNK, Incoming
 
 MAX_JSON_BYTES = 2**20
+#: objects and lists within each other: far more than a tensor has dimensions, far fewer than Python's stack has frames
+MAX_DEPTH = 32
 #: what a multipart body may have beside its file
 MULTIPART_SLACK = 2**16
 
 
 class BoundedJSONParser(JSONParser):
-    """JSON of at most :data:`MAX_JSON_BYTES`."""
+    """JSON of at most :data:`MAX_JSON_BYTES` and :data:`MAX_DEPTH` levels."""
 
     def parse(self, stream, media_type=None, parser_context=None):
         text = stream.read(MAX_JSON_BYTES + 1)
@@ -33,8 +35,26 @@ class BoundedJSONParser(JSONParser):
             raise ParseError("JSON parse error - nested too deeply") from None
         if not isinstance(data, dict):
             raise ParseError(f"The body must be a JSON object, not {type(data).__name__}.")
+        _check_depth(data)
         _check_text(text, data)
         return data
+
+
+def _check_depth(data: dict[str, Any]) -> None:
+    """Reject too many levels.
+
+    Fields and examples call themselves for each of them.
+
+    Raises:
+        ParseError: it has too many levels.
+    """
+    level: list[Any] = [data]
+    for _ in range(MAX_DEPTH):
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [each for some in inner for each in some if isinstance(each, dict | list)]
+        if not level:
+            return
+    raise ParseError(f"JSON parse error - nested deeper than {MAX_DEPTH} levels")
 
 
 def _check_text(text: bytes, data: dict[str, Any]) -> None:

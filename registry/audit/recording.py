@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from registry import clock
 from registry.audit import origins
 from registry.audit.entries import AuditEntry
 from registry.audit.journal import Journal
@@ -18,6 +19,10 @@ logger = log.get("audit")
 
 #: entries kept at most, however young
 MAX_ENTRIES = 200_000
+#: seconds without a step of the wall clock before entries are deleted by their age: it may be years ahead for a while
+SETTLED_S = 86_400.0
+
+_settled = clock.Settled()
 
 
 def record(
@@ -55,10 +60,13 @@ def _write(entry: AuditEntry) -> None:
 def prune() -> int:
     """Delete old entries, and return how many went.
 
-    They are older than ``NEREUS_AUDIT_DAYS``, or beyond :data:`MAX_ENTRIES`.
+    They are older than ``NEREUS_AUDIT_DAYS`` by a clock that has not been set for :data:`SETTLED_S`, or beyond
+    :data:`MAX_ENTRIES`.
     """
-    oldest = timezone.now() - timedelta(days=settings.NEREUS.audit_days)
-    gone, _ = AuditEntry.objects.filter(at__lt=oldest).delete()
+    gone = 0
+    if _settled.seconds() >= SETTLED_S:
+        oldest = timezone.now() - timedelta(days=settings.NEREUS.audit_days)
+        gone, _ = AuditEntry.objects.filter(at__lt=oldest).delete()
     first = AuditEntry.objects.order_by("-id").values_list("id", flat=True)[MAX_ENTRIES : MAX_ENTRIES + 1]
     if first:
         gone += AuditEntry.objects.filter(id__lte=first[0]).delete()[0]

@@ -33,7 +33,7 @@ def search(wanted: Mapping[str, str]) -> QuerySet[AuditEntry]:
     lookups = {"kind": "kind", "ref": "ref__icontains", "actor": "actor", "action": "action"}
     for name, lookup in lookups.items():
         if wanted.get(name):
-            found = found.filter(**{lookup: wanted[name].replace("\0", "")[:150]})
+            found = found.filter(**{lookup: wanted[name][:150]})
     for name, lookup in {"since": "at__gte", "until": "at__lt"}.items():
         if wanted.get(name):
             found = found.filter(**{lookup: moment(name, wanted[name])})
@@ -56,7 +56,8 @@ def moment(name: str, text: str) -> datetime:
     try:
         parsed = parse_datetime(text) or parse_datetime(f"{text}T00:00")
         if parsed is not None:
-            return parsed if timezone.is_aware(parsed) else parsed.replace(tzinfo=UTC)
+            # Here, since one whose time in UTC is of the year 0 or 10000 would overflow wherever it is used.
+            return parsed.astimezone(UTC) if timezone.is_aware(parsed) else parsed.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         pass
     raise InvalidInput([InputFault(name, f"{text[:40]!r} is no date or time such as 2030-01-31 or 2030-01-31T12:00")])

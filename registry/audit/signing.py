@@ -34,4 +34,6 @@ def _signed_out(sender, user, request=None, **_) -> None:
 
 
 def _locked_out(sender, request=None, username=None, **_) -> None:
-    _record("locked out", str(username or "")[:150], request)
+    # Sent at each attempt while the account is locked, too, which is not counted: anybody could fill the log.
+    if getattr(request, "axes_failures_since_start", None) is not None:
+        _record("locked out", str(username or "")[:150], request)

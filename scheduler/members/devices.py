@@ -89,7 +89,7 @@ def report(node: Node, states: Iterable[DeviceState]) -> list[dict[str, Any]]:
     Returns:
         Events for browsers, of what changed.
     """
-    told = []
+    told, came_up = [], set()
     known = {device.ref: device for device in Device.objects.filter(node=node)}
     for state in states:
         device = known.get(state.device)
@@ -114,8 +114,10 @@ def report(node: Node, states: Iterable[DeviceState]) -> list[dict[str, Any]]:
         ):
             request_plan("change", f"device {device.ref} is {state.state}")
         if was != Device.State.UP and state.state == Device.State.UP:
-            order_missing(device.type)
+            came_up.add(device.type)
         told.append({"device": device.ref, **new})
+    for kind in sorted(came_up):
+        order_missing(kind)
     return told
 
 

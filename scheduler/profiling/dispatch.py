@@ -40,7 +40,12 @@ def dispatch() -> int:
     now = clock.steady()
     busy = set(ProfileJob.objects.filter(state="running").values_list("device_id", flat=True))
     divided = Device.objects.exclude(phase=Device.Phase.KEPT).values("node")
+    # Types without a free device, for jobs for drift and for others: hundreds of jobs may wait for each
+    exhausted: set[tuple[str, bool]] = set()
     for job in ProfileJob.objects.filter(state="queued").select_related("variant__application").order_by("id"):
+        wanted = job.device_type, job.reason == ProfileJob.Reason.DRIFT
+        if wanted in exhausted:
+            continue
         devices = Device.objects.filter(type=job.device_type)
         if job.reason == ProfileJob.Reason.DRIFT:
             # A profile that is there already is not replaced by one of shared cores.
@@ -56,6 +61,7 @@ def dispatch() -> int:
             .first()
         )
         if device is None:
+            exhausted.add(wanted)
             continue
         busy.add(device.pk)
         if not _claim(job, device):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -104,7 +104,7 @@ def resume() -> None:
 
 
 class Withdrawn(Exception):
-    """The what-if was cancelled meanwhile."""
+    """The what-if was cancelled or given up meanwhile."""
 
 
 def cancel(row: WhatIf, by: str) -> None:
@@ -153,10 +153,7 @@ def _answer(row: WhatIf) -> None:
     row.promise = keeping.expectations(found, by)
     row.plan = _slim(row.plan) | {"window_s": found.window_s, "windows": found.windows, "arrivals": shared}
     row.progress = 1.0
-    with transaction.atomic():
-        _still(row, state=State.DONE)
-        row.state = State.DONE
-        _save(row, "promise", "present_promise", "plan", "progress")
+    _store(row, State.DONE, "promise", "present_promise", "plan", "progress")
 
 
 def plan_waiting() -> None:
@@ -168,6 +165,7 @@ def plan_waiting() -> None:
     for row in WhatIf.objects.filter(state=State.WAITING).order_by("pk"):
         taken = {"state": State.PLANNING, "holder": settings.NEREUS.instance}
         if WhatIf.objects.filter(pk=row.pk, state=State.WAITING).update(**taken):
+            row.state = State.PLANNING
             with _failures(row):
                 _plan(row)
 
@@ -183,7 +181,7 @@ def _plan(row: WhatIf) -> None:
         dataclasses.replace(problem, previous=_kept(problem, planner.in_force(stack.name))),
         strategies.get(stack.strategy),
     )
-    row.index, row.state = index, State.SIMULATING
+    row.index = index
     row.plan = plan_summary(problem, allocation) | {
         "stack": stack.name,
         "problem": planner.builtins(problem),
@@ -194,7 +192,7 @@ def _plan(row: WhatIf) -> None:
         row.present_plan = plan_summary(before, in_force) | {"version": plan.pk, "stack": plan.stack}
     except NothingToPromise:
         row.present_plan = {}
-    _save(row, "index", "state", "plan", "present_plan")
+    _store(row, State.SIMULATING, "index", "plan", "present_plan")
 
 
 def _imagined(problem: Problem, changes: Changes) -> tuple[Problem, Recorded, dict[str, float]]:
@@ -261,17 +259,23 @@ def _progress(row: WhatIf) -> Callable[[float], None]:
     def step(share: float) -> None:
         plan_waiting()
         if share - row.progress >= STEP:
-            row.progress = min(share, 0.99)
-            _still(row, progress=row.progress, stamp=clock.stamp())
-            _changed(row)
+            row.progress, row.stamp = min(share, 0.99), clock.stamp()
+            _store(row, State.SIMULATING, "progress", "stamp")
 
     return step
 
 
-def _still(row: WhatIf, **changes: Any) -> None:
-    """Change a row that is being simulated; raises Withdrawn where it is no longer."""
-    if not WhatIf.objects.filter(pk=row.pk, state=State.SIMULATING).update(**changes):
+def _store(row: WhatIf, state: str, *fields: str) -> None:
+    """Store fields of a row with its next state.
+
+    Raises:
+        Withdrawn: it is no longer in the state in which it was taken.
+    """
+    taken = WhatIf.objects.filter(pk=row.pk, state=row.state)
+    if not taken.update(state=state, **{name: getattr(row, name) for name in fields}):
         raise Withdrawn
+    row.state = state
+    _changed(row)
 
 
 @contextmanager
@@ -284,8 +288,9 @@ def _failures(row: WhatIf) -> Iterator[None]:
     except Exception as error:
         if not isinstance(error, EXPECTED):
             logger.exception("what_if_failed", what_if=row.pk)
-        row.state, row.error, row.plan = State.FAILED, f"{error}"[:500] or type(error).__name__, _slim(row.plan)
-        _save(row, "state", "error", "plan")
+        row.error, row.plan = f"{error}"[:500] or type(error).__name__, _slim(row.plan)
+        with suppress(Withdrawn):
+            _store(row, State.FAILED, "error", "plan")
 
 
 def _slim(plan: dict[str, Any]) -> dict[str, Any]:
@@ -294,11 +299,6 @@ def _slim(plan: dict[str, Any]) -> dict[str, Any]:
     These are large and needed for the simulation only.
     """
     return {name: value for name, value in plan.items() if name not in ("problem", "allocation")}
-
-
-def _save(row: WhatIf, *fields: str) -> None:
-    row.save(update_fields=list(fields))
-    _changed(row)
 
 
 def _changed(row: WhatIf) -> None:

@@ -17,7 +17,7 @@ from django.core.management import call_command
 
 from appliance import secrets
 from appliance.local.firststart import prepare
-from registry import authority
+from registry import authority, console_key, members
 from registry.models import ApiKey, ApiToken, JoinToken, hash_secret
 from tests.running import ROOT
 from workers.certificates import OwnCertificate
@@ -99,6 +99,23 @@ def test_the_first_start_prints_the_password_and_no_later_one(home):
     before = rows()
     assert prepare() == []
     assert rows() == before and secrets.credentials(home) == values
+
+
+@pytest.mark.django_db
+def test_the_consoles_key_ends_with_the_signing_key_that_it_follows_from(home, settings):
+    settings.SECRET_KEY = "leaked"
+    prepare()
+    leaked, new = console_key.ready()
+    assert new and console_key.ready() == (leaked, False)
+    members.create_api_key("console-of-others")
+    prepare()
+    assert console_key.ready() == (leaked, False), "a start alone ends nothing"
+    settings.SECRET_KEY = "replaced"
+    prepare()
+    assert not ApiKey.objects.filter(key_hash=hash_secret(leaked)).exists()
+    assert ApiKey.objects.filter(name="console-of-others").exists()
+    key, new = console_key.ready()
+    assert new and key != leaked
 
 
 @pytest.mark.django_db

@@ -18,7 +18,9 @@ from django.test import Client
 
 from console import consumers
 from console.routing import urlpatterns
+from registry import members
 from scheduler import live, telemetry
+from tests.accounts import account
 from tests.console.conftest import add_plan
 from workers.protocol.control import GatewayStats
 from workers.protocol.specs import ApplicationStats
@@ -104,6 +106,15 @@ async def test_a_browser_first_gets_history_then_the_state_then_events(staff, cl
 async def test_a_page_without_charts_gets_no_history(staff):
     async with Browser(staff, "/live/?history=0") as browser:
         assert (await browser.event())["event"] == "snapshot"
+
+
+async def test_a_viewer_does_not_learn_the_names_of_keys():
+    viewer = await sync_to_async(Client)()
+    await sync_to_async(viewer.force_login)(await sync_to_async(account)("watcher", "viewer"))
+    async with Browser(viewer) as browser:
+        await browser.until("snapshot")
+        await sync_to_async(members.create_api_key)("payroll")
+        assert await browser.until("changed") == {"kind": "api_key", "ref": ""}
 
 
 async def test_a_browser_can_ask_for_the_state_again(staff, cluster):

@@ -8,6 +8,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from registry import profiling
@@ -55,6 +57,18 @@ def test_a_job_waits_while_no_device_of_its_type_is_up(fresh):
     Device.objects.update(state=Device.State.DOWN)
     assert dispatch.dispatch() == 0
     assert ProfileJob.objects.get().state == "queued"
+
+
+def test_many_jobs_that_wait_for_a_type_cost_one_look_at_its_devices(box, fresh):
+    owner = fresh[0].application
+    Device.objects.update(state=Device.State.DOWN)
+    with CaptureQueriesContext(connection) as one:
+        assert dispatch.dispatch() == 0
+    for i in range(10):
+        profiling.order(variant(owner, f"more{i}", 95, 5, state=Variant.State.PROFILING), "registration")
+    with CaptureQueriesContext(connection) as many:
+        assert dispatch.dispatch() == 0
+    assert len(many) == len(one)
 
 
 def test_results_are_stored_by_batch_size_and_the_variant_can_be_planned(box, fresh):

@@ -160,6 +160,18 @@ def test_a_what_if_that_nobody_answers_fails_at_last(cluster, operator, later):
     assert found["state"] == "failed" and "Ask again" in found["error"]
 
 
+@pytest.mark.parametrize("changes", [{"demand_factor": 2.0}, {"demand": {"unknown": 1.0}}], ids=["plans", "fails"])
+def test_a_what_if_that_was_given_up_while_it_was_planned_stays_so(cluster, operator, changes):
+    """A worker that was stalled goes on with a what-if that others have given up."""
+    WhatIf.objects.filter(pk=ask(operator, demand_factor=2)["id"]).update(state="planning", changes=changes)
+    taken = WhatIf.objects.get()
+    WhatIf.objects.update(state="failed", error="No sign of the worker")
+    with what_if._failures(taken):
+        what_if._plan(taken)
+    taken.refresh_from_db()
+    assert (taken.state, taken.error, taken.plan) == ("failed", "No sign of the worker", {})
+
+
 def test_one_message_answers_all_that_wait_and_none_of_them_is_lost_meanwhile(cluster, operator, later):
     asked = [ask(operator, demand_factor=factor) for factor in (1.5, 2)]
     later(0.6 * what_if.LOST_S)

@@ -93,6 +93,7 @@ def test_a_join_token_has_limits(client):
     assert "greater than or equal to 1" in problems(uses=0)["uses"]
     assert "less than or equal to 1000000" in problems(uses=10**400)["uses"] or problems(uses=10**400)["uses"]
     assert "must be in the future" in problems(expires="2020-01-01T00:00Z")["expires"]
+    assert "must be before the year 9999" in problems(expires="9999-12-31T23:59:59Z")["expires"]
     assert "cannot be set" in problems(own_box=True)["own_box"] and "cannot be set" in problems(used=7)["used"]
     limits = {"kind": "gateway", "uses": 3, "expires": "2999-01-01T00:00:00Z"}
     made = client.post("/api/v1/join-tokens/", {"name": "hall", **limits}, format="json").json()

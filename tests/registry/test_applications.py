@@ -86,6 +86,11 @@ BAD = {
         "signature.inputs.0.shape",
         "the limit is 67108864 bytes",
     ),
+    "a row whose bytes have 8,000 digits": (
+        {"signature": _tensor(shape=[-1, 10**4000, 10**4000])},
+        "signature.inputs.0.shape",
+        "a dimension of more than 67108864",
+    ),
 }
 
 
@@ -108,6 +113,7 @@ def test_every_wrong_field_is_told_at_once(client):
     [
         (b"{", "application/json", 400, "JSON parse error"),
         (b"[" * 100_000, "application/json", 400, "JSON parse error"),
+        (b'{"padding": ' + b"[" * 40 + b"]" * 40 + b"}", "application/json", 400, "nested deeper than 32 levels"),
         (b"[]", "application/json", 400, "must be a JSON object"),
         (b'{"slo_ms": NaN}', "application/json", 400, "JSON parse error"),
         (b"\xff\xfe", "application/json", 400, "JSON parse error"),
@@ -116,7 +122,18 @@ def test_every_wrong_field_is_told_at_once(client):
         (b'"' + b"a" * 2**20 + b'"', "application/json", 413, "limit of 1048576 bytes"),
         (b"<a/>", "application/xml", 415, "application/xml"),
     ],
-    ids=["broken", "deep", "list", "NaN", "not UTF-8", "half a pair", "half a pair in a name", "too large", "XML"],
+    ids=[
+        "broken",
+        "too deep to read",
+        "deep",
+        "list",
+        "NaN",
+        "not UTF-8",
+        "half a pair",
+        "half a pair in a name",
+        "too large",
+        "XML",
+    ],
 )
 def test_a_body_that_cannot_be_read_is_a_problem(body, kind, status, text, client):
     response = client.post(URL, body, content_type=kind)

@@ -236,12 +236,34 @@ def test_entries_are_found_by_object_account_action_and_time(client, application
     assert "2030-01-31" in problem(client.get("/api/v1/audit/?since=yesterday"), 400)["since"]
 
 
-def test_old_entries_go(db, application, nereus):
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00"])
+def test_a_time_that_is_of_no_year_in_utc_is_none(moment, client, operator):
+    assert "no date or time" in problem(client.get("/api/v1/audit/", {"since": moment}), 400)["since"]
+    browser = Browser()
+    browser.force_login(operator)
+    assert b"no date or time" in browser.get("/audit/", {"until": moment}).content
+
+
+def test_old_entries_go_by_a_clock_that_nobody_set_for_a_day(db, application, nereus, later, monkeypatch):
+    def pass_(seconds: float, by_the_wall: float) -> None:
+        now, wall = timezone.now, clock.wall
+        later(seconds)
+        monkeypatch.setattr(clock, "wall", lambda: wall() + by_the_wall)
+        monkeypatch.setattr(timezone, "now", lambda: now() + timedelta(seconds=by_the_wall))
+
     nereus(audit_days=10)
+    monkeypatch.setattr(recording, "_settled", clock.Settled())
     AuditEntry.objects.update(at=timezone.now() - timedelta(days=11))
     recording.record("changed", "application", "young")
+    assert recording.prune() == 0, "the clock may have been set just before"
+    pass_(recording.SETTLED_S, recording.SETTLED_S)
     assert recording.prune() == 1
     assert [entry.ref for entry in entries()] == ["young"]
+    pass_(10, 1e9)
+    assert recording.prune() == 0
+    pass_(recording.SETTLED_S / 2, recording.SETTLED_S / 2 - 1e9)
+    pass_(recording.SETTLED_S / 2, recording.SETTLED_S / 2)
+    assert recording.prune() == 0, "a clock that was wrong for half a day costs no entry"
 
 
 def test_lines_are_bounded_and_files_rotated(tmp_path):

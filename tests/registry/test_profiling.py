@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from registry import events, models, profiling
+from registry.errors import Conflict
 from tests.registry.conftest import problem
 
 URL = "/api/v1/applications/tiny/variants/v/profile/"
@@ -124,3 +125,13 @@ def test_a_listener_that_fails_fails_nobody_else(client, announced):
     events.registry_changed.connect(broken, weak=False)
     assert client.post("/api/v1/api-keys/", {"name": "k"}).status_code == 201
     assert announced == [("api_key", "k")]
+
+
+def test_a_job_that_ended_meanwhile_is_not_cancelled(variant):
+    waiting = variant(state="profiling", accuracy=None)
+    job = models.ProfileJob.objects.create(variant=waiting, device_type="cpu-a", state="running")
+    models.ProfileJob.objects.update(state="failed")
+    with pytest.raises(Conflict, match="has ended already: failed"):
+        profiling.withdraw(job, "cancelled by operator")
+    waiting.refresh_from_db()
+    assert waiting.state == "profiling", "why it failed is for the failure to say"

@@ -9,6 +9,7 @@ import importlib
 from datetime import timedelta
 
 import pytest
+from axes.models import AccessAttempt
 from django.apps import apps
 from django.contrib.auth.models import Group, User
 from django.core.cache import cache
@@ -44,7 +45,15 @@ def test_wrong_passwords_lock_the_account_for_their_address_alone():
     locked = sign_in("192.0.2.1", PASSWORD)
     assert locked.status_code == 429 and b"15 minutes" in locked.content and locked["Retry-After"] == "901"
     assert sign_in("192.0.2.2", PASSWORD).status_code == 302, "from elsewhere the right password works"
-    assert AuditEntry.objects.filter(action="locked out").first().address == "192.0.2.1"
+    (entry,) = AuditEntry.objects.filter(action="locked out")
+    assert entry.address == "192.0.2.1"
+    assert AccessAttempt.objects.get().failures_since_start == 5, "what is refused unread leaves no trace to be stored"
+
+
+def test_a_name_that_no_account_can_have_is_not_stored():
+    refused = sign_in("192.0.2.1", name="a" * 300)
+    assert refused.status_code == 200 and b"at most 150 characters" in refused.content
+    assert not AccessAttempt.objects.exists()
 
 
 def test_an_address_has_ten_attempts_a_minute_whatever_the_name():
@@ -53,6 +62,14 @@ def test_an_address_has_ten_attempts_a_minute_whatever_the_name():
     assert statuses == [200] * 10 + [429] * 2
     slowed = sign_in("192.0.2.1", PASSWORD)
     assert slowed.status_code == 429 and b"Too many attempts" in slowed.content and int(slowed["Retry-After"]) <= 61
+
+
+def test_an_account_that_is_signed_in_has_no_more_attempts_at_others():
+    account("viewer", "viewer", password=PASSWORD)
+    browser = Browser(REMOTE_ADDR="192.0.2.1")
+    assert browser.post("/login/", {"username": "viewer", "password": PASSWORD}).status_code == 302
+    guesses = [browser.post("/login/", {"username": f"name{i}", "password": "wrong"}).status_code for i in range(12)]
+    assert guesses == [200] * 9 + [429] * 3
 
 
 def test_strangers_share_their_attempts_and_cannot_keep_an_operator_out():

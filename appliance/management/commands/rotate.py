@@ -28,7 +28,8 @@ SECRETS = {
     "join-token": "the join token of credentials.json, which admits this box's own members",
     "members": "credentials of nodes and gateways: they join again with their join token when they next connect",
     "members-authority": "the authority of members' certificates: connected members get new ones within seconds",
-    "signing-key": "Django's signing key: everybody signs in again, once the appliance was started again",
+    "signing-key": "Django's signing key: once the appliance was started again, everybody signs in again, and webhooks "
+    "sign with other keys (make them anew to learn these)",
     "tls": "key and certificate of the appliance's own (tls/server.pem), in use within 10 s",
     "tls-authority": "the authority of the own certificate, and that: give clients the new tls/authority.pem",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from datetime import MAXYEAR
 from typing import Any, ClassVar
 
 from django.utils import timezone
@@ -77,6 +78,9 @@ class ExpiryField(serializers.DateTimeField):
         parsed = super().to_internal_value(value)
         if parsed <= timezone.now():
             raise serializers.ValidationError("must be in the future")
+        if parsed.year >= MAXYEAR:
+            # In the zones of some browsers, in which the admin site shows it, its last day is of no year any more.
+            raise serializers.ValidationError(f"must be before the year {MAXYEAR}; null: never")
         return parsed
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib.auth.models import User
 from rest_framework import serializers
 
@@ -69,12 +71,23 @@ class NewApiKeySerializer(ApiKeySerializer):
         fields = [*ApiKeySerializer.Meta.fields, "key"]
 
 
+class AccountField(serializers.SlugRelatedField):
+    """An active account by its name."""
+
+    def __init__(self, **kwargs: Any):
+        super().__init__("username", queryset=User.objects.filter(is_active=True), **kwargs)
+
+    def to_internal_value(self, data: Any) -> User:
+        if "\0" in str(data):
+            # PostgreSQL compares NUL with nothing.
+            self.fail("does_not_exist", slug_name=self.slug_field, value=data)
+        return super().to_internal_value(data)
+
+
 class ApiTokenSerializer(StrictMixin, serializers.ModelSerializer):
     """An API token, without the token."""
 
-    user = serializers.SlugRelatedField(
-        slug_field="username", queryset=User.objects.filter(is_active=True), required=False
-    )
+    user = AccountField(required=False)
     role = OneOfField(list(BY_LABEL), help_text="The token's role; it never permits more than its account's.")
     expires = ExpiryField(allow_null=True, required=False)
 

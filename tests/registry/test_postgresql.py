@@ -1,0 +1,98 @@
+"""The registry on PostgreSQL.
+
+SQLite has one writer at a time, and text of any characters.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests import postgresql
+from tests.forked import of_commands
+
+pytestmark = pytest.mark.skipif(not postgresql.program("initdb"), reason="PostgreSQL is not installed")
+
+Shell = Callable[[str], list[str]]
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory) -> Iterator[Shell]:
+    """Run code on a migrated database; returns what it printed after ``found``."""
+    with postgresql.running() as server:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")} | {
+            "NEREUS_HOME": str(tmp_path_factory.mktemp("home")),
+            "NEREUS_DATABASE_URL": server.url,
+            "NEREUS_ALLOWED_HOSTS": "testserver",
+        }
+
+        def manage(*arguments: str) -> str:
+            process = of_commands().start(
+                "manage.py", *arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+            printed = process.stdout.read()
+            assert process.wait() == 0, printed[-3000:]
+            return printed
+
+        manage("migrate", "-v", "0")
+        yield lambda code: [
+            line.removeprefix("found ")
+            for line in manage("shell", "-v", "0", "-c", code).splitlines()
+            if line.startswith("found ")
+        ]
+
+
+def test_an_account_whose_name_has_nul_is_none(shell):
+    found = shell(
+        """
+from rest_framework.test import APIClient
+from tests.accounts import account, bearer
+client = APIClient(raise_request_exception=False)
+client.credentials(HTTP_AUTHORIZATION=bearer(account("operator")))
+for user in ("a\\0b", ["a\\0"], "nobody"):
+    answer = client.post("/api/v1/api-tokens/", {"name": "k", "user": user, "role": "viewer"}, format="json")
+    print("found", answer.status_code, answer.json()["errors"][0]["field"])
+"""
+    )
+    assert found == ["400 user"] * 3
+
+
+def test_a_validation_set_does_not_go_while_a_variant_is_stored_that_needs_it(shell):
+    """One transaction stores a variant as uploads do, another deletes the set."""
+    found = shell(
+        """
+import threading
+from django.db import connection, transaction
+from registry import events, models, services
+from registry.errors import Conflict
+from tests.registry.graphs import SIGNATURE
+events.registry_changed.receivers = []
+application = models.Application.objects.create(name="tiny", slo_ms=100, signature=SIGNATURE)
+models.ValidationSet.objects.create(application=application, digest="a" * 64, size_bytes=1, metric="top1", rows=1)
+ended = threading.Event()
+
+def delete():
+    try:
+        services.delete_validation(application)
+        print("found", "deleted")
+    except Conflict as error:
+        print("found", "refused", "in use" in error.detail)
+    finally:
+        connection.close()
+        ended.set()
+
+with transaction.atomic():
+    services._still(application)
+    measured = models.Variant.Source.MEASURED
+    application.variants.create(name="v", digest="b" * 64, size_bytes=1, accuracy_source=measured)
+    deleting = threading.Thread(target=delete)
+    deleting.start()
+    ended.wait(2)
+deleting.join()
+print("found", models.ValidationSet.objects.count())
+"""
+    )
+    assert found == ["refused True", "1"]

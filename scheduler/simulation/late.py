@@ -38,11 +38,8 @@ class LateEngine(Engine):
 
     # --- batches -----------------------------------------------------------------------------------------------------
 
-    def _reach(self, device: LateDevice, batch: Dispatch, now: float) -> None:
-        if device.loading is None:
-            super()._reach(device, batch, now)
-        else:
-            device.batches.append(batch)
+    def _reach_loading(self, device: LateDevice, batch: Dispatch, now: float) -> None:
+        device.batches.append(batch)
 
     def _start(self, device: LateDevice, batch: Dispatch, now: float) -> None:
         """Run a batch without the queries that would be late even alone.
@@ -158,14 +155,16 @@ class LateEngine(Engine):
         resident = {name: [] for name in self._devices}
         if self._parts.standby:
             resident = {name: list(planned.allocation.residents.get(name, ())) for name in self._devices}
+        placed: dict[str, set[str]] = {name: set() for name in self._devices}
         for placement in planned.allocation.placements:
+            placed[placement.device].add(placement.variant)
             if placement.variant not in resident[placement.device]:
                 resident[placement.device].append(placement.variant)
         for name, some in planned.standby.items():
             resident[name] += [variant for variant in some if variant not in resident[name]]
         for name, device in self._devices.items():
             device.blocked = planned.blocked[name]
-            device.planned = frozenset(p.variant for p in planned.allocation.placements if p.device == name)
+            device.planned = frozenset(placed[name])
             device.plan(sorted(resident[name], key=device.blocked.__contains__))
             if self._instant_loads:
                 # A load that takes no time need not wait for the batch under way.
@@ -189,7 +188,7 @@ class LateEngine(Engine):
             coming = [*device.loads, *([] if device.loading is None else [device.loading])]
             self._moving |= {self._application[variant] for variant in coming}
         moved = before - self._moving
-        for device in self._devices.values():
+        for device in self._devices.values() if moved else ():
             if any(self._application[v] in moved and v not in device.wanted for v in device.loaded):
                 self._offer(device, now)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 from workers.dispatch.binding import Dispatch, QueryClass
 from workers.dispatch.late.binding import LateBinding
@@ -118,6 +119,7 @@ class LateEngine(Engine):
                 for name in {application[variant] for variant in (other.loading, *other.usable())}:
                     soon[name] = min(soon.get(name, math.inf), other.free_at)
         served = here | hosts.keys() | soon.keys()
+        pressure = cache(lambda name: self._binding.pressure(name, now))
         too_many = too_many_load(sum(other.loading is not None for other in peers), len(peers) + 1)
         for variant in sorted(device.loads, key=lambda variant: application[variant] in served):
             name, load_s = application[variant], self._load_s[variant]
@@ -129,7 +131,7 @@ class LateEngine(Engine):
                 unserved or now >= self._overdue_at(device, variant),
                 too_many,
                 lambda name: hosts.get(name, 0),
-                lambda name: self._binding.pressure(name, now),
+                pressure,
                 self._scenario.slo_s.__getitem__,
             ):
                 return variant

@@ -7,7 +7,7 @@ applications with short SLOs with its long runs. Blocking residents stay loaded 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 
 from .problem import Allocation, Problem
 
@@ -31,17 +31,18 @@ def blocking(problem: Problem, plan: Allocation) -> dict[str, frozenset[str]]:
     decided = {variants[variant].application for here in placed.values() for variant in here}
     decided |= {a.id for a in problem.applications if plan.left_out.get(a.id, 0.0) > LEFT_OUT * a.demand}
 
-    def blocks(id: str, kind: str, slos: Sequence[float]) -> bool:
+    def blocks(id: str, kind: str, slo_s: float) -> bool:
         variant = variants[id]
-        own_s, run_s = applications[variant.application].slo_s, variant.profiles[kind].longest[0][1]
-        return any(own_s >= LONGER * slo_s and run_s > slo_s / 2 for slo_s in slos)
+        if applications[variant.application].slo_s < LONGER * slo_s:
+            return False
+        return variant.profiles[kind].longest[0][1] > slo_s / 2
 
     found = {}
     for device in problem.devices:
         here = placed[device.id]
-        slos = [applications[variants[variant].application].slo_s for variant in here]
+        shortest_s = min((applications[variants[variant].application].slo_s for variant in here), default=math.inf)
         others = [id for id in plan.residents.get(device.id, ()) if id not in here]
         found[device.id] = frozenset(
-            id for id in others if variants[id].application in decided and blocks(id, device.type, slos)
+            id for id in others if variants[id].application in decided and blocks(id, device.type, shortest_s)
         )
     return found

@@ -210,13 +210,17 @@ class Engine(ABC):
 
     def _reach(self, device: SimulatedDevice, batch: Dispatch, now: float) -> None:
         if device.loading is not None:
-            self._decline(batch, now)
+            self._reach_loading(device, batch, now)
         elif device.running is None:
             self._start(device, batch, now)
             if device.running is None:
                 self._next(device, now)
         else:
             device.batches.append(batch)
+
+    def _reach_loading(self, device: SimulatedDevice, batch: Dispatch, now: float) -> None:
+        """A batch reaches a device that loads."""
+        self._decline(batch, now)
 
     def _decline(self, batch: Dispatch, now: float) -> None:
         self._at(now + self._network_s, self._on_declined, batch)

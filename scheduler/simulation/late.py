@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 from scheduler.allocation.standby_choice import ROOM
 from workers.dispatch.binding import Dispatch, QueryClass
@@ -41,11 +42,8 @@ class LateEngine(Engine):
 
     # --- batches -----------------------------------------------------------------------------------------------------
 
-    def _reach(self, device: LateDevice, batch: Dispatch, now: float) -> None:
-        if device.loading is None:
-            super()._reach(device, batch, now)
-        else:
-            device.batches.append(batch)
+    def _reach_loading(self, device: LateDevice, batch: Dispatch, now: float) -> None:
+        device.batches.append(batch)
 
     def _start(self, device: LateDevice, batch: Dispatch, now: float) -> None:
         """Run a batch without the queries that would be late even alone.
@@ -124,6 +122,7 @@ class LateEngine(Engine):
                 for name in {application[variant] for variant in (other.loading, *other.usable())}:
                     soon[name] = min(soon.get(name, math.inf), other.free_at)
         served = here | hosts.keys() | soon.keys()
+        pressure = cache(lambda name: self._binding.pressure(name, now))
         too_many = too_many_load(sum(other.loading is not None for other in peers), len(peers) + 1)
         for variant in sorted(device.loads, key=lambda variant: application[variant] in served):
             name, load_s = application[variant], self._load_s[variant]
@@ -135,7 +134,7 @@ class LateEngine(Engine):
                 unserved or now >= self._overdue_at(device, variant),
                 too_many,
                 lambda name: hosts.get(name, 0),
-                lambda name: self._binding.pressure(name, now),
+                pressure,
                 self._scenario.slo_s.__getitem__,
             ):
                 return variant
@@ -161,7 +160,9 @@ class LateEngine(Engine):
         resident = {name: [] for name in self._devices}
         if self._parts.standby:
             resident = {name: list(planned.allocation.residents.get(name, ())) for name in self._devices}
+        placed: dict[str, set[str]] = {name: set() for name in self._devices}
         for placement in planned.allocation.placements:
+            placed[placement.device].add(placement.variant)
             if placement.variant not in resident[placement.device]:
                 resident[placement.device].append(placement.variant)
         for name, some in planned.standby.items():
@@ -169,7 +170,7 @@ class LateEngine(Engine):
         self._tight = planned.allocation.carried is not None and planned.allocation.carried < ROOM
         for name, device in self._devices.items():
             device.blocked = planned.blocked[name]
-            device.planned = frozenset(p.variant for p in planned.allocation.placements if p.device == name)
+            device.planned = frozenset(placed[name])
             device.plan(sorted(resident[name], key=device.blocked.__contains__))
             if self._instant_loads:
                 # A load that takes no time need not wait for the batch under way.
@@ -193,7 +194,7 @@ class LateEngine(Engine):
             coming = [*device.loads, *([] if device.loading is None else [device.loading])]
             self._moving |= {self._application[variant] for variant in coming}
         moved = before - self._moving
-        for device in self._devices.values():
+        for device in self._devices.values() if moved else ():
             if any(self._application[v] in moved and v not in device.wanted for v in device.loaded):
                 self._offer(device, now)
 

@@ -115,7 +115,8 @@ class RatioEstimator:
 
     def refresh(self) -> None:
         """Compute ``factor``."""
-        factor = self.mean + DEVIATIONS * self.deviation if self.deviation > NEGLIGIBLE else self.mean
+        mean, deviation = self.mean, self.deviation
+        factor = mean + DEVIATIONS * deviation if deviation > NEGLIGIBLE else mean
         self.factor = factor if factor > 1.0 else 1.0
 
 
@@ -141,12 +142,17 @@ class OptionEstimator(RatioEstimator):
 
     def learn(self, ratio: float, expected_s: float, now: float) -> None:
         """Observe a ratio of one run."""
-        error = min(ratio / self.mean - 1.0, LARGEST - 1.0)
+        error = ratio / self.mean - 1.0
+        if error > LARGEST - 1.0:
+            error = LARGEST - 1.0
         self.count += 1
         weight, usual_weight = WEIGHT, USUAL_WEIGHT
         if self.count < LEARNT:
             shrunk = 1.0 / (PRIOR + self.count)
-            weight, usual_weight = max(weight, shrunk), max(usual_weight, shrunk)
+            if shrunk > weight:
+                weight = shrunk
+            if shrunk > usual_weight:
+                usual_weight = shrunk
         self.observe(ratio, weight)
         self.usual += usual_weight * (abs(error) - self.usual)
         self.measured_at = now
@@ -274,7 +280,7 @@ class LatencyCorrections(dict[ServingOption, float]):
             estimator.measured_at = now
             return False
         estimator.rescale(self.scale.mean)
-        estimator.learn(max(ratio, LEAST_RATIO), expected_s, now)
+        estimator.learn(ratio if ratio > LEAST_RATIO else LEAST_RATIO, expected_s, now)
         if estimator.expected_s >= POOLED_S and self._learn_common(estimator, now):
             return True
         if estimator.factor == self.get(option):

@@ -35,13 +35,13 @@ class Congestion:
         loads: dict[DeviceGroup, float] = {}
         pairs = 0
         for served in classes:
-            pairs += sum(len(offer.groups) for offer in served.offers)
             if served.permitted is None:
                 # Others share its demand.
                 served.demand.rate.measure(now)
                 _add_load(loads, served)
         for served in classes:
             for offer in served.offers:
+                pairs += len(offer.groups)
                 load = max([loads.get(group, 0.0) for group in offer.groups], default=0.0)
                 offer.sustaining_s = offer.option_set.shortest_s(served.slo_s, HEADROOM * load)
         self.look_at = now + LOOK_S * max(1.0, pairs / EXACT)

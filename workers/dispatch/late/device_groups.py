@@ -54,7 +54,7 @@ class DeviceGroups:
                 if query_class not in self.classes:
                     self.classes[query_class] = ServedClass(query_class, its)
         for device in self.devices.values():
-            device.option_sets = self._interned(device.offered)
+            device.set_options(self._interned(device.offered))
         return gone
 
     def find_class(self, query_class: QueryClass, now: float) -> ServedClass | None:
@@ -72,7 +72,7 @@ class DeviceGroups:
         terms = self._terms[query_class.application]
         served = self.classes[query_class] = ServedClass(query_class, terms, whole.demand)
         for device in self.devices.values():
-            device.option_sets = self._interned(device.offered)
+            device.set_options(self._interned(device.offered))
         self.regroup(now)
         return served
 
@@ -85,7 +85,7 @@ class DeviceGroups:
         interned = self._interned(option_sets)
         if interned == device.option_sets:
             return False
-        device.option_sets = interned
+        device.set_options(interned)
         device.corrections.keep(option for options in interned.values() for option in options.options)
         device.recount()
         return True
@@ -123,8 +123,9 @@ class DeviceGroups:
             device.counted, device.counted_until, device.counted_scheduled_s = 0, 0.0, 0.0
             if not device.up:
                 continue
-            key = frozenset([(query_class, id(options)) for query_class, options in device.option_sets.items()])
-            group = groups.setdefault(key, DeviceGroup())
+            group = groups.get(device.group_key)
+            if group is None:
+                group = groups[device.group_key] = DeviceGroup()
             group.devices.append(device)
             group.count += not device.loading
             device.group = group
@@ -150,11 +151,12 @@ class DeviceGroups:
         if served.permitted is not None:
             # Devices are not reserved for each restriction that some query may have.
             return
-        devices = [
-            (device, served.slo_s - min(device.seconds(option, 1) for option in offer.option_set.options))
-            for offer, device in served.candidates
-        ]
-        if len(devices) <= FEW_DEVICES or max(limit_s for _, limit_s in devices) < TIGHT * longest_s:
+        devices = []
+        for offer, device in served.candidates:
+            corrections = device.corrections
+            least_s = min([option.by_rows[1] * corrections[option] for option in offer.option_set.options])
+            devices.append((device, served.slo_s - least_s))
+        if len(devices) <= FEW_DEVICES or max([limit_s for _, limit_s in devices]) < TIGHT * longest_s:
             served.exclusive_devices = devices
             for device, limit_s in devices:
                 device.dependents.append((served, limit_s))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..binding import WaitingQuery
 from ..latency_correction import SLOW
 from ..options import INF, LEVELS, ServingOption
-from .state import RESERVE_S, ClassOffer, DeviceGroup, ScheduledBatch, ScheduledDevice, ServedClass
+from .state import RESERVE_S, ClassOffer, ScheduledBatch, ScheduledDevice, ServedClass
 
 #: open batches that a query is tried on: far into overload there are hundreds, and none has room
 JOIN_TRIES = 16
@@ -167,7 +167,10 @@ def _first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None
         if best is not None and soonest_s <= best.rtt_s:
             continue
         if group.idle:
-            best = _longest_idle(group, offer.option_set.options[0])
+            # The longest idle device, or the fastest idle one if that is slow.
+            option, best = offer.option_set.options[0], next(iter(group.idle))
+            if best.corrections[option] > SLOW:
+                best = min(group.idle, key=lambda other: other.corrections[option])
             soonest_s = best.rtt_s
             continue
         for device in group.devices:
@@ -177,14 +180,6 @@ def _first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None
             if wait_s < soonest_s:
                 best, soonest_s = device, wait_s
     return best, soonest_s
-
-
-def _longest_idle(group: DeviceGroup, option: ServingOption) -> ScheduledDevice:
-    """Return the longest idle device, or the fastest idle one if that is slow."""
-    device = next(iter(group.idle))
-    return (
-        device if device.corrections[option] <= SLOW else min(group.idle, key=lambda other: other.corrections[option])
-    )
 
 
 def starves(served: ServedClass, device: ScheduledDevice, seconds: float, now: float) -> bool:

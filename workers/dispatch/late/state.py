@@ -75,7 +75,7 @@ class ScheduledDevice:
 
     Attributes:
         option_sets: by class; ``offered``: those of unrestricted classes, as they came.
-        group: None while it takes no queries.
+        group: None while it takes no queries; ``group_key``: equal for devices with the same option sets.
         loading: it loads a variant until ``free_at``, which does not count as pressure.
         free_at: when all dispatched batches are expected back; in the past: idle.
         scheduled_s: seconds of the scheduled batches.
@@ -90,6 +90,7 @@ class ScheduledDevice:
         self.option_sets: dict[QueryClass, OptionSet] = {}
         self.offered: Mapping[QueryClass, OptionSet] = {}
         self.group: DeviceGroup | None = None
+        self.group_key: frozenset[tuple[QueryClass, int]] = frozenset()
         self.up = False
         self.loading = False
         self.rtt_s = 0.0
@@ -105,6 +106,11 @@ class ScheduledDevice:
         self.counted = 0
         self.counted_until = self.counted_scheduled_s = 0.0
 
+    def set_options(self, option_sets: dict[QueryClass, OptionSet]) -> None:
+        """Replace the option sets; equal ones must be one object."""
+        self.option_sets = option_sets
+        self.group_key = frozenset([(query_class, id(options)) for query_class, options in option_sets.items()])
+
     def starts_in(self, now: float) -> float:
         """Return the seconds until a batch that takes no time would end.
 
@@ -115,7 +121,9 @@ class ScheduledDevice:
 
     def seconds(self, option: ServingOption, rows: int) -> float:
         """Corrected seconds of a batch."""
-        return option.seconds(rows) * self.corrections[option]
+        by_rows = option.by_rows
+        # Most batches are in the table: decisions are taken per query, and a call costs more than the look-up.
+        return (by_rows[rows] if rows < len(by_rows) else option.seconds(rows)) * self.corrections[option]
 
     def insertion_points(self, now: float, options: list[ServingOption] | None = None) -> list[tuple[float, float]]:
         """Return when a batch inserted at each position would start, and its slack.
@@ -138,9 +146,9 @@ class ScheduledDevice:
 
     def recount(self) -> None:
         """After a change of scheduled batches or corrections."""
-        total, corrections = 0.0, self.corrections
+        total = 0.0
         for batch in self.scheduled:
-            total += batch.option.seconds(batch.rows) * corrections[batch.option]
+            total += self.seconds(batch.option, batch.rows)
         self.scheduled_s = total
 
 

@@ -30,9 +30,8 @@ REFUSED_WEIGHT = 0.02
 REFUSED_FULL = 0.125
 #: after vain searches on all devices there are none for this part of the SLO: overload must not cost CPU as well
 FULL = 0.01
-#: fall of congestion for each SLO below the target wait: little, so that devices do not alternate between the most
-#: accurate and the quickest options
-BELOW_TARGET = 0.3
+#: rise of congestion with each SLO that queries wait
+SLOPE = 0.3
 #: seconds for which, at least, the peak of pending queries is kept
 PEAK_WINDOW_S = 0.05
 
@@ -195,21 +194,14 @@ class ClassOffer:
     def congestion(self, waited_s: float, slo_s: float) -> float:
         """Return the pressure that the demand calls for (0 to 1), where queries have waited so long.
 
-        It is the sustaining pressure at the target wait, and 1 where no time is left for a sustaining batch. In between
-        it rises with the square, since most waits pass by themselves.
+        It is the sustaining pressure at the target wait, and follows the wait gently, so that devices do not alternate
+        between the most accurate and the quickest options.
         """
-        pressure, batch_s, target_s = self.needs
+        pressure, _, target_s = self.needs
         if not pressure:
             return 0.0
-        beyond_s = waited_s - target_s
-        if beyond_s <= 0.0:
-            pressure += BELOW_TARGET * beyond_s / slo_s
-            return pressure if pressure > 0.0 else 0.0
-        room_s = slo_s - batch_s - target_s
-        if beyond_s >= room_s:
-            return 1.0
-        part = beyond_s / room_s
-        return pressure + (1.0 - pressure) * part * part
+        pressure += SLOPE * (waited_s - target_s) / slo_s
+        return 0.0 if pressure < 0.0 else pressure if pressure < 1.0 else 1.0
 
     def devices(self) -> Iterator[ScheduledDevice]:
         for group in self.groups:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.late.interarrival import ArrivalRate
-from workers.dispatch.late.state import ClassOffer
+from workers.dispatch.late.state import ClassOffer, DemandNeeds
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.options import OptionSet, ServingOption
+from workers.dispatch.options import LEVELS, PRICES, OptionSet, ServingOption
 
 from .driver import ANSWERED, World, menu, option
 
@@ -42,7 +42,7 @@ def test_the_sustaining_batch_is_the_shortest_with_the_throughput_that_is_asked(
         (its.by_rows[rows], rows / its.by_rows[rows]) for its in options.options for rows in range(1, its.max_rows + 1)
     ]
     in_time = [(took_s, throughput) for took_s, throughput in batches if took_s <= within_s]
-    found_s, highest = options.shortest_s(within_s, part), options.highest_throughput(within_s)
+    found_s, highest = options.shortest_s(within_s, part), options.throughputs(within_s)[-1]
     if not in_time:
         assert found_s == highest == 0.0
         return
@@ -51,13 +51,40 @@ def test_the_sustaining_batch_is_the_shortest_with_the_throughput_that_is_asked(
     assert found_s == min(took_s for took_s, throughput in in_time if throughput >= wanted)
 
 
-@given(seconds(), seconds(), seconds(), seconds())
-def test_congestion_rises_with_the_wait_and_with_the_batch_that_is_needed(waited_s, longer_s, sustaining_s, slo_s):
-    offer = ClassOffer(menu(QUICK), sustaining_s)
+@given(st.lists(st.lists(seconds(), min_size=1, max_size=9), min_size=1, max_size=4), seconds())
+def test_throughputs_by_level_are_those_of_the_most_valuable_option_and_at_last_the_highest(times, within_s):
+    options = OptionSet(
+        [
+            ServingOption(i, 90.0 - i, LatencyModel(list(enumerate(sorted(each), 1)), interpolate=False), len(each))
+            for i, each in enumerate(times)
+        ]
+    )
+    highest = {
+        its.utility: max((rows / took for rows, took in enumerate(its.by_rows) if rows and took <= within_s), default=0)
+        for its in options.options
+    }
+    found = options.throughputs(within_s)
+    assert len(found) == LEVELS + 1 and found[-1] == max(highest.values())
+    for price, throughput in zip(PRICES, found[:LEVELS], strict=True):
+        if not found[-1]:
+            assert throughput == 0.0
+        else:
+            values = {utility - price / each: each for utility, each in highest.items() if each}
+            assert throughput == values[max(values)]
+
+
+@given(st.floats(0.0, 1.0), seconds(), seconds(), seconds(), seconds(), seconds())
+def test_congestion_rises_with_the_wait_from_the_pressure_that_is_needed(
+    pressure, waited_s, longer_s, batch_s, target_s, slo_s
+):
+    offer = ClassOffer(menu(QUICK), DemandNeeds(pressure, batch_s, target_s))
     congestion = offer.congestion(waited_s, slo_s)
     assert 0.0 <= congestion <= offer.congestion(waited_s + longer_s, slo_s) <= 1.0
-    assert congestion <= ClassOffer(menu(QUICK), sustaining_s + longer_s).congestion(waited_s, slo_s)
-    assert offer.congestion(0.0, slo_s) == offer.congestion(-waited_s, slo_s) == 0.0
+    assert offer.congestion(target_s, slo_s) == pressure
+
+
+def test_what_the_most_accurate_options_carry_is_never_congested():
+    assert ClassOffer(menu(QUICK), DemandNeeds(0.0, 0.1, 0.01)).congestion(0.14, SLO_S) == 0.0
 
 
 def test_the_rate_is_a_running_mean_whose_first_value_is_what_came_first():
@@ -95,23 +122,28 @@ def offers(world: World, name: str) -> list[ClassOffer]:
     return world.binding._groups.classes[QueryClass(name)].offers
 
 
-def test_the_more_arrives_the_longer_the_batch_that_is_needed():
-    world = World({"q": SLO_S}, {f"d{i}": {"q": menu(ACCURATE, QUICK)} for i in range(4)})
+def test_the_more_arrives_the_longer_the_batch_and_the_higher_the_pressure_that_are_needed():
+    devices = 4
+    world = World({"q": SLO_S}, {f"d{i}": {"q": menu(ACCURATE, QUICK)} for i in range(devices)})
     found = []
-    for rate in (50, 160, 200, 240):
+    for rate in (50, 160, 200, 280):
         served(world, {"q": rate}, world.now + 3.0)
-        found.append(offers(world, "q")[0].sustaining_s)
-    assert found == sorted(found) and found[0] == 0.022 and found[-1] >= 0.097
+        found.append(offers(world, "q")[0].needs)
+    assert [needs.batch_s for needs in found] == sorted(needs.batch_s for needs in found)
+    assert [needs.pressure for needs in found] == sorted(needs.pressure for needs in found)
+    assert [needs.wait_s for needs in found] == sorted((needs.wait_s for needs in found), reverse=True)
+    # Of four devices one becomes free in a third of the SLO; in the rest of it at most this is carried.
+    assert found[0] == (0.0, 0.022, SLO_S / 3) and found[-1] == (1.0, 0.097, 0.0)
 
 
 def test_what_shares_devices_counts_for_both_and_a_new_offer_of_another_changes_nothing():
     shared = {"q": menu(QUICK), "other": menu(QUICK)}
     world = World({"q": SLO_S, "other": SLO_S}, {f"d{i}": shared for i in range(4)})
     served(world, {"q": 100.0, "other": 100.0}, 3.0)
-    assert {offer.sustaining_s for name in shared for offer in offers(world, name)} <= {0.039, 0.054, 0.069}
-    before = offers(world, "q")[0].sustaining_s
+    assert {offer.needs.batch_s for name in shared for offer in offers(world, name)} <= {0.039, 0.054, 0.069}
+    before = offers(world, "q")[0].needs
     world.offer("d0", {"q": menu(QUICK)})
-    assert offers(world, "q")[0].sustaining_s == before > 0.022
+    assert offers(world, "q")[0].needs == before != DemandNeeds()
 
 
 def test_near_capacity_accuracy_is_given_up_and_not_queries():

@@ -129,7 +129,7 @@ class OptionSet:
         self.best_utility = self.options[0].utility
         self.lead = self.best_utility - self.options[1].utility if len(self.options) > 1 else INF
         self.key = tuple(option.key for option in self.options)
-        self._within_s, self._throughputs = -1.0, []
+        self._within_s, self._by_seconds, self._by_level = -1.0, [], []
         self._least: dict[int, float] = {}
         self._ranked: list[tuple[tuple[float, ServingOption], ...] | None] = [None] * LEVELS
 
@@ -157,33 +157,51 @@ class OptionSet:
             return 0.0
         return batches[bisect_left(batches, (min(part, 1.0) * batches[-1][0],))][1]
 
-    def highest_throughput(self, within_s: float) -> float:
-        """Return the highest rows/s of batches that take at most ``within_s``.
+    def throughputs(self, within_s: float) -> list[float]:
+        """Return the rows/s of the most valuable option, by pressure level, and at last the highest of any option.
+
+        Args:
+            within_s: most seconds of the batches among which each option's highest throughput is found.
 
         Returns:
             Rows a second; 0 if there are no such batches.
         """
-        batches = self._by_throughput(within_s)
-        return batches[-1][0] if batches else 0.0
+        self._find_throughputs(within_s)
+        return self._by_level
 
     def _by_throughput(self, within_s: float) -> list[tuple[float, float]]:
         """Return (rows/s, seconds) of batches with more rows/s than all shorter ones.
 
         Only batches of at most ``within_s`` seconds count.
         """
-        if self._within_s != within_s:
-            batches = sorted(
-                (seconds, rows / seconds)
-                for option in self.options
-                for rows, seconds in enumerate(option.by_rows)
-                if rows and seconds <= within_s
+        self._find_throughputs(within_s)
+        return self._by_seconds
+
+    def _find_throughputs(self, within_s: float) -> None:
+        """Find what the two above return, unless it is for the same ``within_s`` as before."""
+        if self._within_s == within_s:
+            return
+        batches = sorted(
+            (seconds, rows / seconds, option.utility)
+            for option in self.options
+            for rows, seconds in enumerate(option.by_rows)
+            if rows and seconds <= within_s
+        )
+        found: list[tuple[float, float]] = []
+        best: dict[float, float] = {}
+        for seconds, throughput, utility in batches:
+            best[utility] = max(throughput, best.get(utility, 0.0))
+            if not found or throughput > found[-1][0]:
+                found.append((throughput, seconds))
+        self._within_s, self._by_seconds = within_s, found
+        priced = [
+            max(
+                [(utility - price / throughput, throughput) for utility, throughput in best.items()], default=(0.0, 0.0)
             )
-            found: list[tuple[float, float]] = []
-            for seconds, throughput in batches:
-                if not found or throughput > found[-1][0]:
-                    found.append((throughput, seconds))
-            self._within_s, self._throughputs = within_s, found
-        return self._throughputs
+            for price in PRICES
+        ]
+        self._by_level = [throughput for _, throughput in priced]
+        self._by_level.append(found[-1][0] if found else 0.0)
 
     def least(self, rows: int) -> float:
         """Expected seconds of the fastest option: a lower bound for all devices."""

@@ -1,15 +1,16 @@
-"""Admission of new batches under overload. Pure.
+"""Admission of new batches under overload and where queries wait long. Pure.
 
 A device that is scheduled up to the SLO frees room for one row each time that it has run one. A query that took it
 would open a batch that no other can join: batches of one row, just when devices should answer most. So for a while
-after a refusal, a batch behind others needs room to grow to an efficient size.
+after a refusal, a batch behind others needs room to grow to an efficient size. It also needs the time of a sustaining
+batch (see :mod:`.congestion`), refusal or not: what is scheduled later makes more queries late than it serves.
 """
 
 from __future__ import annotations
 
 from ..binding import WaitingQuery
 from ..options import INF, ServingOption
-from .state import ScheduledDevice, ServedClass
+from .state import ClassOffer, ScheduledDevice, ServedClass
 
 #: the part of a query's time that a batch may grow to fill: the rest is for the batches before it
 GROWTH_FRACTION = 0.5
@@ -41,17 +42,35 @@ def target_rows(option: ServingOption, device: ScheduledDevice, rows: int, budge
     return max(option.efficient_rows[most], rows) if most > rows else rows
 
 
-def can_grow(
-    option: ServingOption, device: ScheduledDevice, rows: int, now: float, deadline: float, budget_s: float
-) -> bool:
-    """Return whether a new batch could grow to its target in time.
+def sustains(offer: ClassOffer, device: ScheduledDevice, now: float, deadline: float) -> bool:
+    """Return whether a new batch leaves time for a sustaining batch.
 
     On a device without other batches it need not.
     """
     if not (device.scheduled or device.dispatched):
         return True
-    target = target_rows(option, device, rows, budget_s)
-    return now + device.starts_in(now) + device.scheduled_s + device.seconds(option, target) <= deadline
+    return now + device.starts_in(now) + device.scheduled_s + offer.needs.batch_s <= deadline
+
+
+def can_grow(
+    offer: ClassOffer,
+    option: ServingOption,
+    device: ScheduledDevice,
+    rows: int,
+    now: float,
+    deadline: float,
+    budget_s: float,
+) -> bool:
+    """Return whether a new batch could grow to its target, and to a sustaining batch, in time.
+
+    On a device without other batches it need not.
+    """
+    if not (device.scheduled or device.dispatched):
+        return True
+    seconds = device.seconds(option, target_rows(option, device, rows, budget_s))
+    if offer.needs.batch_s > seconds:
+        seconds = offer.needs.batch_s
+    return now + device.starts_in(now) + device.scheduled_s + seconds <= deadline
 
 
 def most_accurate_growable(
@@ -70,7 +89,7 @@ def most_accurate_growable(
             if option.utility <= utility:
                 break
             if now + device.starts_in(now) + device.seconds(option, rows) <= end and can_grow(
-                option, device, rows, now, end, budget_s
+                offer, option, device, rows, now, end, budget_s
             ):
                 best, utility = (option, device), option.utility
                 break

@@ -14,7 +14,7 @@ from ..binding import WaitingQuery
 from ..options import INF, ServingOption
 from .device_groups import DeviceGroups
 from .insertion import find_insertion
-from .overload import budget_s_of, can_grow, margin_s_of, most_accurate_growable, precedes_some
+from .overload import budget_s_of, can_grow, margin_s_of, most_accurate_growable, precedes_some, sustains
 from .selection import ROUNDING_S, best_new_batch, best_open_batch, can_follow, most_accurate_in_time, steal_candidate
 from .state import ScheduledBatch, ScheduledDevice, ServedClass
 
@@ -55,8 +55,10 @@ class Schedule:
             found = best_new_batch(served, query, now, deadline, utility)
             if found is not None:
                 option, device = found
+                offer = device.group.offers[served.query_class]
+                overloaded = overloaded or not (again or sustains(offer, device, now, deadline))
                 if not overloaded or can_grow(
-                    option, device, rows, now, deadline, budget_s_of(served, query) - margin_s
+                    offer, option, device, rows, now, deadline, budget_s_of(served, query) - margin_s
                 ):
                     self._add(ScheduledBatch(served, option, device, query), now)
                     return
@@ -65,7 +67,7 @@ class Schedule:
                 batch.served = served
             self._join(batch, query)
             self._recount(batch.device, now)
-        elif not self._reserve_elsewhere(served, query, now, deadline + margin_s, again, margin_s):
+        elif not self._reserve_elsewhere(served, query, now, deadline + margin_s, overloaded, margin_s):
             if served.serve_late and query.deadline < INF and served.offers:
                 query.deadline = INF
                 self.reserve(served, query, now, again)
@@ -215,14 +217,17 @@ class Schedule:
     # --- batches -----------------------------------------------------------------------------------------------------
 
     def _reserve_elsewhere(
-        self, served: ServedClass, query: WaitingQuery, now: float, deadline: float, again: bool, margin_s: float
+        self, served: ServedClass, query: WaitingQuery, now: float, deadline: float, overloaded: bool, margin_s: float
     ) -> bool:
         """Search all devices for a query's place, and return whether it has one.
 
         The query fits neither an open batch nor the first device of any group.
+
+        Args:
+            overloaded: new batches need room to grow.
         """
         budget_s: float | None = None
-        if not again and served.overloaded(now):
+        if overloaded:
             many = len(served.candidates) > SEARCHED_DEVICES
             if many and served.full(now):
                 return False

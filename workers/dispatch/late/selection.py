@@ -155,7 +155,7 @@ def _ranked(
 
     The (value, option) pairs hold for a query that waits for the offer's first device.
     """
-    congestion = offer.congestion(waited_s, slo_s) if waited_s > 0.0 else 0.0
+    congestion = offer.congestion(waited_s, slo_s)
     level = int(served.effective_pressure(offer.pressure(now, slo_s), congestion, now) * LEVELS)
     return offer.option_set.ranked(level if level < LEVELS else LEVELS - 1)
 

@@ -11,6 +11,7 @@ without a loop over devices.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
+from typing import NamedTuple
 
 from ..binding import QueryClass, ServiceTerms, WaitingQuery
 from ..latency_correction import LatencyCorrections
@@ -29,8 +30,8 @@ REFUSED_WEIGHT = 0.02
 REFUSED_FULL = 0.125
 #: after vain searches on all devices there are none for this part of the SLO: overload must not cost CPU as well
 FULL = 0.01
-#: part of the SLO that queries may wait, at least, before congestion is complete: it must not jump
-LEAST_SPARE = 0.01
+#: rise of congestion with each SLO that queries wait
+SLOPE = 0.3
 #: seconds for which, at least, the peak of pending queries is kept
 PEAK_WINDOW_S = 0.05
 
@@ -172,31 +173,43 @@ class DeviceGroup:
         self.scheduled_s = 0.0
 
 
+class DemandNeeds(NamedTuple):
+    """What the demand needs of devices (see :mod:`.congestion`).
+
+    Attributes:
+        pressure: the sustaining pressure; 0: devices carry the demand with their most accurate options.
+        batch_s: seconds of the sustaining batch; 0: any batch will do.
+        wait_s: target wait.
+    """
+
+    pressure: float = 0.0
+    batch_s: float = 0.0
+    wait_s: float = 0.0
+
+
 class ClassOffer:
     """The device groups that offer a class the same option set.
 
     Attributes:
-        sustaining_s: seconds of the shortest batch with the throughput that the demand needs (see :mod:`.congestion`).
+        needs: of the demand, as of the latest look.
     """
 
-    def __init__(self, option_set: OptionSet, sustaining_s: float = 0.0) -> None:
+    def __init__(self, option_set: OptionSet, needs: DemandNeeds | None = None) -> None:
         self.option_set = option_set
         self.groups: list[DeviceGroup] = []
-        self.sustaining_s = sustaining_s
+        self.needs = DemandNeeds() if needs is None else needs
 
     def congestion(self, waited_s: float, slo_s: float) -> float:
-        """Return how much of the time for waiting has passed, squared (0 to 1).
+        """Return the pressure that the demand calls for (0 to 1), where queries have waited so long.
 
-        The time is that for which queries can wait for a sustaining batch, and ``waited_s`` is the part which they have
-        waited. It is squared, since some wait is part of any busy device's work, and pressure counts that.
+        It is the sustaining pressure at the target wait, and follows the wait gently, so that devices do not alternate
+        between the most accurate and the quickest options.
         """
-        if waited_s <= 0.0:
+        pressure, _, target_s = self.needs
+        if not pressure:
             return 0.0
-        spare_s, least_s = slo_s - self.sustaining_s, LEAST_SPARE * slo_s
-        if spare_s < least_s:
-            spare_s = least_s
-        part = waited_s / spare_s
-        return part * part if part < 1.0 else 1.0
+        pressure += SLOPE * (waited_s - target_s) / slo_s
+        return 0.0 if pressure < 0.0 else pressure if pressure < 1.0 else 1.0
 
     def devices(self) -> Iterator[ScheduledDevice]:
         for group in self.groups:

@@ -9,6 +9,7 @@ from django.shortcuts import render
 from console.access import role_in
 from console.views.access import page
 from console.views.repairs import row_of
+from registry.audit.search import PEOPLE, search
 from scheduler.repairs import listing
 from scheduler.repairs.repair import Repair
 
@@ -25,7 +26,15 @@ def overview(request):
     role = role_in(request)
     lines = first_lines(listing.needing(listing.shared(), role))
     needed = [{**row_of(repair, role), "alike": alike} for repair, alike in lines]
-    return render(request, "console/overview.html", {"needed": needed, "shown": sum(1 + n for _, n in lines)})
+    return render(
+        request,
+        "console/overview.html",
+        {
+            "needed": needed,
+            "shown": sum(1 + alike for _, alike in lines),
+            "last_change": search({"only": PEOPLE}).first(),
+        },
+    )
 
 
 def first_lines(repairs: Iterable[Repair]) -> list[tuple[Repair, int]]:

@@ -8,7 +8,7 @@ from django.contrib.auth.signals import user_logged_in, user_logged_out
 from registry.audit import origins
 from registry.audit.recording import record
 
-SIGNED_IN = "signed in"
+SIGNED_IN, SIGNED_OUT, LOCKED_OUT = "signed in", "signed out", "locked out"
 
 
 def connect() -> None:
@@ -30,8 +30,8 @@ def _signed_in(sender, user, request=None, **_) -> None:
 
 def _signed_out(sender, user, request=None, **_) -> None:
     if user is not None:
-        _record("signed out", user.get_username(), request)
+        _record(SIGNED_OUT, user.get_username(), request)
 
 
 def _locked_out(sender, request=None, username=None, **_) -> None:
-    _record("locked out", str(username or "")[:150], request)
+    _record(LOCKED_OUT, str(username or "")[:150], request)

@@ -14,7 +14,7 @@ from registry.examples import curl, triton
 from registry.models import Application, ProfileJob, Variant
 from registry.signatures import DATATYPES
 from scheduler.instances.states import instances
-from scheduler.trail.standing import standing
+from scheduler.trail.application_trail import application_trail
 from workers import metrics
 
 
@@ -68,7 +68,7 @@ def detail(request, name: str):
         {
             **_common(application),
             "rows": rows,
-            "standing": standing(application.name),
+            "trail": application_trail(application.name),
             "curves": curves(variants, application.slo_ms),
             "size_tables": size_tables(variants, application.sizes),
             "metrics": metrics.names(),

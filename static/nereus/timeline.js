@@ -25,7 +25,7 @@ export class Timeline {
     const now = () => Math.floor(board.serverNow());
     byId("ranges").append(...RANGES.map(([seconds, label]) => this.#button(label, () => this.set({ seconds }), { "data-seconds": seconds, "data-testid": `range-${seconds}` })));
     byId("moves").append(...moves(() => this.range, now).map(([label, title, range]) => this.#button(label, () => this.set(range()), { title, "aria-label": title, class: "quiet" })));
-    byId("note-form")?.addEventListener("submit", (event) => { event.preventDefault(); this.#note(event.target.elements.text); });
+    byId("note-form")?.addEventListener("submit", (event) => { event.preventDefault(); this.#note(event.target); });
     addEventListener("popstate", () => { this.range = parse(location.search); this.read(); });
     this.read();
   }
@@ -144,10 +144,16 @@ export class Timeline {
     byId("marks-empty").hidden = this.marks.length > 0;
   }
 
-  async #note(field) {
+  async #note(form) {
+    const { text } = form.elements;
+    const button = form.querySelector("button");
+    // A second click would make a second note.
+    if (button.disabled) return;
+    button.disabled = true;
     try {
-      this.mark(await call("POST", "/api/v1/marks/", { text: field.value }));
-      field.value = "";
+      this.mark(await call("POST", "/api/v1/marks/", { text: text.value }));
+      text.value = "";
     } catch (error) { toast([error.message, ...(error.errors ?? []).map((each) => each.detail)].join(" "), "bad"); }
+    button.disabled = false;
   }
 }

@@ -11,6 +11,7 @@ from registry.models import Device
 from scheduler.control.planner import make_plan
 from scheduler.models import Plan
 from scheduler.trail import trails
+from scheduler.trail.application_trail import application_trail
 from tests.control.test_planner import arrive
 from tests.control.world import KIND, application, listening, node, variant
 
@@ -148,3 +149,19 @@ def test_an_accuracy_that_reads_the_same_stays(digits):
     Plan.objects.filter(pk=plan.pk).update(accuracy=plan.accuracy - 0.06)
     plan.refresh_from_db()
     assert "accuracy falls from 100.0% to 99.9%" in told(plan).sentence
+
+
+def test_an_applications_trail_says_what_serves_it_and_why_not_more(digits):
+    assert application_trail("digits") is None
+    plan = make_plan("manual")
+    found = application_trail("digits")
+    assert (found.version, found.reasons) == (plan.pk, [])
+    assert found.sentence == "Planned for all of 1.0 items/s, answered by good (100%) with 100.0% of the best accuracy."
+    arrive("digits", 600)
+    make_plan("burst", "digits")
+    found = application_trail("digits")
+    assert " of 6" in found.sentence and "quick (100%)" in found.sentence
+    assert any("are left out: all devices are full" in reason for reason in found.reasons)
+    application("bare")
+    make_plan("manual")
+    assert "a variant that was profiled" in application_trail("bare").sentence

@@ -14,7 +14,7 @@ MOST_NAMED = 4
 
 
 @dataclass(frozen=True)
-class Standing:
+class ApplicationTrail:
     """An application under a plan.
 
     Attributes:
@@ -28,7 +28,7 @@ class Standing:
     reasons: list[str]
 
 
-def standing(application: str) -> Standing | None:
+def application_trail(application: str) -> ApplicationTrail | None:
     """An application under the plan in force; None: there is no plan, or its inputs are not kept."""
     plan = Plan.objects.defer("wire").first()
     if plan is None or not plan.problem:
@@ -36,7 +36,7 @@ def standing(application: str) -> Standing | None:
     now = side(plan.stack, plan.problem, plan.allocation)
     about = f"{application}: "
     reasons = [line.removeprefix(about) for line in plan.reasons if line.startswith(about)]
-    return Standing(plan.pk, _sentence(now, application), [line[:1].upper() + line[1:] for line in reasons])
+    return ApplicationTrail(plan.pk, _sentence(now, application), [line[:1].upper() + line[1:] for line in reasons])
 
 
 def _sentence(now: PlanSide, application: str) -> str:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from celery import current_app
-from django.db import close_old_connections
+from django.db import DatabaseError, close_old_connections
 from kombu.exceptions import OperationalError
 from redis import RedisError
 
-from registry import clock
+from registry import clock, events
 from registry.webhooks import outgoing
 from registry.webhooks.rows import Webhook
 from scheduler import live
@@ -33,8 +35,41 @@ TASK = "scheduler.webhook"
 _pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="webhook")
 
 
+@dataclass(frozen=True)
+class Retry:
+    """A delivery that failed and is tried again.
+
+    Attributes:
+        event: name of the event.
+        tries: tries that failed.
+        again: when the next one is due.
+    """
+
+    event: str
+    tries: int
+    again: datetime
+
+
 def _key(pk: int) -> str:
     return live.key(f"webhook_waiting:{pk}")
+
+
+def _retries_key(pk: int) -> str:
+    return live.key(f"webhook_retries:{pk}")
+
+
+def retries(pk: int) -> list[Retry]:
+    """A webhook's deliveries that are tried again, the next first; empty where Redis is away."""
+    kept = []
+    with suppress(RedisError):
+        client, oldest = live.client(), clock.wall() - LOST_S
+        waiting = set(client.zrangebyscore(_key(pk), oldest, "inf"))
+        kept = [text for each, text in client.hgetall(_retries_key(pk)).items() if each in waiting]
+    found = [json.loads(text) for text in kept]
+    return sorted(
+        (Retry(one["event"], one["tries"], datetime.fromtimestamp(one["again"], UTC)) for one in found),
+        key=lambda retry: retry.again,
+    )
 
 
 def announce(event: str, data: Any) -> None:
@@ -78,20 +113,40 @@ def hand_over(pk: int, text: str, attempt: int) -> None:
 def _deliver(pk: int, text: str, attempt: int) -> None:
     waits = False
     try:
-        delivered = outgoing.deliver(pk, text, attempt)
-        if delivered is not None and delivered.again_s is not None:
-            current_app.send_task(TASK, args=[pk, text, attempt + 1], countdown=delivered.again_s)
-            waits = True
+        waits = _tried(pk, text, attempt)
     except Exception:
         # The thread pool would keep it to itself.
         logger.exception("webhook_delivery_lost", webhook=pk)
-    finally:
-        close_old_connections()
-        if not waits:
-            with suppress(RedisError):
-                live.client().zrem(_key(pk), _id(text))
+    if not waits:
+        with suppress(RedisError):
+            live.client().zrem(_key(pk), _id(text))
+            live.client().hdel(_retries_key(pk), _id(text))
+    with suppress(DatabaseError):
+        for name in Webhook.objects.filter(pk=pk).values_list("name", flat=True):
+            events.changed("webhook", name)
+    close_old_connections()
+
+
+def _tried(pk: int, text: str, attempt: int) -> bool:
+    """Try a delivery; whether it is tried again."""
+    delivered = outgoing.deliver(pk, text, attempt)
+    if delivered is None or delivered.again_s is None:
+        return False
+    current_app.send_task(TASK, args=[pk, text, attempt + 1], countdown=delivered.again_s)
+    _note_retry(pk, text, attempt + 1, delivered.again_s)
+    return True
+
+
+def _note_retry(pk: int, text: str, tries: int, again_s: int) -> None:
+    """Keep for people when a delivery is tried again."""
+    kept = {"event": json.loads(text)["event"], "tries": tries, "again": clock.wall() + again_s}
+    with suppress(RedisError):
+        live.client().hset(_retries_key(pk), _id(text), json.dumps(kept))
+        live.client().expire(_retries_key(pk), LOST_S)
 
 
 def test(hook: Webhook) -> outgoing.Delivered:
     """Deliver an event that says that it is a test, now and once."""
-    return outgoing.tried(hook, outgoing.body("test", {"webhook": hook.name, "text": "A test from Nereus."}))
+    delivered = outgoing.tried(hook, outgoing.body("test", {"webhook": hook.name, "text": "A test from Nereus."}))
+    events.changed("webhook", hook.name)
+    return delivered

@@ -14,6 +14,7 @@ from registry.examples import curl, triton
 from registry.models import Application, ProfileJob, Variant
 from registry.signatures import DATATYPES
 from scheduler.instances.states import instances
+from scheduler.trail.application_trail import application_trail
 from workers import metrics
 
 
@@ -67,6 +68,7 @@ def detail(request, name: str):
         {
             **_common(application),
             "rows": rows,
+            "trail": application_trail(application.name),
             "curves": curves(variants, application.slo_ms),
             "size_tables": size_tables(variants, application.sizes),
             "metrics": metrics.names(),

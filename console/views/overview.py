@@ -1,11 +1,17 @@
 """The live page."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 from django.shortcuts import render
 
 from console.access import role_in
 from console.views.access import page
 from console.views.repairs import row_of
+from registry.audit.search import PEOPLE, search
 from scheduler.repairs import listing
+from scheduler.repairs.repair import Repair
 
 #: repairs that the page shows; the others are on their own page
 SHOWN = 7
@@ -18,5 +24,33 @@ def overview(request):
     Its look at repairs is the shared one, as its websocket's is: when that differs, the page reads this part again.
     """
     role = role_in(request)
-    needed = [row_of(repair, role) for repair in listing.needing(listing.shared(), role)[:SHOWN]]
-    return render(request, "console/overview.html", {"needed": needed})
+    lines = first_lines(listing.needing(listing.shared(), role))
+    needed = [{**row_of(repair, role), "alike": alike} for repair, alike in lines]
+    return render(
+        request,
+        "console/overview.html",
+        {
+            "needed": needed,
+            "shown": sum(1 + alike for _, alike in lines),
+            "last_change": search({"only": PEOPLE}).first(),
+        },
+    )
+
+
+def first_lines(repairs: Iterable[Repair]) -> list[tuple[Repair, int]]:
+    """The repairs that the page shows, in their order, with how many alike are not shown by themselves.
+
+    One cause may trouble all applications: it gets one line, and other causes come before more of the same.
+    """
+    groups: dict[tuple[str, str, str], list[Repair]] = {}
+    for repair in repairs:
+        groups.setdefault((repair.kind, repair.severity, repair.action.text), []).append(repair)
+    lines, more = [], []
+    for first, *others in groups.values():
+        # Each button acts on one of them.
+        folded = not first.action.address
+        lines.append((first, len(others) if folded else 0))
+        more += [(other, 0) for other in others if not folded]
+    shown = [*lines, *more][:SHOWN]
+    order = {repair.key: at for at, repair in enumerate(each for group in groups.values() for each in group)}
+    return sorted(shown, key=lambda line: order[line[0].key])

@@ -9,7 +9,9 @@ from django.shortcuts import render
 from console.views.access import page
 from registry.access.roles import BY_LABEL, role_of
 from registry.models import ApiKey, ApiToken, Application
+from registry.webhooks.outgoing import TRIES
 from registry.webhooks.rows import Webhook
+from scheduler import webhooks
 
 
 @page
@@ -32,7 +34,8 @@ def access(request):
         "accounts": [{"account": account, "role": role_of(account)} for account in accounts],
         "tokens": ApiToken.objects.select_related("user"),
         "roles": list(BY_LABEL),
-        "webhooks": Webhook.objects.all(),
+        "webhooks": [{"hook": hook, "retries": webhooks.retries(hook.pk)} for hook in Webhook.objects.all()],
+        "webhook_tries": TRIES,
         "webhook_events": Webhook.Event.choices,
         "webhook_networks": settings.NEREUS.webhook_networks,
     }

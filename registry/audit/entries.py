@@ -31,6 +31,11 @@ class AuditEntry(models.Model):
         return f"{self.actor} {self.action} {self.kind} {self.ref}"
 
     @property
+    def kind_words(self) -> str:
+        """The kind as people read it."""
+        return self.kind.replace("_", " ")
+
+    @property
     def fields(self) -> list[tuple[str, object, object]]:
         """(field, before, after) of every value in it; None where there is none."""
         return [(name, self.before.get(name), self.after.get(name)) for name in {**self.before, **self.after}]

@@ -10,8 +10,12 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from registry.audit.entries import AuditEntry
+from registry.audit.signing import LOCKED_OUT, SIGNED_IN, SIGNED_OUT
 from registry.errors import InputFault, InvalidInput
 
+#: value of the filter ``only``
+PEOPLE = "people"
+_SIGNING = (SIGNED_IN, SIGNED_OUT, LOCKED_OUT)
 #: query parameters, and what they mean
 FILTERS = {
     "kind": "Only objects of this kind, such as application, variant, api_key, account.",
@@ -20,6 +24,7 @@ FILTERS = {
     "action": "Only changes of this name, such as created, changed, deleted, signed in.",
     "since": "Only from this time on (ISO 8601, UTC if it names no zone).",
     "until": "Only before this time.",
+    "only": "people: neither the appliance's own changes nor its members', and no sign-ins.",
 }
 
 
@@ -27,13 +32,18 @@ def search(wanted: Mapping[str, str]) -> QuerySet[AuditEntry]:
     """Entries that fit all the filters that are given and not empty, the latest first.
 
     Raises:
-        InvalidInput: a time that is none.
+        InvalidInput: a time that is none, or another value of ``only``.
     """
     found = AuditEntry.objects.all()
     lookups = {"kind": "kind", "ref": "ref__icontains", "actor": "actor", "action": "action"}
     for name, lookup in lookups.items():
         if wanted.get(name):
             found = found.filter(**{lookup: wanted[name][:150]})
+    if wanted.get("only"):
+        if wanted["only"] != PEOPLE:
+            raise InvalidInput([InputFault("only", f"{wanted['only'][:40]!r} must be {PEOPLE!r}, or be left out")])
+        # Names of accounts have no spaces, and those of members have: ``node box``.
+        found = found.exclude(actor="system").exclude(actor__contains=" ").exclude(action__in=_SIGNING)
     for name, lookup in {"since": "at__gte", "until": "at__lt"}.items():
         if wanted.get(name):
             found = found.filter(**{lookup: moment(name, wanted[name])})

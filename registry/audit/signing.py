@@ -8,7 +8,7 @@ from django.contrib.auth.signals import user_logged_in, user_logged_out
 from registry.audit import origins
 from registry.audit.recording import record
 
-SIGNED_IN = "signed in"
+SIGNED_IN, SIGNED_OUT, LOCKED_OUT = "signed in", "signed out", "locked out"
 
 
 def connect() -> None:
@@ -30,10 +30,10 @@ def _signed_in(sender, user, request=None, **_) -> None:
 
 def _signed_out(sender, user, request=None, **_) -> None:
     if user is not None:
-        _record("signed out", user.get_username(), request)
+        _record(SIGNED_OUT, user.get_username(), request)
 
 
 def _locked_out(sender, request=None, username=None, **_) -> None:
     # Sent at each attempt while the account is locked, too, which is not counted: anybody could fill the log.
     if getattr(request, "axes_failures_since_start", None) is not None:
-        _record("locked out", str(username or "")[:150], request)
+        _record(LOCKED_OUT, str(username or "")[:150], request)

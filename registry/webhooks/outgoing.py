@@ -33,6 +33,8 @@ TIMEOUT_S = 5.0
 PAUSES_S = (10, 60, 300, 1800)
 #: deliveries that failed in a row, after which an address gets each event once
 TIRED = 50
+#: tries of a delivery
+TRIES = len(PAUSES_S) + 1
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.http import Http404
+from django.urls import resolve
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers, status
 from rest_framework.response import Response
 
+from registry.access import table
+from registry.access.roles import AccessRole, caller_role
 from registry.api.views.base import View
 from registry.audit.recording import record
 from scheduler import operations, uploads
@@ -24,7 +29,7 @@ class OperationSerializer(serializers.Serializer):
     until = serializers.DateTimeField(allow_null=True, help_text="null: it goes on.")
     progress = serializers.FloatField(allow_null=True, help_text="0 to 1; null: not known.")
     detail = serializers.CharField()
-    cancel = serializers.CharField(help_text="DELETE this address to end it; empty: it cannot be ended.")
+    cancel = serializers.CharField(help_text="DELETE this address to end it; empty: it cannot be ended by the caller.")
     consequence = serializers.CharField(help_text="The effect of ending it.")
     application = serializers.CharField(help_text="Empty: none.")
 
@@ -37,7 +42,15 @@ class OperationList(View):
     @extend_schema(operation_id="tasks_list", responses=OperationSerializer(many=True))
     def get(self, request):
         """List operations: those under way, then profile jobs ended within an hour."""
-        return self.listed(operations.current(), OperationSerializer)
+        role = caller_role(request)
+        return self.listed([_seen_by(role, each) for each in operations.current()], OperationSerializer)
+
+
+def _seen_by(role: AccessRole, operation: operations.Operation) -> operations.Operation:
+    """The operation without the address to end it, where the role may not call that."""
+    if not operation.cancel or table.permits(role, resolve(operation.cancel).view_name, "DELETE"):
+        return operation
+    return replace(operation, cancel="", consequence="")
 
 
 class UploadDetail(View):

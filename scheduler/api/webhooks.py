@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.db import IntegrityError, transaction
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.response import Response
 
@@ -18,6 +18,14 @@ from registry.webhooks.targets import ForbiddenTarget, parsed
 from scheduler import webhooks
 
 
+class RetrySerializer(serializers.Serializer):
+    """A delivery that failed and is tried again."""
+
+    event = serializers.CharField()
+    tries = serializers.IntegerField(help_text="That failed.")
+    again = serializers.DateTimeField(help_text="When the next try is due.")
+
+
 class WebhookSerializer(StrictMixin, serializers.ModelSerializer):
     """An address that gets signed events, and how its latest delivery went."""
 
@@ -26,13 +34,18 @@ class WebhookSerializer(StrictMixin, serializers.ModelSerializer):
     )
     events = serializers.ListField(child=OneOfField(Webhook.Event.choices), min_length=1, max_length=len(Webhook.Event))
     failures = serializers.IntegerField(read_only=True, help_text="Deliveries that failed in a row.")
+    retries = serializers.SerializerMethodField(help_text="Deliveries that are tried again, the next first.")
 
     class Meta:
         model = Webhook
-        fields = ["name", "url", "events", "enabled", "created", "tried", "status", "error", "failures"]
+        fields = ["name", "url", "events", "enabled", "created", "tried", "status", "error", "failures", "retries"]
         read_only_fields = ["created", "tried", "status", "error", "failures"]
         # A name that is taken is a conflict.
         extra_kwargs = {"name": {"validators": [name_validator]}}
+
+    @extend_schema_field(RetrySerializer(many=True))
+    def get_retries(self, row: Webhook) -> list[dict]:
+        return RetrySerializer(webhooks.retries(row.pk), many=True).data
 
     def validate_url(self, url: str) -> str:
         try:

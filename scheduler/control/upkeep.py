@@ -12,6 +12,7 @@ from scheduler.control.assemble import available_devices
 from scheduler.control.requests import request_plan
 from scheduler.members.presence import silence_counts
 from scheduler.models import Plan
+from scheduler.trail.words import devices
 
 #: seconds without a message after which a node's devices count as lost
 LOST_S = 60
@@ -30,9 +31,9 @@ def replan_if_devices_changed() -> bool:
     if not available or planned == available:
         return False
     gone, new = sorted(planned - available), sorted(available - planned)
-    detail = "; ".join(
-        part for part in (f"gone: {', '.join(gone)}" if gone else "", f"new: {', '.join(new)}" if new else "") if part
-    )
+    left = [f"{devices(gone)} left"] if gone else []
+    joined = [f"{devices(new)} joined"] if new else []
+    detail = "; ".join([*left, *joined])
     return request_plan("change", detail)
 
 

@@ -15,6 +15,7 @@ from scheduler import live
 from scheduler.history.models import Mark
 from scheduler.members.presence import silence_counts
 from scheduler.models import Plan
+from scheduler.trail.words import counted
 
 #: uploads so long after the first of a mark are part of it
 TOGETHER = timedelta(minutes=1)
@@ -48,10 +49,11 @@ def event(made: Mark) -> dict[str, Any]:
 def planned(plan: Plan) -> None:
     """Mark a plan that moved variants."""
     if plan.moves:
-        loads = f"{plan.moves} {'load' if plan.moves == 1 else 'loads'}"
-        why = plan.get_trigger_display() + (f": {plan.trigger_detail}" if plan.trigger_detail else "")
+        manual = plan.trigger == Plan.Trigger.MANUAL
+        why = f"asked for {plan.trigger_detail}" if manual else plan.trigger_detail or plan.get_trigger_display()
         link = reverse("console:plan", kwargs={"version": plan.pk})
-        mark(Mark.Kind.PLAN, f"Plan {plan.pk}, {loads}; {why}", subject=f"plan {plan.pk}", link=link)
+        text = f"Plan {plan.pk} loads {counted(plan.moves, 'variant')}: {why}"
+        mark(Mark.Kind.PLAN, text, subject=f"plan {plan.pk}", link=link)
 
 
 def uploaded(sender: type[Variant], instance: Variant, created: bool, raw: bool = False, **_: Any) -> None:

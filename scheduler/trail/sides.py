@@ -22,9 +22,12 @@ class PlanSide:
         demand: planned demand by application, items/s.
         left_out: of this, what is not served; only what is really left out.
         best: accuracy of its best variant, normalised percent, by application.
+        best_variant: id of that variant.
         accuracy: mean accuracy of what is served, normalised percent, by application.
         candidates: ids of the variants that the plan could choose from.
         labels: ``application/variant`` by id of a variant.
+        accuracies: normalised percent by id of a variant.
+        owners: application by id of a variant.
         residents: variants with planned queries, and those that stand by, by device.
         rates: items/s by device and variant; of those with planned queries.
         prices: points/s of one more device, by device type.
@@ -37,9 +40,12 @@ class PlanSide:
     demand: Mapping[str, float] = field(default_factory=dict)
     left_out: Mapping[str, float] = field(default_factory=dict)
     best: Mapping[str, float] = field(default_factory=dict)
+    best_variant: Mapping[str, str] = field(default_factory=dict)
     accuracy: Mapping[str, float] = field(default_factory=dict)
     candidates: frozenset[str] = frozenset()
     labels: Mapping[str, str] = field(default_factory=dict)
+    accuracies: Mapping[str, float] = field(default_factory=dict)
+    owners: Mapping[str, str] = field(default_factory=dict)
     residents: Mapping[str, frozenset[str]] = field(default_factory=dict)
     rates: Mapping[tuple[str, str], float] = field(default_factory=dict)
     prices: Mapping[str, float] = field(default_factory=dict)
@@ -50,15 +56,26 @@ class PlanSide:
         """Items/s that the plan serves."""
         return sum(self.demand.values()) - sum(self.left_out.values())
 
+    def shares(self) -> dict[str, float]:
+        """Part of its application's planned items that each variant answers, 0 to 1, by id."""
+        rates: dict[str, float] = defaultdict(float)
+        totals: dict[str, float] = defaultdict(float)
+        for (_, variant), rate in self.rates.items():
+            rates[variant] += rate
+            totals[self.owners.get(variant, "")] += rate
+        return {variant: rate / totals[self.owners.get(variant, "")] for variant, rate in rates.items()}
+
 
 def side(stack: str, problem: Mapping[str, Any], allocation: Mapping[str, Any]) -> PlanSide:
     """The facts in a plan's stored problem and allocation."""
     applications = problem.get("applications") or ()
     variants = {str(variant["id"]): variant for variant in problem.get("variants") or ()}
     usable = {id_: variant for id_, variant in variants.items() if not variant.get("excluded")}
-    best: dict[str, float] = {}
-    for variant in usable.values():
-        best[variant["application"]] = max(best.get(variant["application"], 0.0), variant["accuracy"])
+    best: dict[str, str] = {}
+    for id_, variant in usable.items():
+        known = usable.get(best.get(variant["application"], ""))
+        if known is None or variant["accuracy"] > known["accuracy"]:
+            best[variant["application"]] = id_
     residents = {device: set(some) for device, some in (allocation.get("residents") or {}).items()}
     rates: dict[tuple[str, str], float] = {}
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
@@ -78,10 +95,13 @@ def side(stack: str, problem: Mapping[str, Any], allocation: Mapping[str, Any]) 
         slos={a["id"]: a["slo_s"] * 1000 for a in applications},
         demand={a["id"]: a["demand"] for a in applications},
         left_out={name: rate for name, rate in (allocation.get("left_out") or {}).items() if rate > NEGLIGIBLE},
-        best=best,
+        best={name: usable[id_]["accuracy"] for name, id_ in best.items()},
+        best_variant=best,
         accuracy={name: points / rate for name, (rate, points) in sums.items()},
         candidates=frozenset(usable),
         labels={id_: f"{v['application']}/{v.get('name') or id_}" for id_, v in variants.items()},
+        accuracies={id_: v["accuracy"] for id_, v in variants.items()},
+        owners={id_: v["application"] for id_, v in variants.items()},
         residents={device: frozenset(some) for device, some in residents.items() if some},
         rates=rates,
         prices=dict(allocation.get("prices") or {}),

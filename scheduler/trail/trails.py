@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from scheduler.models import Plan
 
 from .sides import PlanSide, hosts_the_same, side
-from .words import counted, listed, points, rate
+from .words import change, counted, devices, listed, points, rate
 
 #: relative change of an application's demand from which it is a cause
 DEMAND_STEP = 0.1
 #: points of accuracy that make no difference to people
 SAME_ACCURACY = 0.05
+#: applications whose changes of demand are named one by one; more are one cause
+MOST_NAMED = 3
+#: change of a variant's share of the answers from which it is worth a word
+SHARE_STEP = 0.05
 #: a device's price, in points of accuracy, below which one more of them gains nothing
 NO_GAIN = 0.01
 
@@ -225,9 +229,9 @@ def _causes(old: PlanSide | None, now: PlanSide) -> list[str]:
         found.append(f"the stack changed from {old.stack} to {now.stack}")
     gone, new = sorted(set(old.types) - set(now.types)), sorted(set(now.types) - set(old.types))
     if gone:
-        found.append(f"{_noun('device', gone)} {listed(gone)} left")
+        found.append(f"{_devices(gone)} left")
     if new:
-        found.append(f"{_noun('device', new)} {listed(new)} joined")
+        found.append(f"{_devices(new)} joined")
     for name in sorted(set(old.slos) & set(now.slos)):
         if old.slos[name] != now.slos[name]:
             found.append(f"the SLO of {name} changed from {old.slos[name]:g} ms to {now.slos[name]:g} ms")
@@ -238,13 +242,44 @@ def _causes(old: PlanSide | None, now: PlanSide) -> list[str]:
         found.append(f"{_noun('variant', lost)} {listed(sorted(old.labels[one] for one in lost))} became unavailable")
     for name in sorted(set(old.demand) - set(now.demand)):
         found.append(f"application {name} is not planned for any more")
-    for change in _demand(old, now):
-        if change.before is None:
-            found.append(f"application {change.application} is planned for, {rate(change.now)}")
-        elif abs(change.now - change.before) > DEMAND_STEP * max(change.before, change.now):
-            verb = "rose" if change.now > change.before else "fell"
-            found.append(f"demand for {change.application} {verb} from {rate(change.before)} to {rate(change.now)}")
-    return found
+    return [*found, *_demand_causes(old, now)]
+
+
+def _demand_causes(old: PlanSide, now: PlanSide) -> list[str]:
+    """Demand that rose or fell: each application by itself, or many as one cause."""
+    found, changes = [], _demand(old, now)
+    new = [one for one in changes if one.before is None]
+    rose = [one for one in changes if one.before is not None and one.now - one.before > DEMAND_STEP * one.now]
+    fell = [one for one in changes if one.before is not None and one.before - one.now > DEMAND_STEP * one.before]
+    if len(new) > MOST_NAMED:
+        found.append(f"{len(new)} more applications are planned for, {rate(sum(one.now for one in new))}")
+    else:
+        found += [f"application {one.application} is planned for, {rate(one.now)}" for one in new]
+    if len(rose) + len(fell) <= MOST_NAMED:
+        moved = [one for one in changes if one in rose or one in fell]
+        return [*found, *(_demand_cause([one], "rose" if one in rose else "fell") for one in moved)]
+    by_size = sorted(((rose, "rose"), (fell, "fell")), key=lambda pair: -_moved(pair[0]))
+    return [*found, *(_demand_cause(some, verb) for some, verb in by_size if some)]
+
+
+def _moved(changes: list[DemandChange]) -> float:
+    return sum(abs(one.now - (one.before or 0.0)) for one in changes)
+
+
+def _demand_cause(changes: list[DemandChange], verb: str) -> str:
+    most = changes[0]
+    if len(changes) == 1:
+        return f"demand for {most.application} {verb} {change(most.before or 0.0, most.now)}"
+    total = change(sum(one.before or 0.0 for one in changes), sum(one.now for one in changes))
+    return (
+        f"demand for {len(changes)} applications {verb} {total} together, most for {most.application} "
+        f"({change(most.before or 0.0, most.now)})"
+    )
+
+
+def _devices(names: Collection[str]) -> str:
+    """``device box/cpu0``, or how many of which nodes."""
+    return devices(names) if len(names) > MOST_NAMED else f"{_noun('device', names)} {listed(names)}"
 
 
 def _noun(noun: str, names: Collection[str]) -> str:
@@ -285,10 +320,16 @@ def _limit(now: PlanSide, prices: list[DevicePrice]) -> str:
         return "Nothing: every application is served by its best variant."
     names = listed(sorted(short))
     if prices and prices[0].points > NO_GAIN:
-        return f"Devices' time, most of all on {prices[0].type}: {names} could be answered more accurately with more."
+        return f"Devices' time, most of all on {prices[0].type}: with more of it, {names} could be more accurate."
     if prices:
-        return f"Latency or memory: better variants of {names} fit neither SLO nor devices; see the reasons below."
+        better = listed(now.labels[now.best_variant[name]] for name in sorted(short))
+        return f"Latency or memory, not the number of devices: {better} {_unfit(short)}; see the reasons below."
     return f"{names} is not served by its best variant; the stack {now.stack} has no prices that say why."
+
+
+def _unfit(short: Collection[str]) -> str:
+    why = "is too slow for its SLO, or too large" if len(short) == 1 else "are too slow for their SLOs, or too large"
+    return f"would be more accurate, but {why}"
 
 
 def _moves(old: PlanSide | None, now: PlanSide) -> list[DeviceMove]:
@@ -356,29 +397,53 @@ def _sentence(
         does = f"The plan serves {rate(now.served)} with {plan.accuracy:.1f}% of the best accuracy"
         return f"{does}{_missing(now)}; no earlier plan is left to compare it with."
     why = causes[0][0].upper() + causes[0][1:] if causes else _TRIGGERS[plan.trigger]
+    return f"{why}: {_does(old, now, moves)}, and {_accuracy(plan, old, now, accuracy_before)}{_missing(now)}."
+
+
+def _does(old: PlanSide, now: PlanSide, moves: list[DeviceMove]) -> str:
+    """What devices do about it, and who answers instead."""
     acts = [move for move in moves if move.loads or move.unloads]
-    if acts:
-        does = _act(acts[0]) if len(acts) == 1 else f"{counted(len(acts), 'device')} changed what they hold"
-    else:
-        does = "no device changed what it holds"
-    difference = plan.accuracy - accuracy_before
-    if abs(difference) < SAME_ACCURACY:
-        cost = f"accuracy stays at {plan.accuracy:.1f}%"
-    else:
-        cost = f"accuracy {'rises' if difference > 0 else 'falls'} from {accuracy_before:.1f}% to {plan.accuracy:.1f}%"
-    return f"{why}: {does}, and {cost}{_missing(now)}."
+    if not acts:
+        return f"no device changed what it holds{_shifts(old, now)}"
+    alike = {(tuple(move.loads), tuple(move.unloads), bool(move.keeps)) for move in acts}
+    if len(alike) == 1:
+        return _act(acts[0], devices(move.device for move in acts), len(acts) > 1) + _shifts(old, now)
+    return f"{counted(len(acts), 'device')} changed what they hold{_shifts(old, now)}"
 
 
-def _act(move: DeviceMove) -> str:
+def _shifts(old: PlanSide, now: PlanSide) -> str:
+    """The variant whose share of its application's answers grew most; empty: none by much."""
+    before, shares = old.shares(), now.shares()
+    grown = {id_: share - before.get(id_, 0.0) for id_, share in shares.items() if now.owners.get(id_) in old.demand}
+    most = max(grown, key=lambda id_: (grown[id_], id_), default=None)
+    if most is None or grown[most] < SHARE_STEP:
+        return ""
+    was = before.get(most, 0.0)
+    return f", {now.labels[most]} answers {shares[most]:.0%} of {now.owners[most]} instead of {was:.0%}"
+
+
+def _accuracy(plan: Plan, old: PlanSide, now: PlanSide, before: float) -> str:
+    """The price in accuracy."""
+    # As people read them: 99.7 to 99.7 is no change.
+    was, is_ = round(before, 1), round(plan.accuracy, 1)
+    better = [id_ for name, id_ in now.best_variant.items() if name in old.best and id_ not in old.candidates]
+    if better and was > is_:
+        # The same answers are a smaller part of a better best.
+        best = listed(sorted(now.labels[id_] for id_ in better))
+        return f"accuracy is {is_}% where it was {was}%, as {best} now {'sets' if len(better) == 1 else 'set'} the best"
+    if was == is_:
+        return f"accuracy stays at {is_}%"
+    return f"accuracy {'rises' if is_ > was else 'falls'} from {was}% to {is_}%"
+
+
+def _act(move: DeviceMove, who: str, several: bool) -> str:
+    """A change that one device makes, or several alike."""
+    hold = "hold" if several else "holds"
     if move.loads and move.unloads:
-        return f"{move.device} holds {listed(move.loads)} instead of {listed(move.unloads)}"
+        return f"{who} {hold} {listed(move.loads)} instead of {listed(move.unloads)}"
     if move.loads:
-        return (
-            f"{move.device} also holds {listed(move.loads)}"
-            if move.keeps
-            else f"{move.device} holds {listed(move.loads)}"
-        )
-    return f"{move.device} gives up {listed(move.unloads)}"
+        return f"{who} {'also ' if move.keeps else ''}{hold} {listed(move.loads)}"
+    return f"{who} {'give' if several else 'gives'} up {listed(move.unloads)}"
 
 
 def _missing(now: PlanSide) -> str:

@@ -26,3 +26,16 @@ def listed(names: Iterable[str], most: int = 3) -> str:
 def counted(count: int, noun: str) -> str:
     """``1 device``, ``2 devices``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def devices(names: Iterable[str], most: int = 3) -> str:
+    """``box/cpu0 and box/cpu1``; beyond ``most`` how many of which nodes."""
+    found = sorted(names)
+    if len(found) <= most:
+        return listed(found)
+    return f"{len(found)} devices of {listed(sorted({name.partition('/')[0] for name in found}))}"
+
+
+def change(before: float, now: float) -> str:
+    """A rate's change: ``from 6.5 to 19.0 items/s``."""
+    return f"from {rate(before).removesuffix(' items/s')} to {rate(now)}"

@@ -16,7 +16,8 @@ export function problemFrom(status, text) {
   let body = null;
   try { body = JSON.parse(text); } catch { /* an HTML page of a proxy, say */ }
   if (status === 413) return new Problem(status, body?.detail ?? "The file is larger than the server accepts.", body?.errors ?? []);
-  if (status === 401 || status === 403) return new Problem(status, body?.detail ?? "You are signed out. Reload the page and sign in.");
+  if (status === 401) return new Problem(status, "You are signed out: nothing was changed. Sign in again, then repeat this.");
+  if (status === 403) return new Problem(status, body?.detail ?? "This is not allowed.");
   const errors = Array.isArray(body?.errors) ? body.errors.map((e) => ({ field: String(e.field ?? ""), detail: String(e.detail ?? e) })) : [];
   return new Problem(status, body?.detail ?? body?.title ?? `The server answered ${status}.`, errors);
 }

@@ -102,6 +102,7 @@ live
     spans.draw();
   })
   .on("profile", profile)
+  .on("mark", (data) => spans.mark(data))
   .on("changed", () => {
     clearTimeout(snapshotTimer);
     snapshotTimer = setTimeout(() => live.send("snapshot"), 300);

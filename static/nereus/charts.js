@@ -2,7 +2,9 @@
 
 import { css } from "./colors.js";
 import { el } from "./dom.js";
+import { startDrag } from "./drag.js";
 import { moment } from "./format.js";
+import { drawMarks } from "./marks.js";
 import { points, words } from "./series.js";
 import { ticks } from "./timechart.js";
 
@@ -14,12 +16,17 @@ export function variantColor(index, count) {
   return `hsl(${Math.round(178 - 153 * position)} 58% ${light}%)`;
 }
 
-const minutes = (length) => Array.from({ length: Math.ceil(length / 60) }, (_, i) => ({ value: -60 * i })).reverse();
+// Ticks of the last seconds: minutes, or parts of one.
+function minutes(length) {
+  const step = length > 120 ? 60 : length > 30 ? 15 : 5;
+  return Array.from({ length: Math.ceil(length / step) }, (_, i) => ({ value: -step * i })).reverse();
+}
+const before = (seconds) => (seconds === 0 ? "now" : seconds % 60 === 0 ? `${seconds / 60} min` : `${seconds} s`);
 // Seconds before the end; of the history with times of day and dates.
 const xAxis = (length, span) => ({
   type: "linear", min: 1 - length, max: 0, grid: { display: false }, border: { color: css("--line") },
   afterBuildTicks: (axis) => { axis.ticks = span ? ticks(span.end - length, span.end).map(({ value }) => ({ value: value - span.end })) : minutes(length); },
-  ticks: { autoSkip: Boolean(span), maxRotation: 0, color: css("--muted"), font: { size: 10 }, callback: (v) => (span ? moment(span.end + v, length) : v === 0 ? "now" : `${v / 60} min`) },
+  ticks: { autoSkip: Boolean(span), maxRotation: 0, color: css("--muted"), font: { size: 10 }, callback: (v) => (span ? moment(span.end + v, length) : before(v)) },
 });
 const yAxis = (more = {}) => ({
   beginAtZero: true, grid: { color: css("--line"), lineWidth: 0.5 }, border: { display: false },
@@ -73,15 +80,18 @@ function scales(kind, length, context) {
 }
 
 // One chart over the last minutes, or a part of the history. `context`: {slo (ms), variants (names, most accurate first),
-// span (of the history: length, end and step in seconds)}.
+// span (of the history: length, end and step in seconds), marks, end (the moment at the right edge, unix seconds)}.
 export class LiveChart {
-  constructor(container, kind) {
+  // `zoom(from, to)`: a part was dragged over, seconds before the end.
+  constructor(container, kind, zoom) {
     this.container = container;
     this.kind = kind;
     this.chart = null;
+    this.marks = [];
     this.visible = true;
     this.note = el("span", { class: "empty small chart-note", hidden: true }, "no queries in this time");
     container.append(this.note);
+    startDrag(container, () => this.chart, zoom);
     this.observer = new IntersectionObserver(([entry]) => { this.visible = entry.isIntersecting; }, { rootMargin: "200px" });
     this.observer.observe(container);
     this.repaint = () => { this.chart?.destroy(); this.chart = null; };
@@ -96,10 +106,12 @@ export class LiveChart {
 
   draw(columns, context = {}) {
     if (!this.visible || document.visibilityState === "hidden") return;
+    this.marks = context.marks ?? [];
+    this.end = context.end;
     const shared = { ...context, soft: (name) => faded(css(name)) };
     const data = datasets(this.kind, columns, shared);
     // Axes are made once for a range, and for an application's SLO, which may come later than its first figures.
-    const made = `${context.span ? `${context.span.end} ${context.span.length}` : "live"} ${Boolean(context.slo)}`;
+    const made = `${context.span ? `${context.span.end} ${context.span.length}` : `live ${columns.x.length}`} ${Boolean(context.slo)}`;
     if (made !== this.made) this.repaint();
     this.made = made;
     if (!this.chart) this.#create(context.span?.length ?? columns.x.length, shared, data.length);
@@ -132,6 +144,7 @@ export class LiveChart {
     this.chart = new Chart(this.container.querySelector("canvas"), {
       type: "line",
       data: { datasets: [] },
+      plugins: [{ id: "marks", afterDatasetsDraw: (chart) => drawMarks(chart, this.marks, (mark) => mark.at - this.end) }],
       options: {
         animation: false, responsive: true, maintainAspectRatio: false, parsing: false, normalized: true,
         interaction: { mode: "nearest", intersect: false, axis: "x" },

@@ -15,6 +15,7 @@ export class Dashboard {
     this.telemetry = new Telemetry();
     this.cluster = new Cluster();
     this.charts = new Map(); // container -> LiveChart
+    this.zoom = null; // called with a part that was dragged over: seconds before the end of the charts
     live
       .on("history", (events) => {
         this.telemetry = new Telemetry();
@@ -46,7 +47,7 @@ export class Dashboard {
   // Draw in every [data-chart=KIND] under `root` from now on: the application's around it, else the whole cluster's.
   adopt(root) {
     for (const container of root.querySelectorAll("[data-chart]")) {
-      if (!this.charts.has(container)) this.charts.set(container, new LiveChart(container, container.dataset.chart));
+      if (!this.charts.has(container)) this.charts.set(container, new LiveChart(container, container.dataset.chart, (from, to) => this.zoom?.(from, to)));
     }
   }
 
@@ -59,21 +60,22 @@ export class Dashboard {
     }
   }
 
-  // The last minutes of an application, or (null) of all.
-  window(application) {
-    return this.telemetry.window(this.end(), WINDOW_S, application);
+  // The last seconds of an application, or (null) of all.
+  window(application, seconds = WINDOW_S) {
+    return this.telemetry.window(this.end(), seconds, application);
   }
 
-  // Draw the last minutes, or `found`: {columns, span: {length, end, step}} of the history.
-  draw(found = null) {
+  // Draw the last `seconds`, or what the history has: {columns, span: {length, end, step}}; with marks, and the moment
+  // at which the charts end.
+  draw({ columns: found = null, span = null, marks = [], end = this.end(), seconds = WINDOW_S } = {}) {
     const columns = new Map();
     let count = 0;
     for (const [container, chart] of this.charts) {
       if (!chart.visible) continue;
       const application = container.closest("[data-application]")?.dataset.application ?? null;
-      if (!columns.has(application)) columns.set(application, found?.columns ?? this.window(application));
+      if (!columns.has(application)) columns.set(application, found ?? this.window(application, seconds));
       // One that is about to go is not drawn any more.
-      slice(`chart ${count += 1}`, () => { if (this.charts.has(container)) chart.draw(columns.get(application), { ...this.#context(application), span: found?.span ?? null }); });
+      slice(`chart ${count += 1}`, () => { if (this.charts.has(container)) chart.draw(columns.get(application), { ...this.#context(application), span, marks, end }); });
     }
   }
 

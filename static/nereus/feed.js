@@ -39,7 +39,8 @@ export class Feed {
   plan(t, data) {
     const left = Object.entries(data.left_out ?? {});
     const why = [TRIGGERS[data.trigger] ?? data.trigger, data.detail].filter(Boolean).join(": ");
-    const text = `Plan ${data.version} (${why}) serves ${rate(data.served)} of ${rate(data.demand)} items/s at ${percent(data.accuracy)} % accuracy, ${data.moves} loads`
+    const text = `Plan ${data.version} (${why}) serves ${rate(data.served)} of ${rate(data.demand)} items/s at ${percent(data.accuracy)} % accuracy`
+      + (data.moves ? `; ${data.moves} ${data.moves === 1 ? "variant" : "variants"} to load` : "")
       + (left.length ? `; leaves out ${left.map(([name, value]) => `${rate(value)} items/s of ${name}`).join(", ")}` : "");
     this.add(t, "plan", left.length ? "draining" : "profiling", text, { key: `plan-${data.version}`, href: `/plans/${data.version}/`, run: BY_DEMAND.includes(data.trigger) });
   }

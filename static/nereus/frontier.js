@@ -3,14 +3,14 @@
 import { call } from "./api.js";
 import { css } from "./colors.js";
 import { el } from "./dom.js";
-import { percent, rate } from "./format.js";
+import { ms, percent, rate } from "./format.js";
 
 const box = document.getElementById("frontier");
 const charts = [];
 let found = [];
 
-const note = (one) => (one.rate === 0 ? "too slow for the SLO" : `${rate(one.rate)} items/s in batches of ${one.batch}`)
-  + (one.share > 0 ? `; ${Math.round(one.share * 100)} % of the planned queries` : "") + (one.dominated ? "; dominated" : "");
+const note = (one) => (one.rate === 0 ? `plans do not count on it, as its p95 of ${ms(one.fastest_ms)} is over half of the SLO` : `${rate(one.rate)} items/s in batches of ${one.batch}`)
+  + (one.share > 0 ? `; ${Math.round(one.share * 100)} % of the planned queries` : "") + (one.dominated ? "; another one is at least as good in both" : "");
 
 function chart(canvas, points) {
   const able = points.filter((one) => one.rate > 0);

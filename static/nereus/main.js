@@ -1,5 +1,6 @@
 // What every page does: show whether it is live, re-read what changed, run forms.
 
+import { showConnection } from "./connection.js";
 import { setText } from "./dom.js";
 import { showRepairs, startRepairs } from "./repairs.js";
 import { startForms } from "./forms.js";
@@ -17,6 +18,7 @@ live
   .on("state", (state) => {
     badge.dataset.state = state;
     setText(badge, state);
+    showConnection(state);
   })
   .on("changed", (data) => changed(data.kind))
   .on("plan", () => changed("plan"))

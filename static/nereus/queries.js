@@ -31,7 +31,20 @@ function table(title, some, none) {
       el("tbody", {}, rows.map(row)))));
 }
 
+const STAGES = [["queue_ms", "waited for a device"], ["network_ms", "were slow on the way to their device"], ["batch_ms", "waited for their batch"], ["model_ms", "were slow in the model"]];
+
+// Where the time of late queries went, and how many were refused: the first words of a cause.
+export function summary({ slowest, refused }) {
+  const late = slowest.filter((one) => one.outcome !== "in_time");
+  const longest = late.map((one) => STAGES.reduce((most, stage) => (one[stage[0]] > one[most[0]] ? stage : most), STAGES[0])[1]);
+  const counts = [...Map.groupBy(longest, (words) => words)].map(([words, all]) => [all.length, words]).sort((a, b) => b[0] - a[0]);
+  const parts = [...counts.map(([n, words]) => `${n} ${words}`), ...(refused.length ? [`${refused.length} were refused`] : [])];
+  return parts.length ? `Late or refused in the last hour, of the queries that were sampled: ${parts.join(", ")}.` : "No query that was sampled in the last hour was late or refused.";
+}
+
 function draw(found) {
+  const told = document.getElementById("queries-summary");
+  if (told) told.replaceChildren(summary(found), " ", el("a", { href: "#queries-title" }, "Single queries"));
   const more = Math.max(found.slowest.length, found.refused.length) > SHOWN;
   const button = more && el("button", { type: "button", "data-testid": "queries-all" }, all ? `Show ${SHOWN} of each` : "Show all");
   if (button) button.addEventListener("click", () => { all = !all; draw(found); box.querySelector("button")?.focus(); });
@@ -52,6 +65,8 @@ async function read() {
   }
 }
 
-read();
-setInterval(read, EVERY_MS);
-document.addEventListener("visibilitychange", read);
+if (box) {
+  read();
+  setInterval(read, EVERY_MS);
+  document.addEventListener("visibilitychange", read);
+}

@@ -10,6 +10,8 @@ import { matches, sorted } from "./strip.js";
 const POINTS = 60;
 // Rows whose bars are drawn in one go.
 const TOGETHER = 10;
+// Rows that show at first.
+const SHOWN = 12;
 const byId = (id) => document.getElementById(id);
 
 export class ApplicationRows {
@@ -20,6 +22,8 @@ export class ApplicationRows {
     this.rows = new Map(); // application -> its parts
     this.data = { begin: 0, step: 1, points: 1, applications: [] };
     this.asked = 0;
+    this.all = false;
+    byId("applications-all").addEventListener("click", () => { this.all = !this.all; this.render(); });
     byId("applications-search").addEventListener("input", () => this.render());
     addEventListener("resize", () => this.render());
     document.addEventListener("theme", () => this.render());
@@ -74,7 +78,11 @@ export class ApplicationRows {
     const known = new Set(this.data.applications.map((row) => row.name));
     const points = () => new Array(this.data.points).fill(null);
     const idle = [...this.cluster.applications.keys()].filter((name) => !known.has(name)).map((name) => ({ name, over: empty, demand: points(), violations: points(), accuracy: points() }));
-    const rows = sorted([...this.data.applications, ...idle]).filter((row) => matches({ ...row, group: this.cluster.applications.get(row.name)?.group }, wanted));
+    const found = sorted([...this.data.applications, ...idle]).filter((row) => matches({ ...row, group: this.cluster.applications.get(row.name)?.group }, wanted));
+    const rows = this.all ? found : found.slice(0, SHOWN);
+    const button = byId("applications-all");
+    button.hidden = found.length <= SHOWN;
+    setText(button, this.all ? `Show the first ${SHOWN}` : `Show all ${found.length}`);
     const parts = rows.map((row) => this.#fill(row));
     const nodes = parts.map((part) => part.node);
     const body = byId("applications");

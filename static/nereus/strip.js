@@ -1,5 +1,5 @@
 // The strip on every page: one line for each application with a bar a minute for the last hour. Those that hurt first,
-// quiet ones folded. A bar leads to that time on the overview.
+// quiet ones folded. A bar leads to that time on the application's page.
 
 import { call } from "./api.js";
 import { Bars, inTime } from "./bars.js";
@@ -51,7 +51,7 @@ const GROUP = "nereus-strip-group";
 const lines = new Map(); // application -> its line
 let data = null;
 
-const go = (begin, end) => { location.href = `/?begin=${begin - AROUND}&end=${end + AROUND}`; };
+const page = (name) => `/applications/${encodeURIComponent(name)}/`;
 
 // Only lines and folds of what is there stay, in a page that is open for months.
 function forget(known, names) {
@@ -63,8 +63,8 @@ function line(row) {
   if (!lines.has(row.name)) {
     const canvas = el("canvas", { class: "bars", "data-testid": `bars-${row.name}` });
     const figures = el("span", { class: "figures small" });
-    const node = el("li", { "data-testid": `strip-${row.name}` }, el("a", { href: `/applications/${encodeURIComponent(row.name)}/` }, row.name), canvas, figures);
-    lines.set(row.name, { node, figures, bars: new Bars(canvas, go) });
+    const node = el("li", { "data-testid": `strip-${row.name}` }, el("a", { href: page(row.name) }, row.name), canvas, figures);
+    lines.set(row.name, { node, figures, bars: new Bars(canvas, (begin, end) => { location.href = `${page(row.name)}?begin=${begin - AROUND}&end=${end + AROUND}`; }) });
   }
   const found = lines.get(row.name);
   setText(found.figures, row.over.violations === null ? "no queries" : `${percent(inTime(row.over.violations))} % in time · accuracy ${percent(row.over.accuracy)} %`);

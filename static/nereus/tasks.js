@@ -10,9 +10,10 @@ const SOON_MS = 400;
 const LINES = 40;
 const MOST_LOGS = 200;
 const OPEN = "nereus-tasks";
+const LOGS = "nereus-task-logs";
 const TONES = { running: "profiling", waiting: "plain", done: "ready", failed: "failed", cancelled: "plain" };
 const drawer = document.getElementById("tasks");
-const logs = new Map(); // key -> lines since this page was opened
+const logs = new Map(); // key -> lines since this tab was opened
 let listed = [];
 let timer = null;
 
@@ -51,7 +52,7 @@ function row(task) {
     el("td", {}, el("strong", {}, task.kind), " ", task.application ? el("a", { href: `/applications/${encodeURIComponent(task.application)}/` }, task.title) : task.title,
       task.progress !== null && el("progress", { max: 1, value: task.progress, "aria-label": task.title })),
     el("td", {}, task.by), el("td", { class: "num" }, age(seconds)),
-    el("td", {}, task.detail, lines.length > 0 && el("details", { id: `log-${task.key}` }, el("summary", { class: "small", "data-testid": `log-of-${task.key}` }, `log, ${lines.length} lines`),
+    el("td", {}, task.detail, lines.length > 0 && el("details", { id: `log-${task.key}` }, el("summary", { class: "small", "data-testid": `log-of-${task.key}` }, `log, ${lines.length} ${lines.length === 1 ? "line" : "lines"}`),
       el("pre", { class: "code small" }, lines.map((line) => `${clock(line.t)} ${line.text}`).join("\n")))),
     el("td", { class: "row-actions" }, button || null));
 }
@@ -87,8 +88,15 @@ function soon() {
   timer = setTimeout(read, SOON_MS);
 }
 
+// Lines that were logged on the tab's pages before.
+function remembered() {
+  try { return JSON.parse(sessionStorage.getItem(LOGS) ?? "[]"); } catch { return []; }
+}
+
 export function startTasks() {
   if (!drawer) return;
+  for (const [key, lines] of remembered()) logs.set(key, lines);
+  addEventListener("pagehide", () => { try { sessionStorage.setItem(LOGS, JSON.stringify([...logs])); } catch { /* private browsing, or full */ } });
   drawer.open = sessionStorage.getItem(OPEN) === "1";
   drawer.addEventListener("toggle", () => { sessionStorage.setItem(OPEN, drawer.open ? "1" : "0"); read(); });
   drawer.addEventListener("keydown", (event) => {

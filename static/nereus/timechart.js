@@ -2,14 +2,14 @@
 
 import { css } from "./colors.js";
 import { el } from "./dom.js";
+import { startDrag } from "./drag.js";
 import { moment } from "./format.js";
+import { drawMarks } from "./marks.js";
 import { words } from "./series.js";
 
 export const AXIS_PX = 46;
 const TICKS_S = [10, 60, 120, 300, 900, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800, 1209600];
 const MOST_TICKS = 9;
-const LEAST_DRAG_PX = 6;
-export const MARK_COLORS = { plan: "--c-accuracy", lost: "--c-violations", back: "--good", upload: "--c-latency", note: "--warn" };
 const faded = (color) => `color-mix(in srgb, ${color} 16%, transparent)`;
 
 // Round local times between two moments.
@@ -45,34 +45,9 @@ export class TimeChart {
     this.canvas = container.querySelector("canvas");
     this.title = this.canvas.getAttribute("aria-label");
     this.note = el("span", { class: "empty small chart-note", hidden: true }, "no queries in this time; choose a longer range above");
-    this.shade = el("div", { class: "drag", hidden: true });
-    container.append(this.note, this.shade);
-    this.#drags(zoom);
+    container.append(this.note);
+    startDrag(container, () => this.chart, zoom);
     document.addEventListener("theme", () => { this.chart?.destroy(); this.chart = null; });
-  }
-
-  #drags(zoom) {
-    const canvas = this.container.querySelector("canvas");
-    let from = null;
-    const at = (event) => Math.max(AXIS_PX, Math.min(canvas.clientWidth, event.clientX - canvas.getBoundingClientRect().left));
-    const second = (x) => Math.round(this.chart.scales.x.getValueForPixel(x));
-    canvas.addEventListener("pointerdown", (event) => { if (this.chart && event.button === 0) { from = at(event); canvas.setPointerCapture(event.pointerId); } });
-    canvas.addEventListener("pointermove", (event) => {
-      if (from === null) return;
-      const to = at(event);
-      this.shade.hidden = Math.abs(to - from) < LEAST_DRAG_PX;
-      this.shade.style.left = `${Math.min(from, to)}px`;
-      this.shade.style.width = `${Math.abs(to - from)}px`;
-    });
-    const end = (event) => {
-      const to = from === null ? null : at(event);
-      const chosen = to !== null && Math.abs(to - from) >= LEAST_DRAG_PX && event.type === "pointerup" ? [second(Math.min(from, to)), second(Math.max(from, to))] : null;
-      from = null;
-      this.shade.hidden = true;
-      if (chosen) zoom(...chosen);
-    };
-    canvas.addEventListener("pointerup", end);
-    canvas.addEventListener("pointercancel", end);
   }
 
   // `columns`: figures by name with `x`, unix seconds; `span`: {begin, end, step}.
@@ -98,7 +73,7 @@ export class TimeChart {
   }
 
   #create(span) {
-    const lines = { id: "marks", afterDatasetsDraw: (chart) => this.#drawMarks(chart) };
+    const lines = { id: "marks", afterDatasetsDraw: (chart) => drawMarks(chart, this.marks, (mark) => mark.at) };
     this.chart = new Chart(this.container.querySelector("canvas"), {
       type: "line", data: { datasets: [] }, plugins: [lines],
       options: {
@@ -111,21 +86,5 @@ export class TimeChart {
         },
       },
     });
-  }
-
-  #drawMarks(chart) {
-    const { ctx, chartArea, scales } = chart;
-    for (const mark of this.marks) {
-      const x = scales.x.getPixelForValue(mark.at);
-      if (x < chartArea.left || x > chartArea.right) continue;
-      ctx.save();
-      ctx.strokeStyle = css(MARK_COLORS[mark.kind] ?? "--muted");
-      ctx.setLineDash([3, 3]);
-      ctx.beginPath();
-      ctx.moveTo(x, chartArea.top);
-      ctx.lineTo(x, chartArea.bottom);
-      ctx.stroke();
-      ctx.restore();
-    }
   }
 }

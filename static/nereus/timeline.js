@@ -1,11 +1,12 @@
 // The overview's charts on one time axis: the range, what is read for it, and marks.
 
 import { call } from "./api.js";
-import { el, keepFocus, setText, toast } from "./dom.js";
+import { el, setText, toast } from "./dom.js";
 import { moment } from "./format.js";
+import { dot, listMarks } from "./marks.js";
 import { slice } from "./slices.js";
-import { AXIS_PX, MARK_COLORS, TimeChart } from "./timechart.js";
-import { address, chosen, LIVE_S, moved, parse, RANGES, scaled, span } from "./timerange.js";
+import { AXIS_PX, TimeChart } from "./timechart.js";
+import { address, chosen, LIVE_S, moves, parse, RANGES, span } from "./timerange.js";
 
 const NAMES = ["demand", "throughput", "accuracy", "violations"];
 const MOST_LISTED = 8;
@@ -23,9 +24,8 @@ export class Timeline {
     this.charts = [...document.querySelectorAll("[data-time]")].map((box) => new TimeChart(box, (begin, end) => this.set(chosen(begin, end))));
     const now = () => Math.floor(board.serverNow());
     byId("ranges").append(...RANGES.map(([seconds, label]) => this.#button(label, () => this.set({ seconds }), { "data-seconds": seconds, "data-testid": `range-${seconds}` })));
-    const moves = [["←", "Earlier", () => moved(this.range, -1, now())], ["→", "Later", () => moved(this.range, 1, now())], ["−", "Zoom out", () => scaled(this.range, 2, now())], ["+", "Zoom in", () => scaled(this.range, 0.5, now())]];
-    byId("moves").append(...moves.map(([label, title, range]) => this.#button(label, () => this.set(range()), { title, "aria-label": title, class: "quiet" })));
-    byId("note-form")?.addEventListener("submit", (event) => { event.preventDefault(); this.#note(event.target.elements.text); });
+    byId("moves").append(...moves(() => this.range, now).map(([label, title, range]) => this.#button(label, () => this.set(range()), { title, "aria-label": title, class: "quiet" })));
+    byId("note-form")?.addEventListener("submit", (event) => { event.preventDefault(); this.#note(event.target); });
     addEventListener("popstate", () => { this.range = parse(location.search); this.read(); });
     this.read();
   }
@@ -133,29 +133,27 @@ export class Timeline {
     lane.replaceChildren(...this.marks.flatMap((mark) => {
       const part = (mark.at - shown.begin) / (shown.end - shown.begin);
       if (part < 0 || part > 1) return [];
-      const dot = el("span", { class: "markdot", title: `${moment(mark.at, 0)} ${mark.text}` });
-      dot.style.left = `${AXIS_PX + part * width}px`;
-      dot.style.background = `var(${MARK_COLORS[mark.kind] ?? "--muted"})`;
-      return [dot];
+      const point = dot(mark, "markdot", { title: `${moment(mark.at, 0)} ${mark.text}` });
+      point.style.left = `${AXIS_PX + part * width}px`;
+      return [point];
     }));
   }
 
   #list() {
-    const listed = this.marks.slice(0, MOST_LISTED);
-    keepFocus(byId("marks"), () => byId("marks").replaceChildren(...listed.map((mark) => {
-      // Text in these colours would be too pale on a badge.
-      const dot = el("span", { class: "dot" });
-      dot.style.background = `var(${MARK_COLORS[mark.kind] ?? "--muted"})`;
-      const kind = el("span", { class: "badge plain" }, dot, ` ${mark.kind}`);
-      return el("li", { "data-testid": `mark-${mark.id}` }, el("time", {}, moment(mark.at, 0)), kind, el("span", {}, mark.link ? el("a", { href: mark.link }, mark.text) : mark.text, mark.by && el("span", { class: "muted" }, ` (${mark.by})`)));
-    }), ...(this.marks.length > listed.length ? [el("li", { class: "muted small" }, `and ${this.marks.length - listed.length} more in this time`)] : [])));
+    listMarks(byId("marks"), this.marks, MOST_LISTED);
     byId("marks-empty").hidden = this.marks.length > 0;
   }
 
-  async #note(field) {
+  async #note(form) {
+    const { text } = form.elements;
+    const button = form.querySelector("button");
+    // A second click would make a second note.
+    if (button.disabled) return;
+    button.disabled = true;
     try {
-      this.mark(await call("POST", "/api/v1/marks/", { text: field.value }));
-      field.value = "";
+      this.mark(await call("POST", "/api/v1/marks/", { text: text.value }));
+      text.value = "";
     } catch (error) { toast([error.message, ...(error.errors ?? []).map((each) => each.detail)].join(" "), "bad"); }
+    button.disabled = false;
   }
 }

@@ -1,4 +1,5 @@
-// The range of time that a page shows, and how the address holds it: ?range=SECONDS up to now, or ?begin= and &end=.
+// The range of time that a page shows, and how the address holds it: ?range=SECONDS up to now, or ?begin= and &end=;
+// `standard`: seconds of a page whose address has neither.
 
 export const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [3600, "1 h"], [21600, "6 h"], [86400, "1 day"], [604800, "7 days"], [2592000, "30 days"], [7776000, "90 days"]];
 export const DEFAULT_S = 900;
@@ -8,16 +9,16 @@ const LEAST_S = 10;
 const LONGEST_S = 7776000;
 
 // A range: {seconds} up to now, or {begin, end}.
-export function parse(search) {
+export function parse(search, standard = DEFAULT_S) {
   const query = new URLSearchParams(search);
   const [range, begin, end] = ["range", "begin", "end"].map((name) => Number.parseInt(query.get(name) ?? "", 10));
   if (begin > 0 && end > begin) return { begin: Math.max(begin, end - LONGEST_S), end };
-  return { seconds: range > 0 ? Math.min(Math.max(range, LEAST_S), LONGEST_S) : DEFAULT_S };
+  return { seconds: range > 0 ? Math.min(Math.max(range, LEAST_S), LONGEST_S) : standard };
 }
 
-export function address(range) {
-  if (range.seconds) return range.seconds === DEFAULT_S ? "/" : `/?range=${range.seconds}`;
-  return `/?begin=${range.begin}&end=${range.end}`;
+export function address(range, path = "/", standard = DEFAULT_S) {
+  if (range.seconds) return range.seconds === standard ? path : `${path}?range=${range.seconds}`;
+  return `${path}?begin=${range.begin}&end=${range.end}`;
 }
 
 export function span(range, now) {
@@ -39,6 +40,12 @@ export function scaled(range, factor, now) {
   const middle = Math.round((begin + end) / 2);
   const last = middle + Math.ceil(length / 2);
   return last >= now ? { seconds: length } : { begin: last - length, end: last };
+}
+
+// Buttons that move and scale a range: text, title and the range that they lead to.
+export function moves(range, now) {
+  return [["←", "Earlier", () => moved(range(), -1, now())], ["→", "Later", () => moved(range(), 1, now())],
+    ["−", "Zoom out", () => scaled(range(), 2, now())], ["+", "Zoom in", () => scaled(range(), 0.5, now())]];
 }
 
 export function chosen(begin, end) {

@@ -5,6 +5,8 @@ import { el, toast } from "./dom.js";
 import { ms, percent, rate } from "./format.js";
 
 const POLL_MS = 400;
+// Items/s below which nothing is left out but a rounding error.
+const NEGLIGIBLE = 1e-6;
 const form = document.getElementById("imagine");
 const answer = document.getElementById("answer");
 let asked = 0;
@@ -64,6 +66,12 @@ function promiseTable(found) {
   return el("div", {}, el("div", { class: "card scroll" }, el("table", { class: "compact answer", "data-testid": "what-if-promise" }, el("thead", {}, el("tr", {}, headings(heads))), el("tbody", {}, rows))), el("p", { class: "muted small" }, how));
 }
 
+// Demand that the plan cannot serve, in words.
+export function leftOut(plan) {
+  const missing = Object.entries(plan.applications).filter(([, one]) => one.left_out > NEGLIGIBLE).sort((a, b) => b[1].left_out - a[1].left_out);
+  return missing.length ? `left out: ${missing.map(([name, one]) => `${rate(one.left_out)} items/s of ${name}`).join(", ")}` : "all demand is served";
+}
+
 async function apply(id, force = false) {
   const orders = "Apply what can be ordered: SLOs, pinned and excluded variants, cordons? Demand and other devices stay as they are.";
   if (!force && !confirm(orders)) return;
@@ -99,7 +107,7 @@ function show(found) {
   else if (found.state !== "done") parts.push(el("p", {}, el("progress", { max: 1, value: found.progress, "aria-label": "Simulation", "data-testid": "what-if-progress" }), el("span", { class: "muted small" }, planned ? "Simulating what to expect …" : "Planning …")));
   if (planned) {
     const [then, now] = [found.plan.devices, found.present_plan.devices];
-    parts.push(el("p", {}, `${then} ${then === 1 ? "device" : "devices"}${then === now ? " as now" : ` instead of ${now ?? "none"}`}; planned accuracy ${percent(found.plan.accuracy, 2)}% instead of ${percent(found.present_plan.accuracy, 2)}%; solved in ${ms(found.plan.solve_s * 1000)}.`));
+    parts.push(el("p", { "data-testid": "what-if-sentence" }, `${then} ${then === 1 ? "device" : "devices"}${then === now ? " as now" : ` instead of ${now ?? "none"}`}; planned accuracy ${percent(found.plan.accuracy, 2)}% instead of ${percent(found.present_plan.accuracy, 2)}%; ${leftOut(found.plan)}; solved in ${ms(found.plan.solve_s * 1000)}.`));
     if (found.state === "done") parts.push(promiseTable(found));
     parts.push(planTable(found));
     const reasons = found.plan.reasons.map((text) => el("li", {}, text));
@@ -108,7 +116,11 @@ function show(found) {
   if (found.applied) parts.push(el("p", { class: "notice good", "data-testid": "what-if-applied" }, "Applied."));
   else if (planned && found.applicable && "mayApply" in form.dataset) {
     const button = el("button", { type: "button", class: "primary", "data-testid": "what-if-apply" }, "Apply");
-    button.addEventListener("click", () => apply(found.id));
+    button.addEventListener("click", async () => {
+      button.disabled = true;
+      await apply(found.id);
+      button.disabled = false;
+    });
     parts.push(el("div", { class: "actions" }, button, " ", el("span", { class: "muted small" }, "Refused if anything has changed since this answer was computed.")));
   }
   answer.hidden = false;
@@ -116,16 +128,23 @@ function show(found) {
   answer.replaceChildren(...parts);
 }
 
-async function ask() {
+// `follow`: scroll to the answer once its plan is there.
+async function ask(follow = false) {
   const box = form.querySelector("[data-form-error]");
   box.hidden = true;
+  const button = form.querySelector('[type="submit"]');
   const mine = (asked += 1);
   try {
     showFactor();
-    let found = await call("POST", form.dataset.ask, readChanges(form));
+    button.disabled = true;
+    let found;
+    try { found = await call("POST", form.dataset.ask, readChanges(form)); } finally { button.disabled = false; }
     for (;;) {
       if (mine !== asked) return;
       show(found);
+      const planned = Object.keys(found.plan).length > 0;
+      if (follow) answer.scrollIntoView({ block: "start" });
+      follow = follow && !planned;
       if (found.state === "done" || found.state === "failed") return;
       await new Promise((done) => { setTimeout(done, POLL_MS); });
       found = await call("GET", `${form.dataset.ask}${found.id}/`);
@@ -149,12 +168,13 @@ if (form) {
   // Browsers bring a form's values back, with a page that was left or loaded again.
   addEventListener("pageshow", () => setTimeout(showFactor));
   showFactor();
-  // A link asks for a device to be imagined away.
+  // A link asks what would be without a device.
   const gone = new URLSearchParams(location.search).get("remove");
   const choice = gone && form.querySelector(`[data-list="remove_devices"][value="${CSS.escape(gone)}"]`);
   if (choice) {
     choice.checked = true;
     choice.closest("details").open = true;
     choice.closest("label").scrollIntoView({ block: "center" });
+    if (!form.querySelector('[type="submit"]').disabled) ask(true);
   }
 }

@@ -280,7 +280,10 @@ def test_members_show_until_when_their_certificate_lasts_and_its_key(staff, clus
         assert ('<a class="badge failed"' in shown) == (name == "front")
 
 
-def test_a_claim_is_shown_with_its_origin_and_decided_by_operators(staff, cluster):
+def test_a_claim_is_shown_with_its_origin_and_decided_by_operators(staff, cluster, monkeypatch):
+    # A claim is shown for some seconds, and this box may be busy.
+    now = clock.steady()
+    monkeypatch.setattr(clock, "steady", lambda: now)
     token = models.JoinToken.objects.create(name="rack", token_hash="1" * 64)
     for kind in (models.Node, models.Gateway):
         kind.objects.update(
@@ -330,3 +333,13 @@ def test_the_overview_warns_where_uploads_are_not_isolated(staff, monkeypatch):
     listing.forget()
     shown = text(staff.get("/"))
     assert "need-isolation" in shown and "upload only what you trust" in text(staff.get("/repairs/"))
+
+
+def test_an_applications_page_says_why_by_the_plan_in_force(staff, cluster):
+    assert "No plan yet: the first is made" in text(staff.get("/applications/digits/"))
+    plan = add_plan(cluster["best"])
+    plan.reasons = [f"digits: best is not used: {EVIL}", "other: of no concern here"]
+    plan.save()
+    page = text(staff.get("/applications/digits/"))
+    assert "None of 30.0 items/s is served." in page and f"/plans/{plan.pk}/" in page
+    assert "Best is not used" in page and "of no concern" not in page and EVIL not in page

@@ -242,15 +242,20 @@ def test_an_applications_range_is_seconds_or_history_and_says_who_answered(run_s
         const [begin, end] = [day.begin, day.end].map((at) => new Date(1000 * at));
         return { columns: spans.columns(found), shares: spans.shares(found.by_variant),
           none: spans.shares({ big: [null, 0] }), day: [begin.toDateString(), begin.getHours(), end.toDateString()],
-          hour: spans.span(3600, 10000),
-          parsed: ["?range=86400", "?range=yesterday", "?range=7", ""].map(spans.parse) };
+          hour: spans.span({ seconds: 3600 }, 10000),
+          parsed: ["?range=86400", "?range=yesterday", "?range=7", "", "?begin=100&end=400"].map(spans.parse),
+          same: [{ seconds: 300 }, { seconds: 3600 }, "yesterday", { begin: 100, end: 400 }]
+            .map((range) => spans.address(range, "/applications/a/")) };
         """
     )
     assert result["columns"]["x"] == [-150, -90, -30] and result["columns"]["demand"] == [3, 1, 1]
     assert result["shares"] == [["big", 75], ["small", 25]] and result["none"] == []
     assert result["day"] == ["Mon May 04 2026", 0, "Tue May 05 2026"]
     assert result["hour"] == {"begin": 6400, "end": 10000}
-    assert result["parsed"] == [86400, "yesterday", 300, 300]
+    ranges = [{"seconds": 86400}, "yesterday", {"seconds": 10}, {"seconds": 300}, {"begin": 100, "end": 400}]
+    assert result["parsed"] == ranges
+    queries = ["", "?range=3600", "?range=yesterday", "?begin=100&end=400"]
+    assert result["same"] == [f"/applications/a/{query}" for query in queries]
 
 
 def test_a_page_that_is_open_all_day_keeps_a_bounded_list_of_events(run_script):

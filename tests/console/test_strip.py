@@ -32,7 +32,8 @@ def test_the_address_holds_the_range(run_script):
         const t = await import("/nereus/timerange.js");
         const round = (range) => t.parse(new URL(t.address(range), "http://x").search);
         return { same: [{ seconds: 900 }, { seconds: 7776000 }, { begin: 1000, end: 2000 }].map(round),
-                 odd: ["?range=-5", "?range=1", "?begin=9&end=3", "?begin=1&end=99999999999"].map(t.parse),
+                 odd: ["?range=-5", "?range=1", "?begin=9&end=3", "?begin=1&end=99999999999"]
+                   .map((one) => t.parse(one)),
                  moved: [t.moved({ seconds: 100 }, -1, 1000), t.moved({ begin: 850, end: 950 }, 1, 1000)],
                  scaled: [t.scaled({ seconds: 100 }, 2, 1000), t.scaled({ begin: 400, end: 600 }, 0.5, 1000)],
                  chosen: t.chosen(100, 102) };
@@ -107,3 +108,15 @@ def test_the_map_has_a_cell_for_each_device_and_shows_what_a_chosen_one_hosts(ru
     assert "88 °C · power unknown" in result["facts"] and "88 °C · power unknown" in result["title"]
     assert result["colors"] == ["--c-violations", "--faint"]
     assert result["words"] == ["temperature 40 to 61 °C", "power 55 W", "power unknown"]
+
+
+@pytest.mark.django_db
+def test_one_cause_that_troubles_all_applications_leaves_room_for_others(staff):
+    from registry import models
+
+    for index in range(12):
+        models.Application.objects.create(name=f"bare{index:02}", slo_ms=80, signature={"inputs": [], "outputs": []})
+    models.Node.objects.create(name="shed", state="pending", channel="c")
+    page = staff.get("/").content.decode()
+    assert page.count('data-testid="need-application:') == 1
+    assert "And 11 more like it" in page and 'data-testid="need-waiting:node:shed"' in page

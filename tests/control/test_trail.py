@@ -11,6 +11,7 @@ from registry.models import Device
 from scheduler.control.planner import make_plan
 from scheduler.models import Plan
 from scheduler.trail import trails
+from scheduler.trail.application_trail import application_trail
 from tests.control.test_planner import arrive
 from tests.control.world import KIND, application, listening, node, variant
 
@@ -99,3 +100,68 @@ def test_what_is_not_kept_is_not_explained(digits):
     assert forgotten.sentence.startswith("An operator asked for it: the plan served 1.0 of 1.0 items/s")
     assert "not kept any more" in forgotten.sentence and forgotten.limit.startswith("Not known any more")
     assert forgotten.changed and forgotten.demand == []
+
+
+def test_a_better_variant_that_sets_the_best_is_not_told_as_a_loss(digits):
+    owner, *_ = digits
+    make_plan("manual")
+    variant(owner, "slow", 100, 10_000)
+    trail = told(make_plan("change", "variant digits/slow changed"))
+    assert trail.sentence == (
+        "Variant digits/slow became available: no device changed what it holds, and accuracy is 99.0% where it was "
+        "100.0%, as digits/slow now sets the best."
+    )
+    assert trail.limit.startswith("Latency or memory, not the number of devices: digits/slow would be more accurate")
+
+
+def test_without_moves_the_variant_that_answers_instead_is_named(digits):
+    make_plan("manual")
+    arrive("digits", 60)
+    make_plan("burst", "digits")
+    arrive("digits", 30)
+    trail = told(make_plan("burst", "digits"))
+    assert not trail.changed
+    assert "no device changed what it holds, digits/" in trail.sentence and "% of digits instead of" in trail.sentence
+
+
+def test_changes_of_many_applications_or_devices_are_one_cause(digits):
+    for name in "abcd":
+        variant(application(name), f"{name}-only", 90, 5)
+    make_plan("manual")
+    for name in "abcd":
+        arrive(name, 20)
+    Device.objects.filter(ref="box/cpu1").update(state=Device.State.DOWN)
+    for number in range(4):
+        node(f"far{number}", devices=2)
+    trail = told(make_plan("burst", "a"))
+    assert trail.causes[0] == "device box/cpu1 left"
+    assert trail.causes[1] == "8 devices of far0, far1 and 2 more joined"
+    assert trail.causes[2].startswith("demand for 4 applications rose from 4.0 to ")
+    assert "together, most for a (from 1.0 to" in trail.causes[2] and len(trail.causes) == 3
+
+
+def test_an_accuracy_that_reads_the_same_stays(digits):
+    make_plan("manual")
+    plan = make_plan("period")
+    Plan.objects.filter(pk=plan.pk).update(accuracy=plan.accuracy - 0.04)
+    plan.refresh_from_db()
+    assert "accuracy stays at 100.0%" in told(plan).sentence
+    Plan.objects.filter(pk=plan.pk).update(accuracy=plan.accuracy - 0.06)
+    plan.refresh_from_db()
+    assert "accuracy falls from 100.0% to 99.9%" in told(plan).sentence
+
+
+def test_an_applications_trail_says_what_serves_it_and_why_not_more(digits):
+    assert application_trail("digits") is None
+    plan = make_plan("manual")
+    found = application_trail("digits")
+    assert (found.version, found.reasons) == (plan.pk, [])
+    assert found.sentence == "Planned for all of 1.0 items/s, answered by good (100%) with 100.0% of the best accuracy."
+    arrive("digits", 600)
+    make_plan("burst", "digits")
+    found = application_trail("digits")
+    assert " of 6" in found.sentence and "quick (100%)" in found.sentence
+    assert any("are left out: all devices are full" in reason for reason in found.reasons)
+    application("bare")
+    make_plan("manual")
+    assert "a variant that was profiled" in application_trail("bare").sentence

@@ -244,6 +244,23 @@ def test_a_time_that_is_of_no_year_in_utc_is_none(moment, client, operator):
     assert b"no date or time" in browser.get("/audit/", {"until": moment}).content
 
 
+def test_what_people_changed_is_found_apart_from_the_rest(client, application):
+    AuditEntry.objects.all().delete()
+    for actor, action in (("system", "changed"), ("node box", "created"), ("ada", "signed in"), ("ada", "deleted")):
+        AuditEntry.objects.create(actor=actor, origin="x", action=action, kind="api_key", ref="gate")
+    (entry,) = client.get("/api/v1/audit/?only=people").json()["results"]
+    assert (entry["actor"], entry["action"]) == ("ada", "deleted")
+    assert problem(client.get("/api/v1/audit/?only=friends"), 400).keys() == {"only"}
+    browser = Browser()
+    browser.force_login(User.objects.get(username="operator"))
+    # From the overview and from the keys one click leads there.
+    overview = browser.get("/").content.decode()
+    assert "ada deleted api key <strong>gate</strong>" in overview and 'href="/audit/?only=people"' in overview
+    assert 'href="/audit/?kind=api_key"' in browser.get("/keys/").content.decode()
+    page = browser.get("/audit/?only=people").content.decode()
+    assert page.count('data-testid="entry-') == 1 and 'href="?kind=api_key&amp;ref=gate"' in page
+
+
 def test_old_entries_go_by_a_clock_that_nobody_set_for_a_day(db, application, nereus, later, monkeypatch):
     def pass_(seconds: float, by_the_wall: float) -> None:
         now, wall = timezone.now, clock.wall

@@ -172,6 +172,28 @@ def test_so_many_deliveries_wait_at_most_and_those_of_a_lost_worker_are_forgotte
     assert live.client().zcard(webhooks._key(one.pk)) == webhooks.MOST_WAITING - 1
 
 
+def test_people_see_when_a_failed_delivery_is_tried_again(inside, receiver, clean_redis):
+    receiver.status = 500
+    one, text = hook(receiver.url), outgoing.body("plan", {"version": 7})
+    assert webhooks._queue(one.pk, text) and webhooks.retries(one.pk) == []
+    before = clock.wall()
+    webhooks._deliver(one.pk, text, 0)
+    ada = account("ada")
+    headers = {"Authorization": bearer(ada)}
+    (shown,) = Client().get("/api/v1/webhooks/", headers=headers).json()["results"]
+    (retry,) = shown["retries"]
+    assert (retry["event"], retry["tries"]) == ("plan", 1)
+    (kept,) = webhooks.retries(one.pk)
+    assert outgoing.PAUSES_S[0] <= kept.again.timestamp() - before <= outgoing.PAUSES_S[0] + outgoing.TIMEOUT_S
+    browser = Client()
+    browser.force_login(ada)
+    page = browser.get("/access/").content.decode()
+    assert "plan: failed 1 of 5 times, again at" in page
+    receiver.status = 204
+    webhooks._deliver(one.pk, text, 1)
+    assert webhooks.retries(one.pk) == []
+
+
 class Drip(socketserver.BaseRequestHandler):
     """Answers one byte at a time, so that no read takes long."""
 

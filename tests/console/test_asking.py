@@ -1,0 +1,76 @@
+"""Questions and notes that a page sends, in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.control.planner import make_plan
+from scheduler.history.models import Mark
+from scheduler.models import WhatIf
+from tests.console.browsing import browser, chromium
+from tests.console.test_scripts import run_script
+from tests.control import world
+
+__all__ = ["browser", "chromium", "run_script"]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+
+
+@pytest.fixture
+def planned(clean_redis):
+    """A cluster of two devices with a plan in force."""
+    world.listening(clean_redis)
+    world.node()
+    world.variant(world.application(), "quick", 90, 5)
+    return make_plan("manual")
+
+
+def test_a_link_asks_at_once_what_would_be_without_a_device(browser, planned):
+    browser.sign_in("model owner")
+    browser.open("/what-if/?remove=box/cpu1")
+    browser.wait(lambda: "without box/cpu1" in browser.one("what-if-question").text)
+    assert [row.changes["remove_devices"] for row in WhatIf.objects.all()] == [["box/cpu1"]]
+    assert browser.faults() == []
+
+
+def test_a_viewer_who_follows_the_link_asks_nothing(browser, planned):
+    browser.open("/what-if/?remove=box/cpu1")
+    browser.wait(lambda: browser.one("what-if-remove-box/cpu1").is_selected())
+    assert not browser.one("what-if-ask").is_enabled() and not WhatIf.objects.exists()
+    assert browser.faults() == []
+
+
+def test_two_clicks_make_one_note(browser):
+    browser.sign_in("operator")
+    browser.open("/")
+    browser.one("note-text").send_keys("a fan was <b>replaced</b>")
+    browser.run("const b = document.querySelector('[data-testid=note-submit]'); b.click(); b.click()")
+    browser.wait(lambda: "a fan was <b>replaced</b>" in browser.one("marks").text)
+    browser.wait(lambda: browser.one("note-submit").is_enabled())
+    assert [mark.text for mark in Mark.objects.filter(kind="note")] == ["a fan was <b>replaced</b>"]
+
+
+def test_an_answer_says_what_is_left_out(run_script):
+    result = run_script(
+        """
+        const { leftOut } = await import("/nereus/what_if.js");
+        return [leftOut({ applications: { a: { left_out: 0 }, b: { left_out: 1e-9 } } }),
+          leftOut({ applications: { a: { left_out: 2.5 }, b: { left_out: 30 } } })];
+        """
+    )
+    assert result == ["all demand is served", "left out: 30.0 items/s of b, 2.5 items/s of a"]
+
+
+def test_late_queries_are_told_by_where_their_time_went(run_script):
+    result = run_script(
+        """
+        const { summary } = await import("/nereus/queries.js");
+        const one = (outcome, queue_ms, model_ms) => ({ outcome, queue_ms, model_ms, network_ms: 1, batch_ms: 1 });
+        const slowest = [one("late", 5, 300), one("late", 400, 50), one("late", 2, 300), one("in_time", 1, 80)];
+        return [summary({ slowest, refused: [{}, {}] }), summary({ slowest: [one("in_time", 1, 2)], refused: [] })];
+        """
+    )
+    assert result == [
+        "Late or refused in the last hour, of the queries that were sampled: 2 were slow in the model, 1 waited for a "
+        "device, 2 were refused.",
+        "No query that was sampled in the last hour was late or refused.",
+    ]

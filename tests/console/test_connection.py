@@ -1,0 +1,44 @@
+"""Pages whose figures have stopped say so, in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.console.browsing import browser, chromium
+from tests.console.test_scripts import run_script
+
+__all__ = ["browser", "chromium", "run_script"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("clean_redis")
+def test_a_page_without_its_connection_says_since_when_and_that_it_tries_again(browser, staff):
+    # The server of these tests has no websockets.
+    browser.open("/plans/")
+    browser.wait(lambda: browser.one("connection").is_displayed())
+    text = browser.one("connection").text
+    assert "The console cannot be reached since" in text and "tried again by itself" in text
+
+
+def test_a_session_that_ended_leads_to_the_sign_in_page_and_back(run_script):
+    result = run_script(
+        """
+        document.body.insertAdjacentHTML("beforeend", '<div id="connection" hidden></div>');
+        const { showConnection } = await import("/nereus/connection.js");
+        const box = document.getElementById("connection"), states = [];
+        const look = () => states.push([box.hidden, box.textContent.replace(/[0-9:]{8}/, "T"),
+          box.querySelector("a")?.getAttribute("href") ?? null]);
+        showConnection("reconnecting");
+        look();
+        showConnection("signed out");
+        look();
+        showConnection("live");
+        look();
+        return states;
+        """
+    )
+    # A web process that restarts is back before the page says anything.
+    assert result[0] == [True, "", None]
+    text = "You are signed out. This page stands still since T. Sign in again"
+    assert result[1] == [False, text, "/login/?next=%2Ftest.html"]
+    assert result[2] == [True, "", None]

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.running import ROOT
 
@@ -34,6 +35,8 @@ for folder in "$1"/lib/python*/site-packages; do echo {sysconfig.get_path("purel
 printf '#!/bin/sh\\nexec "%s/bin/python" -m pip "$@"\\n' "$1" > "$1/bin/pip"
 chmod +x "$1/bin/pip"
 """
+#: a Python that says that it is 3.10
+OLD = "sh -c 'echo cp310; exit 1'"
 #: values that shell and systemd would read in different ways, if both did
 STRANGE = {
     "NEREUS_CPU_DEVICES": "0-1;2,3",
@@ -217,7 +220,8 @@ def test_old_releases_are_deleted_but_for_those_in_use_and_before(box):
 def render(template: str, target: Path, mode: str = "0644", **variables) -> Path:
     """Write a template of the role to ``target``.
 
-    Its variables are the role's defaults, and those of ``variables`` that differ.
+    Its variables are the role's defaults, and those of ``variables`` that differ. An absolute path is a template of the
+    test's own.
     """
     role = COLLECTION / "roles" / "nereus"
     arguments = f"src={role / 'templates' / template} dest={target} mode={mode}"
@@ -236,6 +240,43 @@ def render(template: str, target: Path, mode: str = "0644", **variables) -> Path
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return target
+
+
+@pytest.mark.parametrize(
+    ("box", "machine", "found", "packages"),
+    [
+        ("Debian 12", "x86_64", "cp311", "python3 python3-venv"),
+        ("Debian 12", "aarch64", "cp311", "python3 python3-venv redis-server"),
+        ("Debian 13", "x86_64", "cp313", "python3 python3-venv redis-server"),
+        ("Ubuntu 22.04", "x86_64", "", "python3.11 python3.11-venv"),
+        ("Ubuntu 24.04", "x86_64", "cp312", "python3 python3-venv"),
+        ("Ubuntu 25.10", "x86_64", "cp313", "python3 python3-venv redis-server"),
+    ],
+)
+def test_packages_are_those_of_the_distribution_and_its_python(tmp_path, box, machine, found, packages):
+    """Packages of the first run, when the box may not have the Python yet."""
+    distribution, version = box.split()
+    facts = {"distribution": distribution, "distribution_version": version, "architecture": machine}
+    template = tmp_path / "packages.j2"
+    template.write_text(
+        "{{ nereus_packages | reject('in', ['tar', 'tzdata']) | join(' ') }}; {{ nereus_virtualenv_command }}"
+    )
+    variables = {"ansible_facts": facts, "nereus_python_found": {"stdout": found}}
+    text = render(str(template), tmp_path / "packages", **variables).read_text()
+    assert text == f"{packages}; {packages.split()[0]} -m venv"
+
+
+def test_each_variable_is_documented_and_checked():
+    """Defaults of the role are arguments of one of its entry points, and stand in the collection's page."""
+    role = COLLECTION / "roles" / "nereus"
+    defaults = set(yaml.safe_load((role / "defaults" / "main.yml").read_text()))
+    entries = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text())["argument_specs"]
+    assert {name for entry in entries.values() for name in entry.get("options", {})} == defaults
+    page = (COLLECTION / "README.md").read_text()
+    internal = {"nereus_processes", "nereus_default_processes", "nereus_control_host"}
+    assert {name for name in defaults if not re.search(rf"`[^`]*\b{name}\b", page)} <= internal
+    called = "".join(path.read_text() for path in (COLLECTION / "playbooks").glob("*.yml"))
+    assert {f"{name}.yml" for name in entries} - {"main.yml"} == set(re.findall(r"tasks_from: (\w+\.yml)", called))
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
@@ -279,6 +320,7 @@ def test_settings_are_read_as_they_were_written(box, tmp_path):
         ({"nereus_tls_cert": "/etc/box.pem"}, "nereus_tls_cert and nereus_tls_key belong together"),
         ({"nereus_systemd": True, "nereus_home": "/home/nereus"}, "outside of /home"),
         ({"nereus_keep": "many"}, "nereus_keep"),
+        ({"nereus_keep": -1}, "nereus_keep (-1) must be 0 or more"),
         (
             {"nereus_memory_mb": 10**9, "nereus_disk_mb": 10**9},
             "of at least 1000000000 (nereus_memory_mb). Free on disk",
@@ -287,6 +329,10 @@ def test_settings_are_read_as_they_were_written(box, tmp_path):
             {"nereus_distributions": {"Plan9": "4"}}, "nereus_distributions has Plan9", marks=pytest.mark.long
         ),
         pytest.param({"nereus_python": "python2.7"}, "nereus_python: python2.7 must be there", marks=pytest.mark.long),
+        # Too old: a package of that name would bring nothing else.
+        pytest.param(
+            {"nereus_python": OLD, "nereus_packages": [OLD]}, "or newer (found: cp310)", marks=pytest.mark.long
+        ),
     ],
 )
 def test_variables_that_cannot_work_are_named_before_anything_changes(box, tmp_path, variables, reason):

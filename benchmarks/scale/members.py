@@ -131,7 +131,10 @@ class Member:
 
     @property
     def told(self) -> dict:
-        """The part of a report on the configuration held, as :class:`workers.link.MemberLink` and its users make it."""
+        """The part of a report on the configuration held.
+
+        :class:`workers.link.MemberLink` and its users make it in the same way.
+        """
         config = self.config
         return {
             "at": 0.0,

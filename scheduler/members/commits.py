@@ -64,7 +64,9 @@ class GroupCommit:
 
 
 def commit(changes: Sequence[Callable[[], Any]]) -> list[_Outcome]:
-    """Make the first of these changes in one transaction, at least one of them; synchronous.
+    """Make the first of these changes, at least one, in one transaction.
+
+    Synchronous.
 
     Returns:
         What became of those that were tried.
@@ -97,6 +99,9 @@ _by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, GroupCommit] = we
 
 
 async def together(change: Callable[..., Any], *args: Any) -> Any:
-    """Make a change with those that other connections of the running loop make now; see :class:`GroupCommit`."""
+    """Make a change with those that other connections make now.
+
+    They are the running loop's; see :meth:`GroupCommit.make`.
+    """
     commits = _by_loop.setdefault(asyncio.get_running_loop(), GroupCommit())
     return await commits.make(functools.partial(change, *args))

@@ -26,7 +26,7 @@ LONGEST_PAUSE_S = 1.0
 
 
 class _InThread(SyncToAsync):
-    """A function that runs in one of the loop's threads, whose connection to SQLite stays open.
+    """A function in one of the loop's threads, whose connection to SQLite stays.
 
     Opening takes longer than most queries, and the last connection that closes writes the whole log back. Connections
     to PostgreSQL go back to their pool.

@@ -332,7 +332,11 @@ class MemberConsumer(AsyncWebsocketConsumer):
             await self.announce(lambda: self._tell_browsers(True), "event")
 
     def _store_admission(self) -> tuple[control.IssuedCertificate, str | None]:
-        """Store all that the admission of the member changes; its certificate and its credential."""
+        """Store all that the member's admission changes.
+
+        Returns:
+            Its certificate, and its credential where it gets one.
+        """
         request = self.join_message.certificate_request
         issued = certificates.issue(self.member, request, self.peer, self.channel_name)
         credential = admission.issue_credential(self.member, self.peer)
@@ -457,7 +461,10 @@ class MemberConsumer(AsyncWebsocketConsumer):
         raise NotImplementedError
 
     def store_join(self) -> None:
-        """Store the message with which the approved member joined; synchronous, within its admission's transaction."""
+        """Store the message with which the approved member joined.
+
+        Synchronous, within its admission's transaction.
+        """
         raise NotImplementedError
 
     async def admitted(self) -> None:

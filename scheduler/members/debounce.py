@@ -39,7 +39,10 @@ class PlanDebounce:
         self._planned = False
 
     def came(self, devices: Iterable[str] = ()) -> None:
-        """Plan with devices that came up soon; none: a member joined, whose devices plans may have left out."""
+        """Have devices that came up planned with soon.
+
+        Without any: a member joined, whose devices plans may have left out.
+        """
         self._devices += devices
         self._last = time.monotonic()
         if not self._pending:
@@ -72,7 +75,10 @@ class PlanDebounce:
 
 
 def request(devices: list[str]) -> None:
-    """Request a plan for devices that came; none: where the plan in force has others than there are."""
+    """Request a plan for devices that came.
+
+    Without any: where the plan in force has others than there are.
+    """
     if devices:
         named = ", ".join(devices[:_NAMED]) + (f" and {len(devices) - _NAMED} more" if len(devices) > _NAMED else "")
         requests.request_plan("change", f"{'device' if len(devices) == 1 else 'devices'} came up: {named}")

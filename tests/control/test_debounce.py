@@ -1,4 +1,7 @@
-"""Plans for devices that come one after the other. Requests are read where they are made: from the broker."""
+"""Plans for devices that come one after the other.
+
+Requests are read where they are made: from the broker.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def requested(clean_redis) -> Callable[[], list[str]]:
-    """Return the details of the plans requested so far; none of them is taken for waiting."""
+    """Return the details of the plans requested so far.
+
+    None of them is taken for waiting.
+    """
 
     def details() -> list[str]:
         requests.started()

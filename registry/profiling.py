@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from registry import events
 from registry.errors import Conflict
-from registry.models import Application, Device, Node, ProfileJob, Variant
+from registry.models import Application, Device, Node, Profile, ProfileJob, Variant
 
 OPEN = (ProfileJob.State.QUEUED, ProfileJob.State.RUNNING)
 
@@ -66,15 +66,15 @@ def order_missing(device_type: str | None = None) -> list[ProfileJob]:
     (``device_type``: that one only), and for variants that were registered before any node joined.
     """
     jobs = []
-    types = known_device_types() if device_type is None else [device_type]
     variants = Variant.objects.filter(application__state=Application.State.ACTIVE).exclude(state=Variant.State.DRAINING)
-    tried = set(ProfileJob.objects.exclude(state=ProfileJob.State.CANCELLED).values_list("variant_id", "device_type"))
-    for variant in variants.select_related("application").prefetch_related("profiles"):
-        profiled = {profile.device_type for profile in variant.profiles.all()}
-        missing = [kind for kind in types if kind not in profiled and (variant.pk, kind) not in tried]
-        if missing:
-            reason = ProfileJob.Reason.NEW_TYPE if profiled else ProfileJob.Reason.REGISTRATION
-            jobs += order(variant, reason, missing)
+    for kind in known_device_types() if device_type is None else [device_type]:
+        # Devices come up by the hundred, almost always of types on which nothing is missing.
+        tried = ProfileJob.objects.filter(device_type=kind).exclude(state=ProfileJob.State.CANCELLED)
+        profiled = Profile.objects.filter(device_type=kind)
+        missing = variants.exclude(pk__in=tried.values("variant")).exclude(pk__in=profiled.values("variant"))
+        for variant in missing.select_related("application"):
+            new = variant.profiles.exists()
+            jobs += order(variant, ProfileJob.Reason.NEW_TYPE if new else ProfileJob.Reason.REGISTRATION, [kind])
     return jobs
 
 

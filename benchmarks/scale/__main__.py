@@ -32,6 +32,9 @@ from .plane import Plane, bound
 
 #: seconds for anything that members must get to
 LONGEST_S = 600.0
+#: seconds without any change after which the cluster is taken for settled: more than a plan for members that came, and
+#: the upkeep that makes up for what was lost, let wait
+QUIET_S = 15.0
 #: pause of the client of the REST API between two requests, seconds
 EVERY_S = 0.5
 #: pages that a client of the REST API reads in turn while everything else happens
@@ -122,12 +125,15 @@ class Run:
                     rest.start()
                     self.members, self.rest = members, rest
                     self._join()
-                    self._plan("first_plan")
+                    self._settle("settle", 0)
                     self._steady()
                     self._plan("plan")
+                    planned = members.ask("state")["version"]
                     self._reconnect()
+                    self._settle("settle_again", planned)
                     if self.options.pages:
                         self._paint(secrets)
+                self.found["members_refused"] = members.ask("state")["refused"]
                 self.found["load"] = os.getloadavg()[0]
             finally:
                 rest.end()
@@ -149,6 +155,34 @@ class Run:
             return eventually(self.members.configured, LONGEST_S, 0.1, why)
         except TimeoutError as error:
             raise TimeoutError(f"{error}; {self.members.ask('state')}") from None
+
+    def _settle(self, name: str, planned: int) -> None:
+        """Wait until all members hold the newest plan and none is sent anything.
+
+        Recorded are the seconds from the last join to the last change, what was sent in that time, and the plans since
+        the one of version ``planned``.
+        """
+        began = last = self.members.ask("state")["last_join"]
+        first = state = self.members.ask("state")
+        while time.monotonic() - last < QUIET_S or not 0 < state["oldest"] == state["version"]:
+            if time.monotonic() - began > LONGEST_S:
+                raise TimeoutError(f"not settled within {LONGEST_S:g} s: {state}")
+            time.sleep(0.25)
+            now = self.members.ask("state")
+            if (now["received"], now["joined"], now["version"]) != (
+                state["received"],
+                state["joined"],
+                state["version"],
+            ):
+                last = time.monotonic()
+            state = now
+        self._cost(name, began, max(last, began + 1.0))
+        self.found[name] |= {
+            "seconds": last - began,
+            "plans": state["version"] - planned,
+            "answers": state["received"] - first["received"],
+            "lost_links": state["failures"] - first["failures"],
+        }
 
     def _plan(self, name: str) -> None:
         """Ask for a plan, and time it until all members hold it.
@@ -182,8 +216,6 @@ class Run:
         return answer if "last" in answer else None
 
     def _steady(self) -> None:
-        # The work that joins and the first plan began is over.
-        time.sleep(5.0)
         began, before = time.monotonic(), self.members.ask("state")
         commands = self._commands()
         time.sleep(self.options.seconds)
@@ -237,6 +269,9 @@ def table(found: list[dict]) -> str:
         "devices": lambda f: f["devices"],
         "all joined, s": lambda f: f["join_s"],
         "all joined: processor time, s": lambda f: f["join"]["plane_s"],
+        "joined until settled, s": lambda f: f["settle"]["seconds"],
+        "joined until settled: plans": lambda f: f["settle"]["plans"],
+        "joined until settled: processor time, s": lambda f: f["settle"]["plane_s"],
         "steady: messages/s": lambda f: f["steady"]["messages_per_s"],
         "steady: control plane, cores": lambda f: f["steady"]["plane_cores"],
         "steady: web, cores": lambda f: f["steady"]["cores"]["web"],
@@ -251,6 +286,8 @@ def table(found: list[dict]) -> str:
         "plan: REST p50 / p95, ms": lambda f: _pair(f["plan"]["rest"]),
         "all links cut: all back, s": lambda f: f["reconnect_s"],
         "all links cut: processor time, s": lambda f: f["reconnect"]["plane_s"],
+        "back until settled, s": lambda f: f["settle_again"]["seconds"],
+        "back until settled: plans": lambda f: f["settle_again"]["plans"],
         "all links cut: REST p50 / p95, ms": lambda f: _pair(f["reconnect"]["rest"]),
         "overview: first paint / all devices, s": lambda f: _painted(f, "overview"),
         "nodes: first paint / all devices, s": lambda f: _painted(f, "nodes"),

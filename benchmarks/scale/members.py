@@ -13,21 +13,32 @@ import asyncio
 import json
 import random
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from benchmarks.scale.registry import TOKEN, TYPES
+from workers.link import LinkTiming
 from workers.protocol import control
-from workers.protocol.specs import ApplicationStats, DeviceInfo, DeviceState, DeviceStats, VariantStats
+from workers.protocol.specs import (
+    ApplicationStats,
+    DeviceInfo,
+    DeviceState,
+    DeviceStats,
+    Reach,
+    VariantStats,
+)
+from workers.transport.identity import MemberIdentity
 
 #: seconds that a node takes to load what a plan wants, before it reports that
 LOAD_S = 0.05
 #: queries/s of an application per device of the cluster
 RATE = 0.5
-#: pause before a link that was lost is tried again, seconds: that of the real members
-FIRST_S, LONGEST_S = 0.2, 10.0
+#: of the real members' links
+TIMING = LinkTiming()
 
 
 class Member:
@@ -38,17 +49,21 @@ class Member:
 
     kind = ""
 
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, url: str, name: str, folder: Path) -> None:
         self._url = f"ws{url.removeprefix('http')}/ws/{self.kind}/"
         self.name = name
         self._secret = TOKEN
         self.socket = None
         self.config: control.NodeConfig | control.GatewayConfig | None = None
+        # Each join asks for a certificate, with one key.
+        identity = MemberIdentity(folder / f"{self.kind}-{name}.pem", self.kind, name)
+        self._joining = {"name": name, "certificate_request": identity.request(), "machine": f"box of {name}"}
+        self._read = 0
         self.joined_at = 0.0
         self.why = ""
         #: when it first held a plan, by version
         self.held: dict[int, float] = {}
-        self.sent = self.received = self.bytes_received = self.connections = self.failures = 0
+        self.sent = self.received = self.bytes_received = self.connections = self.failures = self.refused = 0
 
     async def run(self) -> None:
         tries = 0
@@ -62,7 +77,8 @@ class Member:
                 self.why = f"{type(error).__name__}: {error}"[:80]
             self.socket, self.joined_at = None, 0.0
             tries += 1
-            await asyncio.sleep(min(LONGEST_S, FIRST_S * 2 ** min(tries - 1, 20)) * random.uniform(0.5, 1.0))
+            longest = min(TIMING.longest, TIMING.first * 2 ** min(tries - 1, 20))
+            await asyncio.sleep(longest * random.uniform(0.5, 1.0))
 
     async def _connection(self) -> None:
         headers = {"Authorization": f"Bearer {self._secret}"}
@@ -71,31 +87,36 @@ class Member:
             additional_headers=headers,
             compression=None,
             max_size=2**26,
-            open_timeout=30,
-            ping_interval=5.0,
-            ping_timeout=30.0,
+            open_timeout=TIMING.connect,
+            ping_interval=TIMING.ping_every,
+            ping_timeout=TIMING.ping_answer,
             proxy=None,
         ) as socket:
             self.socket = socket
+            self._read = 0
             self.connections += 1
             await self.say(self.join())
-            reporting = None
+            running: list[asyncio.Task] = []
             try:
                 async for text in socket:
                     self.received += 1
+                    self._read += 1
                     self.bytes_received += len(text)
                     message = self.decode(text)
                     if isinstance(message, control.Joined):
                         self._secret = message.credential or self._secret
                         self.joined_at = time.monotonic()
-                        reporting = reporting or asyncio.create_task(self._report())
+                        self.refused += not (message.issued and message.issued.certificate)
+                        running.append(asyncio.create_task(self._report()))
                     elif isinstance(message, control.Configuration):
                         self.config = message
                         self.held.setdefault(message.plan.version, time.monotonic())
-                        await self.adopt()
+                        # Nothing that the member does with it keeps it from reading on.
+                        running.append(asyncio.create_task(self.adopt()))
             finally:
-                if reporting is not None:
-                    reporting.cancel()
+                for task in running:
+                    task.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
 
     async def say(self, message: control.FromMember) -> None:
         self.sent += 1
@@ -110,10 +131,17 @@ class Member:
 
     @property
     def told(self) -> dict:
-        """The part of a report on the configuration held."""
-        if self.config is None:
-            return {"plan_version": 0, "config_hash": ""}
-        return {"plan_version": self.config.plan.version, "config_hash": self.config.hash}
+        """The part of a report on the configuration held.
+
+        :class:`workers.link.MemberLink` and its users make it in the same way.
+        """
+        config = self.config
+        return {
+            "at": 0.0,
+            "received": self._read,
+            "plan_version": config.plan.version if config is not None else 0,
+            "config_hash": config.hash if config is not None else "",
+        }
 
     def decode(self, text: str):
         raise NotImplementedError
@@ -133,12 +161,20 @@ class Node(Member):
 
     kind = "node"
 
-    def __init__(self, url: str, number: int, devices: int) -> None:
-        super().__init__(url, f"node-{number:03}")
+    def __init__(self, url: str, number: int, devices: int, folder: Path) -> None:
+        super().__init__(url, f"node-{number:03}", folder)
         kind = list(TYPES)[number % len(TYPES)]
         self._devices = [
             DeviceInfo(
-                f"{self.name}/cpu{index}", "cpu", kind, "cores", (index,), None, 2**34, f"unix:/{self.name}-{index}"
+                f"{self.name}/cpu{index}",
+                "cpu",
+                kind,
+                "cores",
+                (index,),
+                None,
+                2**34,
+                f"unix:/{self.name}-{index}",
+                f"{self.name}:{7000 + index}",
             )
             for index in range(devices)
         ]
@@ -147,7 +183,7 @@ class Node(Member):
         return control.decode_to_node(text)
 
     def join(self) -> control.Join:
-        return control.JoinNode(name=self.name, devices=tuple(self._devices))
+        return control.JoinNode(**self._joining, devices=tuple(self._devices))
 
     def _residents(self) -> dict[str, list]:
         plan = self.config.plan if self.config else None
@@ -172,7 +208,6 @@ class Node(Member):
     def second(self) -> control.NodeStats:
         residents, version = self._residents(), self.config.plan.version if self.config else 0
         return control.NodeStats(
-            at=0.0,
             jobs=(),
             devices=tuple(
                 DeviceStats(
@@ -198,32 +233,36 @@ class Gateway(Member):
 
     kind = "gateway"
 
-    def __init__(self, url: str, devices: int) -> None:
-        super().__init__(url, "front")
+    def __init__(self, url: str, devices: int, folder: Path) -> None:
+        super().__init__(url, "front", folder)
         self._rate = RATE * devices
 
     def decode(self, text: str):
         return control.decode_to_gateway(text)
 
     def join(self) -> control.Join:
-        return control.JoinGateway(name=self.name, address="http://front:8000")
+        return control.JoinGateway(**self._joining, address="http://front:8000")
 
     def second(self) -> control.GatewayStats:
         names = [spec.name for spec in self.config.applications] if self.config else []
         arrived = max(1, round(self._rate / max(1, len(names)) * random.uniform(0.9, 1.1)))
         counts = ApplicationStats(arrived, arrived, arrived, 0, 0, 0, 90.0 * arrived, 100.0 * arrived, 40.0, 90.0)
         return control.GatewayStats(
-            applications=dict.fromkeys(names, counts), ready=True, serving=tuple(names), **self.told
+            applications=dict.fromkeys(names, counts),
+            ready=True,
+            serving=tuple(names),
+            reach=Reach(reached=tuple(device.device for device in self.config.plan.devices) if self.config else ()),
+            **self.told,
         )
 
 
 class Cluster:
     """All members."""
 
-    def __init__(self, url: str, nodes: int, devices: int) -> None:
+    def __init__(self, url: str, nodes: int, devices: int, folder: Path) -> None:
         shares = [devices // nodes + (number < devices % nodes) for number in range(nodes)]
-        self.members: list[Member] = [Node(url, number, share) for number, share in enumerate(shares)]
-        self.members.append(Gateway(url, devices))
+        self.members: list[Member] = [Node(url, number, share, folder) for number, share in enumerate(shares)]
+        self.members.append(Gateway(url, devices, folder))
 
     def state(self) -> dict:
         members = self.members
@@ -234,9 +273,10 @@ class Cluster:
             "why": sorted({member.why for member in members if member.why})[:5],
             "last_join": max((member.joined_at for member in members), default=0.0),
             "version": max((member.config.plan.version for member in members if member.config), default=0),
+            "oldest": min(member.config.plan.version if member.config else 0 for member in members),
             **{
                 name: sum(getattr(member, name) for member in members)
-                for name in ("sent", "received", "bytes_received", "connections", "failures")
+                for name in ("sent", "received", "bytes_received", "connections", "failures", "refused")
             },
         }
 
@@ -256,8 +296,8 @@ class Cluster:
         return {"at": time.monotonic()}
 
 
-async def main(url: str, nodes: int, devices: int) -> None:
-    cluster = Cluster(url, nodes, devices)
+async def main(url: str, nodes: int, devices: int, folder: Path) -> None:
+    cluster = Cluster(url, nodes, devices, folder)
     running = [asyncio.create_task(member.run()) for member in cluster.members]
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -279,4 +319,5 @@ async def main(url: str, nodes: int, devices: int) -> None:
 if __name__ == "__main__":
     import uvloop
 
-    uvloop.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    with tempfile.TemporaryDirectory(prefix="scale-members-") as keys:
+        uvloop.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(keys)))

@@ -13,17 +13,37 @@ import time
 import weakref
 from collections.abc import Callable, Hashable
 
-from channels.db import database_sync_to_async
+from asgiref.sync import SyncToAsync
+from django.db import connections
 
 from scheduler.members import push
-from workers.protocol import control
-
-#: In threads of their own: with Channels' default all connections share one, and a slow query of one member would
-#: make the others look silent.
-in_thread = functools.partial(database_sync_to_async, thread_sensitive=False)
+from workers.protocol import control, specs
 
 #: what is known is older than this only while the database is away, in seconds
 REREAD_S = 3.0
+#: seconds that a reader waits for at most, so that reads take no more than half of the time
+LONGEST_PAUSE_S = 1.0
+
+
+class _InThread(SyncToAsync):
+    """A function in one of the loop's threads, whose connection to SQLite stays.
+
+    Opening takes longer than most queries, and the last connection that closes writes the whole log back. Connections
+    to PostgreSQL go back to their pool.
+    """
+
+    def thread_handler(self, *args, **kwargs):
+        try:
+            return super().thread_handler(*args, **kwargs)
+        finally:
+            for connection in connections.all(initialized_only=True):
+                if connection.vendor != "sqlite" or connection.errors_occurred:
+                    connection.close()
+
+
+#: In threads of their own: with Channels' default all connections share one, and a slow query of one member would
+#: make the others look silent.
+in_thread = functools.partial(_InThread, thread_sensitive=False)
 
 
 class Configurations:
@@ -34,9 +54,10 @@ class Configurations:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        self._began = -math.inf
+        self._began, self._took_s, self._known_at = -math.inf, 0.0, -math.inf
         self._registered: push.Registered | None = None
         self._made: dict[Hashable, control.NodeConfig | control.GatewayConfig] = {}
+        self._planned: dict[int, list[specs.DevicePlan]] = {}
 
     async def registered(self, since: float | None = None) -> push.Registered:
         """Return the facts that the database held at ``since`` (monotonic) or later.
@@ -48,19 +69,27 @@ class Configurations:
         """
         if since is None:
             since = time.monotonic() - REREAD_S
+        if self._registered is not None and self._known_at >= since:
+            return self._registered
         async with self._lock:
             if self._registered is None or self._began < since:
+                # Members that join one after the other ask for a read each.
+                await asyncio.sleep(min(LONGEST_PAUSE_S, self._began + 2 * self._took_s - time.monotonic()))
                 self._began = time.monotonic()
-                found = await in_thread(push.read)()
+                try:
+                    found = await in_thread(push.read)()
+                finally:
+                    self._took_s = time.monotonic() - self._began
                 if self._registered is None or found.shared != self._registered.shared:
                     self._made.clear()
-                self._registered = found
+                    self._planned = push.planned_by_node(found.shared)
+                self._registered, self._known_at = found, self._began
             return self._registered
 
     async def node(self, pk: int, since: float | None = None) -> control.NodeConfig:
         """The configuration of a node."""
         shared = (await self.registered(since)).shared
-        return self._once(("node", pk), lambda: push.node_config(pk, shared))
+        return self._once(("node", pk), lambda: push.node_config(pk, shared, self._planned.get(pk, ())))
 
     async def gateway(self, gateways: int, since: float | None = None) -> control.GatewayConfig:
         """The configuration of one of ``count`` gateways."""

@@ -23,6 +23,7 @@ from registry.models import Gateway, Node
 from scheduler import live, troubles
 from scheduler.members import admission, certificates, peers, standing
 from scheduler.members.batches import Seen, batches
+from scheduler.members.commits import together
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.intake import MAX_MESSAGE, IntakeLimits
 from scheduler.members.lag import Lag
@@ -91,6 +92,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         self.seen_at = 0.0
         self.lag = Lag()
         self.messages_sent = 0
+        self.sent_hash = ""
         self.behind_since: float | None = None
         self.requests = certificates.Requests()
         self.peer = peers.of_scope(self.scope)
@@ -226,8 +228,14 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     async def _join(self, message: control.Join) -> None:
         try:
-            admitted = await in_thread(admission.admit)(
-                self.kind, self.identity, message.name, self.channel_name, message.machine, message.release
+            admitted = await together(
+                admission.admit,
+                self.kind,
+                self.identity,
+                message.name,
+                self.channel_name,
+                message.machine,
+                message.release,
             )
         except admission.Refused as error:
             await self.turn_away(control.CLOSE_UNAUTHORIZED, str(error))
@@ -256,7 +264,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
             await asyncio.sleep(RECHECK_EVERY_S)
             try:
                 if self.standing in WAITS:
-                    await in_thread(standing.waits)(self.kind, self.member.pk, self.channel_name)
+                    await together(standing.waits, self.kind, self.member.pk, self.channel_name)
                 await self._recheck()
                 await self._prompt()
                 # The channel layer forgets members of groups by the wall clock.
@@ -295,7 +303,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         if not self.requests.takes(time.monotonic()):
             await self.say(control.IssuedCertificate(refused="too many certificate requests; the next one in a minute"))
             return
-        await self.say(await in_thread(certificates.issue)(self.member, request, self.peer, self.channel_name))
+        await self.say(await together(certificates.issue, self.member, request, self.peer, self.channel_name))
 
     def _standing(self, row: standing.Row | None) -> Standing:
         return standing.standing(row, self.channel_name, self.claims)
@@ -308,21 +316,32 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     async def _settle(self) -> None:
         """Take the standing that the registry gives the connection now."""
-        now = self._standing(await in_thread(standing.row_of)(self.kind, self.member.pk))
+        now, before = self._standing(await in_thread(standing.row_of)(self.kind, self.member.pk)), self.standing
         if now in ENDS:
             self.replaced = now is Standing.REPLACED
             await self.turn_away(*ENDS[now])
         elif now is Standing.APPROVED and not self.approved:
             self.standing, self.claims = now, False
-            request = self.join_message.certificate_request
-            issued = await in_thread(certificates.issue)(self.member, request, self.peer, self.channel_name)
-            credential = await in_thread(admission.issue_credential)(self.member, self.peer)
+            issued, credential = await together(self._store_admission)
             await self.say(control.Joined(member=self.member.pk, credential=credential, issued=issued))
             await self.admitted()
         elif now in WAITS and self.standing is not now:
             self.standing = now
             await self.say(control.Pending(reason=WAITS[now]))
-        await self.announce(lambda: self._tell_browsers(True), "event")
+        if now is not before:
+            await self.announce(lambda: self._tell_browsers(True), "event")
+
+    def _store_admission(self) -> tuple[control.IssuedCertificate, str | None]:
+        """Store all that the member's admission changes.
+
+        Returns:
+            Its certificate, and its credential where it gets one.
+        """
+        request = self.join_message.certificate_request
+        issued = certificates.issue(self.member, request, self.peer, self.channel_name)
+        credential = admission.issue_credential(self.member, self.peer)
+        self.store_join()
+        return issued, credential
 
     async def _enter(self, group: str) -> None:
         """Join a group, as soon as Redis lets it; until then the member pulls."""
@@ -364,10 +383,10 @@ class MemberConsumer(AsyncWebsocketConsumer):
             await self._send_text(event["text"])
 
     async def member_refresh(self, event: dict[str, Any]) -> None:
-        """From the channel layer: something that the member must know changed."""
+        """From the channel layer: something that the member must know may have changed."""
         if self.approved:
             try:
-                await self.send_configuration(time.monotonic())
+                await self.send_configuration(time.monotonic(), only_new=True)
             except PASSING as error:
                 logger.warning("push_lost", member=self.member.name, error=str(error))
 
@@ -375,10 +394,19 @@ class MemberConsumer(AsyncWebsocketConsumer):
         """From the channel layer: its standing may have changed."""
         await self._settle_or_later()
 
-    async def send_configuration(self, since: float) -> None:
-        """Send what the database held at ``since`` or later."""
+    async def send_configuration(self, since: float, only_new: bool = False) -> None:
+        """Send what the database held at ``since`` or later.
+
+        Args:
+            only_new: not where it was sent on this connection last; what the member then holds is compared anyhow.
+        """
         config = await self.configuration(since)
+        if not (only_new and config.hash == self.sent_hash):
+            await self._configure(config)
+
+    async def _configure(self, config: control.NodeConfig | control.GatewayConfig) -> None:
         self.lag.sent(time.monotonic(), self.messages_sent + 1)
+        self.sent_hash = config.hash
         await self.say(config)
 
     async def compare(self, stats: control.MemberStats) -> None:
@@ -391,8 +419,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         if self.lag.report(stats.config_hash, wanted.hash, now - max(0.0, stats.at), now, stats.received):
             held = stats.plan_version
             logger.info("configuration_repeated", member=self.member.name, held=held, plan=wanted.plan.version)
-            self.lag.sent(now, self.messages_sent + 1)
-            await self.say(wanted)
+            await self._configure(wanted)
         if self.lag.warns(now) != (self.behind_since is not None):
             await self._warn(now)
 
@@ -400,7 +427,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         """Have browsers show that the member is behind, or that it has caught up."""
         behind = self.lag.behind_since(now)
         since = timezone.now() - timedelta(seconds=now - behind) if behind is not None else None
-        await in_thread(standing.set_behind)(self.kind, self.member.pk, self.channel_name, since)
+        await together(standing.set_behind, self.kind, self.member.pk, self.channel_name, since)
         self.behind_since = since.timestamp() if since is not None else None
         logger.warning("member_behind" if since is not None else "member_caught_up", member=self.member.name)
         await self._tell_browsers(True)
@@ -415,7 +442,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
             await batches().seen.forget(self._seen)
             # First, and whatever becomes of Redis: a connection that ended must not look alive.
             words = standing.last_words(code)
-            await self._attempt(in_thread(standing.left)(self.kind, self.member.pk, self.channel_name, words), "left")
+            await self._attempt(together(standing.left, self.kind, self.member.pk, self.channel_name, words), "left")
             for group in self.groups_joined:
                 leave = functools.partial(self.channel_layer.group_discard, group, self.channel_name)
                 await self.announce(leave, "group")
@@ -431,6 +458,13 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     def group(self, pk: int) -> str:
         """The channel-layer group of one member's connections."""
+        raise NotImplementedError
+
+    def store_join(self) -> None:
+        """Store the message with which the approved member joined.
+
+        Synchronous, within its admission's transaction.
+        """
         raise NotImplementedError
 
     async def admitted(self) -> None:

@@ -5,23 +5,22 @@ Synchronous.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.utils import timezone
 
-from registry import clock, events
+from registry import clock
 from registry.models import Device, Node
 from registry.profiling import order_missing
 from registry.text import storable
-from scheduler.control.requests import request_plan
 from workers.protocol.control import JoinNode
 from workers.protocol.specs import DeviceInfo, DeviceState
 
 
 @transaction.atomic
-def sync(node: Node, infos: Iterable[DeviceInfo], join: JoinNode | None = None) -> None:
+def sync(node: Node, infos: Iterable[DeviceInfo], join: JoinNode | None = None) -> bool:
     """Create and update the node's devices.
 
     Those that are gone are down until an operator forgets them, except for retired ones, which are deleted. A device's
@@ -29,6 +28,9 @@ def sync(node: Node, infos: Iterable[DeviceInfo], join: JoinNode | None = None) 
 
     Args:
         join: says how its cores are divided.
+
+    Returns:
+        Whether devices were forgotten, or are divided in another way.
     """
     infos = [info for info in infos if info.id.startswith(f"{node.name}/")]
     for info in infos:
@@ -47,11 +49,10 @@ def sync(node: Node, infos: Iterable[DeviceInfo], join: JoinNode | None = None) 
     gone = Device.objects.filter(node=node).exclude(ref__in=[info.id for info in infos])
     forgotten = gone.filter(phase=Device.Phase.RETIRED).delete()[0]
     changed = join is not None and _divided(node, infos, join)
-    if forgotten or changed:
-        events.changed("node", node.name)
     lost = {"state": Device.State.DOWN, "warm": [], "plan_version": 0, "detail": Device.GONE, "phase": ""}
     gone.filter(state__in=Device.SERVING).update(changed=timezone.now(), **lost)
     gone.exclude(detail=Device.GONE).update(**lost)
+    return bool(forgotten or changed)
 
 
 def _divided(node: Node, infos: list[DeviceInfo], join: JoinNode) -> bool:
@@ -80,16 +81,27 @@ def _divided(node: Node, infos: list[DeviceInfo], join: JoinNode) -> bool:
     return changed
 
 
-@transaction.atomic
-def report(node: Node, states: Iterable[DeviceState]) -> list[dict[str, Any]]:
-    """Store what devices do now.
+class Report(NamedTuple):
+    """The changes that a report told of.
 
-    A device that comes or goes asks for a plan.
-
-    Returns:
-        Events for browsers, of what changed.
+    Attributes:
+        events: for browsers.
+        came: devices that are up now.
+        went: why a plan has to follow others, in words.
     """
-    told, came_up = [], set()
+
+    events: list[dict[str, Any]]
+    came: list[str]
+    went: list[str]
+
+
+def differs(node: Node, states: Iterable[DeviceState]) -> bool:
+    """Whether devices do anything else now than is stored."""
+    return next(_differences(node, states), None) is not None
+
+
+def _differences(node: Node, states: Iterable[DeviceState]) -> Iterator[tuple[Device, dict[str, Any]]]:
+    """Yield the devices whose rows a report changes, with their new values."""
     known = {device.ref: device for device in Device.objects.filter(node=node)}
     for state in states:
         device = known.get(state.device)
@@ -101,24 +113,31 @@ def report(node: Node, states: Iterable[DeviceState]) -> list[dict[str, Any]]:
             "plan_version": state.plan_version,
             "detail": storable(state.detail),
         }
-        if all(getattr(device, name) == value for name, value in new.items()):
-            continue
-        was = device.state
-        turned = (was in Device.SERVING) != (state.state in Device.SERVING)
+        if any(getattr(device, name) != value for name, value in new.items()):
+            yield device, new
+
+
+@transaction.atomic
+def report(node: Node, states: Iterable[DeviceState]) -> Report:
+    """Store what devices do now."""
+    found, types = Report([], [], []), set()
+    for device, new in _differences(node, states):
+        was, now = device.state, new["state"]
+        turned = (was in Device.SERVING) != (now in Device.SERVING)
         # Cores have their whole time to reach it, whatever they reported before.
         began = {"changed": timezone.now(), "serving_s": clock.steady(), "unreached_since": None}
         Device.objects.filter(pk=device.pk).update(**new, **(began if turned else {}))
-        if (was == Device.State.UP) != (state.state == Device.State.UP) and Device.State.DRAINING not in (
-            was,
-            state.state,
-        ):
-            request_plan("change", f"device {device.ref} is {state.state}")
-        if was != Device.State.UP and state.state == Device.State.UP:
-            came_up.add(device.type)
-        told.append({"device": device.ref, **new})
-    for kind in sorted(came_up):
+        if Device.State.DRAINING not in (was, now) and Device.State.UP in (was, now) and was != now:
+            if now == Device.State.UP:
+                found.came.append(device.ref)
+            else:
+                found.went.append(f"device {device.ref} is {now}")
+        if was != Device.State.UP and now == Device.State.UP:
+            types.add(device.type)
+        found.events.append({"device": device.ref, **new})
+    for kind in sorted(types):
         order_missing(kind)
-    return told
+    return found
 
 
 def silence(node: Node) -> list[dict[str, Any]]:

@@ -13,12 +13,13 @@ from registry import clock
 from registry.audit import origins
 from registry.models import Gateway
 from scheduler import samples, telemetry
-from scheduler.control import readiness, requests, upkeep
+from scheduler.control import readiness, requests
 from scheduler.control.bursts import TotalArrivals
 from scheduler.members import push, reaching, standing
 from scheduler.members.batches import batches
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.consumer import MemberConsumer
+from scheduler.members.debounce import plan_debounce
 from workers import log
 from workers.protocol import control
 from workers.protocol.specs import ApplicationSpec, Reach
@@ -44,13 +45,12 @@ class GatewayConsumer(MemberConsumer):
         return push.gateway_group(pk)
 
     async def admitted(self) -> None:
-        await in_thread(self._store_join)()
         self.total.joined(self.member.name, self.channel_name, time.monotonic())
         await self._enter(push.GATEWAYS)
         await self.send_configuration(time.monotonic())
         await self.announce(self._refresh_gateways, "refresh")
         # It may reach devices that no other gateway does.
-        await self.announce(in_thread(upkeep.replan_if_devices_changed), "plan")
+        plan_debounce().came()
 
     async def configuration(self, since: float | None = None) -> control.GatewayConfig:
         config = await configurations().gateway(max(1, self.total.serving), since)
@@ -69,7 +69,7 @@ class GatewayConsumer(MemberConsumer):
         if left and stopped:
             await self.announce(self._refresh_gateways, "refresh")
 
-    def _store_join(self) -> None:
+    def store_join(self) -> None:
         with origins.acting(f"gateway {self.member.name}", "its join", self.peer.address):
             Gateway.objects.filter(pk=self.member.pk).update(
                 address=self.join_message.address, core_address=self.join_message.core

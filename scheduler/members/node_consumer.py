@@ -7,14 +7,17 @@ import time
 from registry import clock
 from registry.models import Node
 from scheduler import live, telemetry
-from scheduler.control import requests, upkeep
+from scheduler.control import requests
 from scheduler.members import devices, faults, push
 from scheduler.members.batches import MemberSecond, batches
+from scheduler.members.commits import together
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.consumer import MemberConsumer
+from scheduler.members.debounce import plan_debounce
 from scheduler.members.lag import Lasting
 from scheduler.profiling import dispatch, results
 from workers.protocol import control
+from workers.protocol.specs import DeviceState
 
 #: a node's profile jobs differ from those ordered for so long before they are compared with the database
 JOBS_DIFFER_S = 3.0
@@ -35,12 +38,17 @@ class NodeConsumer(MemberConsumer):
     def group(self, pk: int) -> str:
         return push.node_group(pk)
 
+    def store_join(self) -> None:
+        self.divided = devices.sync(self.member, self.join_message.devices, self.join_message)
+
     async def admitted(self) -> None:
-        await in_thread(devices.sync)(self.member, self.join_message.devices, self.join_message)
         await self._enter(push.NODES)
         await self.send_configuration(time.monotonic())
         # Plans may have left its devices out while it was away.
-        await self.announce(in_thread(upkeep.replan_if_devices_changed), "plan")
+        plan_debounce().came()
+        if self.divided:
+            changed = {"kind": "node", "ref": self.member.name}
+            await self.announce(lambda: live.publish_async("changed", changed), "event")
 
     async def configuration(self, since: float | None = None) -> control.NodeConfig:
         return await configurations().node(self.member.pk, since)
@@ -66,8 +74,7 @@ class NodeConsumer(MemberConsumer):
                 entry = telemetry.entry(telemetry.NODE_STREAM, second)
                 batches().seconds.put(MemberSecond("node_second", second, entry))
             case control.DeviceStates():
-                found = await in_thread(devices.report)(self.member, message.devices)
-                await live.publish_all([{"event": "device_state", "data": event} for event in found])
+                await self._report(message.devices)
             case control.Overload():
                 detail = (
                     f"{message.device} refused {message.refused} of {message.arrived} items of {message.application}"
@@ -85,6 +92,17 @@ class NodeConsumer(MemberConsumer):
                 await in_thread(results.done)(self.member, message)
             case control.ProfileFailed():
                 await in_thread(results.failed)(self.member, message)
+
+    async def _report(self, states: tuple[DeviceState, ...]) -> None:
+        # Most reports say nothing new, and need no write lock to find that.
+        if not await in_thread(devices.differs)(self.member, states):
+            return
+        found = await together(devices.report, self.member, states)
+        if found.came:
+            plan_debounce().came(found.came)
+        if found.went:
+            await in_thread(requests.request_plan)("change", "; ".join(found.went))
+        await live.publish_all([{"event": "device_state", "data": event} for event in found.events])
 
     async def disconnect(self, code: int) -> None:
         await super().disconnect(code)

@@ -5,11 +5,15 @@ A push may be lost; members' reports each second make up for it (see :mod:`.conf
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
+from django.db.models import TextField
+from django.db.models.functions import Cast
 
 from registry import authority
 from registry.models import (
@@ -43,8 +47,17 @@ def gateway_group(pk: int) -> str:
 
 def latest_wire() -> specs.PlanSpec:
     """The plan in force; version 0 and empty before the first."""
-    plan = Plan.objects.only("wire").first()
-    return msgspec.convert(plan.wire, specs.PlanSpec) if plan is not None and plan.wire else specs.PlanSpec(version=0)
+    text = Plan.objects.annotate(text=Cast("wire", TextField())).values_list("text", flat=True).first()
+    return _plan(text or "{}")
+
+
+@functools.lru_cache(maxsize=1)
+def _plan(text: str) -> specs.PlanSpec:
+    """Return the plan of this JSON.
+
+    It is read every few seconds and rarely another one, and decoding megabytes takes far longer than comparing them.
+    """
+    return specs.PlanSpec(version=0) if text == "{}" else msgspec.json.decode(text, type=specs.PlanSpec)
 
 
 def applications() -> tuple[specs.ApplicationSpec, ...]:
@@ -137,11 +150,10 @@ def _peers(kind: type[Node] | type[Gateway]) -> tuple[specs.PeerSpec, ...]:
     """
     rows = kind.objects.filter(state=Member.State.APPROVED, certificate_lapsed=False).exclude(key_hash="")
     if kind is Node:
-        return tuple(specs.PeerSpec("node", row.name, row.key_hash, machine=row.machine) for row in rows.order_by("id"))
-    return tuple(
-        specs.PeerSpec("gateway", row.name, row.key_hash, row.pk, row.machine, row.core_address)
-        for row in rows.order_by("id")
-    )
+        columns = rows.order_by("id").values_list("name", "key_hash", "machine")
+        return tuple(specs.PeerSpec("node", name, key_hash, machine=machine) for name, key_hash, machine in columns)
+    columns = rows.order_by("id").values_list("name", "key_hash", "pk", "machine", "core_address")
+    return tuple(specs.PeerSpec("gateway", *row) for row in columns)
 
 
 def _limits(key: ApiKey) -> control.KeyLimits:
@@ -180,22 +192,34 @@ def gateway_config(shared: CommonConfiguration, gateways: int = 1) -> control.Ga
     )
 
 
-def node_config(pk: int, shared: CommonConfiguration) -> control.NodeConfig:
+def planned_by_node(shared: CommonConfiguration) -> dict[int, list[specs.DevicePlan]]:
+    """Return the plan's devices by their node's id."""
+    found: dict[int, list[specs.DevicePlan]] = {}
+    for device in shared.plan.devices:
+        if device.device in shared.owners:
+            found.setdefault(shared.owners[device.device][0], []).append(device)
+    return found
+
+
+def node_config(
+    pk: int, shared: CommonConfiguration, planned: Iterable[specs.DevicePlan] | None = None
+) -> control.NodeConfig:
     """Return everything that a node must know.
 
     It has its devices' part of the plan, and what its cache should keep.
+
+    Args:
+        planned: its part of :func:`planned_by_node`, where that is known.
     """
-    plan, own = shared.plan, []
-    for device in plan.devices:
-        owner, kind = shared.owners.get(device.device, (None, ""))
-        if owner == pk:
-            blocked = shared.blocked.get(kind, frozenset())
-            kept = () if pk in shared.cordoned or device.device in shared.retired else shared.standby
-            standby = tuple(variant for variant in kept if variant not in blocked)
-            own.append(msgspec.structs.replace(device, standby=standby))
+    own = []
+    for device in planned_by_node(shared).get(pk, ()) if planned is None else planned:
+        blocked = shared.blocked.get(shared.owners[device.device][1], frozenset())
+        kept = () if pk in shared.cordoned or device.device in shared.retired else shared.standby
+        standby = tuple(variant for variant in kept if variant not in blocked)
+        own.append(msgspec.structs.replace(device, standby=standby))
     return control.NodeConfig(
         applications=shared.applications,
-        plan=specs.PlanSpec(version=plan.version, devices=tuple(own)),
+        plan=specs.PlanSpec(version=shared.plan.version, devices=tuple(own)),
         keep=shared.keep,
         peers=shared.gateways,
         cpu_devices=shared.divided.get(pk, ""),

@@ -16,8 +16,9 @@ def test_a_few_nodes_are_measured_in_all_phases(tmp_path, capsys):
     assert scale.main([*options, "--out", str(out)]) == 0
     (found,) = json.loads(out.read_text())
     assert (found["nodes"], found["devices"]) == (5, 20)
-    for phase in ("join", "first_plan", "steady", "plan", "reconnect"):
+    for phase in ("join", "settle", "steady", "plan", "reconnect", "settle_again"):
         assert found[phase]["plane_s"] >= 0 and found[phase]["cores"]["web"] >= 0
     assert found["steady"]["messages_per_s"] > 0
+    assert found["settle"]["plans"] >= 1 and found["members_refused"] == 0
     assert found["plan"]["push_s"] >= 0 and found["reconnect_s"] > 0
     assert "| steady: messages/s |" in capsys.readouterr().out

@@ -6,6 +6,7 @@ Groups are forgotten, Redis is emptied, and the clock is moved.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import shutil
 import tempfile
 import time
@@ -126,6 +127,18 @@ async def test_nothing_is_pushed_and_yet_members_get_it(home, never_rejoined):
             if len(gateway.received) == received:
                 break
         assert len(gateway.received) == received
+
+
+async def test_a_push_sends_only_what_is_new_to_the_member(home, never_rejoined):
+    async with cluster(home) as (gateway, _):
+        for _ in range(3):
+            await sync_to_async(push.push_all)()
+        key = await sync_to_async(make_key)()
+        await sync_to_async(push.push_all)()
+        # Pushes arrive in their order.
+        await until(lambda: key in gateway.held.key_hashes, "the key at the gateway")
+        hashes = [config.hash for config in gateway.received]
+        assert all(earlier != later for earlier, later in itertools.pairwise(hashes))
 
 
 async def test_groups_are_joined_again_after_redis_was_emptied(home, clean_redis, monkeypatch):

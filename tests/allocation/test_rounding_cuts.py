@@ -18,6 +18,7 @@ from scheduler.allocation.time_slices import revisit_periods
 from scheduler.allocation.verification import violations
 
 from .test_milp import crowded, options_of
+from .worlds import published
 
 SHARES = st.one_of(st.floats(0.02, 1.0), st.sampled_from((0.25, 1 / 3, 0.5, 2 / 3, 0.75, 1.0)))
 
@@ -87,9 +88,9 @@ def test_cuts_lower_the_bound_and_change_the_worth_of_no_plan(demand):
         assert with_cuts.value <= cut_bound + 1e-4
 
 
-@pytest.mark.parametrize("devices", (3, 4))
-def test_plans_of_few_devices_are_certified(devices):
-    problem = crowded(9, devices, 5.0 * devices)
+@pytest.mark.parametrize("total", (55.0, 110.0))
+def test_plans_of_four_published_devices_are_certified(total):
+    problem = published(total, {"cpu": 2, "pascal": 1, "ampere": 1})
     plan = nereus.solve(problem)
     assert violations(problem, plan) == []
     assert plan.gap <= CERTIFIED

@@ -73,7 +73,7 @@ def dive(relaxed: Relaxed, take: Callable[[DeviceCounts], None], budget: Budget)
         take: receives the plan.
     """
     least: dict[int, int] = {}
-    relaxed.bound({}, math.inf, budget, 1)
+    relaxed.bound({}, math.inf, budget, 0)
     while budget.left() > 0 and relaxed.values:
         divided = relaxed.divided()
         if not divided:
@@ -87,7 +87,7 @@ def dive(relaxed: Relaxed, take: Callable[[DeviceCounts], None], budget: Budget)
                 least[i] = least.get(i, 0) + math.floor(more + WHOLE)
         least[most] = math.floor(values[most]) + 1
         relaxed.hold(least)
-        relaxed.bound({}, math.inf, budget, DIVE_ROUNDS)
+        relaxed.bound({}, math.inf, budget, DIVE_ROUNDS if relaxed.work > 0 else 0)
     relaxed.hold({})
 
 

@@ -20,12 +20,13 @@ from .contents import ContentSearch
 from .device_counts import SharedDevice
 from .group_options import SERVED, SliceTable
 from .milp_program import INFINITE, Program, solved
+from .rounding_cuts import RoundingCut, Served, counts, violated
 from .solver import Budget, time_ran_out
 
 #: Rounds of pricing in one branch.
 ROUNDS = 60
 #: Points between the relaxation's value and its bound at which it is as good as solved.
-CLOSE = 1e-4
+CLOSE = 5e-3
 #: Least reduced cost of a content that becomes a column.
 LEAST = 1e-7
 #: Tolerance of whole numbers.
@@ -48,28 +49,13 @@ class _Search:
         contents: their search.
         rows: of the program, for what the search's slices supply.
         shares: of the demand that these slices supply.
+        accuracy: of their variants.
     """
 
     contents: ContentSearch
     rows: np.ndarray
     shares: np.ndarray
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """Duals of the relaxation.
-
-    Attributes:
-        gains: by search, of slices.
-        devices: by group, of devices.
-        shares: by application, of its demand.
-        served: of the share served that counts.
-    """
-
-    gains: list[np.ndarray]
-    devices: np.ndarray
-    shares: np.ndarray
-    served: float
+    accuracy: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +97,16 @@ class Relaxed:
                 search = ContentSearch(g, revisit_s, table, group.one.max_resident, _useful(table, shares))
                 kept = search.slices.tolist()
                 rows = np.array([program.supplies[owners[j], table.slices[j].variant.id] for j in kept])
-                self.searches.append(_Search(search, rows, shares[kept]))
+                accuracy = np.array([table.slices[j].variant.accuracy for j in kept])
+                self.searches.append(_Search(search, rows, shares[kept], accuracy))
         self.size = sum(len(search.contents.table.slices) for search in self.searches)
         self._rows: dict[Feature, _Row] = {}
         self._lp = program.linear()
         self._base = len(program.columns)
+        #: by row of the program: its row here
+        self._row_at = list(range(len(program.limits)))
+        #: by search: what slices count in each cut (cut x slice)
+        self._counted = [np.zeros((0, len(search.rows))) for search in self.searches]
         #: by content: its column here, and its features
         self._at: list[int] = [column for column, _ in program.contents]
         self._features: list[frozenset[Feature]] = [self._features_of(device) for _, device in program.contents]
@@ -137,7 +128,7 @@ class Relaxed:
         new = self.program.contents[len(self._at) :]
         for column, device in new:
             features = self._features_of(device)
-            entries = list(self.program.columns[column].entries)
+            entries = [(self._row_at[row], part) for row, part in self.program.columns[column].entries]
             entries += [(row.row, 1.0) for feature, row in self._rows.items() if feature in features]
             self._at.append(self._lp.ncols())
             self._features.append(features)
@@ -155,6 +146,57 @@ class Relaxed:
             found.add(("variant", device.group, q, slice_.variant.id))
             found.add(("slice", k, q, slice_.variant.id, slice_.rows))
         return frozenset(found)
+
+    # --- cuts --------------------------------------------------------------------------------------------------------
+
+    def tighten(self) -> int:
+        """Add the cuts that ``values`` violate; returns how many."""
+        program, values = self.program, self.values
+        slices: list[dict[tuple[float, float], float]] = [{} for _ in program.shares]
+        for at, (_, device) in zip(self._at, program.contents, strict=True):
+            if values[at] > WHOLE:
+                for q, slice_, _ in device.residents:
+                    key = slice_.variant.accuracy, program.share(q, slice_)
+                    slices[q][key] = slices[q].get(key, 0.0) + values[at]
+        cuts: list[RoundingCut] = []
+        for q, mine in enumerate(slices):
+            if mine:
+                by_slices = [(accuracy, values[column]) for column, accuracy in program.sliced[q]]
+                by_devices = [
+                    (values[program.dedicated[q, g]], [(a, s, s * values[c]) for c, a, s in points])
+                    for (owner, g), points in program.points.items()
+                    if owner == q
+                ]
+                found = violated(q, Served(mine, by_slices, by_devices))
+                # A cut may stay violated by the linear program's tolerance.
+                cuts += [cut for cut in found if cut not in program.cuts]
+        for cut in cuts:
+            self._cut(cut)
+        return len(cuts)
+
+    def _cut(self, cut: RoundingCut) -> None:
+        self.program.cut(cut)
+        row = self.program.cuts[cut]
+        at = {column: at for at, (column, _) in zip(self._at, self.program.contents, strict=True)}
+        entries = [
+            (at.get(column, column), one.entries[-1][1])
+            for column, one in enumerate(self.program.columns)
+            if one.entries[-1][0] == row
+        ]
+        self._row_at.append(self._lp.nrows())
+        self._lp.addRow(entries, -INFINITE, cut.limit)
+        for k, search in enumerate(self.searches):
+            mine = (search.contents.owner == cut.q) & (search.accuracy >= cut.accuracy)
+            counted = np.where(mine, counts(search.shares, np.array(cut.by)), 0.0)
+            self._counted[k] = np.vstack((self._counted[k], counted))
+
+    def _gains(self, duals: np.ndarray) -> list[np.ndarray]:
+        """By search, what slices gain."""
+        cuts = duals[self._row_at[len(self._row_at) - len(self.program.cuts) :]]
+        return [
+            duals[search.rows] * search.shares + cuts @ counted
+            for search, counted in zip(self.searches, self._counted, strict=True)
+        ]
 
     # --- branches ----------------------------------------------------------------------------------------------------
 
@@ -219,25 +261,21 @@ class Relaxed:
         for _ in range(rounds):
             if not solved(self._lp):
                 break
-            value = self._lp.getObjVal()
+            value, primal = self._lp.getObjVal(), self._lp.getPrimal()
             over, added = self._price(branch)
             bound = min(bound, value + float(self._sizes @ over))
-            if (bound <= enough < math.inf) or not added or bound - value <= CLOSE or self.work <= 0:
+            if bound <= enough < math.inf or self.work <= 0:
                 break
+            if not added or bound - value <= CLOSE:
+                self.values = primal + [0.0] * added
+                if not self.tighten():
+                    break
             if budget.left() <= 0:
                 time_ran_out()
                 break
         if solved(self._lp):
             self.values = self._lp.getPrimal()
         return bound
-
-    def prices(self) -> Prices:
-        """The duals without branches, over the contents found so far."""
-        self.value({})
-        duals = np.maximum(np.array(self._lp.getDual()), 0.0)
-        gains = [duals[search.rows] * search.shares for search in self.searches]
-        served = min(float(duals[self.program.counted]), SERVED)
-        return Prices(gains, duals[: len(self._sizes)], duals[self.program.shares], served)
 
     def _price(self, branch: Branch) -> tuple[np.ndarray, int]:
         """Price contents, and add those that earn more than their device costs.
@@ -247,8 +285,9 @@ class Relaxed:
         """
         duals = np.array(self._lp.getDual())
         over, found = np.zeros(len(self._sizes)), []
+        gains = self._gains(duals)
         for k, search in enumerate(self.searches):
-            gain, price = duals[search.rows] * search.shares, float(duals[search.contents.g])
+            gain, price = gains[k], float(duals[search.contents.g])
             closed = False
             for feature, row in self._rows.items():
                 if k not in row.slices:

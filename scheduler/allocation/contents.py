@@ -88,8 +88,10 @@ class ContentSearch:
         bounds = self._bounds(gain)
         gained, count = np.zeros(1), np.zeros(1, dtype=int)
         left = np.full((len(self._uses), 1), 1.0 + ROUNDING)
-        paths = np.full((1, len(self._items)), -1)
         top = dropped = least
+        if self._more(bounds, 0, left, count)[0] <= least:
+            return BestContent(least, least, ())
+        paths = np.full((1, len(self._items)), -1)
         for i, items in enumerate(self._items):
             parent, item, left = self._extended(gain, items, left, count)
             taken = item >= 0

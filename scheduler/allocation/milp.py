@@ -12,7 +12,7 @@ of the demand that variant m serves in slices, and s, the share of the weighted 
 Maximised: :data:`~.group_options.SERVED` * s + the weighted accuracy of what is served. The relaxation over all
 contents bounds every plan (:mod:`.column_generation`). SCIP solves the MILP over the contents that this found, from the
 search's plan; where that leaves more than :data:`CERTIFIED`, branch and price closes it (:mod:`.branch_and_price`;
-Barnhart et al. 1998). Up to :data:`FEW` devices, plans are enumerated first (:mod:`.few_devices`).
+Barnhart et al. 1998). Rounding cuts (:mod:`.rounding_cuts`) make the relaxation tight on few devices.
 
 Where not all is served, two bounds are sought: of the objective, which bounds how much can be served, and of accuracy
 at what the plan serves, where more than that does not count (s is limited).
@@ -30,7 +30,6 @@ from dataclasses import dataclass
 from .branch_and_price import branch_and_price, dive
 from .column_generation import Relaxed
 from .device_counts import DeviceCounts
-from .few_devices import FewDevices
 from .group_options import SERVED
 from .milp_program import INFINITE, Evaluated, Program
 from .problem import CERTIFIED
@@ -40,14 +39,13 @@ from .solver import Budget, time_ran_out
 CLOSED = 0.9
 #: Relative gap of the points at which SCIP stops.
 SCIP_GAP = 2e-4
-#: Slices priced for the relaxation, and in the branches of a pass.
-PRICED, PRICED_IN_BRANCHES = 120_000, 40_000
-#: Slices of all groups and revisit periods beyond which a model is too large.
-LARGEST = 2_000
+#: Slices priced for the relaxation, in a dive, and in the branches of a pass.
+PRICED, PRICED_IN_DIVES, PRICED_IN_BRANCHES = 40_000, 20_000, 40_000
+#: Slices of all groups and revisit periods beyond which a model is too large for plans, and for a bound on many
+#: devices; slices priced for such a bound.
+LARGEST, LARGEST_BOUNDED, PRICED_FOR_BOUND = 2_000, 6_000, 100_000
 #: Devices beyond which no branches are tried: each takes longer, and closes little that SCIP leaves.
 BRANCHED = 32
-#: Devices up to which plans are enumerated before SCIP is asked.
-FEW = 3
 #: Rounds of branching, each after SCIP's plan over the contents found; another one only where the bound is not further
 #: from enough than this many times the gap that is.
 PASSES, NEAR = 2, 1.0
@@ -75,16 +73,20 @@ class MilpPlan:
     counted: float
 
 
-def improve(start: DeviceCounts, periods: Sequence[float], gap: float, seconds: float | None) -> MilpPlan | None:
+def improve(
+    start: DeviceCounts, periods: Sequence[float], gap: float, seconds: float | None, known: float = math.inf
+) -> MilpPlan | None:
     """Improve ``start`` by the MILP.
 
     Args:
         periods: revisit periods that shared devices may have, seconds.
         gap: relative gap of the points at which the start needs no better plan.
         seconds: time limit; None: none but those of work, steps and nodes.
+        known: a bound, in the counts' units.
 
     Returns:
-        The MILP's plan; None where ``start`` leaves a floor unserved, or the model would be too large.
+        The MILP's plan; None where ``start`` leaves a floor unserved, or the model would be too large. On many devices
+        a large model still bounds a start that ``known`` does not certify.
     """
     budget = Budget(math.inf if seconds is None else seconds)
     program = Program(start.options)
@@ -92,16 +94,20 @@ def improve(start: DeviceCounts, periods: Sequence[float], gap: float, seconds: 
     if first is None:
         return None
     relaxed = Relaxed(program, periods, PRICED)
-    if relaxed.size > LARGEST:
-        return None
     solve = _Solve(relaxed, start, first, budget)
-    solve.run(gap)
+    if relaxed.size <= LARGEST:
+        solve.run(gap)
+    elif solve.branches or relaxed.size > LARGEST_BOUNDED or start.value >= known - gap * first.points * program.total:
+        return None
+    else:
+        relaxed.work = PRICED_FOR_BOUND
+        solve.bound_start(gap)
     total = program.total
     return MilpPlan(solve.plan, solve.bound * total, solve.limited * total, solve.counted * total)
 
 
 class _Solve:
-    """The best plan so far, ``at`` its values, and the bounds."""
+    """The best plan so far, ``at`` its values, and the bounds. ``branches``: plans may be split."""
 
     def __init__(self, relaxed: Relaxed, start: DeviceCounts, first: Evaluated, budget: Budget):
         self._relaxed, self._budget = relaxed, budget
@@ -110,16 +116,20 @@ class _Solve:
         self.counted = 1.0
         options = start.options
         devices = sum(len(group) for group in options.groups)
-        self._few, self._branches = devices <= FEW, devices <= BRANCHED
+        self.branches = devices <= BRANCHED
         self._least = min(v.accuracy for a in options.applications for v in options.variants(a.id))
 
-    def run(self, gap: float) -> None:
+    def bound_start(self, gap: float) -> bool:
+        """Bound all plans by the relaxation; returns whether the start is near enough."""
         self.bound = self._relaxed.bound({}, self.at.value + gap * self.at.points, self._budget)
-        if self.bound - self.at.value <= gap * self.at.points:
+        return self.bound - self.at.value <= gap * self.at.points
+
+    def run(self, gap: float) -> None:
+        if self.bound_start(gap):
             return
+        self._relaxed.work = PRICED_IN_DIVES
         dive(self._relaxed, self._take, self._budget)
-        if not self._few:
-            self._plan_of_scip()
+        self._plan_of_scip()
         if self.at.served < 1 - EXACT:
             # At most so much more may be served; how accurately is bounded apart.
             self.bound = self._closed(self.bound, self._serves_enough)
@@ -127,6 +137,7 @@ class _Solve:
                 return
             self.counted = self.at.served
             self._relaxed.count_served(self.counted)
+            self._relaxed.work = PRICED
             self.limited = self._relaxed.bound({}, self._enough(), self._budget)
             self.limited = self._closed(self.limited, self._enough)
         else:
@@ -151,13 +162,8 @@ class _Solve:
 
         The plan may improve meanwhile.
         """
-        if self._few:
-            bound, ended = self._of_few(bound, enough)
-            if ended:
-                return bound
-            self._plan_of_scip()
         for n in range(PASSES):
-            if not self._branches or bound <= enough() or self._budget.left() <= 0:
+            if not self.branches or bound <= enough() or self._budget.left() <= 0:
                 break
             if n:
                 if bound - enough() > NEAR * (enough() - self._worth()):
@@ -166,16 +172,6 @@ class _Solve:
             self._relaxed.work = PRICED_IN_BRANCHES
             bound = min(bound, branch_and_price(self._relaxed, bound, enough, self._take, self._budget))
         return bound
-
-    def _of_few(self, bound: float, enough: Callable[[], float]) -> tuple[float, bool]:
-        """Return the bound of :mod:`.few_devices`, and whether it is done.
-
-        The search for it may take a better plan.
-        """
-        if bound <= enough():
-            return bound, True
-        reached, ended = FewDevices(self._relaxed).close(CERTIFIED * self.at.points, enough, self._take, self._budget)
-        return min(bound, reached), ended
 
     def _take(self, counts: DeviceCounts) -> None:
         """Take the counts if they are better."""

@@ -12,7 +12,8 @@ import numpy as np
 from pyscipopt import LP, Model, quicksum
 
 from .device_counts import DeviceCounts, SharedDevice
-from .group_options import SERVED, GroupOptions
+from .group_options import SERVED, GroupOptions, TimeSlice
+from .rounding_cuts import RoundingCut
 from .solver import favour_speed, new_model
 
 #: Nodes of SCIP's tree.
@@ -81,6 +82,12 @@ class Program:
         self.columns = [Column(((counted, 1.0),), SERVED, 1.0)]
         self.columns += [Column(((f, -1.0),), -FLOOR_PRICE, relaxes=True) for f in self._floors if f is not None]
         self.dedicated: dict[tuple[int, int], int] = {}
+        #: by application and group: (column, accuracy, share) of what dedicated devices serve
+        self.points: dict[tuple[int, int], list[tuple[int, float, float]]] = {}
+        #: by application: (column, accuracy) of what slices serve
+        self.sliced: list[list[tuple[int, float]]] = [[] for _ in applications]
+        #: with their rows
+        self.cuts: dict[RoundingCut, int] = {}
         self.contents: list[tuple[int, SharedDevice]] = []
         self._known: dict[tuple, int] = {}
         #: by application and variant: the row of what slices supply
@@ -88,6 +95,7 @@ class Program:
         for q, application in enumerate(applications):
             for variant in options.variants(application.id):
                 row = self.supplies[q, variant.id] = self._row(0.0)
+                self.sliced[q].append((len(self.columns), variant.accuracy))
                 self._serve(q, variant.accuracy, 1.0, [(row, 1.0)])
             for g in range(len(options.groups)):
                 self._add_dedicated(q, g)
@@ -113,8 +121,10 @@ class Program:
         self.dedicated[q, g] = len(self.columns)
         devices = float(len(self.options.groups[g]))
         self.columns.append(Column(((g, 1.0), (time, -1.0), (most, -1.0)), most=devices, whole=True))
+        served = self.points[q, g] = []
         for point in points:
             share = point.rate / demand
+            served.append((len(self.columns), point.variant.accuracy, share))
             self._serve(q, point.variant.accuracy, share, [(time, 1.0), (most, share)])
 
     def count_served(self, most: float) -> None:
@@ -137,11 +147,39 @@ class Program:
     def _add_content(self, device: SharedDevice) -> None:
         supplied: dict[int, float] = {}
         for q, slice_, _ in device.residents:
-            row = self.supplies[q, slice_.variant.id]
-            supplied[row] = supplied.get(row, 0.0) - min(1.0, slice_.rate / self.options.applications[q].demand)
+            share, row = self.share(q, slice_), self.supplies[q, slice_.variant.id]
+            supplied[row] = supplied.get(row, 0.0) - share
+            for cut, row in self.cuts.items():
+                if cut.limits(q, slice_.variant.accuracy):
+                    supplied[row] = supplied.get(row, 0.0) - cut.count(share)
         self.contents.append((len(self.columns), device))
         devices = float(len(self.options.groups[device.group]))
         self.columns.append(Column(((device.group, 1.0), *supplied.items()), most=devices, whole=True))
+
+    def share(self, q: int, slice_: TimeSlice) -> float:
+        """The share of its application's demand that a slice can serve."""
+        return min(1.0, slice_.rate / self.options.applications[q].demand)
+
+    def cut(self, cut: RoundingCut) -> None:
+        """Add a valid inequality."""
+        row = self.cuts[cut] = self._row(cut.limit)
+        for column, accuracy in self.sliced[cut.q]:
+            if cut.limits(cut.q, accuracy):
+                self._enter(column, row, 1.0)
+        for (q, g), points in self.points.items() if cut.dedicated else ():
+            accurate = [(column, share) for column, accuracy, share in points if cut.limits(q, accuracy)]
+            for column, share in accurate:
+                self._enter(column, row, share)
+            if accurate:
+                self._enter(self.dedicated[q, g], row, -cut.count(min(1.0, max(share for _, share in accurate))))
+        for column, device in self.contents:
+            for q, slice_, _ in device.residents:
+                if cut.limits(q, slice_.variant.accuracy):
+                    self._enter(column, row, -cut.count(self.share(q, slice_)))
+
+    def _enter(self, column: int, row: int, part: float) -> None:
+        one = self.columns[column]
+        self.columns[column] = replace(one, entries=(*one.entries, (row, part)))
 
     def linear(self) -> LP:
         """Return the relaxation.

@@ -43,6 +43,8 @@ GAP = 1e-3
 MILP_DEVICES = 200
 #: Gap of the search's plan, and of the MILP's, from which the MILP has nothing left to gain.
 MILP_GAP = 2e-4
+#: Table cells that the search may evaluate for a gap that counts as proved, beyond its own (0.3 s of work).
+EFFORT = 20_000_000
 #: Smallest gain of a search step, in points, as a share of the weighted demand.
 STEP = 1e-6
 
@@ -98,7 +100,7 @@ def _solve(problem: Problem, reserved: dict[str, DeviceResources], exact: bool) 
     if bound is None:
         return nothing_planned(problem)
     switching = SwitchingCosts(options, bound)
-    candidates = _counts(problem, options, bound, switching)
+    candidates = _counts(problem, options, bound, switching, exact)
     proved = _proved(problem, candidates, bound) if exact else None
     if proved is not None:
         candidates.append(proved.counts)
@@ -126,7 +128,7 @@ def _proved(problem: Problem, candidates: list[DeviceCounts], relaxed: Relaxatio
         return None
     shareable = any(_shareable(group.one) for group in start.options.groups)
     periods = revisit_periods(start.options.applications) if shareable else []
-    return milp.improve(start, periods, max(problem.gap, MILP_GAP), problem.milp_s)
+    return milp.improve(start, periods, max(problem.gap, MILP_GAP), problem.milp_s, _most(relaxed))
 
 
 def _most(relaxed: Relaxation) -> float:
@@ -135,7 +137,7 @@ def _most(relaxed: Relaxation) -> float:
 
 
 def _counts(
-    problem: Problem, options: GroupOptions, relaxed: Relaxation, switching: SwitchingCosts
+    problem: Problem, options: GroupOptions, relaxed: Relaxation, switching: SwitchingCosts, exact: bool
 ) -> list[DeviceCounts]:
     """Candidate counts, at least one; those of the plan in force first."""
     min_gain = STEP * sum(a.weight * a.demand for a in options.applications)
@@ -161,6 +163,10 @@ def _counts(
         use_free_devices(shared, periods, min_gain)
         counts = max((counts, shared), key=lambda c: c.value)
         SharingSearch(counts, periods, min_gain, target).run()
+        if exact and len(problem.devices) > milp.BRANCHED:
+            # Nothing splits plans of so many devices: the search goes on instead.
+            certified = _most(relaxed) - max(problem.gap, CERTIFIED) * relaxed.points
+            SharingSearch(counts, periods, min_gain, certified, EFFORT).run()
     return [*found, counts]
 
 

@@ -33,7 +33,7 @@ from scheduler.allocation.strategies import get, names
 from scheduler.allocation.time_slices import revisit_periods
 from scheduler.allocation.verification import violations
 
-from .worlds import GIB, line, problems, published, remeasured, slow_to_load, variant, with_loaded
+from .worlds import GIB, line, problems, published_or_skip, remeasured, slow_to_load, variant, with_loaded
 
 CPUS = tuple(DeviceResources(f"d{i}", "cpu") for i in range(4))
 
@@ -48,13 +48,6 @@ def totals(problem: Problem, allocation: Allocation) -> tuple[float, float]:
         served += utility
         points += utility * variants[p.variant].accuracy
     return served, points
-
-
-def published_or_skip(total: float) -> Problem:
-    try:
-        return published(total)
-    except FileNotFoundError as missing:
-        pytest.skip(f"published profiles are not beside this checkout: {missing.filename}")
 
 
 # --- how good plans are --------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from scheduler.allocation import proteus
 from scheduler.allocation.problem import ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.verification import violations
 
-from .worlds import GIB, line, problems, published, variant, with_loaded
+from .worlds import GIB, line, problems, published_or_skip, variant, with_loaded
 
 
 def enumerated(problem: Problem) -> tuple[float, float]:
@@ -168,11 +168,8 @@ def test_one_worn_device_among_equals_costs_one_load_at_most():
 
 @pytest.mark.parametrize("total", [100, 400, 800, 1200, 2000])
 def test_the_published_world_is_solved_with_certainty(total):
-    try:
-        # Within seconds; a busy machine is given minutes.
-        problem = replace(published(total), time_limit_s=300.0)
-    except FileNotFoundError as missing:
-        pytest.skip(f"published profiles are not beside this checkout: {missing.filename}")
+    # Within seconds; a busy machine is given minutes.
+    problem = replace(published_or_skip(total), time_limit_s=300.0)
     allocation = proteus.solve(problem)
     assert violations(problem, allocation) == []
     assert allocation.status == "optimal" and allocation.gap == 0

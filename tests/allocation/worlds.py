@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import strategies as st
 
 from scheduler.allocation.problem import (
@@ -80,6 +81,14 @@ def published(total: float, counts: Mapping[str, int] | None = None) -> Problem:
         tuple(ApplicationDemand(q, 0.3, total * share / sum(zipf)) for q, share in zip(names, zipf, strict=True)),
         variants,
     )
+
+
+def published_or_skip(total: float, counts: Mapping[str, int] | None = None) -> Problem:
+    """As :func:`published`; skips where the published profiles are not beside this checkout."""
+    try:
+        return published(total, counts)
+    except FileNotFoundError as missing:
+        pytest.skip(f"published profiles are not beside this checkout: {missing.filename}")
 
 
 @st.composite

@@ -59,7 +59,7 @@ def _retries_key(pk: int) -> str:
 
 
 def retries(pk: int) -> list[Retry]:
-    """A webhook's deliveries that are tried again, the next first; empty where Redis is away."""
+    """A webhook's deliveries to be tried again, next first; none without Redis."""
     kept = []
     with suppress(RedisError):
         client, oldest = live.client(), clock.wall() - LOST_S

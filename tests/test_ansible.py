@@ -267,7 +267,7 @@ def test_packages_are_those_of_the_distribution_and_its_python(tmp_path, box, ma
 
 
 def test_each_variable_is_documented_and_checked():
-    """Defaults of the role are arguments of one of its entry points, and stand in the collection's page."""
+    """Defaults of the role are arguments, and stand in the collection's page."""
     role = COLLECTION / "roles" / "nereus"
     defaults = set(yaml.safe_load((role / "defaults" / "main.yml").read_text()))
     entries = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text())["argument_specs"]

@@ -38,7 +38,7 @@ def overview(request):
 
 
 def first_lines(repairs: Iterable[Repair]) -> list[tuple[Repair, int]]:
-    """The repairs that the page shows, in their order, with how many alike are not shown by themselves.
+    """The repairs that the page shows, in their order, each with how many are alike.
 
     One cause may trouble all applications: it gets one line, and other causes come before more of the same.
     """

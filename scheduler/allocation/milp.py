@@ -107,7 +107,7 @@ def improve(
 
 
 class _Solve:
-    """The best plan so far, ``at`` its values, and the bounds. ``branches``: plans may be split."""
+    """The best plan so far, ``at`` its values; ``branches``: plans may be split."""
 
     def __init__(self, relaxed: Relaxed, start: DeviceCounts, first: Evaluated, budget: Budget):
         self._relaxed, self._budget = relaxed, budget

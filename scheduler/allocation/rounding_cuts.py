@@ -46,7 +46,7 @@ class RoundingCut:
 
     @property
     def limit(self) -> float:
-        """The most served without any slice; below 0, since each counts more than it can serve."""
+        """The most served without any slice; below 0, as each counts more than it serves."""
         return float(_limits(np.array(self.by)))
 
     def limits(self, q: int, accuracy: float) -> bool:
@@ -54,7 +54,7 @@ class RoundingCut:
         return q == self.q and accuracy >= self.accuracy
 
     def count(self, share: float) -> float:
-        """Return what a whole slice counts that can serve this share: :func:`counts` of one."""
+        """Return what a slice that can serve this share counts: :func:`counts` of one."""
         whole, remainder = math.floor(share / self.by + WHOLE), 1.0 - math.floor(1 / self.by + WHOLE) * self.by
         return remainder * whole + min(max(share - whole * self.by, 0.0), remainder)
 
@@ -106,7 +106,7 @@ def violated(q: int, served: Served) -> list[RoundingCut]:
 
 
 def _candidates(share: np.ndarray, served: Served) -> np.ndarray:
-    """Shares to round by: those that slices and devices in use can serve, and whole parts of them."""
+    """Shares to round by: what slices and devices in use can serve, and parts of it."""
     devices = [max(p[1] for p in points) for number, points in served.by_devices if number > WHOLE]
     found = np.unique(np.concatenate([np.array([*share, *devices]) / part for part in PARTS]))
     found = found[found < 1 - WHOLE]

@@ -55,7 +55,7 @@ def with_standby(problem: Problem, solve: Solve, search: Solve | None = None) ->
 
 
 def _expected_first(problem: Problem) -> Problem:
-    """Return the problem, with floors where devices carry what is expected and not all margins.
+    """Add floors where devices carry what is expected and not all margins.
 
     No application's margin then comes before another one's expected demand.
     """
@@ -72,9 +72,9 @@ def _expected(application: ApplicationDemand) -> float:
 
 
 def _good(problem: Problem, plan: Allocation, free: Allocation) -> bool:
-    """Whether a plan serves nearly what an unrestricted one does, and nearly as accurately where there is room.
+    """Whether a plan serves nearly what an unrestricted one does.
 
-    Without room margins do not count, nor the plan's accuracy: residents are then quick, and batches choose variants.
+    Where there is room it must be nearly as accurate, too. Without room margins do not count, nor the plan's accuracy: residents are then quick, and batches choose variants.
     """
     room = free.carried >= ROOM
     most = lost = 0.0
@@ -87,7 +87,7 @@ def _good(problem: Problem, plan: Allocation, free: Allocation) -> bool:
 
 
 def _suit(problem: Problem, previous: Allocation, most: float) -> bool:
-    """Whether residents were chosen for a mix of applications, and for room on the devices, as now."""
+    """Whether residents were chosen for such a mix of applications and such room."""
     provided = previous.provided
     then = replace(problem, applications=tuple(replace(a, demand=provided[a.id]) for a in problem.applications))
     had_room = carries(then, ROOM)
@@ -99,7 +99,10 @@ def _suit(problem: Problem, previous: Allocation, most: float) -> bool:
 
 
 def _chosen_anew(problem: Problem, solve: Solve, search: Solve, free: Allocation) -> Allocation:
-    """Return the plan with residents chosen for more than the demand, or beside its own where those serve less."""
+    """Return the plan with residents chosen for more than the demand.
+
+    Where those serve less than others could, they are chosen beside those of the unrestricted plan.
+    """
     demand = {application.id: application.demand for application in problem.applications}
     ready = _within(problem, choose(problem, free.carried, search, {}), solve, free)
     if _good(problem, ready, free):
@@ -111,7 +114,7 @@ def _chosen_anew(problem: Problem, solve: Solve, search: Solve, free: Allocation
 
 
 def _pays(problem: Problem, kept: Allocation, new: Allocation) -> bool:
-    """Whether other residents are worth their loads, during which devices serve nothing."""
+    """Whether other residents are worth loads, in which devices serve nothing."""
     devices = {device.id: device for device in problem.devices}
     profiles = {variant.id: variant.profiles for variant in problem.variants}
     seconds = sum(
@@ -159,7 +162,7 @@ def _unlimited(problem: Problem) -> bool:
 
 
 def _still_there(problem: Problem, previous: Allocation) -> bool:
-    """Whether the devices, variants and applications of a plan are still those of the problem."""
+    """Whether a plan's devices, variants and applications are still the problem's."""
     if {device.id for device in problem.devices} != previous.residents.keys():
         return False
     if any(application.id not in previous.provided for application in problem.applications):

@@ -1,4 +1,4 @@
-"""The choice of residents: variants to keep loaded for more than the present demand. Pure.
+"""The choice of residents for more than the present demand. Pure.
 
 Devices that could carry a multiple of the demand get residents of a plan for that multiple, then of one for the present
 demand, which are accurate. Devices without such room get those of a plan for all that they carry alone: each then
@@ -91,7 +91,7 @@ def choose(problem: Problem, most: float, solve: Solve, placed: Mapping[str, Seq
 
 
 def _prices(problem: Problem, multiple: float) -> dict[str, float]:
-    """Points for a second of a device's time at a multiple of the demand, by device type."""
+    """Points for a second of a device's time at a multiple of the demand, by type."""
     found = relaxed(_scaled(problem, problem.devices, multiple))
     prices: dict[str, float] = {}
     if found is not None:
@@ -114,7 +114,7 @@ def _scaled(problem: Problem, devices: Sequence[DeviceResources], multiple: floa
 
 
 def _typical_limit(problem: Problem) -> int:
-    """Return the number of variants that the median device may hold, at most the length of :data:`HIGHEST`."""
+    """Return how many variants the median device may hold, as far as it matters."""
     most = len(HIGHEST)
     limits = [
         most if d.max_resident is None else min(d.max_resident, most) for d in problem.devices if d.max_resident != 0

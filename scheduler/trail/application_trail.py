@@ -29,7 +29,7 @@ class ApplicationTrail:
 
 
 def application_trail(application: str) -> ApplicationTrail | None:
-    """An application under the plan in force; None: there is no plan, or its inputs are not kept."""
+    """An application under the plan in force; None: no plan, or without its inputs."""
     plan = Plan.objects.defer("wire").first()
     if plan is None or not plan.problem:
         return None

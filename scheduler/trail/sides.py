@@ -57,7 +57,7 @@ class PlanSide:
         return sum(self.demand.values()) - sum(self.left_out.values())
 
     def shares(self) -> dict[str, float]:
-        """Part of its application's planned items that each variant answers, 0 to 1, by id."""
+        """Part of its application's planned items for each variant, 0 to 1, by id."""
         rates: dict[str, float] = defaultdict(float)
         totals: dict[str, float] = defaultdict(float)
         for (_, variant), rate in self.rates.items():

@@ -412,7 +412,7 @@ def _does(old: PlanSide, now: PlanSide, moves: list[DeviceMove]) -> str:
 
 
 def _shifts(old: PlanSide, now: PlanSide) -> str:
-    """The variant whose share of its application's answers grew most; empty: none by much."""
+    """The variant whose share of answers grew most; empty: none by much."""
     before, shares = old.shares(), now.shares()
     grown = {id_: share - before.get(id_, 0.0) for id_, share in shares.items() if now.owners.get(id_) in old.demand}
     most = max(grown, key=lambda id_: (grown[id_], id_), default=None)

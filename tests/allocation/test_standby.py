@@ -1,4 +1,4 @@
-"""Residents for more than the present demand: how far it could grow, when they stay, and when they are chosen anew."""
+"""When residents stay, and for how much demand they are chosen."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ APPLICATIONS = ("a", "b", "c")
 
 
 def world(demand: Mapping[str, float], load_s: float = 0.0, expected: Mapping[str, float] | None = None) -> Problem:
-    """Six devices with two places, and three applications of a quick and an accurate variant each."""
+    """Six devices with two places; three applications, each quick or accurate."""
     return Problem(
         tuple(DeviceResources(f"d{i}", "cpu", max_resident=2) for i in range(6)),
         tuple(

@@ -84,7 +84,7 @@ def published(total: float, counts: Mapping[str, int] | None = None) -> Problem:
 
 
 def published_or_skip(total: float, counts: Mapping[str, int] | None = None) -> Problem:
-    """As :func:`published`; skips where the published profiles are not beside this checkout."""
+    """As :func:`published`; skips where published profiles are missing."""
     try:
         return published(total, counts)
     except FileNotFoundError as missing:

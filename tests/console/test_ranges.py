@@ -1,4 +1,4 @@
-"""An application's charts over a range of time, in a real browser with rows of a real database."""
+"""An application's charts over a range of time, in a real browser."""
 
 from __future__ import annotations
 

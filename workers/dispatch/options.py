@@ -158,7 +158,7 @@ class OptionSet:
         return batches[bisect_left(batches, (min(part, 1.0) * batches[-1][0],))][1]
 
     def throughputs(self, within_s: float) -> list[float]:
-        """Return the rows/s of the most valuable option, by pressure level, and at last the highest of any option.
+        """Return rows/s of the most valuable option by pressure level, and the highest.
 
         Args:
             within_s: most seconds of the batches among which each option's highest throughput is found.
@@ -178,7 +178,7 @@ class OptionSet:
         return self._by_seconds
 
     def _find_throughputs(self, within_s: float) -> None:
-        """Find what the two above return, unless it is for the same ``within_s`` as before."""
+        """Find what the two above return, unless ``within_s`` is as before."""
         if self._within_s == within_s:
             return
         batches = sorted(

@@ -1,4 +1,4 @@
-"""Congestion: the pressure that the demand calls for, given how long queries wait. Pure.
+"""Congestion: the pressure that demand and waits call for. Pure.
 
 Pressure tells of work that is scheduled; near the capacity of the devices that is too late. Long batches carry more
 queries a second than short ones, and a query that has waited has time for short ones only. So the price of time is held
@@ -85,7 +85,7 @@ def _least_load(loads: list[float]) -> float:
 
 
 def _regular_wait_s(served: ServedClass) -> float:
-    """Return how long queries wait for one of their devices, in the order of magnitude.
+    """Return about how long queries wait for one of their devices.
 
     A single device has to finish a batch while the next one forms: half the SLO. The more devices there are, the more
     regularly one becomes free (the square-root law of queues with many servers).

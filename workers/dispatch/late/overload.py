@@ -61,7 +61,7 @@ def can_grow(
     deadline: float,
     budget_s: float,
 ) -> bool:
-    """Return whether a new batch could grow to its target, and to a sustaining batch, in time.
+    """Return whether a new batch could grow to target and sustaining batch in time.
 
     On a device without other batches it need not.
     """

@@ -200,7 +200,7 @@ class ClassOffer:
         self.needs = DemandNeeds() if needs is None else needs
 
     def congestion(self, waited_s: float, slo_s: float) -> float:
-        """Return the pressure that the demand calls for (0 to 1), where queries have waited so long.
+        """Return the pressure (0 to 1) that demand and this wait call for.
 
         It is the sustaining pressure at the target wait, and follows the wait gently, so that devices do not alternate
         between the most accurate and the quickest options.

@@ -74,7 +74,8 @@ def _expected(application: ApplicationDemand) -> float:
 def _good(problem: Problem, plan: Allocation, free: Allocation) -> bool:
     """Whether a plan serves nearly what an unrestricted one does.
 
-    Where there is room it must be nearly as accurate, too. Without room margins do not count, nor the plan's accuracy: residents are then quick, and batches choose variants.
+    Where there is room it must be nearly as accurate, too. Without room neither margins count nor the plan's accuracy:
+    residents are then quick, and batches choose variants.
     """
     room = free.carried >= ROOM
     most = lost = 0.0

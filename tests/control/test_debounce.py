@@ -95,4 +95,4 @@ async def test_a_member_that_comes_back_gets_a_plan_only_where_the_last_one_left
     await planned("box/cpu0")
     plans.came()
     (only,) = await until(requested, "the plan")
-    assert "new: box/cpu1" in only
+    assert "box/cpu1 joined" in only

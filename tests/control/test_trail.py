@@ -5,6 +5,8 @@ A trail has a sentence, causes, the limit that binds, and moves with their cost.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from registry.models import Device
@@ -137,7 +139,8 @@ def test_changes_of_many_applications_or_devices_are_one_cause(digits):
     assert trail.causes[0] == "device box/cpu1 left"
     assert trail.causes[1] == "8 devices of far0, far1 and 2 more joined"
     assert trail.causes[2].startswith("demand for 4 applications rose from 4.0 to ")
-    assert "together, most for a (from 1.0 to" in trail.causes[2] and len(trail.causes) == 3
+    # Which rose most depends on where a second ends among these.
+    assert re.search(r"together, most for [abcd] \(from 1\.0 to", trail.causes[2]) and len(trail.causes) == 3
 
 
 def test_an_accuracy_that_reads_the_same_stays(digits):

@@ -13,8 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Hashable
 
-from asgiref.sync import SyncToAsync
-from django.db import connections
+from channels.db import database_sync_to_async
 
 from scheduler.members import push
 from workers.protocol import control, specs
@@ -25,25 +24,9 @@ REREAD_S = 3.0
 LONGEST_PAUSE_S = 1.0
 
 
-class _InThread(SyncToAsync):
-    """A function in one of the loop's threads, whose connection to SQLite stays.
-
-    Opening takes longer than most queries, and the last connection that closes writes the whole log back. Connections
-    to PostgreSQL go back to their pool.
-    """
-
-    def thread_handler(self, *args, **kwargs):
-        try:
-            return super().thread_handler(*args, **kwargs)
-        finally:
-            for connection in connections.all(initialized_only=True):
-                if connection.vendor != "sqlite" or connection.errors_occurred:
-                    connection.close()
-
-
 #: In threads of their own: with Channels' default all connections share one, and a slow query of one member would
 #: make the others look silent.
-in_thread = functools.partial(_InThread, thread_sensitive=False)
+in_thread = functools.partial(database_sync_to_async, thread_sensitive=False)
 
 
 class Configurations:

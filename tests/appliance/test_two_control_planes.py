@@ -133,8 +133,8 @@ class Linked:
         self._kind = kind
         self.versions: list[int] = []
         join = {
-            "node": lambda: control.JoinNode(name=name, devices=(INFO,)),
-            "gateway": lambda: control.JoinGateway(name=name, address="http://front:8000"),
+            "node": lambda _: control.JoinNode(name=name, devices=(INFO,)),
+            "gateway": lambda _: control.JoinGateway(name=name, address="http://front:8000"),
         }[kind]
         membership = Membership(kind, name, url, folder, "join-me")
         self.link = MemberLink(membership, join=join, on_message=self._receive, on_up=self._up, timing=TIMING)

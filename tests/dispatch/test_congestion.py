@@ -5,6 +5,7 @@ They do so the sooner, the less devices can carry beyond them.
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.dispatch.binding import QueryClass
+from workers.dispatch.late.demand_spread import spread
 from workers.dispatch.late.interarrival import ArrivalRate
 from workers.dispatch.late.state import ClassOffer, DemandNeeds
 from workers.dispatch.latency import LatencyModel
@@ -153,3 +155,48 @@ def test_near_capacity_accuracy_is_given_up_and_not_queries():
     answered = [query for query in world.queries if query.state == ANSWERED]
     # 2.2% are refused where only scheduled work and refusals raise the price of time.
     assert len(answered) >= 0.985 * len(world.queries)
+
+
+HIGHEST = menu(QUICK).throughputs(SLO_S)[-1]
+
+
+def class_loads(places: list[set[int]], rates: list[float]) -> list[float]:
+    """Loads by class at the quickest options.
+
+    Args:
+        places: by class, the devices that can run it.
+    """
+    names = [f"q{i}" for i in range(len(places))]
+    held = {k: {name: menu(QUICK) for name, its in zip(names, places, strict=True) if k in its} for k in range(8)}
+    world = World(dict.fromkeys(names, SLO_S), {f"d{k}": its for k, its in held.items() if its})
+    classes = [world.binding._groups.classes[QueryClass(name)] for name in names]
+    for served, rate in zip(classes, rates, strict=True):
+        served.demand.rate.value = rate
+    found = spread(classes, dict.fromkeys(classes, SLO_S))
+    return [found[served][-1] for served in classes if served in found]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sets(st.integers(0, 7), min_size=1), st.floats(1.0, 1000.0)),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_no_spread_could_have_much_lower_loads(demands):
+    places, rates = [its for its, _ in demands], [rate for _, rate in demands]
+    # By Hall's theorem some classes and all of their devices bound the lowest possible highest load.
+    bound = max(
+        sum(rates[i] for i in chosen) / HIGHEST / len(set.union(*[places[i] for i in chosen]))
+        for count in range(1, len(places) + 1)
+        for chosen in itertools.combinations(range(len(places)), count)
+    )
+    assert 0.9 * bound <= max(class_loads(places, rates)) <= 1.1 * bound
+
+
+def test_what_can_go_elsewhere_leaves_shared_devices_to_what_cannot():
+    everywhere, two = set(range(8)), {0, 1}
+    # Spread evenly, the two devices would be full.
+    assert class_loads([everywhere, two], [4 * HIGHEST, HIGHEST]) == pytest.approx([5 / 8, 5 / 8], rel=0.02)
+    assert class_loads([everywhere, two], [0.0, HIGHEST]) == [pytest.approx(0.5)]
+    assert class_loads([everywhere, two], [0.0, 0.0]) == []

@@ -14,6 +14,8 @@ import math
 from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 
+import numpy as np
+
 from .latency import LatencyModel
 from .policy_tables import PolicySet
 
@@ -129,7 +131,9 @@ class OptionSet:
         self.best_utility = self.options[0].utility
         self.lead = self.best_utility - self.options[1].utility if len(self.options) > 1 else INF
         self.key = tuple(option.key for option in self.options)
-        self._within_s, self._by_seconds, self._by_level = -1.0, [], []
+        self._within_s = -1.0
+        self._by_seconds: list[tuple[float, float]] = []
+        self._by_level = np.zeros(LEVELS + 1)
         self._least: dict[int, float] = {}
         self._ranked: list[tuple[tuple[float, ServingOption], ...] | None] = [None] * LEVELS
 
@@ -157,7 +161,7 @@ class OptionSet:
             return 0.0
         return batches[bisect_left(batches, (min(part, 1.0) * batches[-1][0],))][1]
 
-    def throughputs(self, within_s: float) -> list[float]:
+    def throughputs(self, within_s: float) -> np.ndarray:
         """Return rows/s of the most valuable option by pressure level, and the highest.
 
         Args:
@@ -200,8 +204,8 @@ class OptionSet:
             )
             for price in PRICES
         ]
-        self._by_level = [throughput for _, throughput in priced]
-        self._by_level.append(found[-1][0] if found else 0.0)
+        highest = found[-1][0] if found else 0.0
+        self._by_level = np.array([*[throughput for _, throughput in priced], highest])
 
     def least(self, rows: int) -> float:
         """Expected seconds of the fastest option: a lower bound for all devices."""

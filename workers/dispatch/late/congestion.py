@@ -17,7 +17,8 @@ import math
 from collections.abc import Collection
 
 from ..options import LEVELS
-from .state import DemandNeeds, DeviceGroup, ServedClass
+from .demand_spread import spread
+from .state import DemandNeeds, ServedClass
 
 #: seconds between two looks at the demand; longer for more than ``EXACT`` pairs of an offer and a device group, so that
 #: these looks never cost more than about a hundredth of a core
@@ -37,51 +38,27 @@ class Congestion:
 
     def look(self, classes: Collection[ServedClass], now: float) -> None:
         """Measure the demand, and find what it needs."""
-        loads: dict[DeviceGroup, list[float]] = {}
-        pairs = 0
         for served in classes:
-            pairs += sum(len(offer.groups) for offer in served.offers)
             if served.permitted is None:
                 # Others share its demand.
                 served.demand.rate.measure(now)
-                _add_loads(loads, served)
+        waits_s = {served: _regular_wait_s(served) for served in classes}
+        found = spread(classes, {served: served.slo_s - wait_s for served, wait_s in waits_s.items()})
+        whole = {served.query_class: served for served in classes}
         for served in classes:
+            loads = found.get(whole[served.query_class._replace(permitted=None)])
+            if loads is None:
+                for offer in served.offers:
+                    offer.needs = DemandNeeds()
+                continue
+            least_load, wait_s = loads[-1], waits_s[served]
+            level = next((level for level, load in enumerate(loads) if load <= 1.0), LEVELS)
+            target_s = max(0.0, min(wait_s, served.slo_s * (1.0 - least_load)))
             for offer in served.offers:
-                worst = max([loads[group] for group in offer.groups if group in loads], default=None, key=_least_load)
-                offer.needs = DemandNeeds()
-                if worst is not None:
-                    longest_s = served.slo_s - _regular_wait_s(served)
-                    offer.needs = DemandNeeds(
-                        next((level for level, load in enumerate(worst) if load <= 1.0), LEVELS) / LEVELS,
-                        offer.option_set.shortest_s(longest_s, _least_load(worst)),
-                        max(0.0, min(_regular_wait_s(served), served.slo_s * (1.0 - _least_load(worst)))),
-                    )
+                batch_s = offer.option_set.shortest_s(served.slo_s - wait_s, least_load)
+                offer.needs = DemandNeeds(level / LEVELS, batch_s, target_s)
+        pairs = sum([len(offer.groups) for served in classes for offer in served.offers])
         self.look_at = now + LOOK_S * max(1.0, pairs / EXACT)
-
-
-def _add_loads(loads: dict[DeviceGroup, list[float]], served: ServedClass) -> None:
-    """Add the loads of a class to those of its device groups.
-
-    A load is the part of their capacity that the class needs, as if it used all its devices alike. There is one for
-    each pressure level, by the options chosen there, and at last one for the quickest options.
-    """
-    rate = served.demand.rate.value
-    if not rate:
-        return
-    capacity = [0.0] * (LEVELS + 1)
-    for offer in served.offers:
-        count = sum([group.count for group in offer.groups])
-        throughputs = offer.option_set.throughputs(served.slo_s - _regular_wait_s(served))
-        capacity = [total + count * each for total, each in zip(capacity, throughputs, strict=True)]
-    mine = [rate / each if each else 0.0 for each in capacity]
-    for offer in served.offers:
-        for group in offer.groups:
-            before = loads.get(group)
-            loads[group] = mine if before is None else [sum(each) for each in zip(before, mine, strict=True)]
-
-
-def _least_load(loads: list[float]) -> float:
-    return loads[-1]
 
 
 def _regular_wait_s(served: ServedClass) -> float:

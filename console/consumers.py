@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections import deque
 from importlib import import_module
@@ -101,6 +102,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task] = []
         self._checked_at = 0.0
+        self._resynced_at = -math.inf
         self._closing = False
         self._history = self._seconds = True
         self._role = AccessRole.ANYONE
@@ -252,11 +254,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _send_next(self) -> None:
         if self._outbox.resync:
+            # A browser that asks without a pause, or reads too slowly, does not keep the server busy.
+            await asyncio.sleep(self._resynced_at + RESYNC_EVERY_S - time.monotonic())
+            self._resynced_at = time.monotonic()
             self._outbox.resynced()
             if self._history:
                 await self._send_in_time({"event": "history", "text": await _history_text()})
             await self._send_snapshot()
-            await asyncio.sleep(RESYNC_EVERY_S if self._outbox.dropped else 0)
             return
         message = self._outbox.take()
         if message is None:

@@ -53,6 +53,7 @@ class BrowserOutbox:
     def resynced(self) -> None:
         """Note that history and snapshot are about to be read.
 
-        Events from now on are newer than they are or equal to them.
+        Events from now on are newer than they are or equal to them; those that came since they were asked for are not.
         """
+        self._waiting.clear()
         self.resync = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from django.db import transaction
 from django.db.models import QuerySet
 
 from registry import events, reach
@@ -25,18 +26,25 @@ def advance() -> list[str]:
     Returns:
         Names of the nodes where this was done.
     """
-    moved = []
-    for node in Node.objects.filter(devices__phase=Phase.RETIRING).distinct():
-        if waits_for(node):
-            continue
-        mine = Device.objects.filter(node=node)
-        _measure_again(mine.filter(phase=Phase.COMING))
-        mine.filter(phase=Phase.COMING).update(phase=Phase.KEPT)
-        mine.filter(phase=Phase.RETIRING).update(phase=Phase.RETIRED)
-        events.changed("node", node.name)
-        request_plan("change", f"the cores of {node.name} are other devices now")
-        moved.append(node.name)
-    return moved
+    dividing = Node.objects.filter(devices__phase=Phase.RETIRING).distinct()
+    return [node.name for node in dividing if not waits_for(node) and _change_over(node)]
+
+
+@transaction.atomic
+def _change_over(node: Node) -> bool:
+    """Return whether the node's devices are still ready, and then let plans use the coming ones."""
+    if not Node.objects.select_for_update().filter(pk=node.pk).exists():
+        return False
+    mine = Device.objects.filter(node=node)
+    # Another process may have been first, or the node may have been divided anew.
+    if not mine.filter(phase=Phase.RETIRING).exists() or waits_for(node):
+        return False
+    _measure_again(mine.filter(phase=Phase.COMING))
+    mine.filter(phase=Phase.COMING).update(phase=Phase.KEPT)
+    mine.filter(phase=Phase.RETIRING).update(phase=Phase.RETIRED)
+    events.changed("node", node.name)
+    request_plan("change", f"the cores of {node.name} are other devices now")
+    return True
 
 
 def _measure_again(coming: QuerySet[Device]) -> None:

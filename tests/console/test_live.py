@@ -129,6 +129,20 @@ async def test_a_browser_can_ask_for_the_state_again(staff, cluster):
         assert (await browser.until("pong"))["now"] == pytest.approx(time.time(), abs=60)
 
 
+async def test_a_browser_that_asks_without_a_pause_gets_the_state_now_and_then(staff, cluster):
+    async with Browser(staff) as browser:
+        await browser.until("snapshot")
+        for _ in range(200):
+            await browser.say('{"command": "resync"}')
+        found = [(await browser.event())["event"]]
+        while found[-1] != "snapshot":
+            found.append((await browser.event())["event"])
+        await browser.say('{"command": "ping"}')
+        while found[-1] != "pong":
+            found.append((await browser.event())["event"])
+        assert 1 <= found.count("history") < 100
+
+
 async def test_without_a_session_the_connection_ends_with_4401(db):
     async with Browser(Client()) as browser:
         assert await browser.close_code() == (4401, "sign in with an account that has a role first")

@@ -158,13 +158,16 @@ class Metadata:
 
     # --- operators ---
 
+    def status(self) -> str:
+        """``ready`` or ``starting``."""
+        return "starting" if self.not_ready() else "ready"
+
     def health(self) -> dict[str, Any]:
         """State for operators, without keys and query contents."""
         core = self._core()
-        why = self.not_ready()
         return {
-            "status": "ready" if not why else "starting",
-            "reason": why,
+            "status": self.status(),
+            "reason": self.not_ready(),
             "name": self._name,
             "uptime_s": round(time.monotonic() - self._started, 1),
             "control_plane": self._control_state(),

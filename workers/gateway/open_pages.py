@@ -47,10 +47,9 @@ class OpenPages:
 
     def health(self, exchange: Exchange) -> None:
         """``/health``: one word where the figures are not permitted."""
-        found = self._metadata.health()
-        if not self._permits(exchange):
-            found = {"status": found["status"]}
-        exchange.respond(*_json(200, found))
+        # Strangers may ask as often as they like, and figures of a large cluster take a while.
+        permitted = self._permits(exchange)
+        exchange.respond(*_json(200, self._metadata.health() if permitted else {"status": self._metadata.status()}))
 
     def metrics(self, exchange: Exchange) -> None:
         """``/metrics``. Raises Forbidden."""

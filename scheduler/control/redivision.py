@@ -32,7 +32,11 @@ def advance() -> list[str]:
 
 @transaction.atomic
 def _change_over(node: Node) -> bool:
-    """Return whether the node's devices are still ready, and then let plans use the coming ones."""
+    """Let plans use the coming devices if they are still ready.
+
+    Returns:
+        Whether they were.
+    """
     if not Node.objects.select_for_update().filter(pk=node.pk).exists():
         return False
     mine = Device.objects.filter(node=node)

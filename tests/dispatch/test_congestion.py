@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.dispatch.binding import QueryClass
-from workers.dispatch.late.demand_spread import spread
+from workers.dispatch.late.demand_spread import DemandSpread
 from workers.dispatch.late.interarrival import ArrivalRate
 from workers.dispatch.late.state import ClassOffer, DemandNeeds
 from workers.dispatch.latency import LatencyModel
@@ -172,7 +172,7 @@ def class_loads(places: list[set[int]], rates: list[float]) -> list[float]:
     classes = [world.binding._groups.classes[QueryClass(name)] for name in names]
     for served, rate in zip(classes, rates, strict=True):
         served.demand.rate.value = rate
-    found = spread(classes, dict.fromkeys(classes, SLO_S))
+    found = DemandSpread(classes, dict.fromkeys(classes, SLO_S)).loads()
     return [found[served][-1] for served in classes if served in found]
 
 

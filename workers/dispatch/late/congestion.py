@@ -17,7 +17,7 @@ import math
 from collections.abc import Collection
 
 from ..options import LEVELS
-from .demand_spread import spread
+from .demand_spread import DemandSpread
 from .state import DemandNeeds, ServedClass
 
 #: seconds between two looks at the demand; longer for more than ``EXACT`` pairs of an offer and a device group, so that
@@ -35,6 +35,8 @@ class Congestion:
 
     def __init__(self) -> None:
         self.look_at = -math.inf
+        self._spread: DemandSpread | None = None
+        self._waits_s: dict[ServedClass, float] = {}
 
     def look(self, classes: Collection[ServedClass], now: float) -> None:
         """Measure the demand, and find what it needs."""
@@ -42,8 +44,11 @@ class Congestion:
             if served.permitted is None:
                 # Others share its demand.
                 served.demand.rate.measure(now)
-        waits_s = {served: _regular_wait_s(served) for served in classes}
-        found = spread(classes, {served: served.slo_s - wait_s for served, wait_s in waits_s.items()})
+        if self._spread is None or not self._spread.holds(classes):
+            self._waits_s = {served: _regular_wait_s(served) for served in classes}
+            longest_s = {served: served.slo_s - wait_s for served, wait_s in self._waits_s.items()}
+            self._spread = DemandSpread(classes, longest_s)
+        found = self._spread.loads()
         whole = {served.query_class: served for served in classes}
         for served in classes:
             loads = found.get(whole[served.query_class._replace(permitted=None)])
@@ -51,8 +56,8 @@ class Congestion:
                 for offer in served.offers:
                     offer.needs = DemandNeeds()
                 continue
-            least_load, wait_s = loads[-1], waits_s[served]
-            level = next((level for level, load in enumerate(loads) if load <= 1.0), LEVELS)
+            least_load, wait_s = float(loads[-1]), self._waits_s[served]
+            level = int((loads <= 1.0).argmax()) if loads.min() <= 1.0 else LEVELS
             target_s = max(0.0, min(wait_s, served.slo_s * (1.0 - least_load)))
             for offer in served.offers:
                 batch_s = offer.option_set.shortest_s(served.slo_s - wait_s, least_load)

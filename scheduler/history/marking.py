@@ -47,8 +47,11 @@ def event(made: Mark) -> dict[str, Any]:
 
 
 def planned(plan: Plan) -> None:
-    """Mark a plan that moved variants."""
-    if plan.moves:
+    """Mark a plan that moved variants.
+
+    One that changed nothing waits for the loads of the plan before.
+    """
+    if plan.moves and plan.changed:
         manual = plan.trigger == Plan.Trigger.MANUAL
         why = f"asked for {plan.trigger_detail}" if manual else plan.trigger_detail or plan.get_trigger_display()
         link = reverse("console:plan", kwargs={"version": plan.pk})

@@ -17,6 +17,8 @@ const map = new ClusterMap(byId("map"), cluster);
 const feed = new Feed(byId("feed"));
 const rows = new ApplicationRows(cluster, (begin, end) => timeline.set({ begin, end }));
 const timeline = new Timeline(board, (begin, end) => rows.read(begin, end));
+// After so long a page without a report has missed some.
+const FIRST_REPORT_MS = 10000;
 let snapshotTimer = null;
 
 // --- numbers --------------------------------------------------------------------------------------------------------
@@ -47,7 +49,7 @@ function numbers() {
   const [low] = timeline.extremes("accuracy");
   const [, most] = timeline.extremes("violations");
   kpi("demand", rate(now?.demand));
-  setText(byId("note-demand"), now ? `highest ${rate(peak)} in the charts` : "no gateway reports");
+  setText(byId("note-demand"), now ? `highest ${rate(peak)} in the charts` : performance.now() < FIRST_REPORT_MS ? "waiting for a report" : "no gateway reports");
   kpi("throughput", rate(now?.throughput));
   setText(byId("note-throughput"), now ? gatewaysConnected() : "\u00a0");
   kpi("accuracy", percent(now?.accuracy));

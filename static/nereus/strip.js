@@ -42,8 +42,9 @@ export function folds(rows) {
 
 function summary(rows) {
   const calm = rows.filter(quiet).length;
-  const counts = [calm && `${calm} quiet`, rows.length > calm && `${rows.length - calm} more`].filter(Boolean).join(", ");
-  return `${counts} ${rows.length === 1 ? "application" : "applications"}`;
+  const more = rows.length - calm;
+  const named = (count, kind) => `${count} ${kind} ${count === 1 ? "application" : "applications"}`;
+  return calm && more ? `${named(calm, "quiet")} and ${more} more` : calm ? named(calm, "quiet") : named(more, "more");
 }
 
 const folded = new Map(); // group -> its fold

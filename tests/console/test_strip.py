@@ -15,15 +15,17 @@ __all__ = ["run_script"]
 def test_applications_that_hurt_come_first_and_quiet_ones_are_known(run_script):
     result = run_script(
         """
-        const { sorted, quiet } = await import("/nereus/strip.js");
+        const { sorted, quiet, folds } = await import("/nereus/strip.js");
         const row = (name, violations, accuracy, lately = violations) => ({ name, over: { violations, accuracy },
           violations: [violations, violations, ...Array(5).fill(lately)], accuracy: Array(7).fill(accuracy) });
         const rows = [row("calm", 0, 99), row("late", 8, 99), row("coarse", 0, 85), row("idle", null, null),
                       row("now", 0.5, 99, 60)];
-        return [sorted(rows).map((one) => one.name), rows.filter(quiet).map((one) => one.name)];
+        const folded = [rows.slice(0, 1), rows.slice(1, 2), rows].map((some) => folds(some)[0].text);
+        return [sorted(rows).map((one) => one.name), rows.filter(quiet).map((one) => one.name), folded];
         """
     )
-    assert result == [["now", "coarse", "late", "calm", "idle"], ["calm", "idle"]]
+    assert result[:2] == [["now", "coarse", "late", "calm", "idle"], ["calm", "idle"]]
+    assert result[2] == ["1 quiet application", "1 more application", "2 quiet applications and 3 more"]
 
 
 def test_the_address_holds_the_range(run_script):

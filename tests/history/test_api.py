@@ -112,6 +112,7 @@ def test_what_happens_is_marked_once(monkeypatch, clean_redis):
     variant.save()
     marking.planned(Plan(pk=3, trigger="burst", trigger_detail="", moves=2))
     marking.planned(Plan(pk=4, trigger="period", moves=0))
+    marking.planned(Plan(pk=5, trigger="period", moves=2, changed=False))
     monkeypatch.setattr(marking, "silence_counts", lambda: True)
     node = models.Node.objects.create(name="box", state="approved", channel="c", **seen())
     models.Node.objects.create(name="new", state="approved", channel="")

@@ -41,7 +41,12 @@ def current() -> list[Repair]:
         # Without it nothing else is known.
         troubles.occurred(error)
         found = list(box.troubles(facts.Facts(now=timezone.now(), troubles=troubles.current())))
-    return sorted(found, key=lambda each: (_FIRST.index(each.severity), each.since or datetime.now(UTC), each.key))
+    return sorted(found, key=lambda each: (_FIRST.index(each.severity), _minute(each), each.key))
+
+
+def _minute(repair: Repair) -> datetime:
+    """When it began, to the minute: what one look finds stays together."""
+    return (repair.since or datetime.now(UTC)).replace(second=0, microsecond=0)
 
 
 def shared() -> list[Repair]:

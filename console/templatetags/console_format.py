@@ -26,6 +26,8 @@ def rate(value: float | None) -> str:
     """Per-second rates: as many digits as help."""
     if value is None:
         return "–"
+    if 0 < value < 0.1:
+        return f"{value:.2f}" if value >= 0.01 else "< 0.01"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
@@ -51,6 +53,8 @@ def percent(value: float | None, digits: int = 1) -> str:
 @register.filter
 def share(value: float | None) -> str:
     """A share (0 to 1) in percent."""
+    if value is not None and 0 < value < 0.01:
+        return "< 1 %"
     return "–" if value is None else f"{value * 100:.0f} %"
 
 

@@ -4,6 +4,7 @@ const known = (value) => value !== null && value !== undefined && Number.isFinit
 
 export function rate(value) {
   if (!known(value)) return "–";
+  if (value > 0 && value < 0.1) return value >= 0.01 ? value.toFixed(2) : "< 0.01";
   return Math.abs(value) >= 100 ? Math.round(value).toLocaleString("en") : value.toFixed(1);
 }
 

@@ -7,6 +7,8 @@ import { ms, percent, rate } from "./format.js";
 const POLL_MS = 400;
 // Items/s below which nothing is left out but a rounding error.
 const NEGLIGIBLE = 1e-6;
+// Applications that a sentence names.
+const MOST_NAMED = 6;
 const form = document.getElementById("imagine");
 const answer = document.getElementById("answer");
 let asked = 0;
@@ -30,7 +32,7 @@ export function readChanges(root) {
 const share = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(2)}%`);
 const between = (figure, text) => (figure ? [text(figure.expected), " ", el("span", { class: "muted small" }, `${text(figure.interval[0])} – ${text(figure.interval[1])}`)] : ["–"]);
 const cell = (text, ...more) => el("td", { class: `num ${more.join(" ")}`.trim() }, text);
-const mix = (variants) => Object.entries(variants).map(([name, v]) => `${name} ${rate(v.rate)}/s on ${v.devices}`).join(", ") || "nothing";
+const mix = (variants) => Object.entries(variants).map(([name, v]) => `${name} ${rate(v.rate)}/s on ${v.devices} ${v.devices === 1 ? "device" : "devices"}`).join(", ") || "nothing";
 
 function pair(before, after, text, testid) {
   return [cell(text(before)), el("td", { class: "num then", "data-testid": testid }, text(after))];
@@ -39,9 +41,18 @@ function pair(before, after, text, testid) {
 // Headings, and whether figures are below.
 const headings = (heads) => heads.map(([text, figures]) => el("th", { class: figures && "num" }, text));
 
+// Applications that the plan serves otherwise, as its table shows them.
+export function otherwise(found) {
+  const shown = (one) => JSON.stringify([ms(one?.slo_ms), rate(one?.demand), rate(one?.left_out), mix(one?.variants ?? {})]);
+  return Object.entries(found.plan.applications).filter(([name, now]) => shown(now) !== shown(found.present_plan.applications?.[name])).map(([name]) => name);
+}
+
+// Those first that differ.
 function planTable(found) {
   const before = found.present_plan.applications ?? {};
-  const rows = Object.entries(found.plan.applications).map(([name, now]) => {
+  const changed = new Set(otherwise(found));
+  const entries = Object.entries(found.plan.applications).sort(([one], [other]) => changed.has(other) - changed.has(one));
+  const rows = entries.map(([name, now]) => {
     const was = before[name] ?? { variants: {} };
     return el("tr", { "data-testid": `plan-of-${name}` }, el("td", { class: "strong" }, name), ...pair(was.slo_ms, now.slo_ms, ms), ...pair(was.demand, now.demand, rate), ...pair(was.left_out, now.left_out, rate, `left-out-${name}`), el("td", { class: "small muted" }, mix(was.variants)), el("td", { class: "small then" }, mix(now.variants)));
   });
@@ -108,6 +119,9 @@ function show(found) {
   if (planned) {
     const [then, now] = [found.plan.devices, found.present_plan.devices];
     parts.push(el("p", { "data-testid": "what-if-sentence" }, `${then} ${then === 1 ? "device" : "devices"}${then === now ? " as now" : ` instead of ${now ?? "none"}`}; planned accuracy ${percent(found.plan.accuracy, 2)}% instead of ${percent(found.present_plan.accuracy, 2)}%; ${leftOut(found.plan)}; solved in ${ms(found.plan.solve_s * 1000)}.`));
+    const changed = otherwise(found);
+    const listed = changed.slice(0, MOST_NAMED).join(", ") + (changed.length > MOST_NAMED ? ` and ${changed.length - MOST_NAMED} more` : "");
+    parts.push(el("p", { "data-testid": "what-if-otherwise" }, changed.length ? `Served otherwise than now: ${listed}.` : "No application is served otherwise than now."));
     if (found.state === "done") parts.push(promiseTable(found));
     parts.push(planTable(found));
     const reasons = found.plan.reasons.map((text) => el("li", {}, text));

@@ -294,6 +294,22 @@ def test_drawing_in_slices_lets_others_in_between_and_draws_the_newest_once(run_
     assert result.index("key") < result.index("d"), "what takes long is followed by others' turns"
 
 
+def test_a_what_if_names_what_is_served_otherwise(run_script):
+    result = run_script(
+        """
+        const { otherwise } = await import("/nereus/what_if.js");
+        const served = (more) => ({ slo_ms: 50, demand: 1.01, left_out: 0, variants: { best: { rate: 1.01, devices: 3 } },
+          ...more });
+        const applications = { same: served(), nearly: served({ demand: 1.02 }), slower: served({ slo_ms: 60 }),
+          fewer: served({ variants: { best: { rate: 1.01, devices: 2 } } }), added: served() };
+        const now = { same: served(), nearly: served(), slower: served(), fewer: served() };
+        return [otherwise({ plan: { applications }, present_plan: { applications: now } }),
+                otherwise({ plan: { applications: { first: served() } }, present_plan: {} })];
+        """
+    )
+    assert result == [["slower", "fewer", "added"], ["first"]]
+
+
 def test_a_what_if_says_what_was_asked(run_script):
     result = run_script(
         """

@@ -298,8 +298,8 @@ def test_a_what_if_names_what_is_served_otherwise(run_script):
     result = run_script(
         """
         const { otherwise } = await import("/nereus/what_if.js");
-        const served = (more) => ({ slo_ms: 50, demand: 1.01, left_out: 0, variants: { best: { rate: 1.01, devices: 3 } },
-          ...more });
+        const served = (more) => ({ slo_ms: 50, demand: 1.01, left_out: 0,
+          variants: { best: { rate: 1.01, devices: 3 } }, ...more });
         const applications = { same: served(), nearly: served({ demand: 1.02 }), slower: served({ slo_ms: 60 }),
           fewer: served({ variants: { best: { rate: 1.01, devices: 2 } } }), added: served() };
         const now = { same: served(), nearly: served(), slower: served(), fewer: served() };

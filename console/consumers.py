@@ -102,7 +102,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task] = []
         self._checked_at = 0.0
-        self._resynced_at = -math.inf
+        self._asked: set[str] = set()
+        self._asked_at = -math.inf
+        self._answering: asyncio.TimerHandle | None = None
         self._closing = False
         self._history = self._seconds = True
         self._role = AccessRole.ANYONE
@@ -134,6 +136,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
             # disconnect() is not called when Redis ends the connection.
             for task in self._tasks:
                 task.cancel()
+            if self._answering is not None:
+                self._answering.cancel()
 
     async def _rejoin_all(self, content: str) -> None:
         """Go on receiving events when Redis was emptied.
@@ -204,12 +208,23 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         if command not in MESSAGES or self._role < MESSAGES[command]:
             await self._refuse(CLOSE_UNAUTHORIZED, f"{command}: the role {self._role.label} does not permit it")
-        elif command == "resync":
-            self._outbox.ask_resync()
-        elif command == "snapshot":
-            self._outbox.put({"event": "_snapshot"})
-        else:
+        elif command == "ping":
             self._outbox.put({"event": "pong", "data": {"now": time.time()}})
+            self._wake.set()
+        else:
+            self._asked.add(command)
+            if self._answering is None:
+                wait_s = self._asked_at + RESYNC_EVERY_S - time.monotonic()
+                self._answering = asyncio.get_running_loop().call_later(max(0.0, wait_s), self._answer)
+
+    def _answer(self) -> None:
+        """Queue the state that was asked for, once for all that asked meanwhile."""
+        self._answering, self._asked_at = None, time.monotonic()
+        if "resync" in self._asked:
+            self._outbox.ask_resync()
+        else:
+            self._outbox.put({"event": "_snapshot"})
+        self._asked.clear()
         self._wake.set()
 
     async def live_event(self, message: dict[str, Any]) -> None:
@@ -254,13 +269,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _send_next(self) -> None:
         if self._outbox.resync:
-            # A browser that asks without a pause, or reads too slowly, does not keep the server busy.
-            await asyncio.sleep(self._resynced_at + RESYNC_EVERY_S - time.monotonic())
-            self._resynced_at = time.monotonic()
             self._outbox.resynced()
             if self._history:
                 await self._send_in_time({"event": "history", "text": await _history_text()})
             await self._send_snapshot()
+            await asyncio.sleep(RESYNC_EVERY_S if self._outbox.dropped else 0)
             return
         message = self._outbox.take()
         if message is None:

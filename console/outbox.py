@@ -42,8 +42,10 @@ class BrowserOutbox:
         self._waiting.append(message)
 
     def ask_resync(self) -> None:
-        """The whole state follows: whatever waits is older than it."""
+        """The whole state follows: what waits is older, but for the answer to a ping."""
+        pongs = [message for message in self._waiting if message["event"] == "pong"]
         self._waiting.clear()
+        self._waiting.extend(pongs[-1:])
         self.resync = True
 
     def take(self) -> dict[str, Any] | None:
@@ -53,7 +55,6 @@ class BrowserOutbox:
     def resynced(self) -> None:
         """Note that history and snapshot are about to be read.
 
-        Events from now on are newer than they are or equal to them; those that came since they were asked for are not.
+        Events from now on are newer than they are or equal to them.
         """
-        self._waiting.clear()
         self.resync = False

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import statistics
@@ -100,7 +101,7 @@ class Rest(threading.Thread):
     def between(self, start: float, end: float) -> dict[str, float]:
         """Percentiles in ms of requests that began between two moments."""
         took = sorted(1e3 * seconds for at, seconds in self.took if start <= at <= end) or [float("nan")]
-        return {"p50_ms": statistics.median(took), "p95_ms": took[int(0.95 * (len(took) - 1))], "max_ms": took[-1]}
+        return {"p50_ms": statistics.median(took), "p95_ms": took[math.ceil(0.95 * len(took)) - 1], "max_ms": took[-1]}
 
 
 class Run:

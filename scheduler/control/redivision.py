@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.db.models import QuerySet
 
 from registry import events, reach
@@ -16,7 +16,9 @@ from registry.models import Application, Device, Node, Profile, ProfileJob, Vari
 from registry.profiling import OPEN, order
 from scheduler.control.assemble import available_devices
 from scheduler.control.requests import request_plan
+from workers import log
 
+logger = log.get("redivision")
 Phase = Device.Phase
 
 
@@ -27,7 +29,17 @@ def advance() -> list[str]:
         Names of the nodes where this was done.
     """
     dividing = Node.objects.filter(devices__phase=Phase.RETIRING).distinct()
-    return [node.name for node in dividing if not waits_for(node) and _change_over(node)]
+    moved = []
+    for node in dividing:
+        if waits_for(node):
+            continue
+        try:
+            if _change_over(node):
+                moved.append(node.name)
+        except OperationalError as error:
+            # The rows are locked: the next look tries again, and plans go on with the present devices.
+            logger.warning("node_not_changed_over", node=node.name, error=str(error))
+    return moved
 
 
 @transaction.atomic
@@ -37,9 +49,9 @@ def _change_over(node: Node) -> bool:
     Returns:
         Whether they were.
     """
-    if not Node.objects.select_for_update().filter(pk=node.pk).exists():
-        return False
     mine = Device.objects.filter(node=node)
+    # As members' reports do: these rows first.
+    list(mine.select_for_update().order_by("ref"))
     # Another process may have been first, or the node may have been divided anew.
     if not mine.filter(phase=Phase.RETIRING).exists() or waits_for(node):
         return False

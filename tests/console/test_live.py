@@ -129,18 +129,19 @@ async def test_a_browser_can_ask_for_the_state_again(staff, cluster):
         assert (await browser.until("pong"))["now"] == pytest.approx(time.time(), abs=60)
 
 
-async def test_a_browser_that_asks_without_a_pause_gets_the_state_now_and_then(staff, cluster):
+@pytest.mark.parametrize("command", ["snapshot", "resync"])
+async def test_a_browser_that_asks_without_a_pause_gets_the_state_now_and_then(staff, cluster, command):
     async with Browser(staff) as browser:
         await browser.until("snapshot")
+        began, found = time.monotonic(), 0
         for _ in range(200):
-            await browser.say('{"command": "resync"}')
-        found = [(await browser.event())["event"]]
-        while found[-1] != "snapshot":
-            found.append((await browser.event())["event"])
+            await browser.say(f'{{"command": "{command}"}}')
+        while not found:
+            found += (await browser.event())["event"] == "snapshot"
         await browser.say('{"command": "ping"}')
-        while found[-1] != "pong":
-            found.append((await browser.event())["event"])
-        assert 1 <= found.count("history") < 100
+        while (event := (await browser.event())["event"]) != "pong":
+            found += event == "snapshot"
+        assert found <= 2 + (time.monotonic() - began) / consumers.RESYNC_EVERY_S
 
 
 async def test_without_a_session_the_connection_ends_with_4401(db):

@@ -96,6 +96,10 @@ def test_an_outbox_that_overflows_lets_everything_go_and_asks_for_the_whole_stat
     box.resynced()
     box.put({"event": "new"})
     assert box.take() == {"event": "new"}
+    for event in ("pong", "old", "pong"):
+        box.put({"event": event})
+    box.ask_resync()
+    assert box.resync and box.take() == {"event": "pong"} and box.take() is None
 
 
 def test_a_browser_that_never_reads_costs_no_more_than_the_limit():

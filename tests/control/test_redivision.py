@@ -117,6 +117,7 @@ def test_variants_measured_on_shared_cores_are_measured_again_on_cores_of_their_
     first = ProfileJob.objects.get()
     results.done(made, control.ProfileDone(job=first.pk, load_s=1, memory_bytes=1, points=(point,)))
     assert redivision.advance() == ["box"]
+    assert not redivision._change_over(Node.objects.get()), "nothing is left to a process that found it ready, too"
     again = ProfileJob.objects.get(state=ProfileJob.State.QUEUED)
     assert (again.variant, again.device_type, again.reason) == (held, WIDE, ProfileJob.Reason.DRIFT)
     assert dispatch.dispatch() == 0, "the retired devices still have their cores"

@@ -198,5 +198,36 @@ def test_what_can_go_elsewhere_leaves_shared_devices_to_what_cannot():
     everywhere, two = set(range(8)), {0, 1}
     # Spread evenly, the two devices would be full.
     assert class_loads([everywhere, two], [4 * HIGHEST, HIGHEST]) == pytest.approx([5 / 8, 5 / 8], rel=0.02)
-    assert class_loads([everywhere, two], [0.0, HIGHEST]) == [pytest.approx(0.5)]
+    # A class of which nothing came lately sees the devices where its next query would go, and those that are loaded.
+    assert class_loads([everywhere, two], [0.0, HIGHEST]) == pytest.approx([0.0, 0.5], abs=0.01)
+    assert class_loads([two, two], [0.0, HIGHEST]) == pytest.approx([0.5, 0.5])
     assert class_loads([everywhere, two], [0.0, 0.0]) == []
+
+
+def test_each_class_goes_where_it_is_quicker_than_others():
+    quick, slow = option("v", 80, {1: 0.01}), option("v", 80, {1: 0.1})
+    world = World(
+        {"q": SLO_S, "other": SLO_S},
+        {"d0": {"q": menu(quick), "other": menu(slow)}, "d1": {"q": menu(slow), "other": menu(quick)}},
+    )
+    classes = list(world.binding._groups.classes.values())
+    for served in classes:
+        served.demand.rate.value = 50.0
+    found = DemandSpread(classes, dict.fromkeys(classes, SLO_S)).loads()
+    # Loads are alike at 0.9, too, if each class uses both devices in proportion to its throughput there.
+    assert [its[-1] for its in found.values()] == pytest.approx([0.5, 0.5], rel=0.02)
+
+
+def test_a_restricted_class_sees_the_devices_that_can_run_it():
+    # "x" fills the only device that has the accurate variant of "q".
+    world = World(
+        {"q": SLO_S, "x": SLO_S},
+        {"d0": {"q": menu(ACCURATE), "x": menu(QUICK)}, "d1": {"q": menu(QUICK)}, "d2": {"q": menu(QUICK)}},
+    )
+    groups = world.binding._groups
+    restricted = groups.find_class(QueryClass("q", permitted=frozenset({ACCURATE.variant})), 0.0)
+    for name, rate in (("q", 10.0), ("x", 1.5 * HIGHEST)):
+        groups.classes[QueryClass(name)].demand.rate.value = rate
+    classes = list(groups.classes.values())
+    found = DemandSpread(classes, dict.fromkeys(classes, SLO_S)).loads()
+    assert found[groups.classes[QueryClass("q")]][-1] < 0.5 < 1.5 <= found[restricted][-1]

@@ -49,9 +49,8 @@ class Congestion:
             longest_s = {served: served.slo_s - wait_s for served, wait_s in self._waits_s.items()}
             self._spread = DemandSpread(classes, longest_s)
         found = self._spread.loads()
-        whole = {served.query_class: served for served in classes}
         for served in classes:
-            loads = found.get(whole[served.query_class._replace(permitted=None)])
+            loads = found.get(served)
             if loads is None:
                 for offer in served.offers:
                     offer.needs = DemandNeeds()

@@ -1,8 +1,10 @@
 """How the demand of all classes spreads over the devices that they share. Pure.
 
 A query goes where it is answered soonest, so a class leaves devices that others fill for those that only it can use.
-The *load* of a device is the part of its capacity that is needed there. Each class is spread over its devices so that
-the highest loads are nearly as low as can be: its share of a device falls as the device's load rises, a few times over.
+The *load* of a device is the part of its capacity that is needed there. Each class is spread so that the highest loads
+are low: its share of a device falls as the device's load rises, and rises where the class is quicker than others are
+(gradient steps for a power of the loads, whose sum the highest one dominates). Shares follow the demand over some
+looks.
 """
 
 from __future__ import annotations
@@ -15,20 +17,24 @@ import numpy as np
 from ..options import LEVELS
 from .state import ClassOffer, DeviceGroup, ServedClass
 
-#: times that shares follow loads; the highest load is then within a tenth of the lowest possible one, mostly less
-ROUNDS = 20
-#: ratio of the highest load to the lowest one from which all devices count as loaded alike
-ALIKE = 1.001
-#: bounds that keep rounding out: a lower rate (rows/s) is none, no share gets a lower weight, and no load is lower
+#: the power of the loads
+POWER = 8.0
+#: times that shares follow loads, at first and with each further look
+FIRST_ROUNDS, ROUNDS = 30, 3
+#: a lower rate (rows/s) is none
 LEAST_RATE = 1e-3
-LEAST_WEIGHT = 1e-6
+#: least weight (1: of the class's device group with the highest one), so that shares come back soon
+LEAST_WEIGHT = 1e-3
+#: what counts as the load of devices where nothing comes
 LEAST_LOAD = 1e-12
 
 
 class DemandSpread:
-    """What classes could do on their device groups, while those stay.
+    """Capacities and shares of all classes on their device groups.
 
-    Classes with restrictions share the demand of the whole class, and are passed over.
+    It holds for as long as these stay.
+
+    A class with restrictions has the demand of the whole class, and adds no load of its own.
 
     Args:
         classes: all.
@@ -37,27 +43,43 @@ class DemandSpread:
 
     def __init__(self, classes: Collection[ServedClass], longest_s: Mapping[ServedClass, float]) -> None:
         self._offers = [served.offers for served in classes]
+        self._counts = _counts(self._offers)
         self._classes: list[ServedClass] = []
         self._groups: dict[DeviceGroup, int] = {}
         self._starts: list[int] = []
-        of_class, of_group, throughputs = [], [], []
+        of_class, of_group, counts, throughputs = [], [], [], []
         for served in classes:
-            if served.permitted is not None:
-                continue
             start = len(of_class)
             for offer, group in _pairs(served):
                 each = offer.option_set.throughputs(longest_s[served])
                 if each[-1]:
                     of_class.append(len(self._classes))
                     of_group.append(self._groups.setdefault(group, len(self._groups)))
-                    throughputs.append(group.count * each)
+                    counts.append(group.count)
+                    throughputs.append(each)
             if len(of_class) > start:
                 self._classes.append(served)
                 self._starts.append(start)
-        self._counts = _counts(self._offers)
         # One row for each pair of a class and a device group; those of a class are neighbours.
         self._of_class, self._of_group = np.array(of_class, int), np.array(of_group, int)
-        self._capacity = np.array(throughputs).reshape(-1, LEVELS + 1)
+        each = np.array(throughputs).reshape(-1, LEVELS + 1)
+        self._capacity = np.array(counts, float)[:, np.newaxis] * each
+        self._quicker = self._comparative(each[:, -1]) ** (1.0 / POWER)
+        self._weights = np.ones(len(of_class))
+        self._rounds = FIRST_ROUNDS
+
+    def _comparative(self, throughput: np.ndarray) -> np.ndarray:
+        """Return how much quicker a class is on a group than others are.
+
+        1: as quick as its class and the group are on average.
+        """
+        if not self._starts:
+            return throughput
+        logs = np.log(throughput)
+        of_class, of_group = self._of_class, self._of_group
+        logs -= (np.bincount(of_class, logs) / np.bincount(of_class))[of_class]
+        logs -= (np.bincount(of_group, logs) / np.bincount(of_group))[of_group]
+        return np.exp(logs)
 
     def holds(self, classes: Collection[ServedClass]) -> bool:
         """Whether the classes, groups and numbers of devices are still those."""
@@ -66,41 +88,41 @@ class DemandSpread:
         return same and _counts(offers) == self._counts
 
     def loads(self) -> dict[ServedClass, np.ndarray]:
-        """Spread the demand, and return the loads of each class's devices.
+        """Let shares follow the demand, and return the loads of each class's devices.
 
         Returns:
-            Mean loads, weighted by where the class's rows go: by pressure level, and at last of the quickest options.
-            Without classes of which nothing comes, and those that nothing can run.
+            Mean loads, weighted by where rows of the class go: by pressure level, and at last of the quickest options.
+            Classes that nothing can run are left out; all are, where nothing comes.
         """
-        rates = np.array([served.demand.rate.value for served in self._classes])
-        rates[rates < LEAST_RATE] = 0.0
+        rates = np.array([_rate(served) for served in self._classes])
         if not rates.any():
             return {}
+        self._follow(rates)
         of_class, of_group, starts = self._of_class, self._of_group, self._starts
-        weights = self._balanced(rates)[:, np.newaxis]
+        weights = self._weights[:, np.newaxis]
         weighted = weights * self._capacity
         capacity = np.add.reduceat(weighted, starts)
         shares = weighted[:, -1:] / capacity[of_class, -1:]
         loads = np.zeros((len(self._groups), LEVELS + 1))
         np.add.at(loads, of_group, weights * (rates[:, np.newaxis] / capacity)[of_class])
         means = np.add.reduceat(shares * loads[of_group], starts)
-        return {served: means[i] for i, served in enumerate(self._classes) if rates[i]}
+        return dict(zip(self._classes, means, strict=True))
 
-    def _balanced(self, rates: np.ndarray) -> np.ndarray:
-        """Return the weights of pairs, with which loads are nearly balanced.
-
-        A class uses its device groups in proportion to weight and capacity.
-        """
+    def _follow(self, rates: np.ndarray) -> None:
+        """Move weights, with which classes use device groups in proportion to their capacity."""
         capacity, of_class, of_group, starts = self._capacity[:, -1], self._of_class, self._of_group, self._starts
-        weights = np.ones(len(capacity))
-        for _ in range(ROUNDS):
+        weights = self._weights
+        for _ in range(self._rounds):
             needed = rates / np.add.reduceat(weights * capacity, starts)
             loads = np.maximum(np.bincount(of_group, weights * needed[of_class]), LEAST_LOAD)
-            if loads.max() <= ALIKE * loads.min():
-                break
-            weights /= loads[of_group]
+            weights = weights * self._quicker / loads[of_group]
             weights = np.maximum(weights / np.maximum.reduceat(weights, starts)[of_class], LEAST_WEIGHT)
-        return weights
+        self._weights, self._rounds = weights, ROUNDS
+
+
+def _rate(served: ServedClass) -> float:
+    rate = served.demand.rate.value
+    return rate if served.permitted is None and rate >= LEAST_RATE else 0.0
 
 
 def _pairs(served: ServedClass) -> list[tuple[ClassOffer, DeviceGroup]]:

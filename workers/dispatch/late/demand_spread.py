@@ -109,7 +109,10 @@ class DemandSpread:
         return dict(zip(self._classes, means, strict=True))
 
     def _follow(self, rates: np.ndarray) -> None:
-        """Move weights, with which classes use device groups in proportion to their capacity."""
+        """Let weights follow loads.
+
+        A class uses its device groups in proportion to weight and capacity.
+        """
         capacity, of_class, of_group, starts = self._capacity[:, -1], self._of_class, self._of_group, self._starts
         weights = self._weights
         for _ in range(self._rounds):

@@ -25,6 +25,8 @@ LONG = "a" * 63
 COLOURS = ("color-contrast", "link-in-text-block")
 #: rows of long tables beyond the first ones, which are alike: thousands of cells take axe minutes
 MORE_ROWS = "tbody tr:nth-child(n + 16)"
+#: seconds
+LONGEST_LOOK_S = 900
 SIZES = ((1280, 800), (1024, 768), (820, 1180))
 EMPTY = ("/", "/applications/", "/plans/", "/what-if/", "/nodes/", "/repairs/", "/promises/")
 FULL = (
@@ -325,6 +327,9 @@ def test_open_consoles_miss_nothing_and_pages_are_rendered(full):
 @pytest.mark.long
 def test_at_full_size_no_page_has_a_violation_and_all_fit(tmp_path):
     with Site(tmp_path) as site, pages.browser() as driver:
+        # A look at a large page takes minutes on a busy machine.
+        driver.command_executor.client_config.timeout = LONGEST_LOOK_S
+        driver.set_script_timeout(LONGEST_LOOK_S)
         fill(site, 50, 20, 160)
         pages.sign_in(driver, site.console, site.secrets["console_user"], site.secrets["console_password"])
         shows = {path: partial(go, driver, site, path) for path in FULL}

@@ -71,7 +71,7 @@ function drawnOf(kind, columns, x, context) {
 
 function scales(kind, length, context) {
   const x = xAxis(length, context.span);
-  if (kind === "accuracy") return { x, y: yAxis({ beginAtZero: false, suggestedMin: 90, suggestedMax: 100, max: 100.5, ticks: { callback: (v) => (v > 100 ? "" : v) } }) };
+  if (kind === "accuracy") return { x, y: yAxis({ beginAtZero: false, suggestedMin: 90, suggestedMax: 100, max: 100.5, ticks: { includeBounds: false } }) };
   if (kind === "variants") return { x, y: yAxis({ stacked: true }) };
   if (kind !== "violations") return { x, y: yAxis({ suggestedMax: 5 }) };
   const both = { x, y: yAxis({ suggestedMax: 5, max: undefined }) };

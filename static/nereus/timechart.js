@@ -32,7 +32,7 @@ const yAxis = (more) => ({
 });
 const KINDS = {
   demand: { lines: [["throughput", "throughput", "--c-throughput"], ["demand", "demand", "--c-demand", true]], y: { suggestedMax: 5 }, digits: 1 },
-  accuracy: { lines: [["effective accuracy", "accuracy", "--c-accuracy"]], y: { beginAtZero: false, suggestedMin: 90, suggestedMax: 100, max: 100.5, ticks: { callback: (v) => (v > 100 ? "" : v) } }, digits: 2 },
+  accuracy: { lines: [["effective accuracy", "accuracy", "--c-accuracy"]], y: { beginAtZero: false, suggestedMin: 90, suggestedMax: 100, max: 100.5, ticks: { includeBounds: false } }, digits: 2 },
   violations: { lines: [["violations %", "violations", "--c-violations", true]], y: { suggestedMax: 5 }, digits: 2 },
 };
 

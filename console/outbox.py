@@ -42,7 +42,7 @@ class BrowserOutbox:
         self._waiting.append(message)
 
     def ask_resync(self) -> None:
-        """The whole state follows: what waits is older, but for the answer to a ping."""
+        """Drop what waits, except for the answer to a ping: the whole state follows."""
         pongs = [message for message in self._waiting if message["event"] == "pong"]
         self._waiting.clear()
         self._waiting.extend(pongs[-1:])

@@ -66,7 +66,7 @@ def test_the_example_sends_one_row_that_fits_the_signature(width):
 
 def test_numbers_read_well():
     assert [rate(None), rate(0.0), rate(99.95), rate(12345.6)] == ["–", "0.0", "100.0", "12,346"]
-    # What is small is not nothing.
+    # Small figures are not shown as zero.
     assert [rate(0.001), rate(0.04), rate(0.1)] == ["< 0.01", "0.04", "0.1"]
     assert [share(0.0), share(0.004), share(0.014)] == ["0 %", "< 1 %", "1 %"]
     assert [bytes_short(0), bytes_short(900), bytes_short(1536), bytes_short(5 << 30)] == [

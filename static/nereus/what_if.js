@@ -47,11 +47,10 @@ export function otherwise(found) {
   return Object.entries(found.plan.applications).filter(([name, now]) => shown(now) !== shown(found.present_plan.applications?.[name])).map(([name]) => name);
 }
 
-// Those first that differ.
-function planTable(found) {
+// Those first that are served otherwise.
+function planTable(found, changed) {
   const before = found.present_plan.applications ?? {};
-  const changed = new Set(otherwise(found));
-  const entries = Object.entries(found.plan.applications).sort(([one], [other]) => changed.has(other) - changed.has(one));
+  const entries = Object.entries(found.plan.applications).sort(([one], [other]) => changed.includes(other) - changed.includes(one));
   const rows = entries.map(([name, now]) => {
     const was = before[name] ?? { variants: {} };
     return el("tr", { "data-testid": `plan-of-${name}` }, el("td", { class: "strong" }, name), ...pair(was.slo_ms, now.slo_ms, ms), ...pair(was.demand, now.demand, rate), ...pair(was.left_out, now.left_out, rate, `left-out-${name}`), el("td", { class: "small muted" }, mix(was.variants)), el("td", { class: "small then" }, mix(now.variants)));
@@ -123,7 +122,7 @@ function show(found) {
     const listed = changed.slice(0, MOST_NAMED).join(", ") + (changed.length > MOST_NAMED ? ` and ${changed.length - MOST_NAMED} more` : "");
     parts.push(el("p", { "data-testid": "what-if-otherwise" }, changed.length ? `Served otherwise than now: ${listed}.` : "No application is served otherwise than now."));
     if (found.state === "done") parts.push(promiseTable(found));
-    parts.push(planTable(found));
+    parts.push(planTable(found, changed));
     const reasons = found.plan.reasons.map((text) => el("li", {}, text));
     if (reasons.length) parts.push(el("details", { class: "card" }, el("summary", {}, "Why this plan"), el("ul", { class: "reasons" }, reasons)));
   }

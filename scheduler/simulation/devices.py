@@ -160,6 +160,7 @@ class LateDevice(SimulatedDevice):
         blocked: what is not to be run for the moment.
         due: since when each variant to be loaded has been wanted.
         rests_until: no load begins before.
+        serves_until: batches that follow each other go before loads until then.
     """
 
     def __init__(self, name: str, kind: str, max_resident: int | None):
@@ -167,7 +168,7 @@ class LateDevice(SimulatedDevice):
         self.wanted: dict[str, None] = {}
         self.blocked: frozenset[str] = frozenset()
         self.due: dict[str, float] = {}
-        self.rests_until = 0.0
+        self.rests_until = self.serves_until = 0.0
 
     def usable(self) -> list[str]:
         """Loaded variants that may run."""

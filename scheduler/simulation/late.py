@@ -7,7 +7,7 @@ is dispatched, and loads what the plan wants there when it can best be spared.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 
 from scheduler.allocation.standby_choice import ROOM
@@ -62,6 +62,15 @@ class LateEngine(Engine):
                 return
         super()._start(device, batch, now)
 
+    def _on_end(self, now: float, device: LateDevice) -> None:
+        """End a batch.
+
+        The next may be on its way, and goes before a load that follows another one.
+        """
+        if device.loads and now < device.serves_until and self._network_s:
+            self._rest(device, now)
+        super()._on_end(now, device)
+
     def _on_given_up(self, now: float, queries: list[SimulatedQuery]) -> None:
         for query in queries:
             self._finish(query, DROPPED, now)
@@ -104,7 +113,8 @@ class LateEngine(Engine):
     def _next_load(self, device: LateDevice, now: float) -> str | None:
         """Return the variant to load now, if any.
 
-        It is one of an application that nothing serves, else the first in the plan's order that may be loaded.
+        It is the quickest of the first application that nothing serves, which answers most of its queries between the
+        loads that follow; else the first in the plan's order that may be loaded.
         """
         application = self._application
         others = [other for other in self._devices.values() if other is not device]
@@ -124,7 +134,7 @@ class LateEngine(Engine):
         served = here | hosts.keys() | soon.keys()
         pressure = cache(lambda name: self._binding.pressure(name, now))
         too_many = too_many_load(sum(other.loading is not None for other in peers), len(peers) + 1)
-        for variant in sorted(device.loads, key=lambda variant: application[variant] in served):
+        for variant in [*self._quickest(device, served), *device.loads]:
             name, load_s = application[variant], self._load_s[variant]
             unserved = name not in here and name not in hosts and soon.get(name, math.inf) > now + load_s
             if may_load(
@@ -140,10 +150,21 @@ class LateEngine(Engine):
                 return variant
         return None
 
+    def _quickest(self, device: LateDevice, served: Collection[str]) -> list[str]:
+        """Return the quickest due variant of each other application, in plan order."""
+        known, found = self._by_kind[device.kind], {}
+        for variant in device.loads:
+            name = self._application[variant]
+            best = found.setdefault(name, variant)
+            if known[variant].latency.seconds(1) < known[best].latency.seconds(1):
+                found[name] = variant
+        return [variant for name, variant in found.items() if name not in served]
+
     def _on_loaded(self, now: float, device: LateDevice) -> None:
+        device.serves_until = now + self._load_s[device.loading]
         device.load_ended()
         # Batches that waited for this load are on their way.
-        device.rests_until = now + 2 * self._scenario.network_s
+        self._rest(device, now)
         self._move(now)
         self._offer(device, now)
         self._act(self._binding.set_loading(device.name, now, now), now)
@@ -151,6 +172,10 @@ class LateEngine(Engine):
         for other in self._devices.values():
             if not other.batches:
                 self._load(other, now)
+
+    def _rest(self, device: LateDevice, now: float) -> None:
+        """Begin no load for a round trip."""
+        device.rests_until = now + 2 * self._network_s
         if device.loads:
             self._at(device.rests_until, self._on_overdue, device)
 

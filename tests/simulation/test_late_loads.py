@@ -211,3 +211,31 @@ def test_a_device_serves_what_waited_for_a_load_before_it_begins_the_next():
         at for at, outcome in zip(results.record.answered, results.record.outcome, strict=True) if outcome == IN_TIME
     )
     assert first < 0.3
+
+
+def test_a_device_that_has_loaded_serves_for_as_long_before_it_loads_again():
+    """A device that has loaded serves for as long before it loads again.
+
+    Six queries wait for the first load: all are answered before the second one, of another application, ends.
+    """
+    models = [model("p", "m", cpu={1: 20}), model("q", "m", cpu={1: 20})]
+    arrivals = [(150.0 + i, "p") for i in range(6)] + [(590.0, "q")]
+    results = simulate(world(models, arrivals, load_time_s=0.2, network_s=0.002), "nereus")
+    assert set(results.record.outcome) == {IN_TIME}
+    assert max(results.record.answered[:6]) < 0.4
+
+
+def test_of_an_application_that_nothing_serves_the_quickest_variant_is_loaded_first():
+    """Of an application that nothing serves, the quickest variant is loaded first.
+
+    Three applications share a device. The accurate variants, which the plan counts on, come later.
+    """
+    models = []
+    for name in ("p", "q", "r"):
+        models.append(model(name, "accurate", 100, cpu={1: 40, 4: 120}))
+        models.append(model(name, "quick", 80, cpu={1: 5, 4: 10}))
+    arrivals = [(25.0 * i, "pqr"[i % 3]) for i in range(400)]
+    record = simulate(world(models, arrivals, load_time_s=0.2, network_s=0.002), "nereus").record
+    ran = used(record)
+    first = [next(variant for variant in ran[start::3] if variant is not None) for start in range(3)]
+    assert first == ["quick"] * 3 and "accurate" in ran

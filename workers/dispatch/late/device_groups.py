@@ -180,15 +180,16 @@ class DeviceGroups:
             scheduled_s = 0.0
         elif device.dispatched or device.free_at > now:
             busy, until = 1, device.free_at
-        if busy or device.counted:
+        if until != device.counted_until or busy != device.counted:
             group.busy += busy - device.counted
             group.until_sum += until - device.counted_until
             if not group.busy:
                 # Rounding errors must not add up over months.
                 group.until_sum = 0.0
             device.counted, device.counted_until = busy, until
-        group.scheduled_s += scheduled_s - device.counted_scheduled_s
-        device.counted_scheduled_s = scheduled_s
+        if scheduled_s != device.counted_scheduled_s:
+            group.scheduled_s += scheduled_s - device.counted_scheduled_s
+            device.counted_scheduled_s = scheduled_s
         if busy or device.scheduled or device.loading:
             group.idle.pop(device, None)
         else:

@@ -17,6 +17,8 @@ import math
 import time
 from abc import ABC, abstractmethod
 from array import array
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -314,12 +316,10 @@ class Engine(ABC):
         """
         times, applications = self._scenario.arrivals.times, self._scenario.arrivals.applications
         while self._seconds + 1 <= now:
-            counts: dict[str, float] = {}
-            while self._counted < self._arrived and times[self._counted] < self._seconds + 1:
-                name = self._names[applications[self._counted]]
-                counts[name] = counts.get(name, 0.0) + 1
-                self._counted += 1
-            self._controller.second_over(self._seconds, counts)
+            over = bisect_left(times, self._seconds + 1, self._counted, self._arrived)
+            counts = Counter(applications[self._counted : over])
+            self._controller.second_over(self._seconds, {self._names[i]: float(n) for i, n in counts.items()})
+            self._counted = over
             self._seconds += 1
         if self._progress is not None:
             self._progress(self._arrived / len(times) if times else 1.0)

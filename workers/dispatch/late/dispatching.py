@@ -115,9 +115,9 @@ class Dispatching:
 
         Behind a short run that saves little, and a larger batch is better.
         """
-        running, batch = device.dispatched[0], device.scheduled[0]
-        if len(device.dispatched) > 1 or not device.rtt_s or now > straggles_at(device):
+        if not device.rtt_s or len(device.dispatched) > 1 or now > straggles_at(device):
             return False
+        running, batch = device.dispatched[0], device.scheduled[0]
         return running.end - running.dispatched_at > AHEAD_S or batch.rows >= batch.option.max_rows
 
     @staticmethod

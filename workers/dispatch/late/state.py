@@ -52,7 +52,6 @@ class ScheduledBatch:
         self, served: ServedClass, option: ServingOption, device: ScheduledDevice, query: WaitingQuery
     ) -> None:
         self.served = served
-        self.application_name = served.query_class.application
         self.option = option
         self.device = device
         self.queries = [query]
@@ -69,6 +68,11 @@ class ScheduledBatch:
     def device_name(self) -> Hashable:
         """See :class:`..binding.Dispatch`."""
         return self.device.name
+
+    @property
+    def application_name(self) -> str:
+        """See :class:`..binding.Dispatch`."""
+        return self.served.query_class.application
 
 
 class ScheduledDevice:

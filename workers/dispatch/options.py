@@ -132,7 +132,8 @@ class OptionSet:
         self.lead = self.best_utility - self.options[1].utility if len(self.options) > 1 else INF
         self.key = tuple(option.key for option in self.options)
         self._within_s = -1.0
-        self._by_seconds: list[tuple[float, float]] = []
+        self._throughputs: list[float] = []
+        self._seconds: list[float] = []
         self._by_level = np.zeros(LEVELS + 1)
         self._least: dict[int, float] = {}
         self._ranked: list[tuple[tuple[float, ServingOption], ...] | None] = [None] * LEVELS
@@ -156,10 +157,11 @@ class OptionSet:
         Returns:
             Seconds; 0 if there are no such batches.
         """
-        batches = self._by_throughput(within_s)
-        if not batches:
+        self._find_throughputs(within_s)
+        throughputs = self._throughputs
+        if not throughputs:
             return 0.0
-        return batches[bisect_left(batches, (min(part, 1.0) * batches[-1][0],))][1]
+        return self._seconds[bisect_left(throughputs, (part if part < 1.0 else 1.0) * throughputs[-1])]
 
     def throughputs(self, within_s: float) -> np.ndarray:
         """Return rows/s of the most valuable option by pressure level, and the highest.
@@ -173,16 +175,12 @@ class OptionSet:
         self._find_throughputs(within_s)
         return self._by_level
 
-    def _by_throughput(self, within_s: float) -> list[tuple[float, float]]:
-        """Return (rows/s, seconds) of batches with more rows/s than all shorter ones.
+    def _find_throughputs(self, within_s: float) -> None:
+        """Find what the two above look at, unless ``within_s`` is as before.
 
+        That is rows/s and seconds of batches with more rows/s than all shorter ones, and the rows/s by pressure level.
         Only batches of at most ``within_s`` seconds count.
         """
-        self._find_throughputs(within_s)
-        return self._by_seconds
-
-    def _find_throughputs(self, within_s: float) -> None:
-        """Find what the two above return, unless ``within_s`` is as before."""
         if self._within_s == within_s:
             return
         batches = sorted(
@@ -191,20 +189,22 @@ class OptionSet:
             for rows, seconds in enumerate(option.by_rows)
             if rows and seconds <= within_s
         )
-        found: list[tuple[float, float]] = []
+        throughputs: list[float] = []
+        within: list[float] = []
         best: dict[float, float] = {}
         for seconds, throughput, utility in batches:
             best[utility] = max(throughput, best.get(utility, 0.0))
-            if not found or throughput > found[-1][0]:
-                found.append((throughput, seconds))
-        self._within_s, self._by_seconds = within_s, found
+            if not throughputs or throughput > throughputs[-1]:
+                throughputs.append(throughput)
+                within.append(seconds)
+        self._within_s, self._throughputs, self._seconds = within_s, throughputs, within
         priced = [
             max(
                 [(utility - price / throughput, throughput) for utility, throughput in best.items()], default=(0.0, 0.0)
             )
             for price in PRICES
         ]
-        highest = found[-1][0] if found else 0.0
+        highest = throughputs[-1] if throughputs else 0.0
         self._by_level = np.array([*[throughput for _, throughput in priced], highest])
 
     def least(self, rows: int) -> float:

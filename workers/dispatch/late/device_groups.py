@@ -139,7 +139,7 @@ class DeviceGroups:
                 if options is not None:
                     offer = offers.setdefault(id(options), ClassOffer(options, needs.get(id(options))))
                     offer.groups.append(group)
-                    group.offers[served.query_class] = offer
+                    group.offers[served] = offer
             served.offers = list(offers.values())
             served.best_utility = max((offer.option_set.best_utility for offer in served.offers), default=-INF)
             served.candidates = [(offer, device) for offer in served.offers for device in offer.devices()]

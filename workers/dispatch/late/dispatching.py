@@ -53,7 +53,7 @@ class Dispatching:
         scheduled = device.scheduled
         while scheduled and device.up:
             dispatched = device.dispatched
-            if dispatched and not self._may_send_ahead(device, now):
+            if dispatched and not (device.rtt_s and self._may_send_ahead(device, now)):
                 # Wait for an answer; if none comes, the schedule must move on.
                 self._timers.set(device, next_check_at(device, now))
                 return
@@ -73,7 +73,7 @@ class Dispatching:
                 continue
             alone = len(scheduled) == 1 and not dispatched
             served = batch.served
-            offer = device.group.offers[served.query_class]
+            offer = device.group.offers[served]
             slo_s = served.schedulable_s(now)
             pressure = offer.pressure(now, slo_s, device if alone else None)
             if alone:
@@ -113,9 +113,9 @@ class Dispatching:
     def _may_send_ahead(device: ScheduledDevice, now: float) -> bool:
         """Return whether to send a batch while another one runs.
 
-        Behind a short run that saves little, and a larger batch is better.
+        Behind a short run that saves little, and a larger batch is better. Without a round trip it saves nothing.
         """
-        if not device.rtt_s or len(device.dispatched) > 1 or now > straggles_at(device):
+        if len(device.dispatched) > 1 or now > straggles_at(device):
             return False
         running, batch = device.dispatched[0], device.scheduled[0]
         return running.end - running.dispatched_at > AHEAD_S or batch.rows >= batch.option.max_rows

@@ -55,7 +55,7 @@ class Schedule:
             found = best_new_batch(served, query, now, deadline, utility)
             if found is not None:
                 option, device = found
-                offer = device.group.offers[served.query_class]
+                offer = device.group.offers[served]
                 overloaded = overloaded or not (again or sustains(offer, device, now, deadline))
                 if not overloaded or can_grow(
                     offer, option, device, rows, now, deadline, budget_s_of(served, query) - margin_s

@@ -163,8 +163,10 @@ def _first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None
             soonest_s = best.rtt_s
             continue
         for device in group.devices:
-            # As in ``starts_in``, without a call for each device.
             wait_s = device.free_at - now
+            if wait_s >= soonest_s:
+                continue
+            # As in ``starts_in``, without a call for each device.
             wait_s = (wait_s if wait_s > device.rtt_s else device.rtt_s) + device.scheduled_s
             if wait_s < soonest_s:
                 best, soonest_s = device, wait_s

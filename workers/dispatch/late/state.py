@@ -169,7 +169,7 @@ class DeviceGroup:
 
     def __init__(self) -> None:
         self.devices: list[ScheduledDevice] = []
-        self.offers: dict[QueryClass, ClassOffer] = {}
+        self.offers: dict[ServedClass, ClassOffer] = {}
         self.idle: dict[ScheduledDevice, None] = {}
         self.count = 0
         self.busy = 0
@@ -248,9 +248,11 @@ class ClassOffer:
         Args:
             waited_s: how long a query waits for the offer's first device.
         """
-        pressure, congestion = self.pressure(now, slo_s), self.congestion(waited_s, slo_s)
-        if congestion > pressure:
-            pressure = congestion
+        pressure = self.pressure(now, slo_s)
+        if self.needs.pressure:
+            congestion = self.congestion(waited_s, slo_s)
+            if congestion > pressure:
+                pressure = congestion
         if least > pressure:
             pressure = least
         level = int(pressure * LEVELS)

@@ -108,10 +108,10 @@ class DemandSpread:
         weights = self._weights[:, np.newaxis]
         weighted = weights * self._capacity
         capacity = np.add.reduceat(weighted, starts)
-        shares = weighted[:, -1:] / capacity[of_class, -1:]
-        needed = weights * (rates[:, np.newaxis] / capacity)[of_class]
+        shares = weighted[:, -1] / capacity[:, -1][of_class]
+        needed = weights * (rates[:, np.newaxis] / capacity).take(of_class, axis=0)
         loads = np.bincount(self._cells, needed.ravel()).reshape(len(self._groups), -1)
-        means = np.add.reduceat(shares * loads[of_group], starts)
+        means = np.add.reduceat(shares[:, np.newaxis] * loads.take(of_group, axis=0), starts)
         carried = means <= 1.0
         carried[:, -1] = True
         levels = [self._levels[column] for column in carried.argmax(axis=1)]

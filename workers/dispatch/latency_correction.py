@@ -200,6 +200,9 @@ class LatencyCorrections(dict[ServingOption, float]):
         common: ratios of all runs, for options that never ran here.
     """
 
+    # Read and written for each run; a dictionary's subclass looks other attributes up slowly.
+    __slots__ = ("_before", "_by_option", "_estimators", "_inherited", "_last", "_used", "common", "scale")
+
     def __init__(self) -> None:
         super().__init__()
         self.common = RatioEstimator()

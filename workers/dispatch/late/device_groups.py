@@ -169,8 +169,7 @@ class DeviceGroups:
                 device.group.count += -1 if loading else 1
         self.update(device, now)
 
-    @staticmethod
-    def update(device: ScheduledDevice, now: float) -> None:
+    def update(self, device: ScheduledDevice, now: float) -> None:
         """Update the aggregates after any change of what a device runs or has scheduled."""
         group = device.group
         if group is None:

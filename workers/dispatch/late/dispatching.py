@@ -109,8 +109,7 @@ class Dispatching:
         self._groups.update(device, now)
         self.dispatches.append(batch)
 
-    @staticmethod
-    def _may_send_ahead(device: ScheduledDevice, now: float) -> bool:
+    def _may_send_ahead(self, device: ScheduledDevice, now: float) -> bool:
         """Return whether to send a batch while another one runs.
 
         Behind a short run that saves little, and a larger batch is better. Without a round trip it saves nothing.
@@ -120,8 +119,7 @@ class Dispatching:
         running, batch = device.dispatched[0], device.scheduled[0]
         return running.end - running.dispatched_at > AHEAD_S or batch.rows >= batch.option.max_rows
 
-    @staticmethod
-    def _delay_until(batch: ScheduledBatch, device: ScheduledDevice, pressure: float, now: float) -> float:
+    def _delay_until(self, batch: ScheduledBatch, device: ScheduledDevice, pressure: float, now: float) -> float:
         """Return when the batching delay of an idle device's only batch ends.
 
         ``now`` or earlier means no delay, as when no query is expected in it.
@@ -152,8 +150,7 @@ class Dispatching:
             return min(batch.ready_at + COALESCE_S, latest)
         return now
 
-    @staticmethod
-    def _choose_option(batch: ScheduledBatch, start: float, pressure: float, now: float) -> ServingOption:
+    def _choose_option(self, batch: ScheduledBatch, start: float, pressure: float, now: float) -> ServingOption:
         """Return the most valuable option that keeps the batch and others in time.
 
         The batch starts at ``start``; the others are all those scheduled behind it. Without such an option, the

@@ -38,24 +38,21 @@ class _UnpricedOptionSet(OptionSet):
 
 
 class _Unpriced(Dispatching):
-    @staticmethod
-    def _choose_option(batch, start, pressure, now):
-        return Dispatching._choose_option(batch, start, 0.0, now)
+    def _choose_option(self, batch, start, pressure, now):
+        return super()._choose_option(batch, start, 0.0, now)
 
 
 class _Unwaiting(Dispatching):
     """A batch starts as soon as its device is idle."""
 
-    @staticmethod
-    def _delay_until(batch, device, pressure, now):
+    def _delay_until(self, batch, device, pressure, now):
         return now
 
 
 class _NoUpgrades(Dispatching):
     """A batch runs with the option with which it was scheduled."""
 
-    @staticmethod
-    def _choose_option(batch, start, pressure, now):
+    def _choose_option(self, batch, start, pressure, now):
         return batch.option
 
 

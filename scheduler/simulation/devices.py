@@ -21,9 +21,7 @@ class SimulatedQuery:
         application: an index.
     """
 
-    __slots__ = ("application", "arrived", "deadline", "id", "query_class", "reservation", "rows")
-    #: traces know no shapes
-    key = None
+    __slots__ = ("application", "arrived", "deadline", "id", "key", "query_class", "reservation", "rows")
 
     def __init__(
         self, id: int, application: int, arrived: float, deadline: float, query_class: QueryClass | None = None
@@ -34,6 +32,8 @@ class SimulatedQuery:
         self.deadline = deadline
         self.query_class = query_class
         self.rows = 1
+        #: traces know no shapes
+        self.key = None
         #: the binding's
         self.reservation: Any = None
 

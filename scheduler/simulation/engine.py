@@ -17,6 +17,8 @@ import math
 import time
 from abc import ABC, abstractmethod
 from array import array
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -132,7 +134,7 @@ class Engine(ABC):
         if len(self._outcome):
             self._at(control.period_s, self._on_period)
             self._at(control.burst_check_s, self._on_burst)
-        # Millions of small objects without reference cycles: the collector would scan them in vain.
+        # Millions of small objects, without reference cycles once answered: the collector would scan them in vain.
         collected = gc.isenabled()
         gc.disable()
         try:
@@ -167,12 +169,12 @@ class Engine(ABC):
         names, slo, heap, binding = self._names, self._slo, self._heap, self._binding
         classes = [QueryClass(name) for name in names]
         arrived, on_arrival = self._controller.arrived, self._controller.on_arrival
-        count, i = len(times), 0
+        count, i, inf = len(times), 0, math.inf
+        when = times[0] if count else inf
         while True:
-            when = times[i] if i < count else math.inf
-            due = heap[0][0] if heap else math.inf
+            due = heap[0][0] if heap else inf
             if due <= when and due <= self._wake_at:
-                if due == math.inf:
+                if due == inf:
                     return
                 now, _, call, subject = heappop(heap)
                 self._arrived = i
@@ -186,6 +188,7 @@ class Engine(ABC):
                 now, index = when, applications[i]
                 query = SimulatedQuery(i, index, now, now + slo[index], classes[index])
                 i += 1
+                when = times[i] if i < count else inf
                 arrived(names[index], 1, now)
                 if on_arrival is not None and (rates := on_arrival(names[index], now)):
                     self._plan(now, rates)
@@ -194,8 +197,11 @@ class Engine(ABC):
     def _act(self, decisions: Decisions, now: float) -> None:
         """Carry out what the binding decided."""
         dispatches, refusals, self._wake_at = decisions
-        for query in refusals:
-            self._finish(query, DROPPED, now)
+        if refusals:
+            for query in refusals:
+                self._finish(query, DROPPED, now)
+        if not dispatches:
+            return
         for batch in dispatches:
             device = self._devices[batch.device_name]
             if self._network_s:
@@ -266,6 +272,8 @@ class Engine(ABC):
             outcome[i] = IN_TIME if when - query.arrived <= slo[query.application] + ROUNDING_S else LATE
             answered[i] = when
             variants[i] = index
+            # The batch refers to the query, and no collector finds cycles.
+            query.reservation = None
         if net:
             self._at(when, self._on_finished, (batch, run_s))
         else:
@@ -314,12 +322,10 @@ class Engine(ABC):
         """
         times, applications = self._scenario.arrivals.times, self._scenario.arrivals.applications
         while self._seconds + 1 <= now:
-            counts: dict[str, float] = {}
-            while self._counted < self._arrived and times[self._counted] < self._seconds + 1:
-                name = self._names[applications[self._counted]]
-                counts[name] = counts.get(name, 0.0) + 1
-                self._counted += 1
-            self._controller.second_over(self._seconds, counts)
+            over = bisect_left(times, self._seconds + 1, self._counted, self._arrived)
+            counts = Counter(applications[self._counted : over])
+            self._controller.second_over(self._seconds, {self._names[i]: float(n) for i, n in counts.items()})
+            self._counted = over
             self._seconds += 1
         if self._progress is not None:
             self._progress(self._arrived / len(times) if times else 1.0)

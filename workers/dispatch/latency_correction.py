@@ -97,7 +97,9 @@ class RatioEstimator:
             mean += trust * weight * from_mean
             deviation += trust * weight * (abs(from_mean if error is None else error) - deviation)
         self.mean, self.deviation = mean, deviation
-        self.refresh()
+        # As in ``refresh``, without another call for each run.
+        factor = mean + DEVIATIONS * deviation if deviation > NEGLIGIBLE else mean
+        self.factor = factor if factor > 1.0 else 1.0
 
     def decay(self, towards: float = 1.0) -> None:
         """Halve what was learned.
@@ -197,6 +199,9 @@ class LatencyCorrections(dict[ServingOption, float]):
         scale: how slow the device is, as its options' latest runs show alike, compared with each one's long run.
         common: ratios of all runs, for options that never ran here.
     """
+
+    # Read and written for each run; a dictionary's subclass looks other attributes up slowly.
+    __slots__ = ("_before", "_by_option", "_estimators", "_inherited", "_last", "_used", "common", "scale")
 
     def __init__(self) -> None:
         super().__init__()
@@ -350,7 +355,8 @@ class LatencyCorrections(dict[ServingOption, float]):
         towards, slow = (1.0, SLOW) if silent else (common.mean, max(SLOW, common.factor))
         busy = {option.latency_key for option in running}
         for key, estimator in self._estimators.items():
-            estimator.rescale(scale.mean)
+            if estimator.scale != scale.mean:
+                estimator.rescale(scale.mean)
             if estimator.factor > slow and now - estimator.measured_at > after_s and key not in busy:
                 estimator.decay(min(towards, estimator.mean))
                 estimator.measured_at = now

@@ -11,7 +11,7 @@ drift-plus-penalty control; Neely, "Stochastic Network Optimization", 2010, Chap
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
@@ -132,7 +132,8 @@ class OptionSet:
         self.lead = self.best_utility - self.options[1].utility if len(self.options) > 1 else INF
         self.key = tuple(option.key for option in self.options)
         self._within_s = -1.0
-        self._by_seconds: list[tuple[float, float]] = []
+        self._batches: tuple[list[float], list[float]] | None = None
+        self._highest: dict[float, float] = {}
         self._by_level = np.zeros(LEVELS + 1)
         self._least: dict[int, float] = {}
         self._ranked: list[tuple[tuple[float, ServingOption], ...] | None] = [None] * LEVELS
@@ -156,10 +157,11 @@ class OptionSet:
         Returns:
             Seconds; 0 if there are no such batches.
         """
-        batches = self._by_throughput(within_s)
-        if not batches:
+        seconds, throughputs = self._batches or self._find_batches()
+        count = bisect_right(seconds, within_s)
+        if not count:
             return 0.0
-        return batches[bisect_left(batches, (min(part, 1.0) * batches[-1][0],))][1]
+        return seconds[bisect_left(throughputs, min(part, 1.0) * throughputs[count - 1], 0, count)]
 
     def throughputs(self, within_s: float) -> np.ndarray:
         """Return rows/s of the most valuable option by pressure level, and the highest.
@@ -170,42 +172,28 @@ class OptionSet:
         Returns:
             Rows a second; 0 if there are no such batches.
         """
-        self._find_throughputs(within_s)
+        if self._within_s != within_s:
+            highest: dict[float, float] = {}
+            for option in self.options:
+                each = [rows / seconds for rows, seconds in enumerate(option.by_rows) if rows and seconds <= within_s]
+                if each:
+                    highest[option.utility] = max(*each, highest.get(option.utility, 0.0))
+            self._within_s = within_s
+            if highest != self._highest:
+                self._highest, self._by_level = highest, _by_level(highest)
         return self._by_level
 
-    def _by_throughput(self, within_s: float) -> list[tuple[float, float]]:
-        """Return (rows/s, seconds) of batches with more rows/s than all shorter ones.
-
-        Only batches of at most ``within_s`` seconds count.
-        """
-        self._find_throughputs(within_s)
-        return self._by_seconds
-
-    def _find_throughputs(self, within_s: float) -> None:
-        """Find what the two above return, unless ``within_s`` is as before."""
-        if self._within_s == within_s:
-            return
+    def _find_batches(self) -> tuple[list[float], list[float]]:
+        """Return seconds and rows/s of batches with more rows/s than all shorter ones."""
         batches = sorted(
-            (seconds, rows / seconds, option.utility)
-            for option in self.options
-            for rows, seconds in enumerate(option.by_rows)
-            if rows and seconds <= within_s
+            (seconds, rows / seconds) for option in self.options for rows, seconds in enumerate(option.by_rows) if rows
         )
-        found: list[tuple[float, float]] = []
-        best: dict[float, float] = {}
-        for seconds, throughput, utility in batches:
-            best[utility] = max(throughput, best.get(utility, 0.0))
-            if not found or throughput > found[-1][0]:
-                found.append((throughput, seconds))
-        self._within_s, self._by_seconds = within_s, found
-        priced = [
-            max(
-                [(utility - price / throughput, throughput) for utility, throughput in best.items()], default=(0.0, 0.0)
-            )
-            for price in PRICES
-        ]
-        highest = found[-1][0] if found else 0.0
-        self._by_level = np.array([*[throughput for _, throughput in priced], highest])
+        self._batches = found = [], []
+        for seconds, throughput in batches:
+            if not found[1] or throughput > found[1][-1]:
+                found[0].append(seconds)
+                found[1].append(throughput)
+        return found
 
     def least(self, rows: int) -> float:
         """Expected seconds of the fastest option: a lower bound for all devices."""
@@ -234,6 +222,19 @@ class OptionSet:
             if value > most:
                 best, most = option, value
         return best
+
+
+def _by_level(highest: Mapping[float, float]) -> np.ndarray:
+    """Return the throughput of the most valuable option by pressure level, and the highest.
+
+    Args:
+        highest: throughputs by utility.
+    """
+    priced = [
+        max([(utility - price / throughput, throughput) for utility, throughput in highest.items()], default=(0.0, 0.0))
+        for price in PRICES
+    ]
+    return np.array([*[throughput for _, throughput in priced], max(highest.values(), default=0.0)])
 
 
 def _undominated(options: Sequence[ServingOption]) -> list[ServingOption]:

@@ -159,11 +159,10 @@ class BurstDetector:
     def arrived(self, application: str, rows: int, now: float) -> None:
         """A query arrived."""
         if application in self._bands:
-            slot = slot_at(now)
             known = self._arrivals.get(application)
             if known is None:
                 known = self._arrivals[application] = Slots()
-            known.add(slot, rows)
+            known.add(slot_at(now), rows)
 
     @staticmethod
     def slot_ends_in(now: float) -> float:

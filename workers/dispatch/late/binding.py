@@ -180,12 +180,13 @@ class LateBinding:
             self._sweep(now)
         find = self._groups.find_class
         if len(queries) == 1:
-            served = find(queries[0].query_class, now)
+            query = queries[0]
+            served = find(query.query_class, now)
             if served is None:
                 self._schedule.refuse(queries)
             else:
-                served.arrived(1, queries[0].rows, now)
-                self._schedule.reserve(served, queries[0], now)
+                served.arrived(1, query.rows, now)
+                self._schedule.reserve(served, query, now)
             return self._decisions(now)
         rows: Counter[QueryClass] = Counter()
         for query in queries:

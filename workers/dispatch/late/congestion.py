@@ -35,6 +35,7 @@ class Congestion:
 
     def __init__(self) -> None:
         self.look_at = -math.inf
+        self._every_s = LOOK_S
         self._spread: DemandSpread | None = None
         self._waits_s: dict[ServedClass, float] = {}
 
@@ -48,21 +49,20 @@ class Congestion:
             self._waits_s = {served: _regular_wait_s(served) for served in classes}
             longest_s = {served: served.slo_s - wait_s for served, wait_s in self._waits_s.items()}
             self._spread = DemandSpread(classes, longest_s)
+            pairs = sum([len(offer.groups) for served in classes for offer in served.offers])
+            self._every_s = LOOK_S * max(1.0, pairs / EXACT)
         found = self._spread.loads()
         for served in classes:
-            loads = found.get(served)
-            if loads is None:
+            if served not in found:
                 for offer in served.offers:
                     offer.needs = DemandNeeds()
                 continue
-            least_load, wait_s = float(loads[-1]), self._waits_s[served]
-            level = int((loads <= 1.0).argmax()) if loads.min() <= 1.0 else LEVELS
+            (level, least_load), wait_s = found[served], self._waits_s[served]
             target_s = max(0.0, min(wait_s, served.slo_s * (1.0 - least_load)))
             for offer in served.offers:
                 batch_s = offer.option_set.shortest_s(served.slo_s - wait_s, least_load)
                 offer.needs = DemandNeeds(level / LEVELS, batch_s, target_s)
-        pairs = sum([len(offer.groups) for served in classes for offer in served.offers])
-        self.look_at = now + LOOK_S * max(1.0, pairs / EXACT)
+        self.look_at = now + self._every_s
 
 
 def _regular_wait_s(served: ServedClass) -> float:

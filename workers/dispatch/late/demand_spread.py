@@ -46,8 +46,7 @@ class DemandSpread:
         self._counts = _counts(self._offers)
         self._classes: list[ServedClass] = []
         self._groups: dict[DeviceGroup, int] = {}
-        self._starts: list[int] = []
-        of_class, of_group, counts, throughputs = [], [], [], []
+        starts, of_class, of_group, counts, throughputs = [], [], [], [], []
         for served in classes:
             start = len(of_class)
             for offer, group in _pairs(served):
@@ -59,11 +58,17 @@ class DemandSpread:
                     throughputs.append(each)
             if len(of_class) > start:
                 self._classes.append(served)
-                self._starts.append(start)
+                starts.append(start)
         # One row for each pair of a class and a device group; those of a class are neighbours.
-        self._of_class, self._of_group = np.array(of_class, int), np.array(of_group, int)
+        self._starts, self._of_class, self._of_group = (np.array(its, int) for its in (starts, of_class, of_group))
         each = np.array(throughputs).reshape(-1, LEVELS + 1)
-        self._capacity = np.array(counts, float)[:, np.newaxis] * each
+        capacity = np.array(counts, float)[:, np.newaxis] * each
+        # Most levels choose as the one before does: one column for all of these, and the last for the quickest options.
+        chosen = (capacity[:, 1:-1] != capacity[:, :-2]).any(axis=0)
+        self._levels = [0, *(np.flatnonzero(chosen) + 1).tolist(), LEVELS]
+        self._capacity = capacity.take(self._levels, axis=1)
+        columns = np.arange(len(self._levels))
+        self._cells = (self._of_group[:, np.newaxis] * len(columns) + columns).ravel()
         self._quicker = self._comparative(each[:, -1]) ** (1.0 / POWER)
         self._weights = np.ones(len(of_class))
         self._rounds = FIRST_ROUNDS
@@ -73,7 +78,7 @@ class DemandSpread:
 
         1: as quick as its class and the group are on average.
         """
-        if not self._starts:
+        if not len(self._starts):
             return throughput
         logs = np.log(throughput)
         of_class, of_group = self._of_class, self._of_group
@@ -87,12 +92,13 @@ class DemandSpread:
         same = len(offers) == len(self._offers) and all(map(is_, offers, self._offers))
         return same and _counts(offers) == self._counts
 
-    def loads(self) -> dict[ServedClass, np.ndarray]:
+    def loads(self) -> dict[ServedClass, tuple[int, float]]:
         """Let shares follow the demand, and return the loads of each class's devices.
 
         Returns:
-            Mean loads, weighted by where rows of the class go: by pressure level, and at last of the quickest options.
-            Classes that nothing can run are left out; all are, where nothing comes.
+            The least pressure level at which the mean load, weighted by where rows of the class go, is at most 1
+            (:data:`LEVELS`: there is none), and the mean load with the quickest options. Classes that nothing can run
+            are left out; all are, where nothing comes.
         """
         rates = np.array([_rate(served) for served in self._classes])
         if not rates.any():
@@ -102,11 +108,14 @@ class DemandSpread:
         weights = self._weights[:, np.newaxis]
         weighted = weights * self._capacity
         capacity = np.add.reduceat(weighted, starts)
-        shares = weighted[:, -1:] / capacity[of_class, -1:]
-        loads = np.zeros((len(self._groups), LEVELS + 1))
-        np.add.at(loads, of_group, weights * (rates[:, np.newaxis] / capacity)[of_class])
-        means = np.add.reduceat(shares * loads[of_group], starts)
-        return dict(zip(self._classes, means, strict=True))
+        shares = weighted[:, -1] / capacity[:, -1][of_class]
+        needed = weights * (rates[:, np.newaxis] / capacity).take(of_class, axis=0)
+        loads = np.bincount(self._cells, needed.ravel()).reshape(len(self._groups), -1)
+        means = np.add.reduceat(shares[:, np.newaxis] * loads.take(of_group, axis=0), starts)
+        carried = means <= 1.0
+        carried[:, -1] = True
+        levels = [self._levels[column] for column in carried.argmax(axis=1)]
+        return dict(zip(self._classes, zip(levels, means[:, -1].tolist(), strict=True), strict=True))
 
     def _follow(self, rates: np.ndarray) -> None:
         """Let weights follow loads.

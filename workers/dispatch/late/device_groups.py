@@ -139,7 +139,7 @@ class DeviceGroups:
                 if options is not None:
                     offer = offers.setdefault(id(options), ClassOffer(options, needs.get(id(options))))
                     offer.groups.append(group)
-                    group.offers[served.query_class] = offer
+                    group.offers[served] = offer
             served.offers = list(offers.values())
             served.best_utility = max((offer.option_set.best_utility for offer in served.offers), default=-INF)
             served.candidates = [(offer, device) for offer in served.offers for device in offer.devices()]
@@ -169,8 +169,7 @@ class DeviceGroups:
                 device.group.count += -1 if loading else 1
         self.update(device, now)
 
-    @staticmethod
-    def update(device: ScheduledDevice, now: float) -> None:
+    def update(self, device: ScheduledDevice, now: float) -> None:
         """Update the aggregates after any change of what a device runs or has scheduled."""
         group = device.group
         if group is None:
@@ -180,15 +179,16 @@ class DeviceGroups:
             scheduled_s = 0.0
         elif device.dispatched or device.free_at > now:
             busy, until = 1, device.free_at
-        if busy or device.counted:
+        if until != device.counted_until or busy != device.counted:
             group.busy += busy - device.counted
             group.until_sum += until - device.counted_until
             if not group.busy:
                 # Rounding errors must not add up over months.
                 group.until_sum = 0.0
             device.counted, device.counted_until = busy, until
-        group.scheduled_s += scheduled_s - device.counted_scheduled_s
-        device.counted_scheduled_s = scheduled_s
+        if scheduled_s != device.counted_scheduled_s:
+            group.scheduled_s += scheduled_s - device.counted_scheduled_s
+            device.counted_scheduled_s = scheduled_s
         if busy or device.scheduled or device.loading:
             group.idle.pop(device, None)
         else:

@@ -53,7 +53,7 @@ class Dispatching:
         scheduled = device.scheduled
         while scheduled and device.up:
             dispatched = device.dispatched
-            if dispatched and not self._may_send_ahead(device, now):
+            if dispatched and not (device.rtt_s and self._may_send_ahead(device, now)):
                 # Wait for an answer; if none comes, the schedule must move on.
                 self._timers.set(device, next_check_at(device, now))
                 return
@@ -73,7 +73,7 @@ class Dispatching:
                 continue
             alone = len(scheduled) == 1 and not dispatched
             served = batch.served
-            offer = device.group.offers[served.query_class]
+            offer = device.group.offers[served]
             slo_s = served.schedulable_s(now)
             pressure = offer.pressure(now, slo_s, device if alone else None)
             if alone:
@@ -88,7 +88,7 @@ class Dispatching:
             waited_s = now - batch.queries[0].arrived if not alone or device.free_at >= now else 0.0
             congestion = offer.congestion(waited_s, slo_s)
             self._schedule.take_first(batch)
-            self.dispatch(batch, served.effective_pressure(pressure, congestion, now), now)
+            self.dispatch(batch, max(pressure, congestion, served.refusal_pressure(now)), now)
         if device.free_at > now and not device.dispatched and not device.loading and device.up:
             self._timers.set(device, device.free_at)
         elif device.wake_at != INF:
@@ -109,19 +109,17 @@ class Dispatching:
         self._groups.update(device, now)
         self.dispatches.append(batch)
 
-    @staticmethod
-    def _may_send_ahead(device: ScheduledDevice, now: float) -> bool:
+    def _may_send_ahead(self, device: ScheduledDevice, now: float) -> bool:
         """Return whether to send a batch while another one runs.
 
-        Behind a short run that saves little, and a larger batch is better.
+        Behind a short run that saves little, and a larger batch is better. Without a round trip it saves nothing.
         """
-        running, batch = device.dispatched[0], device.scheduled[0]
-        if len(device.dispatched) > 1 or not device.rtt_s or now > straggles_at(device):
+        if len(device.dispatched) > 1 or now > straggles_at(device):
             return False
+        running, batch = device.dispatched[0], device.scheduled[0]
         return running.end - running.dispatched_at > AHEAD_S or batch.rows >= batch.option.max_rows
 
-    @staticmethod
-    def _delay_until(batch: ScheduledBatch, device: ScheduledDevice, pressure: float, now: float) -> float:
+    def _delay_until(self, batch: ScheduledBatch, device: ScheduledDevice, pressure: float, now: float) -> float:
         """Return when the batching delay of an idle device's only batch ends.
 
         ``now`` or earlier means no delay, as when no query is expected in it.
@@ -152,8 +150,7 @@ class Dispatching:
             return min(batch.ready_at + COALESCE_S, latest)
         return now
 
-    @staticmethod
-    def _choose_option(batch: ScheduledBatch, start: float, pressure: float, now: float) -> ServingOption:
+    def _choose_option(self, batch: ScheduledBatch, start: float, pressure: float, now: float) -> ServingOption:
         """Return the most valuable option that keeps the batch and others in time.
 
         The batch starts at ``start``; the others are all those scheduled behind it. Without such an option, the

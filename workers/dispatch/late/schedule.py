@@ -55,7 +55,7 @@ class Schedule:
             found = best_new_batch(served, query, now, deadline, utility)
             if found is not None:
                 option, device = found
-                offer = device.group.offers[served.query_class]
+                offer = device.group.offers[served]
                 overloaded = overloaded or not (again or sustains(offer, device, now, deadline))
                 if not overloaded or can_grow(
                     offer, option, device, rows, now, deadline, budget_s_of(served, query) - margin_s
@@ -195,8 +195,7 @@ class Schedule:
             batch.option, batch.device = option, device
             self._add(batch, now, 0)
 
-    @staticmethod
-    def take_first(batch: ScheduledBatch) -> None:
+    def take_first(self, batch: ScheduledBatch) -> None:
         """Take a device's first batch off the schedule for dispatch.
 
         An update of the device must follow.
@@ -280,8 +279,7 @@ class Schedule:
         self._add(ScheduledBatch(served, option, device, query), now, position)
         return True
 
-    @staticmethod
-    def _join(batch: ScheduledBatch, query: WaitingQuery) -> None:
+    def _join(self, batch: ScheduledBatch, query: WaitingQuery) -> None:
         """Add a query to a scheduled batch; a recount of its device must follow."""
         query.reservation = batch
         batch.queries.append(query)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..binding import WaitingQuery
 from ..latency_correction import SLOW
-from ..options import INF, LEVELS, ServingOption
+from ..options import INF, ServingOption
 from .state import RESERVE_S, ClassOffer, ScheduledBatch, ScheduledDevice, ServedClass
 
 #: open batches that a query is tried on: far into overload there are hundreds, and none has room
@@ -96,13 +96,14 @@ def best_new_batch(
     The option is the most valuable one of more utility than ``above`` that is in time. The device starts it behind all
     that is scheduled there.
     """
-    slo_s, highest = served.schedulable_s(now), above
+    slo_s, least, highest = served.schedulable_s(now), served.refusal_pressure(now), above
     found: tuple[ServingOption, ScheduledDevice, float] | None = None
     for offer in served.offers:
         device, soonest_s = _first_device(offer, now)
         if device is None:
             continue
-        value, option = _ranked(served, offer, soonest_s - device.rtt_s, slo_s, now)[0]
+        level = offer.level(soonest_s - device.rtt_s, slo_s, least, now)
+        value, option = offer.option_set.ranked(level)[0]
         if value > highest:
             highest, found = value, (option, device, soonest_s)
     if found is None:
@@ -122,12 +123,12 @@ def _next_best(
 
     A device where it starves no other class is preferred.
     """
-    slo_s, ranked = served.schedulable_s(now), []
+    slo_s, least, ranked = served.schedulable_s(now), served.refusal_pressure(now), []
     for offer in served.offers:
         device, soonest_s = _first_device(offer, now)
         if device is None or now + soonest_s > deadline:
             continue
-        options = _ranked(served, offer, soonest_s - device.rtt_s, slo_s, now)
+        options = offer.option_set.ranked(offer.level(soonest_s - device.rtt_s, slo_s, least, now))
         ranked += [(value, rank, option, device, soonest_s, offer) for rank, (value, option) in enumerate(options)]
     ranked.sort(key=lambda candidate: (-candidate[0], candidate[1]))
     fallback = None
@@ -148,18 +149,6 @@ def _next_best(
     return fallback
 
 
-def _ranked(
-    served: ServedClass, offer: ClassOffer, waited_s: float, slo_s: float, now: float
-) -> tuple[tuple[float, ServingOption], ...]:
-    """Return the options of an offer with the value of a row, best first.
-
-    The (value, option) pairs hold for a query that waits for the offer's first device.
-    """
-    congestion = offer.congestion(waited_s, slo_s)
-    level = int(served.effective_pressure(offer.pressure(now, slo_s), congestion, now) * LEVELS)
-    return offer.option_set.ranked(level if level < LEVELS else LEVELS - 1)
-
-
 def _first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None, float]:
     """The device of an offer that could start first, and in how many seconds."""
     best, soonest_s = None, INF
@@ -174,8 +163,10 @@ def _first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None
             soonest_s = best.rtt_s
             continue
         for device in group.devices:
-            # As in ``starts_in``, without a call for each device.
             wait_s = device.free_at - now
+            if wait_s >= soonest_s:
+                continue
+            # As in ``starts_in``, without a call for each device.
             wait_s = (wait_s if wait_s > device.rtt_s else device.rtt_s) + device.scheduled_s
             if wait_s < soonest_s:
                 best, soonest_s = device, wait_s

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..binding import QueryClass, ServiceTerms, WaitingQuery
 from ..latency_correction import LatencyCorrections
-from ..options import INF, OptionSet, ServingOption
+from ..options import INF, LEVELS, OptionSet, ServingOption
 from .interarrival import ArrivalRate, InterarrivalEstimator
 from .margin import AdmissionMargin
 
@@ -52,7 +52,6 @@ class ScheduledBatch:
         self, served: ServedClass, option: ServingOption, device: ScheduledDevice, query: WaitingQuery
     ) -> None:
         self.served = served
-        self.application_name = served.query_class.application
         self.option = option
         self.device = device
         self.queries = [query]
@@ -69,6 +68,11 @@ class ScheduledBatch:
     def device_name(self) -> Hashable:
         """See :class:`..binding.Dispatch`."""
         return self.device.name
+
+    @property
+    def application_name(self) -> str:
+        """See :class:`..binding.Dispatch`."""
+        return self.served.query_class.application
 
 
 class ScheduledDevice:
@@ -165,7 +169,7 @@ class DeviceGroup:
 
     def __init__(self) -> None:
         self.devices: list[ScheduledDevice] = []
-        self.offers: dict[QueryClass, ClassOffer] = {}
+        self.offers: dict[ServedClass, ClassOffer] = {}
         self.idle: dict[ScheduledDevice, None] = {}
         self.count = 0
         self.busy = 0
@@ -237,6 +241,22 @@ class ClassOffer:
             return 1.0
         pressure, busy = total_s / (count * slo_s), 1.0 - idle / count
         return 0.0 if pressure < 0.0 else busy if pressure > busy else pressure
+
+    def level(self, waited_s: float, slo_s: float, least: float, now: float) -> int:
+        """Return the level of the highest of pressure, congestion and ``least``.
+
+        Args:
+            waited_s: how long a query waits for the offer's first device.
+        """
+        pressure = self.pressure(now, slo_s)
+        if self.needs.pressure:
+            congestion = self.congestion(waited_s, slo_s)
+            if congestion > pressure:
+                pressure = congestion
+        if least > pressure:
+            pressure = least
+        level = int(pressure * LEVELS)
+        return level if level < LEVELS else LEVELS - 1
 
 
 class Demand:
@@ -338,16 +358,12 @@ class ServedClass:
         """Seconds for which a full device is scheduled: the SLO less the admission margin."""
         return self.slo_s * (1.0 - self.margin_fraction(now)) if now - self.refused_at < OVERLOAD_S else self.slo_s
 
-    def effective_pressure(self, pressure: float, congestion: float, now: float) -> float:
-        """Return the highest of pressure, congestion and that of the refused share.
+    def refusal_pressure(self, now: float) -> float:
+        """Return the least pressure by the refused share; 0 without overload.
 
         Under overload a delayed device may have little scheduled, and its time is still scarce.
         """
-        if congestion > pressure:
-            pressure = congestion
-        if now - self.refused_at >= OVERLOAD_S:
-            return pressure
-        return max(pressure, min(self.refused_share / REFUSED_FULL, 1.0))
+        return min(self.refused_share / REFUSED_FULL, 1.0) if now - self.refused_at < OVERLOAD_S else 0.0
 
     def record_refusal(self, now: float) -> None:
         """A query was refused: reserve more devices for a while."""

@@ -22,8 +22,12 @@ def straggles_at(device: ScheduledDevice) -> float:
 def next_check_at(device: ScheduledDevice, now: float) -> float:
     """The time of the next check of a device with dispatched batches."""
     end, at = device.dispatched[0].end, straggles_at(device)
-    # A little later, so that rounding does not make it too early; and the later the answer, the less often.
-    return max(at + 0.01 * (at - end), now + max(LEAST_S, RECHECK_FRACTION * (now - end)))
+    # A little later, so that rounding does not make it too early.
+    at += 0.01 * (at - end)
+    if now <= end:
+        return at
+    # The later the answer, the less often.
+    return max(at, now + max(LEAST_S, RECHECK_FRACTION * (now - end)))
 
 
 def postpone(device: ScheduledDevice, now: float) -> None:

@@ -225,7 +225,7 @@ class OptionSet:
 
 
 def _by_level(highest: Mapping[float, float]) -> np.ndarray:
-    """Return the throughput of the most valuable option by pressure level, and the highest.
+    """Return throughputs of the most valuable options by level, and the highest.
 
     Args:
         highest: throughputs by utility.

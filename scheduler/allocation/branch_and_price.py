@@ -19,8 +19,6 @@ from .solver import Budget
 
 #: Features tried before one is taken.
 TRIED = 4
-#: Rounds of pricing after each device that a dive fixes.
-DIVE_ROUNDS = 3
 #: The order in which features are split.
 _ORDER = {"period": 0, "application": 0, "dedicated": 0, "variant": 1, "slice": 2}
 
@@ -62,33 +60,6 @@ def branch_and_price(
             heappush(branches, (-reached, count, half))
     relaxed.enter({})
     return max(closed, -branches[0][0] if branches else -math.inf)
-
-
-def dive(relaxed: Relaxed, take: Callable[[DeviceCounts], None], budget: Budget) -> None:
-    """Find a plan by giving the relaxation whole devices, one after the other.
-
-    The device that it wants most comes first; contents are sought for the rest.
-
-    Args:
-        take: receives the plan.
-    """
-    least: dict[int, int] = {}
-    relaxed.bound({}, math.inf, budget, 0)
-    while budget.left() > 0 and relaxed.values:
-        divided = relaxed.divided()
-        if not divided:
-            take(relaxed.program.counts(relaxed.of_columns()))
-            break
-        values = relaxed.of_columns()
-        wanted = {i: values[i] - least.get(i, 0) for i, c in enumerate(relaxed.program.columns) if c.whole}
-        most = max(divided, key=lambda i: (round(wanted[i] % 1, 6), -i))
-        for i, more in wanted.items():
-            if more >= 1 - WHOLE:
-                least[i] = least.get(i, 0) + math.floor(more + WHOLE)
-        least[most] = math.floor(values[most]) + 1
-        relaxed.hold(least)
-        relaxed.bound({}, math.inf, budget, DIVE_ROUNDS if relaxed.work > 0 else 0)
-    relaxed.hold({})
 
 
 def _split(relaxed: Relaxed, branch: Branch, counted: dict[Feature, float]) -> Feature | None:

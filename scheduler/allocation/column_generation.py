@@ -16,17 +16,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .contents import ContentSearch
+from .contents import ContentSearch, ContentSearches
 from .device_counts import SharedDevice
 from .group_options import SERVED, SliceTable
 from .milp_program import INFINITE, Program, solved
+from .problem import CandidateVariant
 from .rounding_cuts import RoundingCut, Served, counts, violated
 from .solver import Budget, time_ran_out
 
 #: Rounds of pricing in one branch.
 ROUNDS = 60
+#: Rows times columns of a linear program that take as long to solve as a slice to price.
+SOLVED = 200
 #: Points between the relaxation's value and its bound at which it is as good as solved.
-CLOSE = 5e-3
+CLOSE = 3e-2
 #: Least reduced cost of a content that becomes a column.
 LEAST = 1e-7
 #: Tolerance of whole numbers.
@@ -42,33 +45,18 @@ Branch = Mapping[Feature, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
-    """Contents of a group and revisit period.
-
-    Attributes:
-        contents: their search.
-        rows: of the program, for what the search's slices supply.
-        shares: of the demand that these slices supply.
-        accuracy: of their variants.
-    """
-
-    contents: ContentSearch
-    rows: np.ndarray
-    shares: np.ndarray
-    accuracy: np.ndarray
-
-
-@dataclass(frozen=True, slots=True)
 class _Row:
-    """A feature's row, and the slices that have the feature.
+    """A feature's row, and what has the feature: a search's contents, or slices.
 
     Attributes:
         row: its number in the linear program.
-        slices: by search; all (None): the feature is of a whole content.
+        search: index; None: the feature is of slices.
+        slices: indices, of all searches' slices.
     """
 
     row: int
-    slices: dict[int, np.ndarray | None]
+    search: int | None
+    slices: np.ndarray
 
 
 class Relaxed:
@@ -85,33 +73,43 @@ class Relaxed:
         self.program, self.work = program, work
         options = program.options
         self._sizes = np.array([len(group) for group in options.groups], dtype=float)
-        self.searches: list[_Search] = []
+        self.searches: list[ContentSearch] = []
         demand = [a.demand for a in options.applications]
+        shares: list[float] = []
+        slices: list[tuple[int, CandidateVariant, int]] = []
         for g, group in enumerate(options.groups):
             for revisit_s in periods if group.one.max_resident != 1 else ():
                 table = options.slices(g, revisit_s)
                 if not table.slices:
                     continue
                 owners = table.owner.tolist()
-                shares = np.array([min(1.0, s.rate / demand[q]) for q, s in zip(owners, table.slices, strict=True)])
-                search = ContentSearch(g, revisit_s, table, group.one.max_resident, _useful(table, shares))
+                all_shares = np.array([min(1.0, s.rate / demand[q]) for q, s in zip(owners, table.slices, strict=True)])
+                search = ContentSearch(g, revisit_s, table, group.one.max_resident, _useful(table, all_shares))
+                self.searches.append(search)
                 kept = search.slices.tolist()
-                rows = np.array([program.supplies[owners[j], table.slices[j].variant.id] for j in kept])
-                accuracy = np.array([table.slices[j].variant.accuracy for j in kept])
-                self.searches.append(_Search(search, rows, shares[kept], accuracy))
-        self.size = sum(len(search.contents.table.slices) for search in self.searches)
+                shares += all_shares[kept].tolist()
+                slices += [(owners[j], table.slices[j].variant, table.slices[j].rows) for j in kept]
+        self.size = sum(len(search.table.slices) for search in self.searches)
+        self.contents = ContentSearches(self.searches) if self.searches else None
+        self._groups = np.array([search.g for search in self.searches], dtype=int)
+        #: of all searches' slices, one search after the other
+        self._slices = slices
+        self._shares = np.array(shares)
+        self._supplies = np.array([program.supplies[q, variant.id] for q, variant, _ in slices], dtype=int)
+        self._accuracy = np.array([variant.accuracy for _, variant, _ in slices])
+        self._owner = np.array([q for q, _, _ in slices], dtype=int)
+        self._of = np.repeat(np.arange(len(self.searches)), [len(search.slices) for search in self.searches])
+        #: what slices count in each cut (cut x slice)
+        self._counted = np.zeros((0, len(slices)))
         self._rows: dict[Feature, _Row] = {}
         self._lp = program.linear()
         self._base = len(program.columns)
         #: by row of the program: its row here
         self._row_at = list(range(len(program.limits)))
-        #: by search: what slices count in each cut (cut x slice)
-        self._counted = [np.zeros((0, len(search.rows))) for search in self.searches]
         #: by content: its column here, and its features
         self._at: list[int] = [column for column, _ in program.contents]
         self._features: list[frozenset[Feature]] = [self._features_of(device) for _, device in program.contents]
         self.values: list[float] = []
-        self._held: dict[int, int] = {}
 
     def count_served(self, most: float) -> None:
         """See :meth:`.Program.count_served`."""
@@ -138,7 +136,7 @@ class Relaxed:
     def _features_of(self, device: SharedDevice) -> frozenset[Feature]:
         found: set[Feature] = set()
         for k, search in enumerate(self.searches):
-            if (search.contents.g, search.contents.revisit_s) == (device.group, device.revisit_s):
+            if (search.g, search.revisit_s) == (device.group, device.revisit_s):
                 found.add(("period", k))
                 break
         for q, slice_, _ in device.residents:
@@ -170,33 +168,24 @@ class Relaxed:
                 found = violated(q, Served(mine, by_slices, by_devices))
                 # A cut may stay violated by the linear program's tolerance.
                 cuts += [cut for cut in found if cut not in program.cuts]
+        at = {column: at for at, (column, _) in zip(self._at, program.contents, strict=True)}
         for cut in cuts:
-            self._cut(cut)
+            self._cut(cut, at)
         return len(cuts)
 
-    def _cut(self, cut: RoundingCut) -> None:
-        self.program.cut(cut)
-        row = self.program.cuts[cut]
-        at = {column: at for at, (column, _) in zip(self._at, self.program.contents, strict=True)}
-        entries = [
-            (at.get(column, column), one.entries[-1][1])
-            for column, one in enumerate(self.program.columns)
-            if one.entries[-1][0] == row
-        ]
+    def _cut(self, cut: RoundingCut, at: Mapping[int, int]) -> None:
+        entries = [(at.get(column, column), part) for column, part in self.program.cut(cut)]
         self._row_at.append(self._lp.nrows())
         self._lp.addRow(entries, -INFINITE, cut.limit)
-        for k, search in enumerate(self.searches):
-            mine = (search.contents.owner == cut.q) & (search.accuracy >= cut.accuracy)
-            counted = np.where(mine, counts(search.shares, np.array(cut.by)), 0.0)
-            self._counted[k] = np.vstack((self._counted[k], counted))
+        mine = np.nonzero((self._owner == cut.q) & (self._accuracy >= cut.accuracy))[0]
+        counted = np.zeros((1, len(self._slices)))
+        counted[0, mine] = counts(self._shares[mine], np.array(cut.by))
+        self._counted = np.concatenate((self._counted, counted))
 
-    def _gains(self, duals: np.ndarray) -> list[np.ndarray]:
-        """By search, what slices gain."""
+    def _gains(self, duals: np.ndarray) -> np.ndarray:
+        """What all searches' slices gain."""
         cuts = duals[self._row_at[len(self._row_at) - len(self.program.cuts) :]]
-        return [
-            duals[search.rows] * search.shares + cuts @ counted
-            for search, counted in zip(self.searches, self._counted, strict=True)
-        ]
+        return duals[self._supplies] * self._shares + cuts @ self._counted
 
     # --- branches ----------------------------------------------------------------------------------------------------
 
@@ -209,22 +198,20 @@ class Relaxed:
         self._lp.addRow(entries, -INFINITE, INFINITE)
         # Branches that nothing found so far satisfies have an optimum, too.
         self._lp.addCol([(row, 1.0)], -VIOLATED, 0.0, INFINITE)
-        self._rows[feature] = _Row(row, self._slices_with(feature))
+        search = feature[1] if feature[0] == "period" else None
+        self._rows[feature] = _Row(row, search, self._slices_with(feature))
 
-    def _slices_with(self, feature: Feature) -> dict[int, np.ndarray | None]:
+    def _slices_with(self, feature: Feature) -> np.ndarray:
         kind = feature[0]
         if kind == "period":
-            return {feature[1]: None}
-        found: dict[int, np.ndarray | None] = {}
-        for k, search in enumerate(self.searches):
-            if (k if kind == "slice" else search.contents.g) != feature[1]:
-                continue
-            mine = search.contents.owner == feature[2]
-            if kind != "application":
-                slices = [search.contents.table.slices[j] for j in search.contents.slices]
-                mine &= np.array([(s.variant.id, s.rows)[: len(feature) - 3] == feature[3:] for s in slices])
-            found[k] = np.nonzero(mine)[0]
-        return found
+            return np.zeros(0, dtype=int)
+        mine = (self._of if kind == "slice" else self._groups[self._of]) == feature[1]
+        mine &= self._owner == feature[2]
+        named = feature[3:]
+        return np.array(
+            [j for j in np.nonzero(mine)[0] if (self._slices[j][1].id, self._slices[j][2])[: len(named)] == named],
+            dtype=int,
+        )
 
     def enter(self, branch: Branch) -> None:
         """Limit devices as the branch does, and in no other way."""
@@ -232,34 +219,36 @@ class Relaxed:
             self._lp.chgSide(row.row, *branch.get(feature, (-INFINITE, INFINITE)))
         for (q, g), column in self.program.dedicated.items():
             low, high = branch.get(("dedicated", g, q), (0.0, INFINITE))
-            self._lp.chgBound(column, max(low, self._held.get(column, 0)), high)
+            self._lp.chgBound(column, low, high)
 
     def value(self, branch: Branch) -> float:
         """The relaxation's value in the branch over the contents found so far: no bound."""
         self.enter(branch)
-        return self._lp.getObjVal() if solved(self._lp) else -math.inf
+        return self._lp.getObjVal() if self._solved() else -math.inf
 
-    def hold(self, least: Mapping[int, int]) -> None:
-        """Require a least number of devices, by column of the program.
+    def _solved(self) -> bool:
+        self.work -= self._lp.nrows() * self._lp.ncols() // SOLVED
+        return solved(self._lp)
 
-        Other columns may have any number.
-        """
-        self._held = dict(least)
-        for (column, _), at in zip(self.program.contents, self._at, strict=False):
-            self._lp.chgBound(at, float(least.get(column, 0)), INFINITE)
+    def promising(self, most: int) -> set[int]:
+        """Return columns of the program: the ``most`` contents of least reduced cost."""
+        self._add_found()
+        self.enter({})
+        if not solved(self._lp):
+            return {column for column, _ in self.program.contents}
+        costs = np.abs(np.array(self._lp.getRedcost())[self._at])
+        return {self.program.contents[i][0] for i in np.argsort(costs, kind="stable")[:most]}
 
-    def bound(self, branch: Branch, enough: float, budget: Budget, rounds: int = ROUNDS) -> float:
+    def bound(self, branch: Branch, enough: float, budget: Budget) -> float:
         """Return a bound that no plan of the branch exceeds.
 
         The search for it stops at ``enough``. It leaves the columns' values in ``values``.
-
-        Args:
-            rounds: of pricing, at most.
         """
+        self._add_found()
         self.enter(branch)
         bound = math.inf
-        for _ in range(rounds):
-            if not solved(self._lp):
+        for _ in range(ROUNDS):
+            if not self._solved():
                 break
             value, primal = self._lp.getObjVal(), self._lp.getPrimal()
             over, added = self._price(branch)
@@ -283,30 +272,28 @@ class Relaxed:
         Returns:
             By group, the most that a content earns beyond a device's price; and how many contents that do are new.
         """
+        over = np.zeros(len(self._sizes))
+        if self.contents is None:
+            return over, 0
         duals = np.array(self._lp.getDual())
-        over, found = np.zeros(len(self._sizes)), []
-        gains = self._gains(duals)
-        for k, search in enumerate(self.searches):
-            gain, price = gains[k], float(duals[search.contents.g])
-            closed = False
-            for feature, row in self._rows.items():
-                if k not in row.slices:
-                    continue
-                slices, dual = row.slices[k], float(duals[row.row])
-                forbidden = branch.get(feature, (0.0, INFINITE))[1] <= 0
-                if slices is None:
-                    closed |= forbidden
-                    price += dual
-                else:
-                    gain[slices] = -np.inf if forbidden else gain[slices] - dual
-            if closed:
-                continue
-            self.work -= len(search.rows)
-            best = search.contents.best(gain, price + LEAST * max(1.0, abs(price)))
-            g = search.contents.g
-            over[g] = max(over[g], best.bound - price)
+        gains, prices = self._gains(duals), duals[self._groups]
+        for feature, row in self._rows.items():
+            dual = np.inf if branch.get(feature, (0.0, INFINITE))[1] <= 0 else float(duals[row.row])
+            if row.search is None:
+                gains[row.slices] -= dual
+            else:
+                prices[row.search] += dual
+        least = prices + LEAST * np.maximum(1.0, np.abs(prices))
+        fluid = self.contents.fluid(gains)
+        which = np.nonzero(fluid > least)[0]
+        np.maximum.at(over, self._groups, np.nan_to_num(np.minimum(fluid, least) - prices, nan=0.0))
+        found = []
+        for k, best in zip(which.tolist(), self.contents.best(gains, least, which), strict=True):
+            search = self.searches[k]
+            self.work -= len(search.slices)
+            over[search.g] = max(over[search.g], best.bound - float(prices[k]))
             if best.chosen:
-                found.append(search.contents.device(best.chosen))
+                found.append(search.device(best.chosen))
         return over, self.add(found)
 
     def counted(self) -> dict[Feature, float]:

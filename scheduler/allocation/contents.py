@@ -1,10 +1,11 @@
-"""Contents of a shared device: the best one at given gains.
+"""Contents of shared devices: the best ones at given gains.
 
-A multiple-choice knapsack (at most one slice an application) in time, memory and residents. Partial contents are
-extended application by application, all at once (a beam search). Those are dropped that cannot reach the best content
-found, by a dynamic program over what is left of time, and one over memory, with sizes rounded down to a grid, so that
-it bounds every content; and those that gain no more than another with as much time left, where only time is limited.
-The beam's width is limited, so that searches repeat exactly; only what it cuts off leaves the best content unproved.
+A multiple-choice knapsack (at most one slice an application) in time, memory and residents, for several *searches* at
+once: each is of the devices of a group with one revisit period. Partial contents are extended application by
+application, all at once (a beam search). Those are dropped that cannot reach the best content found of their search, by
+a dynamic program over what is left of time, and one over memory, with sizes rounded down to a grid, so that it bounds
+every content; and those that gain no more than another with as much time left, where only time is limited. The beam's
+width is limited, so that searches repeat exactly; only what it cuts off leaves the best content unproved.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from .knapsack import ROUNDING
 
 #: Grid of the dynamic programs: parts of a slice budget, or of a device's memory.
 GRID = 256
-#: Partial contents kept for each application; beyond that the best content's value is bounded only.
+#: Partial contents kept for each application and search; beyond that the best content's value is bounded only.
 WIDTH = 400
+#: Steps by which prices of time are sought, to a fiftieth of the highest one.
+GOLDEN_STEPS = 8
+_GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,10 @@ class ContentSearch:
         useful: indices of the slices that contents may have; None: all.
 
     Attributes:
-        slices: indices into the table of the search's slices. Gains, and contents, are in their order.
+        slices: indices into the table of the search's slices, by application. Gains, and contents, are in their order.
         owner: their applications.
+        uses: (resource x slice) shares of the slice budget, and of the device's memory.
+        counted: residents are limited, to ``most``.
     """
 
     def __init__(
@@ -62,18 +68,10 @@ class ContentSearch:
         self.g, self.revisit_s, self.table = g, revisit_s, table
         self.slices = np.arange(len(table.slices)) if useful is None else np.array(useful, dtype=int)
         self.owner = table.owner[self.slices]
-        self._items = [np.nonzero(self.owner == q)[0] for q in sorted(set(self.owner.tolist()))]
-        self._most = len(self._items) if max_resident is None else min(max_resident, len(self._items))
-        self._counted = self._most < len(self._items)
-        uses = [table.seconds] + ([table.memory] if table.memory.any() else [])
-        self._uses = np.array([use[self.slices] for use in uses])
-        units = np.arange(GRID + 1)
-        sizes = np.minimum(np.floor(self._uses * GRID * (1 - ROUNDING)), GRID + 1).astype(int)
-        #: by resource and application: (slice x units) index of the units left by the slice; the last one: none.
-        self._remaining = [
-            [np.where(units >= size[mine][:, None], units - size[mine][:, None], GRID + 1) for mine in self._items]
-            for size in sizes
-        ]
+        self.uses = np.array([table.seconds, table.memory])[:, self.slices]
+        owners = len(set(self.owner.tolist()))
+        self.most = owners if max_resident is None else min(max_resident, owners)
+        self.counted = self.most < owners
 
     def device(self, chosen: Sequence[int]) -> SharedDevice:
         """The shared device with these slices."""
@@ -83,42 +81,132 @@ class ContentSearch:
         )
         return SharedDevice(self.g, self.revisit_s, residents)
 
-    def best(self, gain: np.ndarray, least: float) -> BestContent:
-        """The content of the highest gain above ``least``."""
-        bounds = self._bounds(gain)
-        gained, count = np.zeros(1), np.zeros(1, dtype=int)
-        left = np.full((len(self._uses), 1), 1.0 + ROUNDING)
-        top = dropped = least
-        if self._more(bounds, 0, left, count)[0] <= least:
-            return BestContent(least, least, ())
-        paths = np.full((1, len(self._items)), -1)
+
+class ContentSearches:
+    """Several searches, which find their best contents at once.
+
+    Gains are those of all searches' slices, one search after the other.
+
+    Attributes:
+        ends: by search, where its slices end.
+    """
+
+    def __init__(self, searches: Sequence[ContentSearch]):
+        self.searches = searches
+        sizes = [len(search.slices) for search in searches]
+        self.ends = np.cumsum(sizes, dtype=int)
+        self._first = self.ends - sizes
+        self._of = np.repeat(np.arange(len(searches)), sizes)
+        uses = np.concatenate([search.uses for search in searches], axis=1)
+        #: time alone, where no search has slices with memory
+        self._uses = uses if uses[1].any() else uses[:1]
+        self._counted = np.array([search.counted for search in searches])
+        self._most = np.array([search.most for search in searches])
+        #: only time is limited
+        self._simple = np.array([not (search.counted or search.uses[1].any()) for search in searches])
+        owner = np.concatenate([search.owner for search in searches])
+        new = (np.diff(owner, prepend=-1) != 0) | (np.diff(self._of, prepend=-1) != 0)
+        #: the first slice of each search and application; and of each search, the first of these
+        self._starts = np.nonzero(new)[0]
+        self._segments = np.searchsorted(self._starts, self._first)
+        self._arrange(owner)
+
+    def _arrange(self, owner: np.ndarray) -> None:
+        """Set up the slices by application.
+
+        They are (search x slice), filled up by the last one, which no search has.
+        """
+        count, units = len(owner), np.arange(GRID + 1)
+        filled = np.concatenate((self._uses, np.full((len(self._uses), 1), 2.0)), axis=1)
+        sizes = np.minimum(np.floor(filled * GRID * (1 - ROUNDING)), GRID + 1).astype(int)
+        self._items: list[np.ndarray] = []
+        #: by application and resource: (search x slice x units) units left by the slice; the last one: it does not fit
+        self._remaining: list[list[np.ndarray]] = []
+        for q in sorted(set(owner.tolist())):
+            mine = [np.nonzero((owner == q) & (self._of == k))[0] for k in range(len(self.searches))]
+            items = np.full((len(mine), max(map(len, mine))), count)
+            for k, some in enumerate(mine):
+                items[k, : len(some)] = some
+            self._items.append(items)
+            left = [units - size[items][:, :, None] for size in sizes]
+            self._remaining.append([np.where(one >= 0, one, GRID + 1) for one in left])
+        self._filled = filled
+
+    # --- bounds with a part of a slice ------------------------------------------------------------------------------
+
+    def fluid(self, gains: np.ndarray) -> np.ndarray:
+        """Return a quick bound by search, which no content exceeds.
+
+        Only time counts, and one slice may be divided. It is the knapsack's Lagrangean bound at a price of time, which
+        is sought by golden section.
+        """
+        low = np.zeros(len(self.ends))
+        high = np.maximum(np.maximum.reduceat(gains / self._uses[0], self._first), 0.0)
+        left, right = high - _GOLDEN * high, _GOLDEN * high
+        at_left, at_right = self._at_price(left, gains), self._at_price(right, gains)
+        for _ in range(GOLDEN_STEPS):
+            lower = at_left < at_right
+            low, high = np.where(lower, low, left), np.where(lower, right, high)
+            new = np.where(lower, high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))
+            at_new = self._at_price(new, gains)
+            left, right = np.where(lower, new, right), np.where(lower, left, new)
+            at_left, at_right = np.where(lower, at_new, at_right), np.where(lower, at_left, at_new)
+        return np.minimum(at_left, at_right) * (1 + ROUNDING)
+
+    def _at_price(self, price: np.ndarray, gains: np.ndarray) -> np.ndarray:
+        best = np.maximum.reduceat(gains - price[self._of] * self._uses[0], self._starts)
+        return np.add.reduceat(np.maximum(best, 0.0), self._segments) + price * (1 + ROUNDING)
+
+    # --- the best contents ------------------------------------------------------------------------------------------
+
+    def best(self, gains: np.ndarray, least: np.ndarray, which: Sequence[int]) -> list[BestContent]:
+        """The content of the highest gain above ``least`` of each search in ``which``.
+
+        Args:
+            least: by search.
+        """
+        which = np.array(which, dtype=int)
+        gain = np.append(gains, -np.inf)
+        bounds = self._bounds(gain, which)
+        top, dropped = least[which].astype(float), least[which].astype(float)
+        # By partial content: its search's place in `which`, what it gained, what it leaves of resources, its residents.
+        at = np.arange(len(which))
+        gained, count = np.zeros(len(which)), np.zeros(len(which), dtype=int)
+        left = np.full((len(self._uses), len(which)), 1.0 + ROUNDING)
+        at = at[self._more(bounds[0], which, at, left, count) > top]
+        gained, count, left = gained[at], count[at], left[:, at]
+        paths = np.full((len(at), len(self._items)), -1)
         for i, items in enumerate(self._items):
-            parent, item, left = self._extended(gain, items, left, count)
+            parent, item, left = self._extended(gain, items[which], at, left, count, which)
             taken = item >= 0
-            gained = gained[parent] + np.where(taken, gain[item], 0.0)
+            at, gained = at[parent], gained[parent] + np.where(taken, gain[item], 0.0)
             count = count[parent] + taken
-            top = max(top, float(gained.max()))
-            most = gained + self._more(bounds, i + 1, left, count)
-            kept = np.nonzero(most >= top - ROUNDING * max(1.0, abs(top)))[0]
-            if not len(kept):
-                return BestContent(least, least, ())
-            kept = self._undominated(kept, gained, left)
-            if len(kept) > WIDTH:
-                kept = kept[np.argsort(-most[kept], kind="stable")]
-                dropped = max(dropped, float(most[kept[WIDTH]]))
-                kept = kept[:WIDTH]
-            gained, left, count = gained[kept], left[:, kept], count[kept]
+            np.maximum.at(top, at, gained)
+            most = gained + self._more(bounds[i + 1], which, at, left, count)
+            kept = np.nonzero(most >= (top - ROUNDING * np.maximum(1.0, np.abs(top)))[at])[0]
+            kept = self._undominated(kept, self._simple[which], at, gained, left)
+            kept = _widest(kept, at, most, dropped)
+            at, gained, left, count = at[kept], gained[kept], left[:, kept], count[kept]
             paths = paths[parent[kept]]
             paths[:, i] = item[kept]
-        best = int(gained.argmax())
-        if gained[best] <= least:
-            return BestContent(least, dropped, ())
-        value = float(gained[best])
-        bound = max(value + ROUNDING * max(1.0, abs(value)), dropped)
-        return BestContent(value, bound, tuple(int(j) for j in paths[best] if j >= 0))
+        found = [BestContent(float(one), float(bound), ()) for one, bound in zip(least[which], dropped, strict=True)]
+        order = np.lexsort((-gained, at))
+        for state in order[np.diff(at[order], prepend=-1) != 0].tolist():
+            k, value = int(at[state]), float(gained[state])
+            if value > least[which[k]]:
+                bound = max(value + ROUNDING * max(1.0, abs(value)), float(dropped[k]))
+                chosen = [j - int(self._first[which[k]]) for j in paths[state].tolist() if j >= 0]
+                found[k] = BestContent(value, bound, tuple(chosen))
+        return found
 
     def _extended(
-        self, gain: np.ndarray, items: np.ndarray, left: np.ndarray, count: np.ndarray
+        self,
+        gain: np.ndarray,
+        items: np.ndarray,
+        at: np.ndarray,
+        left: np.ndarray,
+        count: np.ndarray,
+        which: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Extend each partial content by each slice that gains and fits.
 
@@ -127,50 +215,83 @@ class ContentSearch:
         Returns:
             By new partial content: the index of the old one, the slice (-1: none), and what is left of resources.
         """
-        items = items[gain[items] > 0]
-        room = left[:, :, None] - self._uses[:, None, items]
-        fits = (room >= 0).all(axis=0)
-        if self._counted:
-            fits &= (count < self._most)[:, None]
-        parent, which = np.nonzero(fits)
-        everyone = np.arange(left.shape[1])
+        mine = items[at]
+        room = left[:, :, None] - self._filled[:, mine]
+        fits = (room >= 0).all(axis=0) & (gain[mine] > 0)
+        if self._counted.any():
+            fits &= ~(self._counted[which[at]] & (count >= self._most[which[at]]))[:, None]
+        parent, slot = np.nonzero(fits)
+        everyone = np.arange(len(at))
         return (
             np.concatenate((everyone, parent)),
-            np.concatenate((np.full(len(everyone), -1), items[which])),
-            np.concatenate((left, room[:, parent, which]), axis=1),
+            np.concatenate((np.full(len(at), -1), mine[parent, slot])),
+            np.concatenate((left, room[:, parent, slot]), axis=1),
         )
 
-    def _more(self, bounds: list[list[np.ndarray]], i: int, left: np.ndarray, count: np.ndarray) -> np.ndarray:
-        """The most that application ``i`` and those after it add to each partial content."""
+    def _more(
+        self, bounds: list[np.ndarray], which: np.ndarray, at: np.ndarray, left: np.ndarray, count: np.ndarray
+    ) -> np.ndarray:
+        """The most that the applications to come add to each partial content."""
         units = np.clip(np.floor(left * GRID * (1 + ROUNDING)).astype(int), 0, GRID)
-        residents = self._most - count if self._counted else np.zeros(len(count), dtype=int)
-        return np.min([bound[i][residents, unit] for bound, unit in zip(bounds, units, strict=True)], axis=0)
+        level = np.where(self._counted[which[at]], self._most[which[at]] - count, bounds[0].shape[1] - 1)
+        more = bounds[0][at, level, units[0]]
+        for bound, unit in zip(bounds[1:], units[1:], strict=True):
+            more = np.minimum(more, bound[at, level, unit])
+        return more
 
-    def _undominated(self, kept: np.ndarray, gained: np.ndarray, left: np.ndarray) -> np.ndarray:
-        if len(left) > 1 or self._counted:
-            return kept
-        kept = kept[np.lexsort((-gained[kept], -left[0][kept]))]
-        best = np.maximum.accumulate(gained[kept])
-        return kept[np.concatenate(([True], gained[kept][1:] > best[:-1]))]
+    def _undominated(
+        self, kept: np.ndarray, simple: np.ndarray, at: np.ndarray, gained: np.ndarray, left: np.ndarray
+    ) -> np.ndarray:
+        """Drop what others of the same search dominate, where only time is limited."""
+        one = simple[at[kept]]
+        others, kept = kept[~one], kept[one]
+        if not len(kept):
+            return others
+        kept = kept[np.lexsort((-gained[kept], -left[0][kept], at[kept]))]
+        # Searches are set apart, so that each one's maximum begins anew.
+        apart = gained[kept] + at[kept] * (gained[kept].max() + 1.0)
+        best = np.maximum.accumulate(apart)
+        return np.concatenate((others, kept[np.concatenate(([True], apart[1:] > best[:-1]))]))
 
-    def _bounds(self, gain: np.ndarray) -> list[list[np.ndarray]]:
+    def _bounds(self, gain: np.ndarray, which: np.ndarray) -> list[list[np.ndarray]]:
         """Return the most that each application and those after it gain.
 
         Returns:
-            By resource and application, this gain by residents and grid units left.
+            By application and resource, this gain by place in ``which``, residents left and grid units left.
         """
-        bounds = []
-        for remaining in self._remaining:
-            after = np.zeros((self._most + 1 if self._counted else 1, GRID + 2))
-            after[:, -1] = -np.inf
-            rows = [after]
-            for items, units in zip(reversed(self._items), reversed(remaining), strict=True):
-                before = after[:-1] if self._counted else after
-                taken = (before[:, units] + gain[items][:, None]).max(axis=1)
-                here = after.copy()
-                part = here[1:, :-1] if self._counted else here[:, :-1]
+        counted = self._counted[which]
+        levels = 1 + int(self._most[which][counted].max(initial=0))
+        level = np.arange(min(1, levels - 1), levels)
+        # Where residents are not limited, only the last level counts.
+        before = np.where(counted[:, None], level - 1, level)
+        row = (np.arange(len(which))[:, None] * levels + before) * (GRID + 2)
+        after = [np.zeros((len(which), levels, GRID + 2)) for _ in self._uses]
+        for one in after:
+            one[:, :, -1] = -np.inf
+        bounds = [after]
+        for items, remaining in zip(reversed(self._items), reversed(self._remaining), strict=True):
+            here = []
+            more = gain[items[which]][:, :, None, None]
+            for one, units in zip(after, remaining, strict=True):
+                taken = (one.ravel()[row[:, None, :, None] + units[which][:, :, None, :]] + more).max(axis=1)
+                new = one.copy()
+                part = new[:, level[0] :, :-1]
                 np.maximum(part, taken, out=part)
-                rows.append(here)
-                after = here
-            bounds.append(rows[::-1])
-        return bounds
+                here.append(new)
+            bounds.append(here)
+            after = here
+        return bounds[::-1]
+
+
+def _widest(kept: np.ndarray, at: np.ndarray, most: np.ndarray, dropped: np.ndarray) -> np.ndarray:
+    """Keep as many partial contents of each search as the beam is wide.
+
+    The most that those cut off could gain goes into ``dropped``, by place of the search.
+    """
+    if len(kept) <= WIDTH:
+        return kept
+    kept = kept[np.lexsort((-most[kept], at[kept]))]
+    place = np.arange(len(kept)) - np.searchsorted(at[kept], at[kept])
+    over = kept[place == WIDTH]
+    dropped[at[over]] = np.maximum(dropped[at[over]], most[over])
+    return kept[place < WIDTH]

@@ -10,9 +10,10 @@ of the demand that variant m serves in slices, and s, the share of the weighted 
     y[q,m] <= sum over contents of min(1, slice rate / demand);  all that is served of q <= 1, and >= its floor.
 
 Maximised: :data:`~.group_options.SERVED` * s + the weighted accuracy of what is served. The relaxation over all
-contents bounds every plan (:mod:`.column_generation`). SCIP solves the MILP over the contents that this found, from the
-search's plan; where that leaves more than :data:`CERTIFIED`, branch and price closes it (:mod:`.branch_and_price`;
-Barnhart et al. 1998). Rounding cuts (:mod:`.rounding_cuts`) make the relaxation tight on few devices.
+contents bounds every plan (:mod:`.column_generation`). Exchanges of single devices improve the search's plan, and the
+relaxation rounded (:mod:`.exchanges`). SCIP solves the MILP over the most promising contents, from the best of these;
+where that leaves more than :data:`CERTIFIED`, branch and price closes it (:mod:`.branch_and_price`; Barnhart et al.
+1998). Rounding cuts (:mod:`.rounding_cuts`) make the relaxation tight on few devices.
 
 Where not all is served, two bounds are sought: of the objective, which bounds how much can be served, and of accuracy
 at what the plan serves, where more than that does not count (s is limited).
@@ -27,9 +28,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .branch_and_price import branch_and_price, dive
+from .branch_and_price import branch_and_price
 from .column_generation import Relaxed
 from .device_counts import DeviceCounts
+from .exchanges import Exchanges, wanted
 from .group_options import SERVED
 from .milp_program import INFINITE, Evaluated, Program
 from .problem import CERTIFIED
@@ -39,15 +41,24 @@ from .solver import Budget, time_ran_out
 CLOSED = 0.9
 #: Relative gap of the points at which SCIP stops.
 SCIP_GAP = 2e-4
-#: Slices priced for the relaxation, in a dive, and in the branches of a pass.
-PRICED, PRICED_IN_DIVES, PRICED_IN_BRANCHES = 40_000, 20_000, 40_000
-#: Slices of all groups and revisit periods beyond which a model is too large for plans, and for a bound on many
-#: devices; slices priced for such a bound.
-LARGEST, LARGEST_BOUNDED, PRICED_FOR_BOUND = 2_000, 6_000, 100_000
+#: Slices priced for the relaxation and in the branches of a pass, linear programs among them (about 0.4 s of work).
+PRICED, PRICED_IN_BRANCHES = 60_000, 80_000
+#: Slices priced for exchanges (up to 1 s of work).
+EXCHANGED = 100_000
+#: Exchanges that gained nothing, one after the other, after which they end: where the plan is certified or exchanges
+#: were made before, and where not.
+STALE, STALE_OPEN = 4, 12
+#: Most contents in SCIP's model besides its start's; fewer where the start is certified.
+IN_SCIP, IN_SCIP_CERTIFIED = 100, 50
+#: Slices of all groups and revisit periods beyond which the relaxation does not converge in this work: then nothing is
+#: split, and SCIP is not asked.
+LARGEST = 3_000
+#: Slices beyond which a model is too large for a bound, and slices priced for such a bound.
+LARGEST_BOUNDED, PRICED_FOR_BOUND = 6_000, 220_000
 #: Devices beyond which no branches are tried: each takes longer, and closes little that SCIP leaves.
 BRANCHED = 32
-#: Rounds of branching, each after SCIP's plan over the contents found; another one only where the bound is not further
-#: from enough than this many times the gap that is.
+#: Rounds of branching, with exchanges between them; another one only where the bound is not further from enough than
+#: this many times the gap that is.
 PASSES, NEAR = 2, 1.0
 #: Share of the demand that may be missing where all is served.
 EXACT = 1e-6
@@ -95,13 +106,15 @@ def improve(
         return None
     relaxed = Relaxed(program, periods, PRICED)
     solve = _Solve(relaxed, start, first, budget)
+    if relaxed.size > LARGEST_BOUNDED:
+        return None
     if relaxed.size <= LARGEST:
         solve.run(gap)
-    elif solve.branches or relaxed.size > LARGEST_BOUNDED or start.value >= known - gap * first.points * program.total:
+    elif start.value >= known - gap * first.points * program.total:
         return None
     else:
         relaxed.work = PRICED_FOR_BOUND
-        solve.bound_start(gap)
+        solve.improve_start(gap)
     total = program.total
     return MilpPlan(solve.plan, solve.bound * total, solve.limited * total, solve.counted * total)
 
@@ -119,16 +132,22 @@ class _Solve:
         self.branches = devices <= BRANCHED
         self._least = min(v.accuracy for a in options.applications for v in options.variants(a.id))
 
-    def bound_start(self, gap: float) -> bool:
-        """Bound all plans by the relaxation; returns whether the start is near enough."""
-        self.bound = self._relaxed.bound({}, self.at.value + gap * self.at.points, self._budget)
-        return self.bound - self.at.value <= gap * self.at.points
+    def improve_start(self, gap: float) -> None:
+        """Bound all plans by the relaxation, and improve the start by exchanges."""
+        found = self._relaxed.bound({}, self.at.value + gap * self.at.points, self._budget)
+        self.bound = min(self.bound, found)
+        if not self._near(gap) and (self.branches or self._relaxed.size <= LARGEST):
+            self._exchange(gap)
 
     def run(self, gap: float) -> None:
-        if self.bound_start(gap):
+        """Solve the MILP, and bound all plans by branches."""
+        for _ in range(PASSES):
+            self._relaxed.work = PRICED
+            self.improve_start(gap)
+            if self._certified(self.bound) or self._relaxed.work > 0:
+                break
+        if self._near(gap):
             return
-        self._relaxed.work = PRICED_IN_DIVES
-        dive(self._relaxed, self._take, self._budget)
         self._plan_of_scip()
         if self.at.served < 1 - EXACT:
             # At most so much more may be served; how accurately is bounded apart.
@@ -142,6 +161,32 @@ class _Solve:
             self.limited = self._closed(self.limited, self._enough)
         else:
             self.bound = self._closed(self.bound, self._enough)
+
+    def _exchange(self, gap: float, again: bool = False) -> None:
+        """Improve the plan by exchanges, from itself and from the relaxation rounded.
+
+        Args:
+            gap: at which exchanges end once they gain nothing.
+            again: exchanges were made before.
+        """
+        exchanges = Exchanges(self._relaxed, EXCHANGED)
+        uses = wanted(self._relaxed)
+        counts = self.plan.copy()
+        stale = 0
+        while exchanges.work > 0 and not self._near(SCIP_GAP):
+            if self._budget.left() <= 0:
+                time_ran_out()
+                break
+            before = self.at.value
+            exchanges.climb(counts)
+            self._take(counts)
+            stale = 0 if self.at.value > before else stale + 1
+            if stale >= (STALE if again or self._certified(self.bound) else STALE_OPEN) or (stale and self._near(gap)):
+                break
+            counts = exchanges.rounded(uses)
+
+    def _near(self, gap: float) -> bool:
+        return self.bound - self.at.value <= gap * self.at.points
 
     def _worth(self) -> float:
         """The plan's worth where no more than ``counted`` counts as served."""
@@ -168,7 +213,7 @@ class _Solve:
             if n:
                 if bound - enough() > NEAR * (enough() - self._worth()):
                     break
-                self._plan_of_scip()
+                self._exchange(SCIP_GAP, again=True)
             self._relaxed.work = PRICED_IN_BRANCHES
             bound = min(bound, branch_and_price(self._relaxed, bound, enough, self._take, self._budget))
         return bound
@@ -184,9 +229,10 @@ class _Solve:
     def _plan_of_scip(self) -> None:
         """SCIP's plan over the contents found, if it is better."""
         program, start = self._relaxed.program, self.at
-        self._relaxed.add(self.plan.shared)
         values = program.evaluated(self.plan).values
-        model, variables = program.model()
+        contents = self._relaxed.promising(IN_SCIP_CERTIFIED if self._certified(self.bound) else IN_SCIP)
+        contents.update(column for column, _ in program.contents if values[column] > 0)
+        model, variables = program.model(contents)
         model.setParam("limits/time", min(max(self._budget.left(), 0.01), INFINITE))
         model.setParam("limits/absgap", SCIP_GAP * start.points)
         solution = model.createSol()

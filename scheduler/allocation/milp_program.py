@@ -6,19 +6,19 @@ Linear programs and SCIP's models are made from them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from pyscipopt import LP, Model, quicksum
 
 from .device_counts import DeviceCounts, SharedDevice
 from .group_options import SERVED, GroupOptions, TimeSlice
-from .rounding_cuts import RoundingCut
+from .rounding_cuts import RoundingCut, counts
 from .solver import favour_speed, new_model
 
 #: Nodes of SCIP's tree.
 NODES = 400
-#: Seed of SCIP's choices among equals.
+#: Seed of SCIP's choices among equals, and of what is drawn.
 SEED = 1
 #: Bounds beyond which the solvers know none.
 INFINITE = 1e20
@@ -26,7 +26,7 @@ INFINITE = 1e20
 FLOOR_PRICE = 10 * SERVED
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Column:
     """A column of the program.
 
@@ -38,7 +38,7 @@ class Column:
         relaxes: a floor, in linear programs only.
     """
 
-    entries: tuple[tuple[int, float], ...]
+    entries: list[tuple[int, float]]
     worth: float = 0.0
     most: float = INFINITE
     whole: bool = False
@@ -79,8 +79,8 @@ class Program:
         self.shares = [self._row(1.0) for _ in applications]
         self._floors = [self._row(-a.floor) if a.floor > 0 else None for a in applications]
         #: the first: what is served and counts
-        self.columns = [Column(((counted, 1.0),), SERVED, 1.0)]
-        self.columns += [Column(((f, -1.0),), -FLOOR_PRICE, relaxes=True) for f in self._floors if f is not None]
+        self.columns = [Column([(counted, 1.0)], SERVED, 1.0)]
+        self.columns += [Column([(f, -1.0)], -FLOOR_PRICE, relaxes=True) for f in self._floors if f is not None]
         self.dedicated: dict[tuple[int, int], int] = {}
         #: by application and group: (column, accuracy, share) of what dedicated devices serve
         self.points: dict[tuple[int, int], list[tuple[int, float, float]]] = {}
@@ -88,7 +88,10 @@ class Program:
         self.sliced: list[list[tuple[int, float]]] = [[] for _ in applications]
         #: with their rows
         self.cuts: dict[RoundingCut, int] = {}
+        self._cuts_of: list[list[tuple[RoundingCut, int]]] = [[] for _ in applications]
         self.contents: list[tuple[int, SharedDevice]] = []
+        #: by application: (column, accuracy, share) of contents' slices
+        self._held: list[list[tuple[int, float, float]]] = [[] for _ in applications]
         self._known: dict[tuple, int] = {}
         #: by application and variant: the row of what slices supply
         self.supplies: dict[tuple[int, str], int] = {}
@@ -110,7 +113,7 @@ class Program:
         weight = application.weight * application.demand / self.total * share
         served = [(self.shares[q], share), (self.counted, -weight)]
         served += [(floor, -share)] if floor is not None else []
-        self.columns.append(Column((*entries, *served), weight * accuracy))
+        self.columns.append(Column([*entries, *served], weight * accuracy))
 
     def _add_dedicated(self, q: int, g: int) -> None:
         points = self.options.by_application[q].operating_points[g]
@@ -120,7 +123,7 @@ class Program:
         time, most = self._row(0.0), self._row(0.0)
         self.dedicated[q, g] = len(self.columns)
         devices = float(len(self.options.groups[g]))
-        self.columns.append(Column(((g, 1.0), (time, -1.0), (most, -1.0)), most=devices, whole=True))
+        self.columns.append(Column([(g, 1.0), (time, -1.0), (most, -1.0)], most=devices, whole=True))
         served = self.points[q, g] = []
         for point in points:
             share = point.rate / demand
@@ -132,7 +135,7 @@ class Program:
 
         More than that only counts by its accuracy.
         """
-        self.columns[0] = replace(self.columns[0], most=most)
+        self.columns[0].most = most
 
     def add(self, devices: Iterable[SharedDevice]) -> int:
         """Add the contents that are no columns yet; returns how many."""
@@ -148,38 +151,35 @@ class Program:
         supplied: dict[int, float] = {}
         for q, slice_, _ in device.residents:
             share, row = self.share(q, slice_), self.supplies[q, slice_.variant.id]
+            self._held[q].append((len(self.columns), slice_.variant.accuracy, share))
             supplied[row] = supplied.get(row, 0.0) - share
-            for cut, row in self.cuts.items():
+            for cut, row in self._cuts_of[q]:
                 if cut.limits(q, slice_.variant.accuracy):
                     supplied[row] = supplied.get(row, 0.0) - cut.count(share)
         self.contents.append((len(self.columns), device))
         devices = float(len(self.options.groups[device.group]))
-        self.columns.append(Column(((device.group, 1.0), *supplied.items()), most=devices, whole=True))
+        self.columns.append(Column([(device.group, 1.0), *supplied.items()], most=devices, whole=True))
 
     def share(self, q: int, slice_: TimeSlice) -> float:
         """The share of its application's demand that a slice can serve."""
         return min(1.0, slice_.rate / self.options.applications[q].demand)
 
-    def cut(self, cut: RoundingCut) -> None:
-        """Add a valid inequality."""
+    def cut(self, cut: RoundingCut) -> list[tuple[int, float]]:
+        """Add a valid inequality; returns its (column, coefficient)."""
         row = self.cuts[cut] = self._row(cut.limit)
-        for column, accuracy in self.sliced[cut.q]:
-            if cut.limits(cut.q, accuracy):
-                self._enter(column, row, 1.0)
+        self._cuts_of[cut.q].append((cut, row))
+        entries = [(column, 1.0) for column, accuracy in self.sliced[cut.q] if cut.limits(cut.q, accuracy)]
         for (q, g), points in self.points.items() if cut.dedicated else ():
             accurate = [(column, share) for column, accuracy, share in points if cut.limits(q, accuracy)]
-            for column, share in accurate:
-                self._enter(column, row, share)
             if accurate:
-                self._enter(self.dedicated[q, g], row, -cut.count(min(1.0, max(share for _, share in accurate))))
-        for column, device in self.contents:
-            for q, slice_, _ in device.residents:
-                if cut.limits(q, slice_.variant.accuracy):
-                    self._enter(column, row, -cut.count(self.share(q, slice_)))
-
-    def _enter(self, column: int, row: int, part: float) -> None:
-        one = self.columns[column]
-        self.columns[column] = replace(one, entries=(*one.entries, (row, part)))
+                most = min(1.0, max(share for _, share in accurate))
+                entries += [*accurate, (self.dedicated[q, g], -cut.count(most))]
+        held = [(column, share) for column, accuracy, share in self._held[cut.q] if accuracy >= cut.accuracy]
+        counted = counts(np.array([share for _, share in held]), np.array(cut.by))
+        entries += [(column, -float(count)) for (column, _), count in zip(held, counted, strict=True)]
+        for column, part in entries:
+            self.columns[column].entries.append((row, part))
+        return entries
 
     def linear(self) -> LP:
         """Return the relaxation.
@@ -215,15 +215,20 @@ class Program:
         values = lp.getPrimal()
         return Evaluated(values, lp.getObjVal(), values[0])
 
-    def model(self) -> tuple[Model, list]:
-        """SCIP's model, and its variables in the columns' order."""
+    def model(self, contents: set[int]) -> tuple[Model, list]:
+        """SCIP's model, and its variables in the columns' order.
+
+        Args:
+            contents: columns of those that it may use.
+        """
+        others = {column for column, _ in self.contents} - contents
         model = new_model()
         favour_speed(model)
         model.setParam("randomization/randomseedshift", SEED)
         model.setParam("limits/nodes", NODES)
         variables, rows = [], [[] for _ in self.limits]
         for i, column in enumerate(self.columns):
-            most = 0.0 if column.relaxes else None if column.most >= INFINITE else column.most
+            most = 0.0 if column.relaxes or i in others else None if column.most >= INFINITE else column.most
             variable = model.addVar(f"c{i}", vtype="I" if column.whole else "C", lb=0, ub=most, obj=column.worth)
             variables.append(variable)
             for row, part in column.entries:

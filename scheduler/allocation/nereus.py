@@ -6,8 +6,8 @@ Devices' time is divided. A plan is made in these steps:
 2. Local search (:mod:`.local_search`) over device counts (:mod:`.device_counts`) decides how many devices of each group
    serve each application. It starts from the relaxed solution rounded down, and from the plan in force. Devices that
    whole counts cannot use well are shared (:mod:`.sharing_search`).
-3. Up to :data:`MILP_DEVICES`, SCIP solves the MILP over the same counts (:mod:`.milp`) from the better of these, and
-   gives a tighter bound.
+3. Up to :data:`MILP_DEVICES`, exchanges of single devices improve these, SCIP solves the MILP over the same counts
+   (:mod:`.milp`) from the best of them, and branch and price gives a tighter bound.
 4. Counts are disaggregated into residents and rates (:mod:`.disaggregation`) and assigned to the devices that have them
    loaded (:mod:`.assign`). The counts of the highest value less switching cost (:mod:`.switching_cost`) win.
 5. Pinned variants are placed (:mod:`.pins`).

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from scheduler.allocation import milp, nereus
-from scheduler.allocation.contents import ContentSearch
+from scheduler.allocation.contents import ContentSearch, ContentSearches
 from scheduler.allocation.device_counts import DeviceCounts
 from scheduler.allocation.group_options import GroupOptions
 from scheduler.allocation.groups import grouped
@@ -155,13 +155,37 @@ def test_the_best_content_is_that_of_an_enumeration(problem, seed):
             if not 0 < len(table.slices) <= 12:
                 continue
             search = ContentSearch(g, revisit_s, table, group.one.max_resident)
+            searches = ContentSearches([search])
             gain = rng.uniform(0, 1, len(table.slices))
             every = [sum(gain[j] for j in c) for c in all_contents(search, g, revisit_s, options)]
-            best = search.best(gain, 0.0)
+            (best,) = searches.best(gain, np.zeros(1), [0])
             assert best.value == pytest.approx(max(every)) and best.bound >= max(every) - ROUNDING
             assert sum(gain[list(best.chosen)]) == pytest.approx(best.value)
             assert fits(search.device(best.chosen), options.groups[g])
-            assert search.best(gain, best.bound).chosen == ()
+            assert searches.best(gain, np.array([best.bound]), [0])[0].chosen == ()
+            assert searches.fluid(gain)[0] >= max(every) - ROUNDING
+
+
+@settings(max_examples=20, **SLOW)
+@given(problems(devices=3, resident=(None, 2, 3)), st.integers(0, 1000))
+def test_searches_find_at_once_what_each_finds_alone(problem, seed):
+    options = usable(problem)
+    found = [
+        ContentSearch(g, revisit_s, options.slices(g, revisit_s), group.one.max_resident)
+        for g, group in enumerate(options.groups)
+        for revisit_s in revisit_periods(options.applications)
+        if options.slices(g, revisit_s).slices
+    ]
+    assume(len(found) > 1)
+    rng = np.random.default_rng(seed)
+    gains = [rng.uniform(-0.3, 1, len(search.slices)) for search in found]
+    least = rng.uniform(0, 1, len(found))
+    which = np.nonzero(rng.uniform(size=len(found)) < 0.7)[0]
+    at_once = ContentSearches(found).best(np.concatenate(gains), least, which)
+    for k, together in zip(which, at_once, strict=True):
+        (alone,) = ContentSearches([found[k]]).best(gains[k], least[k : k + 1], [0])
+        assert (together.value, together.bound) == pytest.approx((alone.value, alone.bound))
+        assert sum(gains[k][list(together.chosen)]) == pytest.approx(together.value if together.chosen else 0.0)
 
 
 def test_the_milp_serves_what_the_search_leaves_out_and_proves_it():

@@ -28,6 +28,8 @@ from .solver import Budget, time_ran_out
 ROUNDS = 60
 #: Rows times columns of a linear program that take as long to solve as a slice to price.
 SOLVED = 200
+#: Slices that take as long to price as all else of a round (1 ms), so that work ends where there are none.
+AROUND = 100
 #: Points between the relaxation's value and its bound at which it is as good as solved.
 CLOSE = 3e-2
 #: Least reduced cost of a content that becomes a column.
@@ -227,7 +229,7 @@ class Relaxed:
         return self._lp.getObjVal() if self._solved() else -math.inf
 
     def _solved(self) -> bool:
-        self.work -= self._lp.nrows() * self._lp.ncols() // SOLVED
+        self.work -= AROUND + self._lp.nrows() * self._lp.ncols() // SOLVED
         return solved(self._lp)
 
     def promising(self, most: int) -> set[int]:

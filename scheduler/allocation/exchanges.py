@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from .column_generation import WHOLE, Relaxed
+from .column_generation import AROUND, WHOLE, Relaxed
 from .device_counts import DeviceCounts, SharedDevice
 from .local_search import hill_climb
 from .milp_program import SEED
 
-#: Relative gain of an exchange.
-GAIN = 1e-8
+#: Least gain of an exchange, in points, as a share of the weighted demand: rounding gains less.
+GAIN = 1e-6
 
 #: By group, uses of devices, contents or applications, and how many devices have them.
 Wanted = list[list[tuple[int | SharedDevice, float]]]
@@ -41,7 +41,7 @@ class Exchanges:
 
     def climb(self, counts: DeviceCounts) -> None:
         """Exchange until no device has a better use, or the work is spent."""
-        min_gain = GAIN * counts.value
+        min_gain = GAIN * self._relaxed.program.total
         hill_climb(counts, min_gain)
         failed = 0
         while self.work > 0:
@@ -102,9 +102,9 @@ class Exchanges:
         self, counts: DeviceCounts, g: int, best: float, use: int | SharedDevice | None
     ) -> tuple[float, int | SharedDevice | None]:
         mine, contents = self._slices[g], self._relaxed.contents
+        self.work -= AROUND + len(mine)
         if contents is None or not len(mine):
             return best, use
-        self.work -= len(mine)
         owner = self._owner[mine]
         gains = np.full(len(self._owner), -np.inf)
         gains[mine] = (counts.table[owner] + self._earns[mine]).min(axis=1) - counts.utility()[owner]

@@ -124,6 +124,9 @@ BOUNDED = {
 @pytest.mark.parametrize("kind", BOUNDED)
 def test_what_a_run_costs_ends_at_its_limit(kind, limited, tmp_path):
     data, text = BOUNDED[kind]
+    if text != "NEREUS_INSPECT_SECONDS":
+        # On a busy machine other limits are reached late.
+        limited = dataclasses.replace(limited, inspect_seconds=60)
     path = tmp_path / "m.onnx"
     path.write_bytes(data())
     with pytest.raises(InvalidInput) as refused:

@@ -66,7 +66,6 @@ class Relaxed:
 
     Attributes:
         work: slices that may still be priced; below 0 bounds are no longer improved.
-        size: slices of all groups and revisit periods.
         searches: of contents, by group and revisit period.
         values: of the columns here, where a bound was last sought.
     """
@@ -91,7 +90,6 @@ class Relaxed:
                 kept = search.slices.tolist()
                 shares += all_shares[kept].tolist()
                 slices += [(owners[j], table.slices[j].variant, table.slices[j].rows) for j in kept]
-        self.size = sum(len(search.table.slices) for search in self.searches)
         self.contents = ContentSearches(self.searches) if self.searches else None
         self._groups = np.array([search.g for search in self.searches], dtype=int)
         #: of all searches' slices, one search after the other

@@ -32,7 +32,7 @@ from .branch_and_price import branch_and_price
 from .column_generation import Relaxed
 from .device_counts import DeviceCounts
 from .exchanges import Exchanges, wanted
-from .group_options import SERVED
+from .group_options import SERVED, GroupOptions
 from .milp_program import INFINITE, Evaluated, Program
 from .problem import CERTIFIED
 from .solver import Budget, time_ran_out
@@ -96,19 +96,21 @@ def improve(
         known: a bound, in the counts' units.
 
     Returns:
-        The MILP's plan; None where ``start`` leaves a floor unserved, or the model would be too large. On many devices
-        a large model still bounds a start that ``known`` does not certify.
+        The MILP's plan; None where ``start`` leaves a floor unserved, or the model would be too large. A large model
+        only bounds a start that ``known`` does not certify, on few devices after exchanges.
     """
     budget = Budget(math.inf if seconds is None else seconds)
     program = Program(start.options)
     first = program.evaluated(start)
     if first is None:
         return None
-    relaxed = Relaxed(program, periods, PRICED)
-    solve = _Solve(relaxed, start, first, budget)
-    if relaxed.size > LARGEST_BOUNDED:
+    # Known before the relaxation is set up, which takes seconds and gigabytes for a hundred thousand slices.
+    size = _slices(start.options, periods)
+    if size > LARGEST_BOUNDED:
         return None
-    if relaxed.size <= LARGEST:
+    relaxed = Relaxed(program, periods, PRICED)
+    solve = _Solve(relaxed, start, first, budget, size <= LARGEST)
+    if solve.converges:
         solve.run(gap)
     elif start.value >= known - gap * first.points * program.total:
         return None
@@ -119,11 +121,22 @@ def improve(
     return MilpPlan(solve.plan, solve.bound * total, solve.limited * total, solve.counted * total)
 
 
-class _Solve:
-    """The best plan so far, ``at`` its values; ``branches``: plans may be split."""
+def _slices(options: GroupOptions, periods: Sequence[float]) -> int:
+    """Slices of all groups and revisit periods."""
+    shared = [g for g, group in enumerate(options.groups) if group.one.max_resident != 1]
+    return sum(len(options.slices(g, revisit_s).slices) for g in shared for revisit_s in periods)
 
-    def __init__(self, relaxed: Relaxed, start: DeviceCounts, first: Evaluated, budget: Budget):
-        self._relaxed, self._budget = relaxed, budget
+
+class _Solve:
+    """The best plan so far, ``at`` its values.
+
+    Attributes:
+        branches: plans may be split.
+        converges: the relaxation is small enough to converge.
+    """
+
+    def __init__(self, relaxed: Relaxed, start: DeviceCounts, first: Evaluated, budget: Budget, converges: bool):
+        self._relaxed, self._budget, self.converges = relaxed, budget, converges
         self.plan, self.at = start, first
         self.bound = self.limited = math.inf
         self.counted = 1.0
@@ -136,7 +149,7 @@ class _Solve:
         """Bound all plans by the relaxation, and improve the start by exchanges."""
         found = self._relaxed.bound({}, self.at.value + gap * self.at.points, self._budget)
         self.bound = min(self.bound, found)
-        if not self._near(gap) and (self.branches or self._relaxed.size <= LARGEST):
+        if not self._near(gap) and (self.branches or self.converges):
             self._exchange(gap)
 
     def run(self, gap: float) -> None:

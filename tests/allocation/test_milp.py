@@ -3,6 +3,7 @@
 Its plans are no worse than its start, bounded truly, repeatable, and break no rule.
 """
 
+import tracemalloc
 from dataclasses import replace
 from itertools import combinations_with_replacement, product
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from scheduler.allocation import milp, nereus
+from scheduler.allocation import contents, milp, nereus
 from scheduler.allocation.contents import ContentSearch, ContentSearches
 from scheduler.allocation.device_counts import DeviceCounts
 from scheduler.allocation.group_options import GroupOptions
@@ -186,6 +187,28 @@ def test_searches_find_at_once_what_each_finds_alone(problem, seed):
         (alone,) = ContentSearches([found[k]]).best(gains[k], least[k : k + 1], [0])
         assert (together.value, together.bound) == pytest.approx((alone.value, alone.bound))
         assert sum(gains[k][list(together.chosen)]) == pytest.approx(together.value if together.chosen else 0.0)
+    fluid = ContentSearches(found).fluid(np.concatenate(gains))
+    alone = [ContentSearches([search]).fluid(mine)[0] for search, mine in zip(found, gains, strict=True)]
+    assert fluid == pytest.approx(alone)
+
+
+def test_what_a_narrow_beam_cuts_off_is_in_its_bound(monkeypatch):
+    options = options_of(crowded(6, 1))
+    periods = revisit_periods(options.applications)
+    searches = ContentSearches(
+        [ContentSearch(0, revisit_s, options.slices(0, revisit_s), None) for revisit_s in periods]
+    )
+    rng, missed = np.random.default_rng(1), 0
+    for _ in range(10):
+        gains, least, every = rng.uniform(0, 1, searches.ends[-1]), np.zeros(len(periods)), range(len(periods))
+        exact = searches.best(gains, least, every)
+        with monkeypatch.context() as narrow:
+            narrow.setattr(contents, "WIDTH", 1)
+            found = searches.best(gains, least, every)
+        for best, one in zip(exact, found, strict=True):
+            assert one.value <= best.value + ROUNDING and one.bound >= best.value - ROUNDING
+            missed += one.value < best.value - 1e-3
+    assert missed
 
 
 def test_the_milp_serves_what_the_search_leaves_out_and_proves_it():
@@ -225,6 +248,23 @@ def test_a_floor_that_the_start_serves_stays_served():
     for a in applications:
         if searched.served[a.id] >= a.floor * a.demand:
             assert plan.served[a.id] >= a.floor * a.demand * (1 - 1e-5)
+
+
+def test_a_model_that_is_too_large_is_not_set_up():
+    problem = crowded(60, 8)
+    devices = tuple(replace(d, available=1 - i / 100) for i, d in enumerate(problem.devices))
+    applications = tuple(replace(a, slo_s=0.3 + i % 4 / 10) for i, a in enumerate(problem.applications))
+    options = options_of(replace(problem, devices=devices, applications=applications))
+    periods = revisit_periods(options.applications)
+    # Kept with the options, and there once the search has ended.
+    slices = sum(len(options.slices(g, p).slices) for g in range(len(options.groups)) for p in periods)
+    assert slices > milp.LARGEST_BOUNDED
+    tracemalloc.start()
+    try:
+        assert milp.improve(DeviceCounts(options), periods, 1e-4, None) is None
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_floor_that_the_start_leaves_unserved_is_left_to_the_search():

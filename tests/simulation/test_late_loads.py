@@ -225,8 +225,8 @@ def test_a_device_that_has_loaded_serves_for_as_long_before_it_loads_again():
     assert max(results.record.answered[:6]) < 0.4
 
 
-def test_of_an_application_that_nothing_serves_the_quickest_variant_is_loaded_first():
-    """Of an application that nothing serves, the quickest variant is loaded first.
+def test_the_quickest_variant_of_an_application_that_nothing_serves_is_loaded_first():
+    """The quickest variant of an application that nothing serves is loaded first.
 
     Three applications share a device. The accurate variants, which the plan counts on, come later.
     """

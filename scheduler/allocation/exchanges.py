@@ -13,6 +13,7 @@ from .column_generation import AROUND, WHOLE, Relaxed
 from .device_counts import DeviceCounts, SharedDevice
 from .local_search import hill_climb
 from .milp_program import SEED
+from .solver import Budget, time_ran_out
 
 #: Least gain of an exchange, in points, as a share of the weighted demand: rounding gains less.
 GAIN = 1e-6
@@ -28,8 +29,8 @@ class Exchanges:
         work: slices that may still be priced; below 0 nothing is exchanged.
     """
 
-    def __init__(self, relaxed: Relaxed, work: int):
-        self._relaxed, self.work = relaxed, work
+    def __init__(self, relaxed: Relaxed, work: int, budget: Budget):
+        self._relaxed, self.work, self._budget = relaxed, work, budget
         self._rng = np.random.default_rng(SEED)
         tables = [search.table.earns[search.slices] for search in relaxed.searches]
         self._earns = np.concatenate(tables) if tables else np.zeros((0, 1))
@@ -39,8 +40,8 @@ class Exchanges:
         groups = np.concatenate(of) if of else np.zeros(0, dtype=int)
         self._slices = [np.nonzero(groups == g)[0] for g in range(len(relaxed.program.options.groups))]
 
-    def climb(self, counts: DeviceCounts) -> None:
-        """Exchange until no device has a better use, or the work is spent."""
+    def improve(self, counts: DeviceCounts) -> None:
+        """Exchange until no device has a better use, or work or time are spent."""
         min_gain = GAIN * self._relaxed.program.total
         hill_climb(counts, min_gain)
         failed = 0
@@ -53,6 +54,9 @@ class Exchanges:
             uses = [*dedicated, *{id(device): device for device in counts.shared}.values()]
             for use in uses:
                 if failed >= len(uses):
+                    return
+                if self._budget.left() <= 0:
+                    time_ran_out()
                     return
                 failed = 0 if self._exchange(counts, use, min_gain) else failed + 1
             if not uses:

@@ -182,7 +182,7 @@ class _Solve:
             gap: at which exchanges end once they gain nothing.
             again: exchanges were made before.
         """
-        exchanges = Exchanges(self._relaxed, EXCHANGED)
+        exchanges = Exchanges(self._relaxed, EXCHANGED, self._budget)
         uses = wanted(self._relaxed)
         counts = self.plan.copy()
         stale = 0
@@ -191,7 +191,7 @@ class _Solve:
                 time_ran_out()
                 break
             before = self.at.value
-            exchanges.climb(counts)
+            exchanges.improve(counts)
             self._take(counts)
             stale = 0 if self.at.value > before else stale + 1
             if stale >= (STALE if again or self._certified(self.bound) else STALE_OPEN) or (stale and self._near(gap)):

@@ -68,7 +68,7 @@ class LateEngine(Engine):
         The next may be on its way, and goes before a load that follows another one.
         """
         if device.loads and now < device.serves_until and self._network_s:
-            self._rest(device, now)
+            self._postpone_loads(device, now)
         super()._on_end(now, device)
 
     def _on_given_up(self, now: float, queries: list[SimulatedQuery]) -> None:
@@ -151,7 +151,7 @@ class LateEngine(Engine):
         return None
 
     def _quickest(self, device: LateDevice, served: Collection[str]) -> list[str]:
-        """Return the quickest due variant of each other application, in plan order."""
+        """Return the quickest due variant of each application not in ``served``."""
         known, found = self._by_kind[device.kind], {}
         for variant in device.loads:
             name = self._application[variant]
@@ -164,7 +164,7 @@ class LateEngine(Engine):
         device.serves_until = now + self._load_s[device.loading]
         device.load_ended()
         # Batches that waited for this load are on their way.
-        self._rest(device, now)
+        self._postpone_loads(device, now)
         self._move(now)
         self._offer(device, now)
         self._act(self._binding.set_loading(device.name, now, now), now)
@@ -173,7 +173,7 @@ class LateEngine(Engine):
             if not other.batches:
                 self._load(other, now)
 
-    def _rest(self, device: LateDevice, now: float) -> None:
+    def _postpone_loads(self, device: LateDevice, now: float) -> None:
         """Begin no load for a round trip."""
         device.rests_until = now + 2 * self._network_s
         if device.loads:

@@ -1,5 +1,7 @@
 """Exchanges: devices get their best use, and no plan gets worse or breaks a rule."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -13,7 +15,7 @@ from scheduler.allocation.knapsack import fits
 from scheduler.allocation.local_search import hill_climb
 from scheduler.allocation.milp_program import Program
 from scheduler.allocation.problem import CERTIFIED, ApplicationDemand, DeviceResources, Problem
-from scheduler.allocation.solver import Budget
+from scheduler.allocation.solver import Budget, watched
 from scheduler.allocation.time_slices import revisit_periods
 from scheduler.allocation.verification import violations
 
@@ -52,7 +54,7 @@ def test_a_single_device_gets_the_best_use_of_all(problem):
     periods = revisit_periods(options.applications)
     assume(max((len(options.slices(0, p).slices) for p in periods), default=0) <= 8)
     counts = DeviceCounts(options)
-    Exchanges(relaxed_of(options), 10**5).climb(counts)
+    Exchanges(relaxed_of(options), 10**5, Budget(math.inf)).improve(counts)
     assert counts.value == pytest.approx(best_by_enumeration(options, periods), rel=1e-6)
 
 
@@ -67,8 +69,8 @@ def test_exchanges_never_lose_and_keep_the_limits_of_devices(problem, seed):
         for q in rng.integers(0, len(options.applications), size=rng.integers(0, size + 1)):
             dedicated[q, g] += 1
     counts.set(dedicated)
-    before, exchanges = counts.value, Exchanges(relaxed_of(options), 10**5)
-    exchanges.climb(counts)
+    before, exchanges = counts.value, Exchanges(relaxed_of(options), 10**5, Budget(math.inf))
+    exchanges.improve(counts)
     # Gains of nothing but rounding would go on until the work is spent.
     assert exchanges.work > 0
     assert counts.value >= before * (1 - 1e-9)
@@ -82,7 +84,7 @@ def test_rounded_relaxations_have_as_many_devices_as_there_are_and_repeat():
     relaxed.bound({}, 0.0, Budget(60.0))
 
     def drawn() -> list[tuple]:
-        exchanges = Exchanges(relaxed, 10**5)
+        exchanges = Exchanges(relaxed, 10**5, Budget(math.inf))
         found = [exchanges.rounded(wanted(relaxed)) for _ in range(5)]
         assert all((counts.free() == 0).all() for counts in found)
         return [(counts.dedicated.tolist(), [id(device) for device in counts.shared]) for counts in found]
@@ -91,13 +93,16 @@ def test_rounded_relaxations_have_as_many_devices_as_there_are_and_repeat():
     assert len({str(one) for one in drawn()}) > 1
 
 
-def test_without_work_left_devices_are_only_moved():
+@pytest.mark.parametrize(("work", "seconds"), [(0, math.inf), (10**5, 0.0)])
+def test_without_work_or_time_left_devices_are_only_moved(work, seconds):
     options = options_of(crowded(7, 3))
     counts = DeviceCounts(options)
     counts.set(np.eye(7, 1, dtype=int) * 3)
     moved = counts.copy()
     hill_climb(moved, GAIN * sum(a.demand for a in options.applications))
-    Exchanges(relaxed_of(options), 0).climb(counts)
+    with watched() as watch:
+        Exchanges(relaxed_of(options), work, Budget(seconds)).improve(counts)
+    assert watch.cut_short == (seconds == 0.0)
     assert counts.shared == [] and counts.dedicated.tolist() == moved.dedicated.tolist()
 
 

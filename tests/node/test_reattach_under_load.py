@@ -65,6 +65,8 @@ async def test_a_killed_daemon_costs_no_query_and_its_successor_goes_on(settings
         load = Load(peer)
         await load.more(20)
         job = order(3, spec)
+        # Nothing is measured beyond a batch that takes longer than the SLO, as one of 4 may on a busy machine.
+        job = msgspec.structs.replace(job, application=msgspec.structs.replace(job.application, slo_s=60.0))
         await control_plane.say(job)
         await control_plane.told(control.ProfileProgress, lambda m: m.phase == "measuring")
         daemon.kill()
@@ -79,9 +81,7 @@ async def test_a_killed_daemon_costs_no_query_and_its_successor_goes_on(settings
             # The control plane orders again what the node does not report: measured on, or measured already.
             await control_plane.say(job)
             done = await control_plane.told(control.ProfileDone)
-            # Nothing is measured beyond a batch that takes longer than the SLO, as one of 4 does on a busy machine.
-            batches = [point.batch for point in done.points]
-            assert batches and batches == [1, 2, 4, 8][: len(batches)]
+            assert [point.batch for point in done.points] == [1, 2, 4, 8]
             await control_plane.say(real_config(6, spec))
             await control_plane.told(control.DeviceStates, warm(1, 6))
             await load.more(20)

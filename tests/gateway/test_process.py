@@ -77,6 +77,7 @@ def test_goes_on_and_restarts_without_the_control_plane(gateways, devices, contr
     control_plane.first = config(plan(4, placed, {"d0": only.endpoint}), [application("numbers")])
     gateway = joined(gateways, control_plane)
     gateway.wait_ready()
+    wait_for(gateway.file.exists, "the configuration is stored")
     assert stat.S_IMODE(gateway.file.stat().st_mode) == 0o600
     control_plane.server.shutdown()
     control_plane.connection.close()

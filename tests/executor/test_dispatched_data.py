@@ -175,6 +175,19 @@ async def test_a_poisonous_query_fails_by_itself(executor, tmp_path, seconds):
     assert refusal.code == "failed"
 
 
+async def test_an_error_quotes_the_own_query_alone_and_the_log_none(executor, tmp_path, seconds):
+    peer = await serving(executor, look_up(tmp_path / "m.onnx"), LOOK_UP, seconds)
+    poison = (424242, 535353)
+    peer.grant({id: {"ids": np.array([[id]], np.int64)} for id in (1, *poison)})
+    for id, other in (poison, poison[::-1]):
+        refusal, _ = await peer.answer(id)
+        assert str(id) in refusal.message and str(other) not in refusal.message
+    # What the process logged stands in the file once it has ended.
+    await executor.terminate()
+    log = (tmp_path / "log").read_text()
+    assert not [id for id in poison if str(id) in log], log
+
+
 async def test_text_is_read_query_by_query(executor, tmp_path):
     peer = await serving(executor, models.text(tmp_path / "m.onnx"), models.TEXT)
     words = {1: ["wood"], 2: ["", "straße"], 3: ["iron", "a" * 3000]}

@@ -20,6 +20,8 @@ from workers.protocol.frames import ExecutorState, Moved, Refusal, Results, Stat
 from workers.protocol.specs import Signature, TensorSpec
 
 MIB = 2**20
+#: elements of a row whose outputs take 128 MiB
+WIDE = 128 * MIB // 4
 
 
 def hungry(path: Path, seed: int = 0) -> Path:
@@ -83,6 +85,35 @@ async def test_a_query_that_wants_more_memory_than_the_device_has_fails_alone(tm
         await gateway.query(wanting(20_000))
         await gateway.query(wanting(1))
         assert resident_mib(executor) < before + 100
+
+
+async def test_a_fault_of_a_whole_batch_is_told_without_its_message(tmp_path):
+    """The pieces have room, and their concatenation does not.
+
+    That is an error outside of the model.
+    """
+    spec = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, WIDE)),))
+    value = helper.make_tensor_value_info
+    path = save(
+        tmp_path / "wide.onnx",
+        [
+            helper.make_node("ReduceMax", ["x"], ["largest"], axes=[1], keepdims=1),
+            helper.make_node("Expand", ["largest", "shape"], ["y"]),
+        ],
+        [value("x", TensorProto.FLOAT, [1, 4])],
+        [value("y", TensorProto.FLOAT, [1, WIDE])],
+        [helper.make_tensor("shape", TensorProto.INT64, [2], [1, WIDE])],
+    )
+    async with Executor(tmp_path, forked=False, memory_bytes=1024 * MIB) as executor:
+        residents = [resident(variant(1, path), 0.5, max_batch=1)]
+        gateway = await executor.applied(1, residents, [application("app", 60.0, spec)], [path])
+        gateway.grant({id: wanting(id) for id in range(1, 6)})
+        for id in range(1, 6):
+            refusal, _ = await gateway.answer(id)
+            assert (refusal.code, refusal.message) == ("failed", "v1: internal error: MemoryError")
+        await executor.terminate()
+    (line,) = [line for line in (tmp_path / "log").read_text().splitlines() if "batch_failed" in line]
+    assert "np.concatenate" in line and "Unable to allocate" not in line
 
 
 async def test_variants_share_the_memory_of_their_runs(tmp_path):

@@ -20,6 +20,7 @@ import asyncio
 import functools
 import math
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -348,8 +349,9 @@ class DeviceLoop:
 def _failed(batch: DispatchedBatch, loaded: Loaded, error: BaseException) -> answers.Outcome:
     """Build the outcome of a batch that failed internally.
 
-    Errors of the model are answers.
+    Errors of the model are answers. This one's message may quote any query of the batch: nobody gets it.
     """
-    _log.error("batch_failed", variant=loaded.variant.name, exc_info=error)
-    text = str(error) or type(error).__name__
+    name, frames = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
+    _log.error("batch_failed", variant=loaded.variant.name, error=name, exception=frames)
+    text = f"internal error: {name}"
     return [], [(place, text) for place in range(len(batch.ids))], 0.0

@@ -24,12 +24,24 @@ POLL_S = 0.1
 #: least limits of warm-up and profiling runs in seconds: first runs allocate memory and choose kernels
 WARM_UP_LEAST_S, PROFILING_LEAST_S = 30.0, 10.0
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+#: ONNX Runtime's highest severity
+_FATAL = 4
 
 
 def resident_bytes() -> int:
     """Bytes of main memory that this process takes."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * _PAGE
+
+
+def _run_options() -> ort.RunOptions:
+    """Have ONNX Runtime raise the errors of runs without logging them.
+
+    They may quote inputs.
+    """
+    options = ort.RunOptions()
+    options.log_severity_level = _FATAL
+    return options
 
 
 class Watchdog:
@@ -54,7 +66,7 @@ class Watchdog:
         exit_process: Callable[[int], Any] = os._exit,
         memory_limit: int = 0,
     ):
-        self.options = ort.RunOptions()
+        self.options = _run_options()
         self.terminating = False
         self.stopped_after_s = 0.0
         self.record = record or [0, 0]
@@ -89,7 +101,7 @@ class Watchdog:
                 self.stopped_after_s = seconds if self._exceeded else 0.0
                 if self.terminating or self._shrinking:
                     self.terminating = self._exceeded = self._shrinking = False
-                    self.options = ort.RunOptions()
+                    self.options = _run_options()
             self.record[RUNNING] = 0
 
     def terminate(self) -> None:

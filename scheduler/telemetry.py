@@ -52,12 +52,17 @@ def _ago(stats: GatewayStats | NodeStats) -> float:
 
 
 def gateway_second(
-    gateway: str, stats: GatewayStats, now: float, known: Mapping[str, ApplicationSpec] | None = None
+    gateway: str,
+    stats: GatewayStats,
+    now: float,
+    known: Mapping[str, ApplicationSpec] | None = None,
+    variants: Mapping[str, Container[str]] | None = None,
 ) -> dict[str, Any]:
     """Return a gateway's second as browsers and the demand estimate read it.
 
     Args:
         known: the applications that exist; others, and size classes that do not exist, are left out.
+        variants: the names that exist, by application; others are left out.
     """
     return {
         "t": int(now - _ago(stats)),
@@ -65,19 +70,23 @@ def gateway_second(
         "ready": stats.ready,
         "serving": [name for name in stats.serving if known is None or name in known],
         "applications": {
-            name: _counts(counts, None if known is None else known[name])
+            name: _counts(
+                counts, None if known is None else known[name], None if variants is None else variants.get(name, ())
+            )
             for name, counts in stats.applications.items()
             if known is None or name in known
         },
     }
 
 
-def _counts(counts: ApplicationStats, spec: ApplicationSpec | None) -> dict[str, Any]:
+def _counts(counts: ApplicationStats, spec: ApplicationSpec | None, variants: Container[str] | None) -> dict[str, Any]:
     found = msgspec.to_builtins(counts)
     # These are kept apart: see :mod:`scheduler.samples`.
     del found["slowest"], found["refused"]
+    # Size classes and variants are remembered for long.
+    if variants is not None:
+        found["by_variant"] = {name: n for name, n in counts.by_variant.items() if name in variants}
     if spec is not None:
-        # Size classes are remembered for long.
         found["arrived_by_size"] = {size: n for size, n in counts.arrived_by_size.items() if size in spec.sizes}
     return found
 

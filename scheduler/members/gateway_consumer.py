@@ -84,7 +84,8 @@ class GatewayConsumer(MemberConsumer):
         known = await self._known()
         match message:
             case control.GatewayStats():
-                second = telemetry.gateway_second(self.member.name, message, clock.wall(), known)
+                variants = (await configurations().registered()).variants
+                second = telemetry.gateway_second(self.member.name, message, clock.wall(), known, variants)
                 await in_thread(_store_second)(second, message, known)
                 await in_thread(readiness.reported)()
                 batches().told.put(("gateway_second", second))

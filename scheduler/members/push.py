@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 from asgiref.sync import async_to_sync
@@ -109,12 +109,14 @@ class Registered:
         rows: by kind and id, of all members.
         jobs: running profile jobs by node id.
         authority: hash of the key of the members' certificates' authority.
+        variants: names by application, of all that are registered.
     """
 
     shared: CommonConfiguration
     rows: dict[tuple[type[Node] | type[Gateway], int], Row]
     jobs: dict[int, frozenset[int]]
     authority: str = ""
+    variants: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 def read_shared() -> CommonConfiguration:
@@ -177,7 +179,11 @@ def read() -> Registered:
     for node, job in running.values_list("device__node_id", "pk"):
         jobs.setdefault(node, set()).add(job)
     own = {node: frozenset(ids) for node, ids in jobs.items()}
-    return Registered(read_shared(), rows, own, authority.key_hash())
+    variants: dict[str, set[str]] = {}
+    for application, name in Variant.objects.order_by().values_list("application__name", "name"):
+        variants.setdefault(application, set()).add(name)
+    named = {application: frozenset(names) for application, names in variants.items()}
+    return Registered(read_shared(), rows, own, authority.key_hash(), named)
 
 
 def gateway_config(shared: CommonConfiguration, gateways: int = 1) -> control.GatewayConfig:

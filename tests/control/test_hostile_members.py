@@ -17,6 +17,8 @@ from registry.models import Application, Device, Fault, Node, Profile, ProfileJo
 from scheduler import live, telemetry
 from scheduler.control import planner
 from scheduler.control.demand import estimate
+from scheduler.history import recording
+from scheduler.history.models import HistoryName
 from scheduler.members.intake import BAD_BURST, STATISTICS_BURST
 from scheduler.profiling import dispatch
 from tests.control.connections import Connection, token
@@ -61,6 +63,21 @@ async def test_impossible_arrivals_are_skipped_and_planning_goes_on(later):
     assert 0 < demand["digits"] < 1000
     await objects(world_node)("other")
     assert await objects(planner.make_plan)("periodic") is not None
+    await gateway.leave()
+
+
+async def test_names_of_no_registered_variant_are_not_stored():
+    gateway = await hostile("gateway")
+    for second in range(3):
+        names = {"best": 1} | {f"made-up-{second}-{number}": 1 for number in range(50)}
+        counts = msgspec.structs.replace(COUNTS, by_variant=names)
+        await gateway.say(control.GatewayStats(applications={"digits": counts, "nobody": counts}, ready=True))
+    stored = await until(
+        objects(lambda: (found := telemetry.gateway_seconds(60)) and len(found) == 3 and found), "three seconds"
+    )
+    assert [second["applications"]["digits"]["by_variant"] for second in stored] == [{"best": 1}] * 3
+    await objects(recording.record)()
+    assert await objects(lambda: set(HistoryName.objects.values_list("name", flat=True)))() == {"digits", "digits/best"}
     await gateway.leave()
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from registry import clock
@@ -97,12 +98,17 @@ class Report(NamedTuple):
 
 def differs(node: Node, states: Iterable[DeviceState]) -> bool:
     """Whether devices do anything else now than is stored."""
-    return next(_differences(node, states), None) is not None
+    return next(_differences(node.devices.all(), states), None) is not None
 
 
-def _differences(node: Node, states: Iterable[DeviceState]) -> Iterator[tuple[Device, dict[str, Any]]]:
-    """Yield the devices whose rows a report changes, with their new values."""
-    known = {device.ref: device for device in Device.objects.filter(node=node)}
+def _differences(
+    devices: QuerySet[Device], states: Iterable[DeviceState]
+) -> Iterator[tuple[Device, dict[str, Any], dict[str, Any]]]:
+    """Yield the devices whose rows a report changes.
+
+    With each come the values that it reports, and those of them that are new.
+    """
+    known = {device.ref: device for device in devices}
     for state in states:
         device = known.get(state.device)
         if device is None:
@@ -113,20 +119,27 @@ def _differences(node: Node, states: Iterable[DeviceState]) -> Iterator[tuple[De
             "plan_version": state.plan_version,
             "detail": storable(state.detail),
         }
-        if any(getattr(device, name) != value for name, value in new.items()):
-            yield device, new
+        changes = {name: value for name, value in new.items() if getattr(device, name) != value}
+        if changes:
+            yield device, new, changes
 
 
 @transaction.atomic
 def report(node: Node, states: Iterable[DeviceState]) -> Report:
     """Store what devices do now."""
     found, types = Report([], [], []), set()
-    for device, new in _differences(node, states):
+    # Cores have their whole time to reach it, whatever they reported before.
+    began = {"changed": timezone.now(), "serving_s": clock.steady(), "unreached_since": None}
+    alike: list[tuple[dict[str, Any], list[int]]] = []
+    # Locked, since values that are not new are not written again.
+    for device, new, changes in _differences(node.devices.select_for_update(), states):
         was, now = device.state, new["state"]
         turned = (was in Device.SERVING) != (now in Device.SERVING)
-        # Cores have their whole time to reach it, whatever they reported before.
-        began = {"changed": timezone.now(), "serving_s": clock.steady(), "unreached_since": None}
-        Device.objects.filter(pk=device.pk).update(**new, **(began if turned else {}))
+        changes |= began if turned else {}
+        pks = next((pks for known, pks in alike if known == changes), None)
+        if pks is None:
+            alike.append((changes, pks := []))
+        pks.append(device.pk)
         if Device.State.DRAINING not in (was, now) and Device.State.UP in (was, now) and was != now:
             if now == Device.State.UP:
                 found.came.append(device.ref)
@@ -135,6 +148,9 @@ def report(node: Node, states: Iterable[DeviceState]) -> Report:
         if was != Device.State.UP and now == Device.State.UP:
             types.add(device.type)
         found.events.append({"device": device.ref, **new})
+    # Mostly one statement: a plan that moves nothing gives all devices a new version, and nothing else.
+    for changes, pks in alike:
+        Device.objects.filter(pk__in=pks).update(**changes)
     for kind in sorted(types):
         order_missing(kind)
     return found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from registry.models import Device, Node, ProfileJob, Variant
 from scheduler.members import devices
@@ -34,6 +36,23 @@ def test_a_device_that_drains_neither_comes_nor_goes(box):
     for state in ("draining", "up"):
         found = devices.report(box, states(state))
         assert len(found.events) == 3 and not found.came and not found.went
+
+
+def test_a_plan_that_moves_nothing_costs_as_much_for_many_devices_as_for_two():
+    def queries(count: int) -> int:
+        box = node(f"box{count}", devices=count, state=Device.State.UP)
+        # Each has other variants loaded.
+        held = {device.ref: (number,) for number, device in enumerate(box.devices.all())}
+        for version in (1, 2):
+            told = [DeviceState(device=ref, state="up", plan_version=version, warm=warm) for ref, warm in held.items()]
+            with CaptureQueriesContext(connection) as made:
+                found = devices.report(box, told)
+        assert len(found.events) == count
+        stored = Device.objects.filter(node=box).values_list("ref", "plan_version", "warm")
+        assert sorted(stored) == sorted((ref, 2, list(warm)) for ref, warm in held.items())
+        return len(made)
+
+    assert queries(2) == queries(20)
 
 
 def test_a_report_without_news_differs_from_nothing_that_is_stored(box):

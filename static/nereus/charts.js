@@ -6,7 +6,7 @@ import { startDrag } from "./drag.js";
 import { moment } from "./format.js";
 import { drawMarks } from "./marks.js";
 import { points, words } from "./series.js";
-import { ticks } from "./timechart.js";
+import { ACCURACY_AXIS, faded, ticks } from "./timechart.js";
 
 
 // From the most accurate variant (teal) to the least (orange): a dip in accuracy is a change of colour.
@@ -37,7 +37,6 @@ const line = (label, color, column, x, more = {}) => ({
   // Nulls are left out, not drawn: Chart.js bridges a gap by its length only between drawn points.
   data: x.flatMap((at, i) => (column[i] === null ? [] : [{ x: at, y: column[i] }])), ...more,
 });
-const faded = (color) => `color-mix(in srgb, ${color} 16%, transparent)`;
 
 function datasets(kind, columns, context) {
   const { x } = columns;
@@ -71,7 +70,7 @@ function drawnOf(kind, columns, x, context) {
 
 function scales(kind, length, context) {
   const x = xAxis(length, context.span);
-  if (kind === "accuracy") return { x, y: yAxis({ beginAtZero: false, suggestedMin: 90, suggestedMax: 100, max: 100.5, ticks: { includeBounds: false } }) };
+  if (kind === "accuracy") return { x, y: yAxis(ACCURACY_AXIS) };
   if (kind === "variants") return { x, y: yAxis({ stacked: true }) };
   if (kind !== "violations") return { x, y: yAxis({ suggestedMax: 5 }) };
   const both = { x, y: yAxis({ suggestedMax: 5, max: undefined }) };

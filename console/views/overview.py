@@ -8,7 +8,7 @@ from django.shortcuts import render
 
 from console.access import role_in
 from console.views.access import page
-from console.views.repairs import row_of
+from console.views.repairs import alike, row_of
 from registry.audit.search import PEOPLE, search
 from scheduler.repairs import listing
 from scheduler.repairs.repair import Repair
@@ -42,15 +42,13 @@ def first_lines(repairs: Iterable[Repair]) -> list[tuple[Repair, int]]:
 
     One cause may trouble all applications: it gets one line, and other causes come before more of the same.
     """
-    groups: dict[tuple[str, str, str], list[Repair]] = {}
-    for repair in repairs:
-        groups.setdefault((repair.kind, repair.severity, repair.action.text), []).append(repair)
+    groups = alike(repairs)
     lines, more = [], []
-    for first, *others in groups.values():
+    for first, *others in groups:
         # Each button acts on one of them.
         folded = not first.action.address
         lines.append((first, len(others) if folded else 0))
         more += [(other, 0) for other in others if not folded]
     shown = [*lines, *more][:SHOWN]
-    order = {repair.key: at for at, repair in enumerate(each for group in groups.values() for each in group)}
+    order = {repair.key: at for at, repair in enumerate(each for group in groups for each in group)}
     return sorted(shown, key=lambda line: order[line[0].key])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.shortcuts import render
 from django.urls import reverse
 
 from console.access import found_repairs, role_in
 from console.views.access import page
 from registry.access.roles import AccessRole
+from scheduler.repairs import listing
 from scheduler.repairs.repair import Repair
 
 #: the page that shows more of a repair, by its kind; those of an application lead to the application
@@ -27,15 +30,24 @@ PAGES = {
 def index(request):
     """Repairs that need a person, and those that are ignored."""
     role = role_in(request)
-    rows = [row_of(repair, role) for repair in found_repairs(request) if repair.visible(role)]
+    found = found_repairs(request)
+    ignored = [repair for repair in found if repair.visible(role) and repair.ignored_by]
     return render(
         request,
         "console/repairs.html",
         {
-            "needed": [row for row in rows if not row["repair"].ignored_by],
-            "ignored": [row for row in rows if row["repair"].ignored_by],
+            "needed": [[row_of(repair, role) for repair in group] for group in alike(listing.needing(found, role))],
+            "ignored": [row_of(repair, role) for repair in ignored],
         },
     )
+
+
+def alike(repairs: Iterable[Repair]) -> list[list[Repair]]:
+    """Return repairs by cause and remedy, in the order of the first of each."""
+    groups: dict[tuple[str, str, str], list[Repair]] = {}
+    for repair in repairs:
+        groups.setdefault((repair.kind, repair.severity, repair.action.text), []).append(repair)
+    return list(groups.values())
 
 
 def row_of(repair: Repair, role: AccessRole) -> dict[str, object]:

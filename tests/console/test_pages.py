@@ -258,7 +258,7 @@ def test_the_nodes_page_warns_of_connected_members_that_are_behind(staff, cluste
     assert "behind-shed" not in page  # it waits for approval
     repairs = text(staff.get("/repairs/"))
     box, front = (
-        repairs.split(f'data-testid="repair-behind:{key}"')[1].split("</article>")[0]
+        repairs.split(f'data-testid="repair-behind:{key}"')[1].split("</li>")[0]
         for key in ("node:box", "gateway:front")
     )
     assert "older plan" in box and "deleted API keys" not in box and "deleted API keys" in front

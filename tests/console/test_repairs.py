@@ -99,6 +99,29 @@ def test_viewers_see_repairs_without_buttons_and_nothing_of_keys(shed):
     assert count(page(member("operator"))) == (2, True)
 
 
+def test_nodes_with_one_cause_share_a_card(staff, shed, application):
+    more = [models.Node.objects.create(name=name, state="pending", channel=name) for name in ("barn", "hut")]
+    text = page(staff)
+    (card,) = [part for part in text.split("<article")[1:] if "waits for approval" in part]
+    card, _, _ = card.partition("</article>")
+    assert "waits for approval, and 2 more like it" in card
+    assert card.count("Approve it if you know it") == 1, "the remedy once"
+    for node in (shed, *more):
+        key = f"waiting:node:{node.name}"
+        (line,) = [part for part in card.split("<li ")[1:] if f'data-testid="repair-{key}"' in part]
+        assert f"Node {node.name} waits for approval." in line and "since <time" in line
+        assert f'data-call="/api/v1/nodes/{node.name}/approve/"' in line and f'data-testid="ignore-{key}"' in line
+    anchors = re.findall(r'<li id="(repair-\w+)"', card)
+    overview = staff.get("/").content.decode()
+    assert len(set(anchors)) == 3 and any(f"#{anchor}" in overview for anchor in anchors)
+    assert count(text)[0] == len(re.findall(r'data-testid="repair-', text)), "each is counted and has its place"
+    # One that is ignored leaves the card.
+    for node in more:
+        known.ignore(next(each for each in listing.current() if each.key == f"waiting:node:{node.name}"), "me")
+    text = page(staff)
+    assert "more like it" not in text and text.count("waits for approval</h2>") == 3
+
+
 def test_rest_lists_ignores_and_shows_again_with_audit(staff, shed):
     operator = {"authorization": bearer(account("boss"))}
     viewer = {"authorization": bearer(account("guest", "viewer"), "viewer")}

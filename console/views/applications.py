@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from django.conf import settings
 from django.db.models import Count, Max, Q
 from django.shortcuts import get_object_or_404, render
 
+from console.access import role_in
 from console.curves import curves, size_tables
 from console.views.access import page
 from registry import trying
@@ -14,6 +17,8 @@ from registry.examples import curl, triton
 from registry.models import Application, ProfileJob, Variant
 from registry.signatures import DATATYPES
 from scheduler.instances.states import instances
+from scheduler.repairs import listing
+from scheduler.repairs.repair import Repair
 from scheduler.trail.application_trail import application_trail
 from workers import metrics
 
@@ -26,11 +31,14 @@ def index(request):
         variants_ready=Count("variants", filter=Q(variants__state=Variant.State.READY)),
         best_accuracy=Max("variants__accuracy"),
     )
+    needing: dict[str, list[Repair]] = defaultdict(list)
+    for repair in listing.needing(listing.shared(), role_in(request)):
+        needing[repair.application].append(repair)
     return render(
         request,
         "console/applications.html",
         {
-            "applications": found,
+            "rows": [(application, needing[application.name]) for application in found],
             "datatypes": DATATYPES,
             "late_choices": Application.Late.choices,
         },

@@ -7,7 +7,11 @@ import { clock, percent } from "./format.js";
 // Percent of accuracy at which a bar has its least height.
 const LOWEST = 80;
 export const inTime = (violations) => (violations === null ? null : 100 - violations);
-export const tone = (violations) => (violations === null ? "--line" : violations > 5 ? "--c-violations" : violations > 1 ? "--warn" : "--good");
+// Percent of violations beyond which an application is marked.
+const [MANY, SOME] = [5, 1];
+export const tone = (violations) => (violations === null ? "--line" : violations > MANY ? "--c-violations" : violations > SOME ? "--warn" : "--good");
+// The classes of a figure in words.
+export const mark = (violations) => (violations > MANY ? "bad strong" : violations > SOME ? "warn strong" : "");
 
 function words(row, data, index) {
   const at = clock(data.begin + index * data.step).slice(0, 5);

@@ -1,7 +1,7 @@
-// The overview's applications: one compact row each over the range of the charts, those that hurt first.
+// The overview's applications: one compact row each over the range of the charts, worst first.
 
 import { call } from "./api.js";
-import { Bars, inTime } from "./bars.js";
+import { Bars, inTime, mark } from "./bars.js";
 import { el, keepFocus, setText } from "./dom.js";
 import { ms, percent, rate } from "./format.js";
 import { slice } from "./slices.js";
@@ -67,7 +67,7 @@ export class ApplicationRows {
     setText(parts.cells.demand, rate(over.demand));
     setText(parts.cells.accuracy, percent(over.accuracy));
     setText(parts.cells.inTime, percent(inTime(over.violations), 2));
-    parts.cells.inTime.className = `num${over.violations > 5 ? " bad strong" : over.violations > 1 ? " warn strong" : ""}`;
+    parts.cells.inTime.className = `num ${mark(over.violations)}`;
     setText(parts.cells.p95, ms(over.p95_ms));
     return parts;
   }

@@ -2,7 +2,7 @@
 // quiet ones folded. A bar leads to that time on the application's page.
 
 import { call } from "./api.js";
-import { Bars, inTime } from "./bars.js";
+import { Bars, inTime, mark } from "./bars.js";
 import { el, keepFocus, setText } from "./dom.js";
 import { percent } from "./format.js";
 
@@ -68,8 +68,19 @@ function line(row) {
     lines.set(row.name, { node, figures, bars: new Bars(canvas, (begin, end) => { location.href = `${page(row.name)}?begin=${begin - AROUND}&end=${end + AROUND}`; }) });
   }
   const found = lines.get(row.name);
-  setText(found.figures, row.over.violations === null ? "no queries" : `${percent(inTime(row.over.violations))} % in time · accuracy ${percent(row.over.accuracy)} %`);
+  setText(found.figures, words(row.over));
   return found;
+}
+
+const words = (over) => (over.violations === null ? "no queries" : `${percent(inTime(over.violations))} % in time · accuracy ${percent(over.accuracy)} %`);
+
+// The applications' health in the page's own table.
+function showHealth() {
+  for (const node of document.querySelectorAll("[data-health]")) {
+    const over = data.applications.find((row) => row.name === node.dataset.health)?.over ?? { violations: null };
+    setText(node, words(over));
+    node.className = `small ${mark(over.violations)}`;
+  }
 }
 
 function fold(group) {
@@ -132,6 +143,7 @@ async function read() {
     forget(lines, data.applications.map((row) => row.name));
     forget(folded, data.applications.map((row) => row.group ?? ""));
     render();
+    showHealth();
   } catch { /* the live badge says that the server is away */ }
 }
 
@@ -144,6 +156,7 @@ export function startStrip() {
   });
   document.getElementById("strip-rest").parentElement.addEventListener("toggle", () => { if (data) render(); });
   document.addEventListener("theme", () => { if (data) render(); });
+  document.addEventListener("refreshed", () => { if (data) showHealth(); });
   addEventListener("resize", () => { if (data) render(); });
   read();
   setInterval(read, EVERY_MS);

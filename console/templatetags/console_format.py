@@ -17,6 +17,18 @@ register = template.Library()
 
 #: how a moment is written, by name; static/nereus/moments.js writes it so in the browser's zone
 MOMENTS = {"full": "%Y-%m-%d %H:%M:%S", "minutes": "%Y-%m-%d %H:%M", "day": "%Y-%m-%d", "seconds": "%H:%M:%S"}
+#: recorded fields whose name in words is not what the forms call them
+FIELD_LABELS = {
+    "cpu_devices": "CPU devices",
+    "is_active": "Active",
+    "is_superuser": "Superuser",
+    "kind": "Admits",
+    "late": "Late queries",
+    "share": "Share of capacity",
+    "slo_ms": "SLO ms",
+    "url": "Address",
+    "user": "Account",
+}
 #: a moment in a sentence
 _WRITTEN = re.compile(r"\b(\d{4}-\d\d-\d\d) (\d\d:\d\d)(:\d\d)? UTC\b")
 
@@ -98,6 +110,13 @@ def audited(value: object) -> str:
     """A value of an audit entry: as JSON, and short."""
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 80 else text[:79] + "…"
+
+
+@register.filter
+def field_label(name: str) -> str:
+    """A recorded field as the forms call it."""
+    words = name.replace("_", " ")
+    return FIELD_LABELS.get(name, words[:1].upper() + words[1:])
 
 
 @register.filter

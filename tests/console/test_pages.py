@@ -11,8 +11,9 @@ from django.test import Client
 from django.urls import Resolver404, resolve
 from django.utils import timezone
 
-from console.templatetags.console_format import moment
+from console.templatetags.console_format import field_label, moment
 from registry import clock, models
+from registry.audit import tracking
 from scheduler.repairs import listing
 from tests.accounts import account
 from tests.console.conftest import EVIL, add_plan, add_variant
@@ -265,6 +266,26 @@ def test_the_nodes_page_warns_of_connected_members_that_are_behind(staff, cluste
     for kind in (models.Node, models.Gateway):
         kind.objects.update(seen_s=clock.steady() - 60)
     assert "behind since" not in text(staff.get("/nodes/"))
+
+
+def test_the_audit_page_calls_fields_as_the_forms_do(staff, application):
+    application.slo_ms, application.late = 90, "serve"
+    application.save()
+    page = text(staff.get("/audit/?ref=digits"))
+    labels = re.findall(r'<span class="muted" title="(\w+)">(.+?)</span>', page)
+    assert {("slo_ms", "SLO ms"), ("late", "Late queries"), ("description", "Description")} <= set(labels)
+    # Every recorded field that a form has: its label is what stands before the hint, with the unit where that is short.
+    forms = "".join(path.read_text() for path in (ROOT / "console" / "templates" / "console").glob("*.html"))
+    found = re.findall(
+        r'class="field[^"]*"><span>([^<{]+?) ?(?:<em>(.*?)</em>)?</span><(?:input|select)[^>]* name="(\w+)"', forms
+    )
+    recorded = {name for _, fields in tracking._tracked.values() for name in fields}
+    by_name: dict[str, set[str]] = {}
+    for label, hint, name in found:
+        if name in recorded:
+            by_name.setdefault(name, set()).add(f"{label} {hint}" if hint == "ms" else label)
+    assert len(by_name) >= 20
+    assert {name: labels for name, labels in by_name.items() if field_label(name) not in labels} == {}
 
 
 def test_members_show_until_when_their_certificate_lasts_and_its_key(staff, cluster):

@@ -1,5 +1,9 @@
 """``./nereus``: the ten most common actions on the command line.
 
-It makes the console's REST calls, and imports no Django. Entry point: :func:`.main.main`. May import
+It makes the console's REST calls, and imports no Django. Entry point: :func:`.main.main`; on a box that Ansible
+installed, where ``nereus`` is manage.py with the box's settings, manage.py hands :data:`COMMANDS` over. May import
 :mod:`appliance.demo.rest` and :mod:`appliance.secrets`.
 """
+
+#: what :mod:`.main` has parsers for
+COMMANDS = ("status", "applications", "upload", "slo", "plan", "nodes", "cordon", "join", "try", "key")

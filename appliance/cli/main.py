@@ -19,17 +19,29 @@ from appliance.secrets import CREDENTIALS, credentials
 from workers.settings import Settings, SettingsError
 
 
+def _options(**settings) -> argparse.ArgumentParser:
+    """Return a parent parser with the options of all commands."""
+    options = argparse.ArgumentParser(add_help=False, **settings)
+    options.add_argument("--url", help="the console; default: this box's own")
+    options.add_argument("--token-file", type=Path, help="file with an API token; default: this box's own token")
+    options.add_argument("--ca-file", type=Path, help="authority that the console's certificate is from (PEM)")
+    options.add_argument("--json", action="store_true", help="print the REST answer")
+    return options
+
+
 def parser() -> argparse.ArgumentParser:
-    """The commands; each has its function in :mod:`.acts` as ``act``."""
-    top = argparse.ArgumentParser(prog="nereus", description="The most common actions of an operator, by REST.")
-    top.add_argument("--url", default="", help="the console; default: this box's own")
-    top.add_argument("--token-file", type=Path, help="file with an API token; default: this box's own token")
-    top.add_argument("--ca-file", type=Path, help="authority that the console's certificate is from (PEM)")
-    top.add_argument("--json", action="store_true", help="print the REST answer")
+    """The commands; each has its function in :mod:`.acts` as ``act``.
+
+    Options may stand before and behind a command.
+    """
+    text = "The most common actions of an operator, by REST."
+    top = argparse.ArgumentParser(prog="nereus", description=text, parents=[_options()])
     commands = top.add_subparsers(required=True, metavar="COMMAND")
+    # Suppressed, as their defaults would take the place of what stands before the command.
+    behind = _options(argument_default=argparse.SUPPRESS)
 
     def add(name: str, act, text: str) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, description=text)
+        command = commands.add_parser(name, help=text, description=text, parents=[behind])
         command.set_defaults(act=act)
         return command
 

@@ -6,9 +6,12 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 
 import pytest
+from django.core.management import get_commands
 
+from appliance.cli import COMMANDS
 from appliance.cli.main import parser
 from tests.running import ROOT, SIGNATURE
 
@@ -35,6 +38,7 @@ def test_status_applications_and_nodes_are_listed(nereus):
     assert "tiny" in nereus("applications") and "quick (" in nereus("applications")
     (node,) = json.loads(nereus("--json", "nodes"))
     assert node["name"] == "box" and node["release"] and node["devices"]
+    assert [one["name"] for one in json.loads(nereus("nodes", "--json"))] == ["box"]
     assert "box" in nereus("nodes")
 
 
@@ -97,4 +101,13 @@ def test_the_readme_uses_commands_as_they_are():
     lines = re.findall(r"^\./nereus ([^#\n]+)", text, re.MULTILINE)
     assert {parser().parse_args(shlex.split(line)).act for line in lines} and len(lines) >= 4
     commands = re.findall(r"^    (\w+) ", parser().format_help(), re.MULTILINE)
-    assert len(commands) == 10 and "lists all ten" in text
+    assert tuple(commands) == COMMANDS and len(commands) == 10 and "lists all ten" in text
+
+
+def test_manage_py_has_the_commands_too(nereus, appliance):
+    """On a box, ``nereus`` is manage.py with the box's settings."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", "nodes", "--json"], cwd=ROOT, env=appliance.environment, capture_output=True
+    )
+    assert [one["name"] for one in json.loads(done.stdout)] == ["box"]
+    assert get_commands().keys().isdisjoint(COMMANDS)

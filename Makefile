@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # Tests that may share the machine run six at a time, as many of them wait more than they compute; those that take
-# longest begin first. Those with whole appliances follow, three at a time.
+# longest begin first. Those with whole appliances follow, four at a time.
 PARALLEL := $(addprefix tests/,test_ansible.py backups gateway test_connections.py executor pressure control console \
 	registry node repairs allocation baselines benchmarks dispatch frames fuzz history infadapter net promises published ramsis simulation \
 	sizes transport v2 wild \
@@ -42,7 +42,7 @@ test test-long: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.installed-dev
 	@tests/debian-packages
 	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder $(PARALLEL)
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PARALLEL:%=--ignore=%)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(PARALLEL:%=--ignore=%)
 
 # Long forms: hours rather than minutes. Properties get more examples than "make test" has time for.
 test-long: $(VENV)/.installed-dev

@@ -131,8 +131,8 @@ def report(node: Node, states: Iterable[DeviceState]) -> Report:
     # Cores have their whole time to reach it, whatever they reported before.
     began = {"changed": timezone.now(), "serving_s": clock.steady(), "unreached_since": None}
     alike: list[tuple[dict[str, Any], list[int]]] = []
-    # Locked, since values that are not new are not written again.
-    for device, new, changes in _differences(node.devices.select_for_update(), states):
+    # Locked, since values that are not new are not written again; profile jobs may refer to the rows meanwhile.
+    for device, new, changes in _differences(node.devices.select_for_update(no_key=True), states):
         was, now = device.state, new["state"]
         turned = (was in Device.SERVING) != (now in Device.SERVING)
         changes |= began if turned else {}

@@ -96,3 +96,46 @@ print("found", models.ValidationSet.objects.count())
 """
     )
     assert found == ["refused True", "1"]
+
+
+def test_a_report_of_devices_waits_for_one_under_way_and_profile_jobs_do_not(shell):
+    """A newer report takes the values of the one that is being stored back."""
+    found = shell(
+        """
+import threading
+from django.db import connection, transaction
+from registry import models
+from scheduler.members import devices
+from scheduler.profiling.dispatch import _claim
+from tests.control.world import application, node, variant
+from workers.protocol.specs import DeviceState
+box = node(devices=1)
+device = box.devices.get()
+job = variant(application(), "best", 90, 5).profile_jobs.create(device_type=device.type, reason="demand")
+states = [[DeviceState(device=device.ref, state="up", plan_version=version)] for version in (0, 1)]
+
+def in_thread(function, *arguments):
+    def call():
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SET lock_timeout = '20s'")
+            print("found", function(*arguments))
+        finally:
+            connection.close()
+    thread = threading.Thread(target=call)
+    thread.start()
+    return thread
+
+with transaction.atomic():
+    devices.report(box, states[1])
+    claiming = in_thread(_claim, job, device)
+    claiming.join()
+    print("found", "claimed")
+    newer = in_thread(lambda: len(devices.report(box, states[0]).events))
+    newer.join(2)
+newer.join()
+device.refresh_from_db()
+print("found", device.plan_version)
+"""
+    )
+    assert found == ["True", "claimed", "1", "0"]

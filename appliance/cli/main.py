@@ -19,10 +19,17 @@ from appliance.secrets import CREDENTIALS, credentials
 from workers.settings import Settings, SettingsError
 
 
+def _url(text: str) -> str:
+    # An empty one, such as of a variable that is not set, must not mean this box's own console.
+    if not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"must begin with http:// or https://, not {text!r}")
+    return text
+
+
 def _options(**settings) -> argparse.ArgumentParser:
     """Return a parent parser with the options of all commands."""
     options = argparse.ArgumentParser(add_help=False, **settings)
-    options.add_argument("--url", help="the console; default: this box's own")
+    options.add_argument("--url", type=_url, help="the console; default: this box's own")
     options.add_argument("--token-file", type=Path, help="file with an API token; default: this box's own token")
     options.add_argument("--ca-file", type=Path, help="authority that the console's certificate is from (PEM)")
     options.add_argument("--json", action="store_true", help="print the REST answer")

@@ -90,6 +90,8 @@ def test_an_upload_and_a_join_are_refused_with_the_reason(nereus, tmp_path):
 
 def test_another_console_needs_a_token_of_its_own(nereus, appliance, tmp_path):
     assert "needs --token-file" in nereus("--url", appliance.console, "nodes", refused=True)
+    for text in ("", "box:8080"):
+        assert "argument --url: must begin with http" in nereus("nodes", "--url", text, refused=True)
     token = tmp_path / "token"
     token.write_text(appliance.credentials["api_token"])
     arguments = ["--url", appliance.console, "--token-file", str(token), "nodes"]

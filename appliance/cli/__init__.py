@@ -7,3 +7,5 @@ installed, where ``nereus`` is manage.py with the box's settings, manage.py hand
 
 #: what :mod:`.main` has parsers for
 COMMANDS = ("status", "applications", "upload", "slo", "plan", "nodes", "cordon", "join", "try", "key")
+#: options of :mod:`.main` that may stand before a command
+OPTIONS = ("--url", "--token-file", "--ca-file", "--json")

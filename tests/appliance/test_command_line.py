@@ -11,7 +11,7 @@ import sys
 import pytest
 from django.core.management import get_commands
 
-from appliance.cli import COMMANDS
+from appliance.cli import COMMANDS, OPTIONS
 from appliance.cli.main import parser
 from tests.running import ROOT, SIGNATURE
 
@@ -106,10 +106,18 @@ def test_the_readme_uses_commands_as_they_are():
     assert tuple(commands) == COMMANDS and len(commands) == 10 and "lists all ten" in text
 
 
-def test_manage_py_has_the_commands_too(nereus, appliance):
+def test_manage_py_has_the_commands_too(appliance, tmp_path):
     """On a box, ``nereus`` is manage.py with the box's settings."""
-    done = subprocess.run(
-        [sys.executable, "manage.py", "nodes", "--json"], cwd=ROOT, env=appliance.environment, capture_output=True
-    )
-    assert [one["name"] for one in json.loads(done.stdout)] == ["box"]
+    token = tmp_path / "token"
+    token.write_text(appliance.credentials["api_token"])
+
+    def manage(*arguments: str) -> str:
+        command = [sys.executable, "manage.py", *arguments]
+        return subprocess.run(command, cwd=ROOT, env=appliance.environment, capture_output=True, text=True).stdout
+
+    for arguments in (["nodes", "--json"], ["--json", "nodes"], [f"--token-file={token}", "--json", "nodes"]):
+        assert [one["name"] for one in json.loads(manage(*arguments))] == ["box"]
+    options = re.findall(r"^  (--[\w-]+)", parser().format_help(), re.MULTILINE)
+    assert tuple(options) == OPTIONS
     assert get_commands().keys().isdisjoint(COMMANDS)
+    assert ", ".join(COMMANDS) in manage("--help")

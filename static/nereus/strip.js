@@ -1,4 +1,4 @@
-// The strip on every page: one line for each application with a bar a minute for the last hour. Those that hurt first,
+// The strip on every page: one line for each application with a bar a minute for the last hour. Worst first,
 // quiet ones folded. A bar leads to that time on the application's page.
 
 import { call } from "./api.js";
@@ -34,7 +34,7 @@ export const sorted = (rows) => rows.map((row) => [harm(row), row]).sort((a, b) 
 // Whether an application is looked for: by its name or its group's.
 export const matches = (row, wanted) => `${row.name}\n${row.group ?? ""}`.toLowerCase().includes(wanted);
 
-// Folded applications by group, those that hurt first, as `sorted` left them; without a group: the last.
+// Folded applications by group, worst first, as `sorted` left them; without a group: the last.
 export function folds(rows) {
   const groups = Map.groupBy(rows, (row) => row.group ?? "");
   return [...groups].sort((a, b) => (a[0] === "") - (b[0] === "")).map(([group, members]) => ({ group, members, text: summary(members) }));

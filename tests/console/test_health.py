@@ -1,6 +1,6 @@
 """Health of applications in their list.
 
-It is what needs a person, and the last hour, as on the overview.
+A cell has what needs a person, and figures of the last hour as on the overview.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def queries(**late: int) -> None:
-    """Report a second of a hundred queries each, with so many late ones.
+    """Report a second of a hundred queries each, with this number of late ones.
 
     The others have the best variant.
     """

@@ -175,7 +175,7 @@ async def test_a_poisonous_query_fails_by_itself(executor, tmp_path, seconds):
     assert refusal.code == "failed"
 
 
-async def test_an_error_quotes_the_own_query_alone_and_the_log_none(executor, tmp_path, seconds):
+async def test_an_error_quotes_its_own_query_alone_and_the_log_quotes_none(executor, tmp_path, seconds):
     peer = await serving(executor, look_up(tmp_path / "m.onnx"), LOOK_UP, seconds)
     poison = (424242, 535353)
     peer.grant({id: {"ids": np.array([[id]], np.int64)} for id in (1, *poison)})

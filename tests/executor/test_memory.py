@@ -87,11 +87,8 @@ async def test_a_query_that_wants_more_memory_than_the_device_has_fails_alone(tm
         assert resident_mib(executor) < before + 100
 
 
-async def test_a_fault_of_a_whole_batch_is_told_without_its_message(tmp_path):
-    """The pieces have room, and their concatenation does not.
-
-    That is an error outside of the model.
-    """
+async def test_an_error_outside_of_the_model_is_answered_by_its_type_alone(tmp_path):
+    """The pieces have room, and their concatenation does not."""
     spec = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, WIDE)),))
     value = helper.make_tensor_value_info
     path = save(

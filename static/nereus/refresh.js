@@ -30,8 +30,9 @@ export async function refresh() {
     // Deleted meanwhile, or signed out: the page stays as it is and its buttons say what is wrong.
     if (!response.ok || response.redirected) return;
     const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
-    // Before they are compared: what the page shows is local already.
+    // Before they are compared: what the page shows is local already, and has what scripts fill in.
     localize(fresh);
+    document.dispatchEvent(new CustomEvent("fetched", { detail: fresh }));
     // The number of repairs comes by the websocket, and is newer there than in a page.
     const live = document.getElementById("live-state")?.dataset.state === "live";
     for (const part of document.querySelectorAll("[data-refresh][id]")) {

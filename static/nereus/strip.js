@@ -74,9 +74,9 @@ function line(row) {
 
 const words = (over) => (over.violations === null ? "no queries" : `${percent(inTime(over.violations))} % in time · accuracy ${percent(over.accuracy)} %`);
 
-// The applications' health in the page's own table.
-function showHealth() {
-  for (const node of document.querySelectorAll("[data-health]")) {
+// The applications' health in a page's own table.
+function showHealth(page) {
+  for (const node of page.querySelectorAll("[data-health]")) {
     const over = data.applications.find((row) => row.name === node.dataset.health)?.over ?? { violations: null };
     setText(node, words(over));
     node.className = `small ${mark(over.violations)}`;
@@ -143,7 +143,7 @@ async function read() {
     forget(lines, data.applications.map((row) => row.name));
     forget(folded, data.applications.map((row) => row.group ?? ""));
     render();
-    showHealth();
+    showHealth(document);
   } catch { /* the live badge says that the server is away */ }
 }
 
@@ -156,7 +156,7 @@ export function startStrip() {
   });
   document.getElementById("strip-rest").parentElement.addEventListener("toggle", () => { if (data) render(); });
   document.addEventListener("theme", () => { if (data) render(); });
-  document.addEventListener("refreshed", () => { if (data) showHealth(); });
+  document.addEventListener("fetched", ({ detail }) => { if (data) showHealth(detail); });
   addEventListener("resize", () => { if (data) render(); });
   read();
   setInterval(read, EVERY_MS);

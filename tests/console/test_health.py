@@ -56,6 +56,13 @@ def test_the_list_says_of_each_application_what_the_overview_says(browser):
     browser.run("import('/static/nereus/refresh.js').then(({ changed }) => changed('application'))")
     browser.wait(lambda: not browser.one("health-good").get_attribute("data-old"))
     assert browser.one("health-poor").text == "60.0 % in time · accuracy 100.0 %"
+    # One that is as before stays: a click on it is not lost.
+    browser.run(
+        "document.getElementById('applications-list').same = true;"
+        "import('/static/nereus/refresh.js').then(({ refresh }) => refresh()).then(() => { window.again = true; })"
+    )
+    browser.wait(lambda: browser.run("return window.again"))
+    assert browser.run("return document.getElementById('applications-list').same")
     link = browser.one("application-row-bare").find_element("css selector", ".health a")
     target = link.get_attribute("href").partition("#")[2]
     link.click()

@@ -22,34 +22,37 @@ TYPES = {"ampere": (1.0, 0.0, 1.0), "turing": (0.5, 0.5, 1.0), "pascal": (0.0, 1
 DEVICES = 15
 RESIDENTS = {"ampere": 4, "turing": 3, "pascal": 3, "kepler": 2}
 LOAD_S = 1.0
-#: seconds and queries/s of all applications, split by Zipf's law, and what the first plan takes for each application
-DURATION_S, RATE, INITIAL = 300, 3500.0, 78.0
+#: seconds and queries/s of all applications, split by Zipf's law: nearly all that the devices carry, and about half
+DURATION_S, RATE, HALF_RATE = 300, 3500.0, 2000.0
 #: the share of it that arrives at the start, and the second from which all of it does
 START, RISE_S = 0.2, 30.0
+#: published ones
+APPLICATIONS = 9
 #: the application that bursts, how many times as much then arrives of it, and from when to when
 BURSTING, FACTOR, BURSTS = "resnet", 3.0, tuple((float(at), at + 8.0) for at in range(50, 300, 40))
 
 
-def world(data: Path, into: Path, quick: bool) -> World:
+def world(data: Path, into: Path, quick: bool, rate: float = RATE) -> World:
     """The world.
 
     Args:
         data: folder with the published ``profiles.csv``.
         into: where profiles and trace are written in the simulator's format.
+        rate: queries/s of all applications.
     """
     into.mkdir(parents=True, exist_ok=True)
     if (data / PROTEUS["profiles"]).exists():
         applications = _profiles(data / PROTEUS["profiles"], into / "profiles.csv")
-        (into / "trace.csv").write_text("arrival_ms,application\n" + "".join(_arrivals(applications)))
+        (into / "trace.csv").write_text("arrival_ms,application\n" + "".join(_arrivals(applications, rate)))
     values = {
         **PROTEUS,
-        "name": "unlike GPUs",
+        "name": f"unlike GPUs, {rate:g}/s",
         "trace": "trace.csv",
         "devices": dict.fromkeys(TYPES, DEVICES),
         "max_resident": RESIDENTS,
         "load_time_s": LOAD_S,
         # Evenly, not by Zipf's law: nobody knows the mix before the start.
-        "control": {"initial_qps": INITIAL},
+        "control": {"initial_qps": round(START * rate / APPLICATIONS)},
     }
     return World(json.dumps(values), into, QUICK_S if quick else None)
 
@@ -73,12 +76,12 @@ def _profiles(published: Path, made: Path) -> list[str]:
     return list(dict.fromkeys(application for application, *_ in known))
 
 
-def _arrivals(applications: list[str]) -> list[str]:
+def _arrivals(applications: list[str], total: float) -> list[str]:
     """Poisson arrivals with a fixed seed."""
     numbers, times = random.Random(1), []
     parts = sum(1 / place for place in range(1, len(applications) + 1))
     for place, application in enumerate(applications, 1):
-        rate, at = RATE / place / parts, 0.0
+        rate, at = total / place / parts, 0.0
         peak = rate * (FACTOR if application == BURSTING else 1.0)
         while (at := at + numbers.expovariate(peak)) < DURATION_S:
             bursting = application == BURSTING and any(start <= at < end for start, end in BURSTS)

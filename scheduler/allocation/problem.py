@@ -216,6 +216,7 @@ class Allocation:
         residents: all variants to keep loaded by device, in the order of loading, those placed there among them; empty
             where the strategy keeps no others.
         provided: the demand (items/s by application) for which these were chosen.
+        steady: they were chosen for a demand that no longer grew (:mod:`scheduler.allocation.standby`).
         carried: the largest multiple of the demand that the devices could carry whole, as far as one was looked for
             (:mod:`scheduler.allocation.standby_choice`). None: none was.
         refused: the rules that the strategy's own answer breaks, where this allocation replaces it
@@ -242,6 +243,7 @@ class Allocation:
     prices: Mapping[str, float] = field(default_factory=dict)
     residents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     provided: Mapping[str, float] = field(default_factory=dict)
+    steady: bool = False
     carried: float | None = None
     refused: str = ""
     policies: tuple[PlannedPolicies, ...] = ()

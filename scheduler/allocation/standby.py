@@ -3,7 +3,8 @@
 A device without limits holds every variant that meets the SLO there. Elsewhere residents are chosen for much more than
 the present demand (:mod:`.standby_choice`): a change of demand then changes only the shares of the same residents. They
 are chosen anew only when the mix of applications or the room on the devices is no longer what they were chosen for, or
-when they no longer serve the demand; and where devices have no time to spare, only if that pays for the loads.
+when they no longer serve the demand; and where devices have no time to spare, only if that pays for the loads. Quick
+residents give way to accurate ones once the demand is steady and devices have some room.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ PAYS_WITHIN_S = 120.0
 SERVED_LOSS = 0.002
 #: points of accuracy that they may lose where there is room
 ACCURACY_LOSS = 3.0
+#: multiple of a steady demand from which devices have some room for accurate residents, and the points of accuracy that
+#: these must gain
+SOME_ROOM, ACCURACY_GAIN = 1.4, 0.5
+#: growth of all demand since the plan in force up to which it is steady, and multiple of the demand below which devices
+#: have too little room for residents that were chosen for a steady one
+STEADY, LITTLE_ROOM = 1.1, 1.25
 
 
 def with_standby(problem: Problem, solve: Solve, search: Solve | None = None) -> Allocation:
@@ -47,11 +54,15 @@ def with_standby(problem: Problem, solve: Solve, search: Solve | None = None) ->
     free = replace(solve(problem), carried=most)
     kept, previous = None, problem.previous
     if previous is not None and _still_there(problem, previous):
-        kept = replace(_within(problem, previous.residents, solve, free), provided=previous.provided)
-        if _good(problem, kept, free) and (most < PRESSED or _suit(problem, previous, most)):
-            return kept
+        kept = _within(problem, previous.residents, solve, free)
+        kept = replace(kept, provided=previous.provided, steady=previous.steady)
+        if _good(problem, kept, free) and _suit(problem, previous, most):
+            if not _needlessly_quick(problem, previous, kept, free):
+                return kept
+            new = replace(_chosen_anew(problem, solve, search, free, accurate=True), steady=True)
+            return new if new.accuracy > kept.accuracy + ACCURACY_GAIN else kept
     new = _chosen_anew(problem, solve, search, free)
-    return new if kept is None or most >= PRESSED or _pays(problem, kept, new) else kept
+    return new if kept is None or most >= PRESSED or kept.steady or _pays(problem, kept, new) else kept
 
 
 def _expected_first(problem: Problem) -> Problem:
@@ -87,8 +98,23 @@ def _good(problem: Problem, plan: Allocation, free: Allocation) -> bool:
     return accurate and lost <= most * SERVED_LOSS
 
 
+def _needlessly_quick(problem: Problem, previous: Allocation, kept: Allocation, free: Allocation) -> bool:
+    """Whether residents cost accuracy that a steady demand need not lose.
+
+    While demand grows, nobody knows how far: quick residents are ready for all that devices carry.
+    """
+    if not SOME_ROOM <= free.carried < ROOM or kept.accuracy + ACCURACY_GAIN >= free.accuracy:
+        return False
+    demand = sum(a.weight * a.demand for a in problem.applications)
+    return demand <= STEADY * sum(a.weight * previous.served.get(a.id, 0.0) for a in problem.applications)
+
+
 def _suit(problem: Problem, previous: Allocation, most: float) -> bool:
     """Whether residents were chosen for such a mix of applications and such room."""
+    if previous.steady and most < LITTLE_ROOM:
+        return False
+    if most < PRESSED:
+        return True
     provided = previous.provided
     then = replace(problem, applications=tuple(replace(a, demand=provided[a.id]) for a in problem.applications))
     had_room = carries(then, ROOM)
@@ -99,19 +125,22 @@ def _suit(problem: Problem, previous: Allocation, most: float) -> bool:
     return max(growth, default=1.0) <= MIX * total
 
 
-def _chosen_anew(problem: Problem, solve: Solve, search: Solve, free: Allocation) -> Allocation:
+def _chosen_anew(problem: Problem, solve: Solve, search: Solve, free: Allocation, accurate: bool = False) -> Allocation:
     """Return the plan with residents chosen for more than the demand.
 
     Where those serve less than others could, they are chosen beside those of the unrestricted plan.
+
+    Args:
+        accurate: see :func:`.standby_choice.choose`.
     """
     demand = {application.id: application.demand for application in problem.applications}
-    ready = _within(problem, choose(problem, free.carried, search, {}), solve, free)
+    ready = _within(problem, choose(problem, free.carried, search, {}, accurate), solve, free)
     if _good(problem, ready, free):
         return replace(ready, provided=demand)
     placed: dict[str, list[str]] = {}
     for placement in free.placements:
         placed.setdefault(placement.device, []).append(placement.variant)
-    return replace(free, residents=choose(problem, free.carried, search, placed), provided=demand)
+    return replace(free, residents=choose(problem, free.carried, search, placed, accurate), provided=demand)
 
 
 def _pays(problem: Problem, kept: Allocation, new: Allocation) -> bool:

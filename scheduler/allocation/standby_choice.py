@@ -1,9 +1,10 @@
 """The choice of residents for more than the present demand. Pure.
 
 Devices that could carry a multiple of the demand get residents of a plan for that multiple, then of one for the present
-demand, which are accurate. Devices without such room get those of a plan for all that they carry alone: each then
-serves few applications, with quick variants. The rest is filled for bursts of single applications, with variants as
-quick as the price of time asks for half way (geometrically) to all that the devices carry.
+demand, which are accurate. Devices without such room get those of a plan for all that they carry alone, unless the
+demand is steady: each then serves few applications, with quick variants. The rest is filled for bursts of single
+applications, with variants as quick as the price of time asks for half way (geometrically) to all that the devices
+carry.
 """
 
 from __future__ import annotations
@@ -58,16 +59,19 @@ def carries(problem: Problem, multiple: float) -> bool:
     return found is not None and found.served >= NEARLY_ALL * sum(a.weight * a.demand for a in scaled.applications)
 
 
-def choose(problem: Problem, most: float, solve: Solve, placed: Mapping[str, Sequence[str]]) -> Residents:
+def choose(
+    problem: Problem, most: float, solve: Solve, placed: Mapping[str, Sequence[str]], accurate: bool = False
+) -> Residents:
     """Return residents beside those already ``placed``, by device.
 
     Args:
         most: the multiple of the demand that the devices carry.
         solve: makes the plans for multiples.
+        accurate: choose as where devices have room.
     """
     chosen = {device.id: list(placed.get(device.id, ())) for device in problem.devices}
     memory = {v.id: {kind: p.memory_bytes for kind, p in v.profiles.items()} for v in problem.variants}
-    multiples, part = ((most, 1.0), PART) if most >= ROOM else ((most,), 1)
+    multiples, part = ((most, 1.0), PART) if accurate or most >= ROOM else ((most,), 1)
     for multiple in multiples:
         devices = []
         for device in problem.devices:

@@ -20,8 +20,13 @@ QUICK = 150.0
 APPLICATIONS = ("a", "b", "c")
 
 
-def world(demand: Mapping[str, float], load_s: float = 0.0, expected: Mapping[str, float] | None = None) -> Problem:
-    """Six devices with two places; three applications, each quick or accurate."""
+def world(
+    demand: Mapping[str, float], load_s: float = 0.0, expected: Mapping[str, float] | None = None, slower: float = 4.0
+) -> Problem:
+    """Six devices with two places, and three applications, each quick or accurate.
+
+    Accurate variants take ``slower`` times as long.
+    """
     return Problem(
         tuple(DeviceResources(f"d{i}", "cpu", max_resident=2) for i in range(6)),
         tuple(
@@ -33,7 +38,7 @@ def world(demand: Mapping[str, float], load_s: float = 0.0, expected: Mapping[st
             for name in APPLICATIONS
             for model in (
                 variant(f"{name}-quick", name, 80, cpu=line(0, 1000 / QUICK)),
-                variant(f"{name}-accurate", name, 100, cpu=line(0, 4000 / QUICK)),
+                variant(f"{name}-accurate", name, 100, cpu=line(0, slower * 1000 / QUICK)),
             )
         ),
     )
@@ -97,6 +102,29 @@ def test_residents_are_chosen_anew_once_devices_have_no_room_for_accurate_ones()
     then = planned(world(evenly(200.0), load_s=1.0), first)
     assert first.carried > 2.5 > then.carried
     assert then.provided == evenly(200.0)
+
+
+def test_a_steady_demand_gets_accurate_residents_where_devices_have_some_room():
+    problem = world(evenly(170.0), load_s=1.0, slower=1.5)
+    first = planned(problem)
+    assert 1.4 < first.carried < 2.5 and first.accuracy < 98
+    then = planned(problem, first)
+    assert then.accuracy == pytest.approx(100.0) and served(then) == pytest.approx([170.0] * 3)
+    assert planned(problem, then).residents == then.residents
+    burst = planned(world({"a": 255.0, "b": 170.0, "c": 170.0}, load_s=1.0, slower=1.5), then)
+    assert 1.25 < burst.carried < 1.6 and burst.residents == then.residents
+    full = planned(world(evenly(245.0), load_s=1.0, slower=1.5), then)
+    assert full.carried < 1.25 and full.provided == evenly(245.0) and not full.steady
+
+
+@pytest.mark.parametrize(("rate", "room"), [(185.0, True), (220.0, False)])
+def test_quick_residents_stay_while_demand_grows_and_without_room(rate, room):
+    first = planned(world(evenly(150.0), load_s=1.0, slower=1.5))
+    problem = world(evenly(rate), load_s=1.0, slower=1.5)
+    grown = planned(problem, first)
+    assert (grown.carried > 1.4) == room and grown.residents == first.residents
+    steady = planned(problem, grown)
+    assert (steady.residents != grown.residents) == (steady.accuracy > grown.accuracy + 0.5) == room
 
 
 @pytest.mark.parametrize(("load_s", "stays"), [(0.5, False), (600.0, True)])

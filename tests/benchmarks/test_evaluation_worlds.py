@@ -63,8 +63,7 @@ def test_some_accuracies_are_asked_for_beside_another_one():
 
 def test_unlike_gpus_have_run_times_of_their_own_and_one_application_bursts(tmp_path, monkeypatch):
     monkeypatch.setattr(unlike, "BURSTING", "words")
-    monkeypatch.setattr(unlike, "RATE", 220.0)
-    scenario = unlike.world(folder(tmp_path / "data"), tmp_path / "made", quick=False).scenario()
+    scenario = unlike.world(folder(tmp_path / "data"), tmp_path / "made", False, 220.0).scenario()
     assert len(scenario.devices) == 4 * unlike.DEVICES
     tiny = next(model for model in scenario.models if model.id == "faces/tiny")
     ms = {kind: points[0][1] * 1000 for kind, points in tiny.points.items()}

@@ -24,6 +24,7 @@ TRACE, RESIDENTS = "medium-normal_load", 3
 #: wrong profiles, and stalls: one batch in this many takes so much longer
 ERROR, STALL_MS, STALL_EVERY = 0.5, 500, 100
 RIGHT, WRONG, STALLS, UNLIKE = "right profiles", "wrong profiles", "stalls", "unlike GPUs"
+HALF = f"{UNLIKE}, {unlike.HALF_RATE:,.0f}/s"
 #: seconds in which everything is loaded
 COLD_S = 10
 #: how many times what stalls themselves cost may be violated, and how far below a reference an accuracy may be
@@ -49,6 +50,7 @@ ASKED = {
     **dict.fromkeys(published.TRACES[:3], Asked(0.001)),
     "heterogeneous": Asked(0.002),
     UNLIKE: Asked(0.001),
+    HALF: Asked(0.001),
     WRONG: Asked(0.005),
     STALLS: Asked(STALLS_COST / STALL_EVERY),
 }
@@ -63,6 +65,7 @@ def _worlds(context: Context) -> dict[str, World]:
         **{trace: realistic(data, trace, RESIDENTS, quick) for trace in published.TRACES[:3]},
         "heterogeneous": heterogeneous(quick),
         UNLIKE: unlike.world(data, kept / "unlike", quick),
+        HALF: unlike.world(data, kept / "unlike-half", quick, unlike.HALF_RATE),
         RIGHT: world(data, TRACE, quick),
         WRONG: world(data, TRACE, quick, name=f"{TRACE}, wrong profiles", profile_error=ERROR),
         STALLS: world(data, TRACE, quick, name=f"{TRACE}, stalls", stall_ms=STALL_MS, stall_every=STALL_EVERY),
@@ -95,7 +98,8 @@ def body(context: Context) -> str:
         f"{unlike.DEVICES} devices of each of {len(unlike.TYPES)} types, two to four residents, loads of "
         f"{unlike.LOAD_S:g} s, {unlike.RATE:,.0f}/s of nine applications (from {unlike.START:.0%} of it at the start, "
         f"within {unlike.RISE_S:g} s) and {unlike.FACTOR:g} times as much of `{unlike.BURSTING}` in "
-        f"{len(unlike.BURSTS)} bursts. *{WRONG}*: `{TRACE}`, where each variant takes on each device type its "
+        f"{len(unlike.BURSTS)} bursts; and the same with {unlike.HALF_RATE:,.0f}/s. "
+        f"*{WRONG}*: `{TRACE}`, where each variant takes on each device type its "
         f"profile times a factor from {1 - ERROR:g} to {1 + ERROR:g} that nobody tells the planner. *{STALLS}*: the "
         f"same trace, where one batch in {STALL_EVERY}, by chance, takes {STALL_MS} ms more, longer than the SLO. "
         f"The stalls by themselves cost the queries of these batches, {1 / STALL_EVERY:.1%}.",
@@ -117,7 +121,7 @@ def _row(name: str, asked: Asked, found: dict[str, Outcome]) -> tuple[str, ...]:
     s = found[name].summary
     violations, accuracy = s["violation_ratio"], s["effective_accuracy"] or 0.0
     least = asked.accuracy
-    if name == UNLIKE:
+    if name in (UNLIKE, HALF):
         least = s["fluid_reference_slo_accuracy"] - BELOW
     elif name == WRONG and RIGHT in found:
         least = found[RIGHT].summary["effective_accuracy"] - BELOW

@@ -18,9 +18,9 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def queries(**late: int) -> None:
-    """Report a second of a hundred queries each, with this number of late ones.
+    """Report one second with a hundred queries of each application.
 
-    The others have the best variant.
+    ``late`` of them are late, by application; the best variant answers the others.
     """
     counts = {
         name: {"arrived": 100, "in_time": 100 - n, "late": n, "normalized_sum": 100.0 * (100 - n)}

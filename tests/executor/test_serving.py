@@ -165,7 +165,7 @@ async def test_overload_is_refused_retryably_and_reported(tmp_path, tiny_models)
         report = await executor.node.next(Overload)
         assert report.application == "app" and 0 < report.refused <= len(refused)
         assert report.refused <= report.arrived <= len(ids)
-        # What was not refused was answered.
+        # Queries that were not refused are answered.
         assert report.arrived - report.refused <= len(answers) - len(refused)
 
 

@@ -246,6 +246,51 @@ def test_an_application_that_is_gone_keeps_no_device_free():
     assert world.submit("common").device == "shared"
 
 
+RARE = menu(option("rare", 100, {1: 0.2}))
+
+
+def test_an_idle_device_takes_over_nothing_that_starves_another_application():
+    common = menu(option("common", 100, {1: 0.15}))
+    world = World({"common": 0.5, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}, "own": {"common": common}})
+    world.submit("rare")
+    world.advance(0.12)
+    commons = [world.submit("common") for _ in range(2)]
+    world.advance(0.1)
+    # "shared" is idle, and the second of these waits for "own".
+    assert world.submit("rare").device == "shared"
+    world.finish()
+    assert [query.device for query in commons] == ["own", "own"]
+
+
+def test_no_query_joins_a_batch_that_would_starve_another_application():
+    common = menu(option("common", 100, {1: 0.02, 2: 0.2}))
+    world = World({"common": 0.3, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}})
+    world.busy("shared", 0.05)
+    queries = [world.submit("common"), world.submit("common"), world.submit("rare")]
+    world.finish()
+    assert [query.state for query in queries] == [ANSWERED] * 3
+
+
+def test_no_query_follows_another_into_a_batch_that_would_starve_another_application():
+    common = menu(option("common", 100, {1: 0.02, 2: 0.2}))
+    world = World({"common": 0.3, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}})
+    world.busy("shared", 0.05)
+    queries = [*world.submit_together([("common", 1, None, None)] * 2), world.submit("rare")]
+    world.finish()
+    assert [query.state for query in queries] == [ANSWERED] * 3
+
+
+def test_others_are_less_accurate_while_an_application_that_depends_on_their_devices_is_refused():
+    common = menu(option("accurate", 100, {1: 0.1}), option("quick", 90, {1: 0.01}))
+    shared = {"common": common, "rare": RARE}
+    world = World({"common": 0.5, "rare": 0.3, "other": 0.5}, {"shared": shared, "own": {"other": common}})
+    assert [world.submit("rare").state for _ in range(10)].count(REFUSED) == 9
+    world.advance(0.25)
+    assert (world.submit("common").variant, world.submit("other").variant) == ("quick", "accurate")
+    world.advance(1.0)
+    assert world.submit("common").variant == "accurate"
+
+
 # --- too late, too large ----------------------------------------------------------------------------------------------
 
 

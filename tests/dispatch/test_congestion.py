@@ -231,3 +231,20 @@ def test_a_restricted_class_sees_the_devices_that_can_run_it():
     classes = list(groups.classes.values())
     found = DemandSpread(classes, dict.fromkeys(classes, SLO_S)).loads()
     assert found[groups.classes[QueryClass("q")]][-1] < 0.5 < 1.5 <= found[restricted][-1]
+
+
+def test_classes_are_spread_by_the_options_that_the_demand_allows():
+    # With the quickest options "q" is as quick on both devices, with the most accurate ones on one of them.
+    q = [
+        menu(option("best", 100, {1: best_s}), option("fair", 90, {1: fair_s}), option("quick", 70, {1: 0.019}))
+        for best_s, fair_s in [(0.02, 0.019), (0.1, 0.04)]
+    ]
+    other = menu(option("other", 80, {1: 0.02}))
+    world = World({"q": SLO_S, "other": SLO_S}, {f"d{i}": {"q": its, "other": other} for i, its in enumerate(q)})
+    classes = list(world.binding._groups.classes.values())
+    for served in classes:
+        served.demand.rate.value = 40.0
+    spread = DemandSpread(classes, dict.fromkeys(classes, SLO_S))
+    levels = [max(level for level, _ in spread.loads().values()) for _ in range(LEVELS)]
+    # Spread evenly, "q" needs less accurate options; then it is found that the best ones carry it on its own device.
+    assert levels[0] > 0 == levels[-1]

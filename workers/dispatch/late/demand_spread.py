@@ -3,8 +3,9 @@
 A query goes where it is answered soonest, so a class leaves devices that others fill for those that only it can use.
 The *load* of a device is the part of its capacity that is needed there. Each class is spread so that the highest loads
 are low: its share of a device falls as the device's load rises, and rises where the class is quicker than others are
-(gradient steps for a power of the loads, whose sum the highest one dominates). Shares follow the demand over some
-looks.
+(gradient steps for a power of the loads, whose sum the highest one dominates). Throughputs are those of the options
+that the demand allows: which device is quick for a class differs between its accurate and its quick options. Shares
+follow the demand over some looks.
 """
 
 from __future__ import annotations
@@ -69,9 +70,15 @@ class DemandSpread:
         self._capacity = capacity.take(self._levels, axis=1)
         columns = np.arange(len(self._levels))
         self._cells = (self._of_group[:, np.newaxis] * len(columns) + columns).ravel()
-        self._quicker = self._comparative(each[:, -1]) ** (1.0 / POWER)
+        self._throughputs = each.take(self._levels, axis=1)
+        self._set_column(len(self._levels) - 1)
         self._weights = np.ones(len(of_class))
         self._rounds = FIRST_ROUNDS
+
+    def _set_column(self, column: int) -> None:
+        """Spread by the options of this column's level from now on."""
+        self._column = column
+        self._quicker = self._comparative(self._throughputs[:, column]) ** (1.0 / POWER)
 
     def _comparative(self, throughput: np.ndarray) -> np.ndarray:
         """Return how much quicker a class is on a group than others are.
@@ -114,7 +121,11 @@ class DemandSpread:
         means = np.add.reduceat(shares[:, np.newaxis] * loads.take(of_group, axis=0), starts)
         carried = means <= 1.0
         carried[:, -1] = True
-        levels = [self._levels[column] for column in carried.argmax(axis=1)]
+        columns = carried.argmax(axis=1)
+        if (column := max(int(columns.max()), self._column - 1)) != self._column:
+            # In a lull the shares of a burst are kept for a while: the next one may follow.
+            self._set_column(column)
+        levels = [self._levels[column] for column in columns]
         return dict(zip(self._classes, zip(levels, means[:, -1].tolist(), strict=True), strict=True))
 
     def _follow(self, rates: np.ndarray) -> None:
@@ -122,8 +133,8 @@ class DemandSpread:
 
         A class uses its device groups in proportion to weight and capacity.
         """
-        capacity, of_class, of_group, starts = self._capacity[:, -1], self._of_class, self._of_group, self._starts
-        weights = self._weights
+        capacity, of_class, of_group = self._capacity[:, self._column], self._of_class, self._of_group
+        weights, starts = self._weights, self._starts
         for _ in range(self._rounds):
             needed = rates / np.add.reduceat(weights * capacity, starts)
             loads = np.maximum(np.bincount(of_group, weights * needed[of_class]), LEAST_LOAD)

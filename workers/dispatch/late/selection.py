@@ -28,7 +28,7 @@ def best_open_batch(
 ) -> ScheduledBatch | None:
     """Return the most accurate open batch that the query can join.
 
-    Everything stays in time, other queries by ``margin_s``.
+    Everything stays in time, other queries by ``margin_s``, and no other application is starved.
     """
     rows, key = query.rows, query.key
     found: ScheduledBatch | None = None
@@ -37,7 +37,7 @@ def best_open_batch(
     # The newest first: older ones had no room for the queries in between.
     for batch in reversed(served.open):
         if batch.option.utility > utility and batch.key == key and (batch.served is served or served.may_share(batch)):
-            if _can_join(batch, rows, deadline, now, margin_s):
+            if _can_join(batch, rows, deadline, now, margin_s) and not _growth_starves(batch, rows, now):
                 found, utility = batch, batch.option.utility
             tries -= 1
             if not tries:
@@ -48,7 +48,8 @@ def best_open_batch(
 def can_follow(batch: ScheduledBatch, query: WaitingQuery, now: float) -> bool:
     """Return whether a query can join the previous query's batch right away.
 
-    It needs no search if no option is more accurate, the batch is alone on its device, and everything stays in time.
+    It needs no search if no option is more accurate, the batch is alone on its device, everything stays in time, and no
+    other application is starved.
     """
     device, option, rows = batch.device, batch.option, batch.rows + query.rows
     if rows > option.max_rows or batch.dispatched or batch.key != query.key or len(device.scheduled) != 1:
@@ -56,7 +57,8 @@ def can_follow(batch: ScheduledBatch, query: WaitingQuery, now: float) -> bool:
     if option.utility < batch.served.best_utility:
         return False
     end = now + device.starts_in(now) + device.seconds(option, rows)
-    return end <= min(query.deadline, batch.deadline) + ROUNDING_S
+    in_time = end <= min(query.deadline, batch.deadline) + ROUNDING_S
+    return in_time and not _growth_starves(batch, query.rows, now)
 
 
 def _can_join(batch: ScheduledBatch, rows: int, deadline: float, now: float, margin_s: float) -> bool:
@@ -83,6 +85,15 @@ def _can_join(batch: ScheduledBatch, rows: int, deadline: float, now: float, mar
         elif behind and end + more_s > other.deadline + ROUNDING_S - margin_s:
             return False
     return True
+
+
+def _growth_starves(batch: ScheduledBatch, rows: int, now: float) -> bool:
+    """Return whether ``rows`` more rows in a batch starve another application."""
+    device, option = batch.device, batch.option
+    if not device.dependents:
+        return False
+    more_s = device.seconds(option, batch.rows + rows) - device.seconds(option, batch.rows)
+    return starves(batch.served, device, more_s, now)
 
 
 # --- new batches -----------------------------------------------------------------------------------------------------
@@ -260,7 +271,7 @@ def steal_candidate(
 ) -> tuple[ServingOption, ScheduledBatch] | None:
     """Return a batch that an idle device could steal, and its option there.
 
-    It is a batch of a ``stealable`` device that would be no less accurate on this one.
+    It is a batch of a ``stealable`` device that would be no less accurate on this one, and starve no other application.
 
     Devices without a batch that waits behind another one are removed from ``stealable``.
     """
@@ -279,6 +290,8 @@ def steal_candidate(
             continue
         within_s = batch.deadline + ROUNDING_S - now - device.starts_in(now)
         option = options.best(batch.rows, len(batch.queries), within_s, device.corrections, 0)
-        if option is not None and option.utility >= batch.option.utility:
+        if option is None or option.utility < batch.option.utility:
+            continue
+        if not (device.dependents and starves(batch.served, device, device.seconds(option, batch.rows), now)):
             return option, batch
     return None

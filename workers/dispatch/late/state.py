@@ -196,11 +196,13 @@ class ClassOffer:
 
     Attributes:
         needs: of the demand, as of the latest look.
+        dependents: classes of other applications that depend on these devices.
     """
 
     def __init__(self, option_set: OptionSet, needs: DemandNeeds | None = None) -> None:
         self.option_set = option_set
         self.groups: list[DeviceGroup] = []
+        self.dependents: list[ServedClass] = []
         self.needs = DemandNeeds() if needs is None else needs
 
     def congestion(self, waited_s: float, slo_s: float) -> float:
@@ -214,6 +216,13 @@ class ClassOffer:
             return 0.0
         pressure += SLOPE * (waited_s - target_s) / slo_s
         return 0.0 if pressure < 0.0 else pressure if pressure < 1.0 else 1.0
+
+    def refusal_pressure(self, now: float) -> float:
+        """Return the least pressure by what was refused of applications that depend on these devices.
+
+        They may have no quicker option themselves: then others must leave them time.
+        """
+        return max([other.refusal_pressure(now) for other in self.dependents], default=0.0)
 
     def devices(self) -> Iterator[ScheduledDevice]:
         for group in self.groups:
@@ -243,7 +252,7 @@ class ClassOffer:
         return 0.0 if pressure < 0.0 else busy if pressure > busy else pressure
 
     def level(self, waited_s: float, slo_s: float, least: float, now: float) -> int:
-        """Return the level of the highest of pressure, congestion and ``least``.
+        """Return the level of the highest of pressure, congestion and ``least``, and of dependents' refusals.
 
         Args:
             waited_s: how long a query waits for the offer's first device.
@@ -253,6 +262,8 @@ class ClassOffer:
             congestion = self.congestion(waited_s, slo_s)
             if congestion > pressure:
                 pressure = congestion
+        if self.dependents:
+            least = max(least, self.refusal_pressure(now))
         if least > pressure:
             pressure = least
         level = int(pressure * LEVELS)

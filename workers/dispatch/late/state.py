@@ -218,7 +218,7 @@ class ClassOffer:
         return 0.0 if pressure < 0.0 else pressure if pressure < 1.0 else 1.0
 
     def refusal_pressure(self, now: float) -> float:
-        """Return the least pressure by what was refused of applications that depend on these devices.
+        """Return the least pressure by what is refused of dependents.
 
         They may have no quicker option themselves: then others must leave them time.
         """
@@ -252,7 +252,7 @@ class ClassOffer:
         return 0.0 if pressure < 0.0 else busy if pressure > busy else pressure
 
     def level(self, waited_s: float, slo_s: float, least: float, now: float) -> int:
-        """Return the level of the highest of pressure, congestion and ``least``, and of dependents' refusals.
+        """Return the level of the highest of pressure, congestion, refusals and ``least``.
 
         Args:
             waited_s: how long a query waits for the offer's first device.

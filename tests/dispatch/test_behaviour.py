@@ -252,7 +252,7 @@ RARE = menu(option("rare", 100, {1: 0.2}))
 def test_an_idle_device_takes_over_nothing_that_starves_another_application():
     common = menu(option("common", 100, {1: 0.15}))
     world = World({"common": 0.5, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}, "own": {"common": common}})
-    world.submit("rare")
+    assert [world.submit("rare").state for _ in range(2)] == [DISPATCHED, REFUSED]
     world.advance(0.12)
     commons = [world.submit("common") for _ in range(2)]
     world.advance(0.1)
@@ -265,6 +265,7 @@ def test_an_idle_device_takes_over_nothing_that_starves_another_application():
 def test_no_query_joins_a_batch_that_would_starve_another_application():
     common = menu(option("common", 100, {1: 0.02, 2: 0.2}))
     world = World({"common": 0.3, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}})
+    assert world.submit("rare", budget_s=0.1).state == REFUSED
     world.busy("shared", 0.05)
     queries = [world.submit("common"), world.submit("common"), world.submit("rare")]
     world.finish()
@@ -274,10 +275,20 @@ def test_no_query_joins_a_batch_that_would_starve_another_application():
 def test_no_query_follows_another_into_a_batch_that_would_starve_another_application():
     common = menu(option("common", 100, {1: 0.02, 2: 0.2}))
     world = World({"common": 0.3, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}})
+    assert world.submit("rare", budget_s=0.1).state == REFUSED
     world.busy("shared", 0.05)
     queries = [*world.submit_together([("common", 1, None, None)] * 2), world.submit("rare")]
     world.finish()
     assert [query.state for query in queries] == [ANSWERED] * 3
+
+
+def test_nothing_is_kept_for_an_application_that_was_not_refused_where_queries_can_join_a_batch():
+    common = menu(option("common", 100, {1: 0.02, 2: 0.2}))
+    world = World({"common": 0.3, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}})
+    world.busy("shared", 0.05)
+    first, second = world.submit("common"), world.submit("common")
+    world.finish()
+    assert first.batch is second.batch
 
 
 def test_others_are_less_accurate_while_an_application_that_depends_on_their_devices_is_refused():

@@ -28,7 +28,7 @@ def best_open_batch(
 ) -> ScheduledBatch | None:
     """Return the most accurate open batch that the query can join.
 
-    Everything stays in time, other queries by ``margin_s``, and no other application is starved.
+    Everything stays in time, other queries by ``margin_s``, and no application that was refused lately is starved.
     """
     rows, key = query.rows, query.key
     found: ScheduledBatch | None = None
@@ -49,7 +49,7 @@ def can_follow(batch: ScheduledBatch, query: WaitingQuery, now: float) -> bool:
     """Return whether a query can join the previous query's batch right away.
 
     It needs no search if no option is more accurate, the batch is alone on its device, everything stays in time, and no
-    other application is starved.
+    application that was refused lately is starved.
     """
     device, option, rows = batch.device, batch.option, batch.rows + query.rows
     if rows > option.max_rows or batch.dispatched or batch.key != query.key or len(device.scheduled) != 1:
@@ -88,12 +88,15 @@ def _can_join(batch: ScheduledBatch, rows: int, deadline: float, now: float, mar
 
 
 def _growth_starves(batch: ScheduledBatch, rows: int, now: float) -> bool:
-    """Return whether ``rows`` more rows in a batch starve another application."""
+    """Return whether more rows in a batch starve an application.
+
+    It is one that was refused lately.
+    """
     device, option = batch.device, batch.option
     if not device.dependents:
         return False
     more_s = device.seconds(option, batch.rows + rows) - device.seconds(option, batch.rows)
-    return starves(batch.served, device, more_s, now)
+    return starves(batch.served, device, more_s, now, 0)
 
 
 # --- new batches -----------------------------------------------------------------------------------------------------
@@ -184,21 +187,25 @@ def _first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None
     return best, soonest_s
 
 
-def starves(served: ServedClass, device: ScheduledDevice, seconds: float, now: float) -> bool:
-    """Return whether ``seconds`` more work starves another application."""
+def starves(served: ServedClass, device: ScheduledDevice, seconds: float, now: float, least: int = 1) -> bool:
+    """Return whether ``seconds`` more work starves another application.
+
+    Args:
+        least: how many devices must stay able to take the next query where none was refused lately.
+    """
     wait_s = device.starts_in(now) + device.scheduled_s
     for other, limit_s in device.dependents:
         if wait_s > limit_s or wait_s + seconds <= limit_s:
             continue
         if other.query_class.application == served.query_class.application:
             continue
-        needed = other.reserve if now - other.refused_at < RESERVE_S else 1
+        needed = other.reserve if now - other.refused_at < RESERVE_S else least
         for another, its_limit_s in other.exclusive_devices:
+            if not needed:
+                break
             if another is not device and another.starts_in(now) + another.scheduled_s <= its_limit_s:
                 needed -= 1
-                if not needed:
-                    break
-        else:
+        if needed:
             return True
     return False
 
@@ -271,7 +278,8 @@ def steal_candidate(
 ) -> tuple[ServingOption, ScheduledBatch] | None:
     """Return a batch that an idle device could steal, and its option there.
 
-    It is a batch of a ``stealable`` device that would be no less accurate on this one, and starve no other application.
+    It is a batch of a ``stealable`` device that would be no less accurate on this one, and starve no application that
+    was refused lately.
 
     Devices without a batch that waits behind another one are removed from ``stealable``.
     """
@@ -292,6 +300,6 @@ def steal_candidate(
         option = options.best(batch.rows, len(batch.queries), within_s, device.corrections, 0)
         if option is None or option.utility < batch.option.utility:
             continue
-        if not (device.dependents and starves(batch.served, device, device.seconds(option, batch.rows), now)):
+        if not (device.dependents and starves(batch.served, device, device.seconds(option, batch.rows), now, 0)):
             return option, batch
     return None

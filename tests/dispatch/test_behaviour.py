@@ -282,6 +282,31 @@ def test_no_query_follows_another_into_a_batch_that_would_starve_another_applica
     assert [query.state for query in queries] == [ANSWERED] * 3
 
 
+def test_many_queries_that_follow_each_other_into_a_batch_starve_no_other_application():
+    # Each of them delays the device by no more than 10 ms.
+    common = menu(option("common", 100, {rows: 0.01 + 0.01 * rows for rows in range(1, 13)}))
+    shared, own = {"common": common, "rare": RARE}, {"common": common}
+    world = World({"common": 0.13, "rare": 0.3}, {"shared": shared, "own": own})
+    assert [world.submit("rare").state for _ in range(2)] == [DISPATCHED, REFUSED]
+    world.advance(0.21)
+    world.busy("own", 0.06)
+    world.busy("shared", 0.05)
+    world.submit_together([("common", 1, None, None)] * 6)
+    assert world.submit("rare").state == WAITING
+    world.finish()
+    assert [query.state for query in world.queries].count(REFUSED) == 1
+
+
+def test_a_query_joins_a_batch_where_nothing_else_would_be_in_time():
+    common = menu(option("common", 100, {1: 0.035, 2: 0.05}))
+    world = World({"common": 0.12, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}})
+    assert world.submit("rare", budget_s=0.1).state == REFUSED
+    world.busy("shared", 0.05)
+    queries = [world.submit("common") for _ in range(2)]
+    world.finish()
+    assert [query.state for query in queries] == [ANSWERED] * 2
+
+
 def test_nothing_is_kept_for_an_application_that_was_not_refused_where_queries_can_join_a_batch():
     common = menu(option("common", 100, {1: 0.02, 2: 0.2}))
     world = World({"common": 0.3, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}})

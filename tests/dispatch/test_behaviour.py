@@ -262,6 +262,20 @@ def test_an_idle_device_takes_over_nothing_that_starves_another_application():
     assert [query.device for query in commons] == ["own", "own"]
 
 
+def test_an_idle_device_takes_over_a_batch_whose_device_is_then_soon_free_for_another_application():
+    common = menu(option("common", 100, {1: 0.15}))
+    both = {"common": common, "rare": RARE}
+    devices = {"steady": both, "early": {**both, "other": menu(option("other", 100, {1: 0.16}))}}
+    speeds = {"steady": 1.0, "early": 0.5}
+    world = World({"common": 0.5, "rare": 0.3, "other": 0.5}, devices, slowness=speeds.get)
+    assert world.submit("rare", budget_s=0.1).state == REFUSED
+    assert [world.submit(name).device for name in ("common", "other")] == ["steady", "early"]
+    world.advance(0.05)
+    query = world.submit("common")
+    world.finish()
+    assert query.device == "early"
+
+
 def test_no_query_joins_a_batch_that_would_starve_another_application():
     common = menu(option("common", 100, {1: 0.02, 2: 0.2}))
     world = World({"common": 0.3, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}})

@@ -194,11 +194,19 @@ def _first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None
     return best, soonest_s
 
 
-def starves(served: ServedClass, device: ScheduledDevice, seconds: float, now: float, least: int = 1) -> bool:
+def starves(
+    served: ServedClass,
+    device: ScheduledDevice,
+    seconds: float,
+    now: float,
+    least: int = 1,
+    stolen: ScheduledBatch | None = None,
+) -> bool:
     """Return whether ``seconds`` more work starves another application.
 
     Args:
         least: how many devices must stay able to take the next query where none was refused lately.
+        stolen: the work is that of this batch, which leaves its device.
     """
     wait_s = device.starts_in(now) + device.scheduled_s
     for other, limit_s in device.dependents:
@@ -210,7 +218,12 @@ def starves(served: ServedClass, device: ScheduledDevice, seconds: float, now: f
         for another, its_limit_s in other.exclusive_devices:
             if not needed:
                 break
-            if another is not device and another.starts_in(now) + another.scheduled_s <= its_limit_s:
+            if another is device:
+                continue
+            its_wait_s = another.starts_in(now) + another.scheduled_s
+            if stolen is not None and another is stolen.device:
+                its_wait_s -= another.seconds(stolen.option, stolen.rows)
+            if its_wait_s <= its_limit_s:
                 needed -= 1
         if needed:
             return True
@@ -307,6 +320,7 @@ def steal_candidate(
         option = options.best(batch.rows, len(batch.queries), within_s, device.corrections, 0)
         if option is None or option.utility < batch.option.utility:
             continue
-        if not (device.dependents and starves(batch.served, device, device.seconds(option, batch.rows), now, 0)):
+        seconds = device.seconds(option, batch.rows)
+        if not (device.dependents and starves(batch.served, device, seconds, now, 0, batch)):
             return option, batch
     return None

@@ -262,6 +262,20 @@ def test_an_idle_device_takes_over_nothing_that_starves_another_application():
     assert [query.device for query in commons] == ["own", "own"]
 
 
+def test_an_idle_device_takes_over_a_batch_whose_device_is_then_soon_free_for_another_application():
+    common = menu(option("common", 100, {1: 0.15}))
+    both = {"common": common, "rare": RARE}
+    devices = {"steady": both, "early": {**both, "other": menu(option("other", 100, {1: 0.16}))}}
+    speeds = {"steady": 1.0, "early": 0.5}
+    world = World({"common": 0.5, "rare": 0.3, "other": 0.5}, devices, slowness=speeds.get)
+    assert world.submit("rare", budget_s=0.1).state == REFUSED
+    assert [world.submit(name).device for name in ("common", "other")] == ["steady", "early"]
+    world.advance(0.05)
+    query = world.submit("common")
+    world.finish()
+    assert query.device == "early"
+
+
 def test_no_query_joins_a_batch_that_would_starve_another_application():
     common = menu(option("common", 100, {1: 0.02, 2: 0.2}))
     world = World({"common": 0.3, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}})
@@ -280,6 +294,31 @@ def test_no_query_follows_another_into_a_batch_that_would_starve_another_applica
     queries = [*world.submit_together([("common", 1, None, None)] * 2), world.submit("rare")]
     world.finish()
     assert [query.state for query in queries] == [ANSWERED] * 3
+
+
+def test_many_queries_that_follow_each_other_into_a_batch_starve_no_other_application():
+    # Each of them delays the device by no more than 10 ms.
+    common = menu(option("common", 100, {rows: 0.01 + 0.01 * rows for rows in range(1, 13)}))
+    shared, own = {"common": common, "rare": RARE}, {"common": common}
+    world = World({"common": 0.13, "rare": 0.3}, {"shared": shared, "own": own})
+    assert [world.submit("rare").state for _ in range(2)] == [DISPATCHED, REFUSED]
+    world.advance(0.21)
+    world.busy("own", 0.06)
+    world.busy("shared", 0.05)
+    world.submit_together([("common", 1, None, None)] * 6)
+    assert world.submit("rare").state == WAITING
+    world.finish()
+    assert [query.state for query in world.queries].count(REFUSED) == 1
+
+
+def test_a_query_joins_a_batch_where_nothing_else_would_be_in_time():
+    common = menu(option("common", 100, {1: 0.035, 2: 0.05}))
+    world = World({"common": 0.12, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}})
+    assert world.submit("rare", budget_s=0.1).state == REFUSED
+    world.busy("shared", 0.05)
+    queries = [world.submit("common") for _ in range(2)]
+    world.finish()
+    assert [query.state for query in queries] == [ANSWERED] * 2
 
 
 def test_nothing_is_kept_for_an_application_that_was_not_refused_where_queries_can_join_a_batch():

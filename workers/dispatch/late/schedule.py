@@ -62,6 +62,9 @@ class Schedule:
                 ):
                     self._add(ScheduledBatch(served, option, device, query), now)
                     return
+        if batch is None and served.open:
+            # A query is not refused for others that may come.
+            batch = best_open_batch(served, query, deadline, now, margin_s, True)
         if batch is not None:
             if served.narrows(batch):
                 batch.served = served

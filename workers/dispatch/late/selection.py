@@ -24,11 +24,14 @@ ROUNDING_S = 1e-9
 
 
 def best_open_batch(
-    served: ServedClass, query: WaitingQuery, deadline: float, now: float, margin_s: float
+    served: ServedClass, query: WaitingQuery, deadline: float, now: float, margin_s: float, may_starve: bool = False
 ) -> ScheduledBatch | None:
     """Return the most accurate open batch that the query can join.
 
-    Everything stays in time, other queries by ``margin_s``, and no application that was refused lately is starved.
+    Everything stays in time, other queries by ``margin_s``.
+
+    Args:
+        may_starve: also where that starves an application that was refused lately.
     """
     rows, key = query.rows, query.key
     found: ScheduledBatch | None = None
@@ -37,7 +40,9 @@ def best_open_batch(
     # The newest first: older ones had no room for the queries in between.
     for batch in reversed(served.open):
         if batch.option.utility > utility and batch.key == key and (batch.served is served or served.may_share(batch)):
-            if _can_join(batch, rows, deadline, now, margin_s) and not _growth_starves(batch, rows, now):
+            if _can_join(batch, rows, deadline, now, margin_s) and (
+                may_starve or not _growth_starves(batch, rows, now)
+            ):
                 found, utility = batch, batch.option.utility
             tries -= 1
             if not tries:
@@ -56,9 +61,11 @@ def can_follow(batch: ScheduledBatch, query: WaitingQuery, now: float) -> bool:
         return False
     if option.utility < batch.served.best_utility:
         return False
-    end = now + device.starts_in(now) + device.seconds(option, rows)
-    in_time = end <= min(query.deadline, batch.deadline) + ROUNDING_S
-    return in_time and not _growth_starves(batch, query.rows, now)
+    seconds = device.seconds(option, rows)
+    if now + device.starts_in(now) + seconds > min(query.deadline, batch.deadline) + ROUNDING_S:
+        return False
+    # The device is recounted only when all have joined: what counts is the growth since then.
+    return not (device.dependents and starves(batch.served, device, seconds - device.scheduled_s, now, 0))
 
 
 def _can_join(batch: ScheduledBatch, rows: int, deadline: float, now: float, margin_s: float) -> bool:
@@ -187,11 +194,19 @@ def _first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None
     return best, soonest_s
 
 
-def starves(served: ServedClass, device: ScheduledDevice, seconds: float, now: float, least: int = 1) -> bool:
+def starves(
+    served: ServedClass,
+    device: ScheduledDevice,
+    seconds: float,
+    now: float,
+    least: int = 1,
+    stolen: ScheduledBatch | None = None,
+) -> bool:
     """Return whether ``seconds`` more work starves another application.
 
     Args:
         least: how many devices must stay able to take the next query where none was refused lately.
+        stolen: the work is that of this batch, which leaves its device.
     """
     wait_s = device.starts_in(now) + device.scheduled_s
     for other, limit_s in device.dependents:
@@ -203,7 +218,12 @@ def starves(served: ServedClass, device: ScheduledDevice, seconds: float, now: f
         for another, its_limit_s in other.exclusive_devices:
             if not needed:
                 break
-            if another is not device and another.starts_in(now) + another.scheduled_s <= its_limit_s:
+            if another is device:
+                continue
+            its_wait_s = another.starts_in(now) + another.scheduled_s
+            if stolen is not None and another is stolen.device:
+                its_wait_s -= another.seconds(stolen.option, stolen.rows)
+            if its_wait_s <= its_limit_s:
                 needed -= 1
         if needed:
             return True
@@ -300,6 +320,7 @@ def steal_candidate(
         option = options.best(batch.rows, len(batch.queries), within_s, device.corrections, 0)
         if option is None or option.utility < batch.option.utility:
             continue
-        if not (device.dependents and starves(batch.served, device, device.seconds(option, batch.rows), now, 0)):
+        seconds = device.seconds(option, batch.rows)
+        if not (device.dependents and starves(batch.served, device, seconds, now, 0, batch)):
             return option, batch
     return None

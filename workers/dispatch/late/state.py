@@ -222,7 +222,12 @@ class ClassOffer:
 
         They may have no quicker option themselves: then others must leave them time.
         """
-        return max([other.refusal_pressure(now) for other in self.dependents], default=0.0)
+        least = 0.0
+        for other in self.dependents:
+            # There may be many, and most were not refused: without a call for each.
+            if now - other.refused_at < OVERLOAD_S:
+                least = max(least, other.refusal_pressure(now))
+        return least
 
     def devices(self) -> Iterator[ScheduledDevice]:
         for group in self.groups:

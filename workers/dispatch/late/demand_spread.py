@@ -76,7 +76,7 @@ class DemandSpread:
         self._rounds = FIRST_ROUNDS
 
     def _set_column(self, column: int) -> None:
-        """Spread by the options of this column's level from now on."""
+        """Spread all classes by the options of this column's level from now on."""
         self._column = column
         self._quicker = self._comparative(self._throughputs[:, column]) ** (1.0 / POWER)
 
@@ -110,6 +110,7 @@ class DemandSpread:
         rates = np.array([_rate(served) for served in self._classes])
         if not rates.any():
             return {}
+        first = self._rounds == FIRST_ROUNDS
         self._follow(rates)
         of_class, of_group, starts = self._of_class, self._of_group, self._starts
         weights = self._weights[:, np.newaxis]
@@ -122,8 +123,9 @@ class DemandSpread:
         carried = means <= 1.0
         carried[:, -1] = True
         columns = carried.argmax(axis=1)
-        if (column := max(int(columns.max()), self._column - 1)) != self._column:
-            # In a lull the shares of a burst are kept for a while: the next one may follow.
+        # After a burst the column falls by one a look, so that shares are still those of the burst in the next one.
+        column = max(int(columns.max()), 0 if first else self._column - 1)
+        if column != self._column:
             self._set_column(column)
         levels = [self._levels[column] for column in columns]
         return dict(zip(self._classes, zip(levels, means[:, -1].tolist(), strict=True), strict=True))

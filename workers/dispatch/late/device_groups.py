@@ -145,14 +145,6 @@ class DeviceGroups:
             served.candidates = [(offer, device) for offer in served.offers for device in offer.devices()]
             served.sample_from = 0
             self._set_exclusive_devices(served, longest_s)
-        for served in self.classes.values():
-            for offer in served.offers:
-                of_devices = [other for group in offer.groups for other, _ in group.devices[0].dependents]
-                offer.dependents = [
-                    other
-                    for other in dict.fromkeys(of_devices)
-                    if other.query_class.application != served.query_class.application
-                ]
 
     def _set_exclusive_devices(self, served: ServedClass, longest_s: float) -> None:
         served.exclusive_devices = []

@@ -49,7 +49,7 @@ class Schedule:
         overloaded = not again and served.overloaded(now)
         margin_s = margin_s_of(served, query, now) if overloaded else 0.0
         deadline -= margin_s
-        batch = best_open_batch(served, query, deadline, now, margin_s) if served.open else None
+        batch, starving = best_open_batch(served, query, deadline, now, margin_s) if served.open else (None, None)
         utility = -INF if batch is None else batch.option.utility
         if utility < served.best_utility:
             found = best_new_batch(served, query, now, deadline, utility)
@@ -62,9 +62,8 @@ class Schedule:
                 ):
                     self._add(ScheduledBatch(served, option, device, query), now)
                     return
-        if batch is None and served.open:
-            # A query is not refused for others that may come.
-            batch = best_open_batch(served, query, deadline, now, margin_s, True)
+        # No query is refused for others that may come.
+        batch = batch or starving
         if batch is not None:
             if served.narrows(batch):
                 batch.served = served
@@ -75,7 +74,9 @@ class Schedule:
                 query.deadline = INF
                 self.reserve(served, query, now, again)
             else:
-                served.record_refusal(now)
+                # What no idle device could answer either says nothing of load.
+                if again or served.answerable(query, now):
+                    served.record_refusal(now)
                 if again:
                     served.margin.record_refusal(now)
                 served.demand.pending -= 1

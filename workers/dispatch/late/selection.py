@@ -24,30 +24,33 @@ ROUNDING_S = 1e-9
 
 
 def best_open_batch(
-    served: ServedClass, query: WaitingQuery, deadline: float, now: float, margin_s: float, may_starve: bool = False
-) -> ScheduledBatch | None:
+    served: ServedClass, query: WaitingQuery, deadline: float, now: float, margin_s: float
+) -> tuple[ScheduledBatch | None, ScheduledBatch | None]:
     """Return the most accurate open batch that the query can join.
 
     Everything stays in time, other queries by ``margin_s``.
 
-    Args:
-        may_starve: also where that starves an application that was refused lately.
+    Returns:
+        The most accurate of those where that starves no application that was refused lately; and another one, for where
+        the query would be refused otherwise. None: there is none.
     """
     rows, key = query.rows, query.key
     found: ScheduledBatch | None = None
+    starving: ScheduledBatch | None = None
     utility = -INF
     tries = JOIN_TRIES
     # The newest first: older ones had no room for the queries in between.
     for batch in reversed(served.open):
         if batch.option.utility > utility and batch.key == key and (batch.served is served or served.may_share(batch)):
-            if _can_join(batch, rows, deadline, now, margin_s) and (
-                may_starve or not _growth_starves(batch, rows, now)
-            ):
-                found, utility = batch, batch.option.utility
+            if _can_join(batch, rows, deadline, now, margin_s):
+                if _growth_starves(batch, rows, now):
+                    starving = starving or batch
+                else:
+                    found, utility = batch, batch.option.utility
             tries -= 1
             if not tries:
                 break
-    return found
+    return found, starving
 
 
 def can_follow(batch: ScheduledBatch, query: WaitingQuery, now: float) -> bool:
@@ -123,7 +126,7 @@ def best_new_batch(
         device, soonest_s = _first_device(offer, now)
         if device is None:
             continue
-        level = offer.level(soonest_s - device.rtt_s, slo_s, least, now)
+        level = _level(served, offer, device, soonest_s, slo_s, least, now)
         value, option = offer.option_set.ranked(level)[0]
         if value > highest:
             highest, found = value, (option, device, soonest_s)
@@ -135,6 +138,21 @@ def best_new_batch(
     if now + soonest_s + seconds <= deadline and not (first.dependents and starves(served, first, seconds, now)):
         return option, first
     return _next_best(served, query.rows, now, deadline, above)
+
+
+def _level(
+    served: ServedClass,
+    offer: ClassOffer,
+    device: ScheduledDevice,
+    soonest_s: float,
+    slo_s: float,
+    least: float,
+    now: float,
+) -> int:
+    """Return the level at which a device chooses that starts ``soonest_s`` from now."""
+    if device.dependents:
+        least = max(least, device.refusal_pressure(served.query_class.application, now))
+    return offer.level(soonest_s - device.rtt_s, slo_s, least, now)
 
 
 def _next_best(
@@ -149,7 +167,7 @@ def _next_best(
         device, soonest_s = _first_device(offer, now)
         if device is None or now + soonest_s > deadline:
             continue
-        options = offer.option_set.ranked(offer.level(soonest_s - device.rtt_s, slo_s, least, now))
+        options = offer.option_set.ranked(_level(served, offer, device, soonest_s, slo_s, least, now))
         ranked += [(value, rank, option, device, soonest_s, offer) for rank, (value, option) in enumerate(options)]
     ranked.sort(key=lambda candidate: (-candidate[0], candidate[1]))
     fallback = None

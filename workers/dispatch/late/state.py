@@ -149,6 +149,18 @@ class ScheduledDevice:
         points.reverse()
         return points
 
+    def refusal_pressure(self, application: str, now: float) -> float:
+        """Return the least pressure that refusals of other dependents call for.
+
+        They may have no quicker option themselves: then ``application`` must leave them time.
+        """
+        least = 0.0
+        for other, _ in self.dependents:
+            # There may be many, and most were not refused: without a call for each.
+            if now - other.refused_at < OVERLOAD_S and other.query_class.application != application:
+                least = max(least, other.refusal_pressure(now))
+        return least
+
     def recount(self) -> None:
         """After a change of scheduled batches or corrections."""
         total = 0.0
@@ -196,13 +208,11 @@ class ClassOffer:
 
     Attributes:
         needs: of the demand, as of the latest look.
-        dependents: classes of other applications that depend on these devices.
     """
 
     def __init__(self, option_set: OptionSet, needs: DemandNeeds | None = None) -> None:
         self.option_set = option_set
         self.groups: list[DeviceGroup] = []
-        self.dependents: list[ServedClass] = []
         self.needs = DemandNeeds() if needs is None else needs
 
     def congestion(self, waited_s: float, slo_s: float) -> float:
@@ -216,18 +226,6 @@ class ClassOffer:
             return 0.0
         pressure += SLOPE * (waited_s - target_s) / slo_s
         return 0.0 if pressure < 0.0 else pressure if pressure < 1.0 else 1.0
-
-    def refusal_pressure(self, now: float) -> float:
-        """Return the least pressure by what is refused of dependents.
-
-        They may have no quicker option themselves: then others must leave them time.
-        """
-        least = 0.0
-        for other in self.dependents:
-            # There may be many, and most were not refused: without a call for each.
-            if now - other.refused_at < OVERLOAD_S:
-                least = max(least, other.refusal_pressure(now))
-        return least
 
     def devices(self) -> Iterator[ScheduledDevice]:
         for group in self.groups:
@@ -257,7 +255,7 @@ class ClassOffer:
         return 0.0 if pressure < 0.0 else busy if pressure > busy else pressure
 
     def level(self, waited_s: float, slo_s: float, least: float, now: float) -> int:
-        """Return the level of the highest of pressure, congestion, refusals and ``least``.
+        """Return the level of the highest of pressure, congestion and ``least``.
 
         Args:
             waited_s: how long a query waits for the offer's first device.
@@ -267,8 +265,6 @@ class ClassOffer:
             congestion = self.congestion(waited_s, slo_s)
             if congestion > pressure:
                 pressure = congestion
-        if self.dependents:
-            least = max(least, self.refusal_pressure(now))
         if least > pressure:
             pressure = least
         level = int(pressure * LEVELS)
@@ -359,6 +355,11 @@ class ServedClass:
         """Whether a query that joins the batch restricts it to fewer variants."""
         mine, theirs = self.permitted, batch.served.permitted
         return mine is not None and (theirs is None or mine < theirs)
+
+    def answerable(self, query: WaitingQuery, now: float) -> bool:
+        """Return whether some option could answer a query on an idle device."""
+        within_s = query.deadline - now
+        return any([offer.option_set.least(query.rows) <= within_s for offer in self.offers])
 
     # --- overload ----------------------------------------------------------------------------------------------------
 

@@ -344,6 +344,21 @@ def test_others_are_less_accurate_while_an_application_that_depends_on_their_dev
     assert world.submit("common").variant == "accurate"
 
 
+def test_others_are_as_accurate_as_before_on_devices_that_the_refused_application_cannot_use():
+    common = menu(option("accurate", 100, {1: 0.1}), option("quick", 90, {1: 0.01}))
+    world = World({"common": 0.5, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}, "own": {"common": common}})
+    assert [world.submit("rare").state for _ in range(10)].count(REFUSED) == 9
+    query = world.submit("common")
+    assert (query.device, query.variant) == ("own", "accurate")
+
+
+def test_queries_that_no_idle_device_could_answer_cost_others_no_accuracy():
+    common = menu(option("accurate", 100, {1: 0.1}), option("quick", 90, {1: 0.01}))
+    world = World({"common": 0.5, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}})
+    assert {world.submit("rare", budget_s=0.1).state for _ in range(10)} == {REFUSED}
+    assert world.submit("common").variant == "accurate"
+
+
 # --- too late, too large ----------------------------------------------------------------------------------------------
 
 

@@ -276,24 +276,16 @@ def test_an_idle_device_takes_over_a_batch_whose_device_is_then_soon_free_for_an
     assert query.device == "early"
 
 
-def test_no_query_joins_a_batch_that_would_starve_another_application():
+@pytest.mark.parametrize("together", [False, True])
+def test_no_query_joins_a_batch_that_would_starve_another_application(together):
     common = menu(option("common", 100, {1: 0.02, 2: 0.2}))
     world = World({"common": 0.3, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}})
     assert [world.submit("rare").state for _ in range(2)] == [DISPATCHED, REFUSED]
     world.advance(0.25)
     world.busy("shared", 0.05)
-    queries = [world.submit("common"), world.submit("common"), world.submit("rare")]
-    world.finish()
-    assert [query.state for query in queries] == [ANSWERED] * 3
-
-
-def test_no_query_follows_another_into_a_batch_that_would_starve_another_application():
-    common = menu(option("common", 100, {1: 0.02, 2: 0.2}))
-    world = World({"common": 0.3, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}})
-    assert [world.submit("rare").state for _ in range(2)] == [DISPATCHED, REFUSED]
-    world.advance(0.25)
-    world.busy("shared", 0.05)
-    queries = [*world.submit_together([("common", 1, None, None)] * 2), world.submit("rare")]
+    asked = [("common", 1, None, None)] * 2
+    queries = world.submit_together(asked) if together else [world.submit(name) for name, *_ in asked]
+    queries.append(world.submit("rare"))
     world.finish()
     assert [query.state for query in queries] == [ANSWERED] * 3
 

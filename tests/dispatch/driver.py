@@ -170,6 +170,20 @@ class World:
         self._free_at[device] = max(self._free_at.get(device, 0.0), until - self.rtts[device] / 2)
         self.call("set_loading", device, until)
 
+    def overtake(self, device: str, seconds: float) -> None:
+        """The device loads a variant once it is idle.
+
+        The batch that is on its way there runs after that.
+        """
+        self.exact = False
+        batch = self.under_way[device][-1]
+        [(_, number, _, run_s)] = [entry for entry in self._heap if entry[2] is batch]
+        self.hang(batch)
+        until = self.now + seconds
+        heappush(self._heap, (until + run_s, number, batch, run_s))
+        self._free_at[device] = until - self.rtts[device] / 2 + run_s
+        self.call("set_loading", device, until)
+
     def back(self, device: str) -> None:
         self.call("set_loading", device, self.now)
 

@@ -32,6 +32,23 @@ def test_what_is_scheduled_on_a_device_that_goes_away_runs_elsewhere():
     assert [query.device for query in queries].count("cpu") == 3
 
 
+@pytest.mark.parametrize("before", [1, 2])
+def test_a_load_that_overtakes_a_batch_ends_when_it_was_said_to(before):
+    # With two batches, the answer to the first arrives during the load.
+    only = option("only", 100, {1: 0.01})
+    world = World({"q": 0.3}, {"gpu": {"q": menu(only)}}, rtt_s=0.002)
+    queries = [world.submit("q") for _ in range(before)]
+    world.until(0.0105 if before == 2 else 0.0005)
+    assert len(world.under_way["gpu"]) == before
+    world.overtake("gpu", 0.2)
+    queries += [world.submit("q") for _ in range(3)]
+    world.advance(0.2)
+    assert world.binding._groups.devices["gpu"].free_at < world.now + 0.02
+    world.back("gpu")
+    world.finish()
+    assert [query.state for query in queries] == [ANSWERED] * len(queries)
+
+
 def test_a_device_that_hangs_keeps_nothing_that_another_can_answer():
     only = option("only", 100, {1: 0.05})
     menus = {"q": menu(only)}

@@ -115,7 +115,8 @@ class LateBinding:
         Loading does not count as pressure. The device's batches start later, or move.
         """
         known = self._groups.device(device)
-        known.free_at = max([until, *(batch.end for batch in known.dispatched)])
+        known.loads_until = until
+        self._expect(known, now)
         self._groups.set_loading(known, until > now, now)
         self._schedule.check(known, now)
         self._schedule.changed[known] = None
@@ -141,7 +142,7 @@ class LateBinding:
         for batch in known.dispatched:
             batch.served.demand.pending -= len(batch.queries)
         known.dispatched.clear()
-        known.free_at = now
+        known.free_at = known.loads_until = now
         self._groups.set_loading(known, False, now)
         if known.up:
             self._set_up(known, False, now)
@@ -223,17 +224,8 @@ class LateBinding:
         if run_s is not None:
             learn(device, batch.option, batch.rows, run_s, now)
             device.backoff_s, device.backoff_until = 0.0, -INF
-        if dispatched:
-            # The next batch has just begun, or is on its way, whatever was expected.
-            end = now
-            for other in dispatched:
-                transfer_s = other.option.row_transfer_s * other.rows
-                began = max(end, other.dispatched_at + device.rtt_s + transfer_s)
-                end = other.end = began + device.seconds(other.option, other.rows) - transfer_s
-            if not device.loading or end > device.free_at:
-                device.free_at = end
-        elif not device.loading:
-            device.free_at = now
+        # The next batch has just begun, or is on its way, whatever was expected.
+        self._expect(device, now)
         self._groups.update(device, now)
         if device.scheduled:
             self._schedule.check(device, now)
@@ -242,6 +234,16 @@ class LateBinding:
             self._schedule.stealable.pop(device, None)
             self._schedule.steal(device, now)
         return self._decisions(now)
+
+    @staticmethod
+    def _expect(device: ScheduledDevice, now: float) -> None:
+        """Expect dispatched batches one after the other, after any load."""
+        end = max(now, device.loads_until)
+        for batch in device.dispatched:
+            transfer_s = batch.option.row_transfer_s * batch.rows
+            began = max(end, batch.dispatched_at + device.rtt_s + transfer_s)
+            end = batch.end = began + device.seconds(batch.option, batch.rows) - transfer_s
+        device.free_at = end
 
     def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
         """Reschedule returned queries, and let their device back off.

@@ -81,7 +81,7 @@ class ScheduledDevice:
     Attributes:
         option_sets: by class; ``offered``: those of unrestricted classes, as they came.
         group: None while it takes no queries; ``group_key``: equal for devices with the same option sets.
-        loading: it loads a variant until ``free_at``, which does not count as pressure.
+        loading: it loads a variant until ``loads_until``, which does not count as pressure.
         free_at: when all dispatched batches are expected back; in the past: idle.
         scheduled_s: seconds of the scheduled batches.
         dependents: (class, seconds) that depend on this device, and how long their next query could wait here.
@@ -98,6 +98,7 @@ class ScheduledDevice:
         self.group_key: frozenset[tuple[QueryClass, int]] = frozenset()
         self.up = False
         self.loading = False
+        self.loads_until = -INF
         self.rtt_s = 0.0
         self.free_at = -INF
         self.scheduled: list[ScheduledBatch] = []

@@ -194,7 +194,7 @@ class DemandNeeds(NamedTuple):
     """What the demand needs of devices (see :mod:`.congestion`).
 
     Attributes:
-        pressure: the sustaining pressure; 0: devices carry the demand with their most accurate options.
+        pressure: at the target wait; 0: devices carry the demand with their most accurate options.
         batch_s: seconds of the sustaining batch; 0: any batch will do.
         wait_s: target wait.
     """

@@ -31,7 +31,7 @@ def check(binding: LateBinding, now: float, wake_at: float) -> None:
         assert demand.pending == sum(len(batch.queries) for batch in mine)
         _check_offers(served, devices)
     for group in {id(device.group): device.group for device in devices if device.group is not None}.values():
-        _check_group(group, now)
+        _check_group(group, max([served.slo_s for served in classes.values()], default=1.0), now)
     assert not binding._schedule.changed, "a device has changed that was not considered since"
     for device in devices:
         if device.scheduled and (device.dispatched or len(device.scheduled) > 1):
@@ -75,9 +75,9 @@ def _check_offers(served, devices) -> None:
         assert all(device.option_sets[served.query_class] is offer.option_set for device in offer.devices())
 
 
-def _check_group(group, now: float) -> None:
+def _check_group(group, longest_s: float, now: float) -> None:
     count = busy = 0
-    until = scheduled_s = 0.0
+    per_s = until = slos = 0.0
     for device in group.devices:
         assert device.group is group
         # No event but a wake reports the end of others' work, and the wake may be overdue.
@@ -86,10 +86,12 @@ def _check_group(group, now: float) -> None:
         if device.loading:
             continue
         count += 1
-        scheduled_s += device.scheduled_s
+        slos += sum(device.seconds(batch.option, batch.rows) / batch.served.slo_s for batch in device.scheduled)
         if works:
             busy += 1
-            until += device.free_at
+            slo_s = device.dispatched[-1].served.slo_s if device.dispatched else longest_s
+            per_s += 1.0 / slo_s
+            until += device.free_at / slo_s
     assert set(group.idle) <= set(group.devices)
     assert (group.count, group.busy) == (count, busy)
-    assert close(group.until_sum, until) and close(group.scheduled_s, scheduled_s)
+    assert close(group.per_s_sum, per_s) and close(group.until_sum, until) and close(group.scheduled_slos, slos)

@@ -138,6 +138,32 @@ def test_the_more_arrives_the_longer_the_batch_and_the_higher_the_pressure_that_
     assert found[0] == (0.0, 0.022, SLO_S / 3) and found[-1] == (1.0, 0.097, 0.0)
 
 
+def test_work_counts_by_the_slo_of_what_it_answers():
+    # Half of the devices are busy for half of the long SLO, which is five of the short ones.
+    slow = option("slow", 100, {1: 0.5})
+    accurate, quick = option("accurate", 100, {1: 0.04}), option("quick", 95, {1: 0.02})
+    world = World(
+        {"long": 1.0, "short": 0.1}, {f"d{i}": {"long": menu(slow), "short": menu(accurate, quick)} for i in range(8)}
+    )
+    for _ in range(4):
+        world.submit("long")
+    assert world.binding.pressure("short", world.now) == world.binding.pressure("long", world.now)
+    assert world.binding.pressure("short", world.now) == pytest.approx(0.25, rel=0.1)
+    short = world.submit("short")
+    world.finish()
+    assert short.variant == "accurate"
+
+
+def test_pressure_follows_a_changed_slo():
+    only = option("only", 100, {1: 0.1, 2: 0.2})
+    world = World({"q": 1.0}, {"d": {"q": menu(only)}})
+    for _ in range(6):
+        world.submit("q")
+    before = world.binding.pressure("q", world.now)
+    world.set_applications({"q": 2.0})
+    assert world.binding.pressure("q", world.now) == pytest.approx(before / 2) and before > 0.4
+
+
 def test_what_shares_devices_counts_for_both_and_a_new_offer_of_another_changes_nothing():
     shared = {"q": menu(QUICK), "other": menu(QUICK)}
     world = World({"q": SLO_S, "other": SLO_S}, {f"d{i}": shared for i in range(4)})

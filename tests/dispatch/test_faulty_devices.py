@@ -49,6 +49,33 @@ def test_a_load_that_overtakes_a_batch_ends_when_it_was_said_to(before):
     assert [query.state for query in queries] == [ANSWERED] * len(queries)
 
 
+def test_an_answer_on_its_way_does_not_wait_for_a_load():
+    only = option("only", 100, {1: 0.05})
+    world = World({"q": 0.3}, {"gpu": {"q": menu(only)}}, rtt_s=0.004)
+    first = world.submit("q")
+    # The device is idle again; the core does not know yet.
+    world.until(0.053)
+    world.away("gpu", 0.2)
+    # They end 0.3 s after the load began, but for the way.
+    second, third = world.submit("q"), world.submit("q")
+    assert first.state == DISPATCHED
+    world.advance(0.2)
+    world.back("gpu")
+    world.finish()
+    assert [query.state for query in (first, second, third)] == [ANSWERED, ANSWERED, REFUSED]
+
+
+def test_a_device_that_was_lost_during_a_load_serves_at_once_when_it_is_back():
+    only = option("only", 100, {1: 0.05})
+    world = World({"q": 0.1}, {"gpu": {"q": menu(only)}})
+    world.away("gpu", 10.0)
+    world.lose("gpu")
+    world.set_up("gpu", True)
+    query = world.submit("q")
+    world.finish()
+    assert query.state == ANSWERED
+
+
 def test_a_device_that_hangs_keeps_nothing_that_another_can_answer():
     only = option("only", 100, {1: 0.05})
     menus = {"q": menu(only)}

@@ -112,9 +112,12 @@ class LateBinding:
     def set_loading(self, device: Hashable, until: float, now: float) -> Decisions:
         """Record until when a device loads a variant.
 
-        Loading does not count as pressure. The device's batches start later, or move.
+        Loading does not count as pressure. The device's batches start later, or move; those that were on their way run
+        after the load.
         """
         known = self._groups.device(device)
+        if until > now:
+            known.loads_from = now
         known.loads_until = until
         self._expect(known, now)
         self._groups.set_loading(known, until > now, now)
@@ -238,12 +241,16 @@ class LateBinding:
     @staticmethod
     def _expect(device: ScheduledDevice, now: float) -> None:
         """Expect dispatched batches one after the other, after any load."""
-        end = max(now, device.loads_until)
+        end = now
         for batch in device.dispatched:
             transfer_s = batch.option.row_transfer_s * batch.rows
-            began = max(end, batch.dispatched_at + device.rtt_s + transfer_s)
+            if now < device.loads_until and batch.dispatched_at + 0.5 * device.rtt_s + transfer_s <= device.loads_from:
+                # It ran before the load: only its answer is on its way.
+                end = max(end, batch.end)
+                continue
+            began = max(end, batch.dispatched_at + device.rtt_s + transfer_s, device.loads_until)
             end = batch.end = began + device.seconds(batch.option, batch.rows) - transfer_s
-        device.free_at = end
+        device.free_at = max(end, device.loads_until)
 
     def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
         """Reschedule returned queries, and let their device back off.
@@ -266,7 +273,7 @@ class LateBinding:
         counts = [sum(group.count for group in offer.groups) for offer in served.offers]
         if not sum(counts):
             return 1.0
-        pressures = [offer.pressure(now, served.slo_s) for offer in served.offers]
+        pressures = [offer.pressure(now) for offer in served.offers]
         return sum(pressure * count for pressure, count in zip(pressures, counts, strict=True)) / sum(counts)
 
     # --- time --------------------------------------------------------------------------------------------------------

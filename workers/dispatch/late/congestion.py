@@ -4,10 +4,10 @@ Pressure tells of work that is scheduled; near the capacity of the devices that 
 queries a second than short ones, and a query that has waited has time for short ones only. So the price of time is held
 where devices carry the demand in long batches, and moved by the wait:
 
-1. The *sustaining pressure* is the least one at whose price the devices' choices carry the demand; or less, where waits
-   show that less will do (:mod:`.relief`).
-2. At the *target wait* it holds. Below, devices choose a little more accurately than the demand allows, and the queue
-   grows; above, more quickly, until it shrinks.
+1. The *sustaining pressure* is the least one at whose price the devices' choices carry the demand. Where waits show
+   that less will do, it has a *discount* (:mod:`.discount`).
+2. At the *target wait* what is left holds. Below, devices choose a little more accurately than the demand allows, and
+   the queue grows; above, more quickly, until it shrinks.
 3. Beyond the wait that leaves time for a *sustaining batch* devices could not carry the demand any more, and the queue
    would grow by itself: nothing is scheduled there (:func:`.overload.can_grow`).
 """
@@ -19,7 +19,7 @@ from collections.abc import Collection
 
 from ..options import LEVELS
 from .demand_spread import DemandSpread
-from .relief import Relief
+from .discount import Discount
 from .state import DemandNeeds, ServedClass
 
 #: seconds between two looks at the demand; longer for more than ``EXACT`` pairs of an offer and a device group, so that
@@ -39,7 +39,7 @@ class Congestion:
         self.look_at = -math.inf
         self._every_s = LOOK_S
         self._spread: DemandSpread | None = None
-        self._relief = Relief()
+        self._discount = Discount()
         self._waits_s: dict[ServedClass, float] = {}
 
     def look(self, classes: Collection[ServedClass], now: float) -> None:
@@ -60,7 +60,7 @@ class Congestion:
             for served, (_, least_load) in found.items()
         }
         sustaining = {served: level / LEVELS for served, (level, _) in found.items()}
-        pressures = self._relief.adjust(sustaining, targets_s, self._every_s, now)
+        pressures = self._discount.adjust(sustaining, targets_s, self._every_s, now)
         for served in classes:
             if served not in found:
                 for offer in served.offers:

@@ -107,7 +107,7 @@ class DemandSpread:
             (:data:`LEVELS`: there is none), and the mean load with the quickest options. Classes that nothing can run
             are left out; all are, where nothing comes.
         """
-        rates = np.array([_rate(served) for served in self._classes])
+        rates = np.array([own_rate(served) for served in self._classes])
         if not rates.any():
             return {}
         first = self._rounds == FIRST_ROUNDS
@@ -145,7 +145,8 @@ class DemandSpread:
         self._weights, self._rounds = weights, ROUNDS
 
 
-def _rate(served: ServedClass) -> float:
+def own_rate(served: ServedClass) -> float:
+    """Rows/s that count as this class's; those with restrictions have none."""
     rate = served.demand.rate.value
     return rate if served.permitted is None and rate >= LEAST_RATE else 0.0
 

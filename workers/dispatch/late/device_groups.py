@@ -22,6 +22,8 @@ class DeviceGroups:
         self.classes: dict[QueryClass, ServedClass] = {}
         self.devices: dict[Hashable, ScheduledDevice] = {}
         self._terms: Mapping[str, ServiceTerms] = {}
+        #: of all SLOs
+        self._longest_s = 1.0
         #: those in use, by their keys: offers change for as long as the core runs
         self._option_sets: WeakValueDictionary[tuple, OptionSet] = WeakValueDictionary()
 
@@ -117,10 +119,11 @@ class DeviceGroups:
         This is due after a change of option sets, of classes, or of which devices are up.
         """
         groups: dict[frozenset, DeviceGroup] = {}
+        self._longest_s = max((served.slo_s for served in self.classes.values()), default=1.0)
         for device in self.devices.values():
             device.group = None
             device.dependents = []
-            device.counted, device.counted_until, device.counted_scheduled_s = 0, 0.0, 0.0
+            device.counted, device.counted_per_s, device.counted_until, device.counted_slos = 0, 0.0, 0.0, 0.0
             if not device.up:
                 continue
             group = groups.get(device.group_key)
@@ -129,8 +132,9 @@ class DeviceGroups:
             group.devices.append(device)
             group.count += not device.loading
             device.group = group
+            # SLOs may have changed.
+            device.recount()
             self.update(device, now)
-        longest_s = max((served.slo_s for served in self.classes.values()), default=0.0)
         for served in self.classes.values():
             offers: dict[int, ClassOffer] = {}
             needs = {id(offer.option_set): offer.needs for offer in served.offers}
@@ -144,9 +148,9 @@ class DeviceGroups:
             served.best_utility = max((offer.option_set.best_utility for offer in served.offers), default=-INF)
             served.candidates = [(offer, device) for offer in served.offers for device in offer.devices()]
             served.sample_from = 0
-            self._set_exclusive_devices(served, longest_s)
+            self._set_exclusive_devices(served)
 
-    def _set_exclusive_devices(self, served: ServedClass, longest_s: float) -> None:
+    def _set_exclusive_devices(self, served: ServedClass) -> None:
         served.exclusive_devices = []
         if served.permitted is not None:
             # Devices are not reserved for each restriction that some query may have.
@@ -156,7 +160,7 @@ class DeviceGroups:
             corrections = device.corrections
             least_s = min([option.by_rows[1] * corrections[option] for option in offer.option_set.options])
             devices.append((device, served.slo_s - least_s))
-        if len(devices) <= FEW_DEVICES or max([limit_s for _, limit_s in devices]) < TIGHT * longest_s:
+        if len(devices) <= FEW_DEVICES or max([limit_s for _, limit_s in devices]) < TIGHT * self._longest_s:
             served.exclusive_devices = devices
             for device, limit_s in devices:
                 device.dependents.append((served, limit_s))
@@ -174,21 +178,26 @@ class DeviceGroups:
         group = device.group
         if group is None:
             return
-        busy, until, scheduled_s = 0, 0.0, device.scheduled_s
+        busy, per_s, slos = 0, 0.0, device.scheduled_slos
         if device.loading:
-            scheduled_s = 0.0
-        elif device.dispatched or device.free_at > now:
-            busy, until = 1, device.free_at
+            slos = 0.0
+        elif device.dispatched:
+            busy, per_s = 1, 1.0 / device.dispatched[-1].served.slo_s
+        elif device.free_at > now:
+            # Others' work has no SLO.
+            busy, per_s = 1, 1.0 / self._longest_s
+        until = device.free_at * per_s if busy else 0.0
         if until != device.counted_until or busy != device.counted:
             group.busy += busy - device.counted
+            group.per_s_sum += per_s - device.counted_per_s
             group.until_sum += until - device.counted_until
             if not group.busy:
                 # Rounding errors must not add up over months.
-                group.until_sum = 0.0
-            device.counted, device.counted_until = busy, until
-        if scheduled_s != device.counted_scheduled_s:
-            group.scheduled_s += scheduled_s - device.counted_scheduled_s
-            device.counted_scheduled_s = scheduled_s
+                group.per_s_sum = group.until_sum = 0.0
+            device.counted, device.counted_per_s, device.counted_until = busy, per_s, until
+        if slos != device.counted_slos:
+            group.scheduled_slos += slos - device.counted_slos
+            device.counted_slos = slos
         if busy or device.scheduled or device.loading:
             group.idle.pop(device, None)
         else:

@@ -75,7 +75,7 @@ class Dispatching:
             served = batch.served
             offer = device.group.offers[served]
             slo_s = served.schedulable_s(now)
-            pressure = offer.pressure(now, slo_s, device if alone else None)
+            pressure = offer.pressure(now, slo_s / served.slo_s, device if alone else None)
             if alone:
                 if now < batch.ready_at:
                     batch.ready_at = now

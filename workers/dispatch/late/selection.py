@@ -123,7 +123,7 @@ def best_new_batch(
     slo_s, least, highest = served.schedulable_s(now), served.refusal_pressure(now), above
     found: tuple[ServingOption, ScheduledDevice, float] | None = None
     for offer in served.offers:
-        device, soonest_s = first_device(offer, now)
+        device, soonest_s = _first_device(offer, now)
         if device is None:
             continue
         level = _level(served, offer, device, soonest_s, slo_s, least, now)
@@ -152,7 +152,7 @@ def _level(
     """Return the level at which a device chooses that starts ``soonest_s`` from now."""
     if device.dependents:
         least = max(least, device.refusal_pressure(served.query_class.application, now))
-    return offer.level(soonest_s - device.rtt_s, slo_s, least, now)
+    return offer.level(soonest_s - device.rtt_s, slo_s, slo_s / served.slo_s, least, now)
 
 
 def _next_best(
@@ -164,7 +164,7 @@ def _next_best(
     """
     slo_s, least, ranked = served.schedulable_s(now), served.refusal_pressure(now), []
     for offer in served.offers:
-        device, soonest_s = first_device(offer, now)
+        device, soonest_s = _first_device(offer, now)
         if device is None or now + soonest_s > deadline:
             continue
         options = offer.option_set.ranked(_level(served, offer, device, soonest_s, slo_s, least, now))
@@ -188,7 +188,7 @@ def _next_best(
     return fallback
 
 
-def first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None, float]:
+def _first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None, float]:
     """The device of an offer that could start first, and in how many seconds."""
     best, soonest_s = None, INF
     for group in offer.groups:

@@ -81,13 +81,14 @@ class ScheduledDevice:
     Attributes:
         option_sets: by class; ``offered``: those of unrestricted classes, as they came.
         group: None while it takes no queries; ``group_key``: equal for devices with the same option sets.
-        loading: it loads a variant until ``loads_until``, which does not count as pressure.
+        loading: it loads a variant until ``loads_until``, which does not count as pressure; ``loads_from``: when that
+            began.
         free_at: when all dispatched batches are expected back; in the past: idle.
-        scheduled_s: seconds of the scheduled batches.
+        scheduled_s: seconds of the scheduled batches; ``scheduled_slos``: the same, each in SLOs of its class.
         dependents: (class, seconds) that depend on this device, and how long their next query could wait here.
         measured_at, decay_at: see :mod:`..feedback`, as for the two of backoff.
-        counted, counted_until, counted_scheduled_s: what its group's aggregates hold of it: whether it is busy, until
-            when, and its scheduled seconds.
+        counted, counted_per_s, counted_until, counted_slos: what its group's aggregates hold of it: whether it is busy,
+            the SLOs in a second, until when in these, and what is scheduled.
     """
 
     def __init__(self, name: Hashable) -> None:
@@ -98,11 +99,11 @@ class ScheduledDevice:
         self.group_key: frozenset[tuple[QueryClass, int]] = frozenset()
         self.up = False
         self.loading = False
-        self.loads_until = -INF
+        self.loads_from = self.loads_until = -INF
         self.rtt_s = 0.0
         self.free_at = -INF
         self.scheduled: list[ScheduledBatch] = []
-        self.scheduled_s = 0.0
+        self.scheduled_s = self.scheduled_slos = 0.0
         self.dispatched: list[ScheduledBatch] = []
         self.dependents: list[tuple[ServedClass, float]] = []
         self.corrections = LatencyCorrections()
@@ -110,7 +111,7 @@ class ScheduledDevice:
         self.measured_at = self.decay_at = self.backoff_until = -INF
         self.backoff_s = 0.0
         self.counted = 0
-        self.counted_until = self.counted_scheduled_s = 0.0
+        self.counted_per_s = self.counted_until = self.counted_slos = 0.0
 
     def set_options(self, option_sets: dict[QueryClass, OptionSet]) -> None:
         """Replace the option sets; equal ones must be one object."""
@@ -164,10 +165,12 @@ class ScheduledDevice:
 
     def recount(self) -> None:
         """After a change of scheduled batches or corrections."""
-        total = 0.0
+        total_s = slos = 0.0
         for batch in self.scheduled:
-            total += self.seconds(batch.option, batch.rows)
-        self.scheduled_s = total
+            seconds = self.seconds(batch.option, batch.rows)
+            total_s += seconds
+            slos += seconds / batch.served.slo_s
+        self.scheduled_s, self.scheduled_slos = total_s, slos
 
 
 class DeviceGroup:
@@ -176,7 +179,9 @@ class DeviceGroup:
     Attributes:
         offers: by class.
         count, busy: devices, and busy ones.
-        until_sum: sum of the times at which the busy ones will be free.
+        per_s_sum: sum over the busy ones of the SLOs in a second: of the class that each runs.
+        until_sum: sum of the times at which they will be free, in these SLOs.
+        scheduled_slos: what is scheduled.
         idle: devices with nothing to do, the longest idle first.
     """
 
@@ -186,15 +191,16 @@ class DeviceGroup:
         self.idle: dict[ScheduledDevice, None] = {}
         self.count = 0
         self.busy = 0
+        self.per_s_sum = 0.0
         self.until_sum = 0.0
-        self.scheduled_s = 0.0
+        self.scheduled_slos = 0.0
 
 
 class DemandNeeds(NamedTuple):
     """What the demand needs of devices (see :mod:`.congestion`).
 
     Attributes:
-        pressure: at the target wait; 0: devices carry the demand with their most accurate options.
+        pressure: the sustaining pressure less discount; 0: devices carry the demand with their most accurate options.
         batch_s: seconds of the sustaining batch; 0: any batch will do.
         wait_s: target wait.
     """
@@ -219,7 +225,7 @@ class ClassOffer:
     def congestion(self, waited_s: float, slo_s: float) -> float:
         """Return the pressure (0 to 1) that demand and this wait call for.
 
-        It is the sustaining pressure at the target wait, and follows the wait gently, so that devices do not alternate
+        It is that of the needs at the target wait, and follows the wait gently, so that devices do not alternate
         between the most accurate and the quickest options.
         """
         pressure, _, target_s = self.needs
@@ -232,36 +238,40 @@ class ClassOffer:
         for group in self.groups:
             yield from group.devices
 
-    def pressure(self, now: float, slo_s: float, without: ScheduledDevice | None = None) -> float:
+    def pressure(self, now: float, part: float = 1.0, without: ScheduledDevice | None = None) -> float:
         """Return the part of the SLO for which these devices are busy or scheduled.
 
+        Each batch counts by the SLO of its own class: an hour of a device is worth the same to all that share it.
+
         Args:
+            part: the part of the SLO for which a full device is scheduled.
             without: leave out that device's schedule.
 
         Returns:
             0 to 1, at most the part of the devices that is not idle; 1 if there are no devices.
         """
-        total_s, count, idle = 0.0, 0, 0
+        slos, count, idle = 0.0, 0, 0
         for group in self.groups:
-            total_s += group.until_sum - group.busy * now + group.scheduled_s
+            slos += group.until_sum - group.per_s_sum * now + group.scheduled_slos
             count += group.count
             idle += len(group.idle)
         if without is not None:
-            total_s -= without.counted_scheduled_s
+            slos -= without.counted_slos
             if not without.counted:
                 idle += 1
         if not count:
             return 1.0
-        pressure, busy = total_s / (count * slo_s), 1.0 - idle / count
+        pressure, busy = slos / (count * part), 1.0 - idle / count
         return 0.0 if pressure < 0.0 else busy if pressure > busy else pressure
 
-    def level(self, waited_s: float, slo_s: float, least: float, now: float) -> int:
+    def level(self, waited_s: float, slo_s: float, part: float, least: float, now: float) -> int:
         """Return the level of the highest of pressure, congestion and ``least``.
 
         Args:
             waited_s: how long a query waits for the offer's first device.
+            slo_s, part: for how long a full device is scheduled, in seconds and as a part of the SLO.
         """
-        pressure = self.pressure(now, slo_s)
+        pressure = self.pressure(now, part)
         if self.needs.pressure:
             congestion = self.congestion(waited_s, slo_s)
             if congestion > pressure:

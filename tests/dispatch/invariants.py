@@ -31,7 +31,7 @@ def check(binding: LateBinding, now: float, wake_at: float) -> None:
         assert demand.pending == sum(len(batch.queries) for batch in mine)
         _check_offers(served, devices)
     for group in {id(device.group): device.group for device in devices if device.group is not None}.values():
-        _check_group(group, max([served.slo_s for served in classes.values()], default=1.0), now)
+        _check_group(group, classes, now)
     assert not binding._schedule.changed, "a device has changed that was not considered since"
     for device in devices:
         if device.scheduled and (device.dispatched or len(device.scheduled) > 1):
@@ -75,8 +75,11 @@ def _check_offers(served, devices) -> None:
         assert all(device.option_sets[served.query_class] is offer.option_set for device in offer.devices())
 
 
-def _check_group(group, longest_s: float, now: float) -> None:
+def _check_group(group, classes, now: float) -> None:
     count = busy = 0
+    longest_s = max(
+        [served.slo_s for name, served in classes.items() if name in group.devices[0].option_sets], default=1.0
+    )
     per_s = until = slos = 0.0
     for device in group.devices:
         assert device.group is group

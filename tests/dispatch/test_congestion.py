@@ -160,6 +160,7 @@ def test_pressure_follows_a_changed_slo():
     for _ in range(6):
         world.submit("q")
     before = world.binding.pressure("q", world.now)
+    assert offers(world, "q")[0].pressure(world.now, 0.9) == pytest.approx(before / 0.9)
     world.set_applications({"q": 2.0})
     assert world.binding.pressure("q", world.now) == pytest.approx(before / 2) and before > 0.4
 

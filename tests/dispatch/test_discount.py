@@ -86,7 +86,7 @@ def test_a_class_that_waits_keeps_up_the_pressure_of_those_on_its_devices():
     assert looks.look("shares", 20)[-1] == PRESSURE
     assert looks.look("waits")[-1] == PRESSURE
     assert looks.look("apart")[-1] < PRESSURE
-    # Whoever sends nothing waits for nothing.
+    # A class without queries does not wait.
     looks.served("waits").demand.rate.value = 0.0
     assert looks.look("shares", 20)[-1] < PRESSURE
 

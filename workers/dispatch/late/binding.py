@@ -112,11 +112,11 @@ class LateBinding:
     def set_loading(self, device: Hashable, until: float, now: float) -> Decisions:
         """Record until when a device loads a variant.
 
-        Loading does not count as pressure. The device's batches start later, or move; those that were on their way run
-        after the load.
+        Loading does not count as pressure. The device's batches start later, or move. Dispatched ones that have not
+        reached it yet run after the load.
         """
         known = self._groups.device(device)
-        if until > now:
+        if until > now and not known.loading:
             known.loads_from = now
         known.loads_until = until
         self._expect(known, now)

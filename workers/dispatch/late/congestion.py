@@ -6,7 +6,7 @@ where devices carry the demand in long batches, and moved by the wait:
 
 1. The *sustaining pressure* is the least one at whose price the devices' choices carry the demand. Where waits show
    that less will do, it has a *discount* (:mod:`.discount`).
-2. At the *target wait* what is left holds. Below, devices choose a little more accurately than the demand allows, and
+2. At the *target wait* that pressure holds. Below, devices choose a little more accurately than the demand allows, and
    the queue grows; above, more quickly, until it shrinks.
 3. Beyond the wait that leaves time for a *sustaining batch* devices could not carry the demand any more, and the queue
    would grow by itself: nothing is scheduled there (:func:`.overload.can_grow`).

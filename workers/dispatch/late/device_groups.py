@@ -22,8 +22,6 @@ class DeviceGroups:
         self.classes: dict[QueryClass, ServedClass] = {}
         self.devices: dict[Hashable, ScheduledDevice] = {}
         self._terms: Mapping[str, ServiceTerms] = {}
-        #: of all SLOs
-        self._longest_s = 1.0
         #: those in use, by their keys: offers change for as long as the core runs
         self._option_sets: WeakValueDictionary[tuple, OptionSet] = WeakValueDictionary()
 
@@ -119,7 +117,6 @@ class DeviceGroups:
         This is due after a change of option sets, of classes, or of which devices are up.
         """
         groups: dict[frozenset, DeviceGroup] = {}
-        self._longest_s = max((served.slo_s for served in self.classes.values()), default=1.0)
         for device in self.devices.values():
             device.group = None
             device.dependents = []
@@ -128,13 +125,15 @@ class DeviceGroups:
                 continue
             group = groups.get(device.group_key)
             if group is None:
-                group = groups[device.group_key] = DeviceGroup()
+                its = [self.classes[name].slo_s for name in device.option_sets if name in self.classes]
+                group = groups[device.group_key] = DeviceGroup(max(its, default=1.0))
             group.devices.append(device)
             group.count += not device.loading
             device.group = group
             # SLOs may have changed.
             device.recount()
             self.update(device, now)
+        longest_s = max((served.slo_s for served in self.classes.values()), default=0.0)
         for served in self.classes.values():
             offers: dict[int, ClassOffer] = {}
             needs = {id(offer.option_set): offer.needs for offer in served.offers}
@@ -148,9 +147,9 @@ class DeviceGroups:
             served.best_utility = max((offer.option_set.best_utility for offer in served.offers), default=-INF)
             served.candidates = [(offer, device) for offer in served.offers for device in offer.devices()]
             served.sample_from = 0
-            self._set_exclusive_devices(served)
+            self._set_exclusive_devices(served, longest_s)
 
-    def _set_exclusive_devices(self, served: ServedClass) -> None:
+    def _set_exclusive_devices(self, served: ServedClass, longest_s: float) -> None:
         served.exclusive_devices = []
         if served.permitted is not None:
             # Devices are not reserved for each restriction that some query may have.
@@ -160,7 +159,7 @@ class DeviceGroups:
             corrections = device.corrections
             least_s = min([option.by_rows[1] * corrections[option] for option in offer.option_set.options])
             devices.append((device, served.slo_s - least_s))
-        if len(devices) <= FEW_DEVICES or max([limit_s for _, limit_s in devices]) < TIGHT * self._longest_s:
+        if len(devices) <= FEW_DEVICES or max([limit_s for _, limit_s in devices]) < TIGHT * longest_s:
             served.exclusive_devices = devices
             for device, limit_s in devices:
                 device.dependents.append((served, limit_s))
@@ -185,9 +184,9 @@ class DeviceGroups:
             busy, per_s = 1, 1.0 / device.dispatched[-1].served.slo_s
         elif device.free_at > now:
             # Others' work has no SLO.
-            busy, per_s = 1, 1.0 / self._longest_s
+            busy, per_s = 1, 1.0 / group.longest_s
         until = device.free_at * per_s if busy else 0.0
-        if until != device.counted_until or busy != device.counted:
+        if until != device.counted_until or per_s != device.counted_per_s:
             group.busy += busy - device.counted
             group.per_s_sum += per_s - device.counted_per_s
             group.until_sum += until - device.counted_until

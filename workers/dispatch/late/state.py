@@ -88,7 +88,7 @@ class ScheduledDevice:
         dependents: (class, seconds) that depend on this device, and how long their next query could wait here.
         measured_at, decay_at: see :mod:`..feedback`, as for the two of backoff.
         counted, counted_per_s, counted_until, counted_slos: what its group's aggregates hold of it: whether it is busy,
-            the SLOs in a second, until when in these, and what is scheduled.
+            and its parts of the sums there.
     """
 
     def __init__(self, name: Hashable) -> None:
@@ -176,16 +176,20 @@ class ScheduledDevice:
 class DeviceGroup:
     """Devices with equal option sets, and aggregates over those that are not loading.
 
+    Args:
+        longest_s: the longest SLO of its classes: others' work on a device counts by it.
+
     Attributes:
         offers: by class.
         count, busy: devices, and busy ones.
-        per_s_sum: sum over the busy ones of the SLOs in a second: of the class that each runs.
-        until_sum: sum of the times at which they will be free, in these SLOs.
-        scheduled_slos: what is scheduled.
+        per_s_sum: sum over the busy ones of 1 / SLO of the last batch that each was dispatched.
+        until_sum: sum of the times at which they will be free, each divided by that SLO.
+        scheduled_slos: scheduled seconds, each divided by the SLO of its class.
         idle: devices with nothing to do, the longest idle first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, longest_s: float) -> None:
+        self.longest_s = longest_s
         self.devices: list[ScheduledDevice] = []
         self.offers: dict[ServedClass, ClassOffer] = {}
         self.idle: dict[ScheduledDevice, None] = {}
@@ -241,7 +245,7 @@ class ClassOffer:
     def pressure(self, now: float, part: float = 1.0, without: ScheduledDevice | None = None) -> float:
         """Return the part of the SLO for which these devices are busy or scheduled.
 
-        Each batch counts by the SLO of its own class: an hour of a device is worth the same to all that share it.
+        Each batch counts by the SLO of its own class, so that a device's time has one price for all that share it.
 
         Args:
             part: the part of the SLO for which a full device is scheduled.

@@ -170,7 +170,8 @@ def test_a_burst_over_both_is_one_burst_and_makes_a_plan(appliance):
         plan = client.get("/plan/").json()
     high, before_version = plan["wire"]["bands"]["tiny"]["high"], plan["version"]
     before = appliance.events("burst")
-    with Queries(appliance, 40, rows=round(high / 10)):
+    # On a busy machine far fewer than 40 a second are answered, and few are to be enough.
+    with Queries(appliance, 40, rows=round(high)):
         bursts = eventually(lambda: appliance.events("burst")[len(before) :], why="the burst is noticed")
         with appliance.rest() as client:
             plans = eventually(

@@ -138,7 +138,7 @@ def test_the_more_arrives_the_longer_the_batch_and_the_higher_the_pressure_that_
     assert found[0] == (0.0, 0.022, SLO_S / 3) and found[-1] == (1.0, 0.097, 0.0)
 
 
-def test_work_counts_by_the_slo_of_what_it_answers():
+def test_work_counts_by_the_slo_of_its_own_application():
     # Half of the devices are busy for half of the long SLO, which is five of the short ones.
     slow = option("slow", 100, {1: 0.5})
     accurate, quick = option("accurate", 100, {1: 0.04}), option("quick", 95, {1: 0.02})

@@ -56,7 +56,7 @@ def test_an_answer_on_its_way_does_not_wait_for_a_load():
     # The device is idle again; the core does not know yet.
     world.until(0.053)
     world.away("gpu", 0.2)
-    # They end 0.3 s after the load began, but for the way.
+    # After the load there is time for one of them.
     second, third = world.submit("q"), world.submit("q")
     assert first.state == DISPATCHED
     world.advance(0.2)

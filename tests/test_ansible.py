@@ -88,10 +88,10 @@ class Box:
         git(self.source, "add", "-A")
         git(self.source, "commit", "-qm", version)
 
-    def play(self, playbook: str = "site.yml", *options: str, **variables) -> subprocess.CompletedProcess:
-        """Run a playbook, which may fail."""
+    @property
+    def variables(self) -> dict[str, object]:
         me = getpass.getuser()
-        values = {
+        return {
             "nereus_source": str(self.source),
             "nereus_prefix": str(self.prefix),
             "nereus_home": str(self.home),
@@ -104,15 +104,18 @@ class Box:
             "nereus_disk_mb": 100,
             "nereus_python": sys.executable,
             "nereus_virtualenv_command": f"{self.folder}/venv -m venv",
-            "nereus_pip_options": "--no-index",
+            "nereus_pip_options": "--no-index --no-deps",
             "ansible_python_interpreter": sys.executable,
         }
+
+    def play(self, playbook: str = "site.yml", *options: str, **variables) -> subprocess.CompletedProcess:
+        """Run a playbook, which may fail."""
         (self.folder / "inventory.ini").write_text("[appliances]\nlocalhost ansible_connection=local\n")
         return subprocess.run(
             [
                 str(TOOLS / "ansible-playbook"),
                 *("-i", str(self.folder / "inventory.ini")),
-                *("-e", json.dumps(values | variables)),
+                *("-e", json.dumps(self.variables | variables)),
                 *options,
                 str(PLAYBOOKS / playbook),
             ],
@@ -217,53 +220,64 @@ def test_old_releases_are_deleted_but_for_those_in_use_and_before(box):
     assert box.current.readlink().name == named and (box.current / "settings.env").read_text() == in_use
 
 
-def render(template: str, target: Path, mode: str = "0644", **variables) -> Path:
-    """Write a template of the role to ``target``.
-
-    Its variables are the role's defaults, and those of ``variables`` that differ. An absolute path is a template of the
-    test's own.
-    """
+def run(folder: Path, *tasks: dict) -> None:
+    """Run tasks that see the role's defaults, in one play: a start of Ansible takes seconds."""
     role = COLLECTION / "roles" / "nereus"
-    arguments = f"src={role / 'templates' / template} dest={target} mode={mode}"
-    files = [f"@{role / kind / 'main.yml'}" for kind in ("defaults", "vars")]
-    given = json.dumps(variables | {"ansible_python_interpreter": sys.executable, "playbook_dir": str(PLAYBOOKS)})
-    done = subprocess.run(
-        [
-            str(TOOLS / "ansible"),
-            "localhost",
-            *("-i", "localhost,", "-c", "local", "-m", "ansible.builtin.template", "-a", arguments),
-            *(word for value in (*files, given) for word in ("-e", value)),
-        ],
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return target
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {"ansible_python_interpreter": sys.executable},
+        "vars_files": [str(role / kind / "main.yml") for kind in ("defaults", "vars")],
+        "tasks": tasks,
+    }
+    (folder / "play.yml").write_text(json.dumps([play]))
+    command = [str(TOOLS / "ansible-playbook"), "-i", "localhost,", str(folder / "play.yml")]
+    succeeded(subprocess.run(command, env=environment(), capture_output=True, text=True, check=False))
 
 
-@pytest.mark.parametrize(
-    ("box", "machine", "found", "packages"),
-    [
-        ("Debian 12", "x86_64", "cp311", "python3 python3-venv"),
-        ("Debian 12", "aarch64", "cp311", "python3 python3-venv redis-server"),
-        ("Debian 13", "x86_64", "cp313", "python3 python3-venv redis-server"),
-        ("Ubuntu 22.04", "x86_64", "", "python3.11 python3.11-venv"),
-        ("Ubuntu 24.04", "x86_64", "cp312", "python3 python3-venv"),
-        ("Ubuntu 25.10", "x86_64", "cp313", "python3 python3-venv redis-server"),
-    ],
-)
-def test_packages_are_those_of_the_distribution_and_its_python(tmp_path, box, machine, found, packages):
+def template(source: str, target: Path, mode: str = "0644", **variables) -> dict:
+    """The task that writes a template of the role, with variables that differ from the defaults."""
+    path = COLLECTION / "roles" / "nereus" / "templates" / source
+    return {
+        "ansible.builtin.template": {"src": str(path), "dest": str(target), "mode": mode},
+        "vars": {"playbook_dir": str(PLAYBOOKS), **variables},
+    }
+
+
+def test_packages_are_those_of_the_distribution_and_its_python(tmp_path):
     """Packages of the first run, when the box may not have the Python yet."""
-    distribution, version = box.split()
-    facts = {"distribution": distribution, "distribution_version": version, "architecture": machine}
-    template = tmp_path / "packages.j2"
-    template.write_text(
-        "{{ nereus_packages | reject('in', ['tar', 'tzdata']) | join(' ') }}; {{ nereus_virtualenv_command }}"
+    expected = {
+        ("Debian 12", "x86_64", "cp311"): "python3 python3-venv",
+        ("Debian 12", "aarch64", "cp311"): "python3 python3-venv redis-server",
+        ("Debian 13", "x86_64", "cp313"): "python3 python3-venv redis-server",
+        ("Ubuntu 22.04", "x86_64", ""): "python3.11 python3.11-venv",
+        ("Ubuntu 24.04", "x86_64", "cp312"): "python3 python3-venv",
+        ("Ubuntu 25.10", "x86_64", "cp313"): "python3 python3-venv redis-server",
+    }
+    packages = "{{ nereus_packages | reject('in', ['tar', 'tzdata']) | join(' ') }}; {{ nereus_virtualenv_command }}"
+    facts = [
+        dict(zip(("distribution", "distribution_version", "architecture"), (*box.split(), machine), strict=True))
+        for box, machine, _ in expected
+    ]
+    run(
+        tmp_path,
+        {
+            "ansible.builtin.debug": {"msg": packages},
+            "vars": {"ansible_facts": "{{ item.0 }}", "nereus_python_found": {"stdout": "{{ item.1 }}"}},
+            "loop": [[each, found] for each, (*_, found) in zip(facts, expected, strict=True)],
+            "register": "texts",
+        },
+        {
+            "ansible.builtin.copy": {
+                "content": "{{ texts.results | map(attribute='msg') | to_json }}",
+                "dest": str(tmp_path / "packages"),
+                "mode": "0644",
+            }
+        },
     )
-    variables = {"ansible_facts": facts, "nereus_python_found": {"stdout": found}}
-    text = render(str(template), tmp_path / "packages", **variables).read_text()
-    assert text == f"{packages}; {packages.split()[0]} -m venv"
+    found = dict(zip(expected, json.loads((tmp_path / "packages").read_text()), strict=True))
+    assert found == {box: f"{packages}; {packages.split()[0]} -m venv" for box, packages in expected.items()}
 
 
 def test_each_variable_is_documented_and_checked():
@@ -279,15 +293,34 @@ def test_each_variable_is_documented_and_checked():
     assert {f"{name}.yml" for name in entries} - {"main.yml"} == set(re.findall(r"tasks_from: (\w+\.yml)", called))
 
 
+#: variables of units, and the most that systemd may find exposed, in tenths
+UNITS = [({}, 23), ({"nereus_processes": ["gateway"], "nereus_memory_max": "1G"}, 21)]
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory) -> Path:
+    """A release's folder with settings, command and units of the role's templates."""
+    folder = tmp_path_factory.mktemp("rendered")
+    (folder / "current").mkdir()
+    (folder / "current" / "nereus").symlink_to("/bin/true")
+    for number in range(len(UNITS)):
+        (folder / f"unit-{number}").mkdir()
+    run(
+        folder,
+        template("settings.env.j2", folder / "settings.env", nereus_environment=STRANGE),
+        template("nereus.j2", folder / "nereus", "0755"),
+        *(
+            template("nereus.service.j2", folder / f"unit-{number}" / "nereus.service", nereus_prefix=str(folder), **of)
+            for number, (of, _) in enumerate(UNITS)
+        ),
+    )
+    return folder
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-@pytest.mark.parametrize(
-    ("variables", "exposure"),
-    [({}, 23), ({"nereus_processes": ["gateway"], "nereus_memory_max": "1G"}, 21)],
-)
-def test_the_unit_is_sound_and_keeps_the_service_from_the_box(tmp_path, variables, exposure):
-    (tmp_path / "current").mkdir()
-    (tmp_path / "current" / "nereus").symlink_to("/bin/true")
-    unit = render("nereus.service.j2", tmp_path / "nereus.service", nereus_prefix=str(tmp_path), **variables)
+@pytest.mark.parametrize(("number", "exposure"), [(number, most) for number, (_, most) in enumerate(UNITS)])
+def test_the_unit_is_sound_and_keeps_the_service_from_the_box(rendered, number, exposure):
+    unit = rendered / f"unit-{number}" / "nereus.service"
     verified = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True)
     assert "nereus.service" not in verified.stderr and verified.returncode == 0, verified.stderr
     command = ["systemd-analyze", "security", "--offline=true", f"--threshold={exposure}", "--no-pager", str(unit)]
@@ -298,47 +331,60 @@ def test_the_unit_is_sound_and_keeps_the_service_from_the_box(tmp_path, variable
     assert {"seccomp", "landlock_restrict_self"} < set(calls.split())
 
 
-def test_settings_are_read_as_they_were_written(box, tmp_path):
+def test_settings_are_read_as_they_were_written(rendered, tmp_path):
     """By the one reader that there is: the release's own command."""
-    render("settings.env.j2", tmp_path / "settings.env", nereus_environment=STRANGE)
-    render("nereus.j2", tmp_path / "nereus", "0755")
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
-    (tmp_path / "manage.py").write_text("import json, os, sys; print(json.dumps([dict(os.environ), sys.argv[1:]]))")
+    (rendered / ".venv" / "bin").mkdir(parents=True)
+    (rendered / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    (rendered / "manage.py").write_text("import json, os, sys; print(json.dumps([dict(os.environ), sys.argv[1:]]))")
     link = tmp_path / "link"
-    link.symlink_to(tmp_path / "nereus")
+    link.symlink_to(rendered / "nereus")
     done = subprocess.run([str(link), "a b", "$c"], cwd="/", env=environment(), capture_output=True, text=True)
     read, arguments = json.loads(done.stdout)
     assert {name: read.get(name) for name in STRANGE} == STRANGE
     assert arguments == ["a b", "$c"] and "settings_file" not in read
 
 
+#: variables that cannot work, and what the refusal says
+REFUSED = [
+    ({"nereus_settings": {"NEREUS X": "1", "NEREUS_HTTP": "a\nb"}}, "NEREUS X, NEREUS_HTTP"),
+    ({"nereus_tls_cert": "/etc/box.pem"}, "nereus_tls_cert and nereus_tls_key belong together"),
+    ({"nereus_systemd": True, "nereus_home": "/home/nereus"}, "outside of /home"),
+    ({"nereus_keep": "many"}, "nereus_keep"),
+    ({"nereus_keep": -1}, "nereus_keep (-1) must be 0 or more"),
+    ({"nereus_memory_mb": 10**9, "nereus_disk_mb": 10**9}, "of at least 1000000000 (nereus_memory_mb). Free on disk"),
+    ({"nereus_distributions": {"Plan9": "4"}}, "nereus_distributions has Plan9"),
+    ({"nereus_python": "python2.7"}, "nereus_python: python2.7 must be there"),
+    # Too old: a package of that name would bring nothing else.
+    ({"nereus_python": OLD, "nereus_packages": [OLD]}, "or newer (found: cp310)"),
+]
+
+
 @pytest.mark.parametrize(
-    ("variables", "reason"),
-    [
-        ({"nereus_settings": {"NEREUS X": "1", "NEREUS_HTTP": "a\nb"}}, "NEREUS X, NEREUS_HTTP"),
-        ({"nereus_tls_cert": "/etc/box.pem"}, "nereus_tls_cert and nereus_tls_key belong together"),
-        ({"nereus_systemd": True, "nereus_home": "/home/nereus"}, "outside of /home"),
-        ({"nereus_keep": "many"}, "nereus_keep"),
-        ({"nereus_keep": -1}, "nereus_keep (-1) must be 0 or more"),
-        (
-            {"nereus_memory_mb": 10**9, "nereus_disk_mb": 10**9},
-            "of at least 1000000000 (nereus_memory_mb). Free on disk",
-        ),
-        pytest.param(
-            {"nereus_distributions": {"Plan9": "4"}}, "nereus_distributions has Plan9", marks=pytest.mark.long
-        ),
-        pytest.param({"nereus_python": "python2.7"}, "nereus_python: python2.7 must be there", marks=pytest.mark.long),
-        # Too old: a package of that name would bring nothing else.
-        pytest.param(
-            {"nereus_python": OLD, "nereus_packages": [OLD]}, "or newer (found: cp310)", marks=pytest.mark.long
-        ),
-    ],
+    "faults", [REFUSED[:6], pytest.param(REFUSED[6:], marks=pytest.mark.long)], ids=["few", "more"]
 )
-def test_variables_that_cannot_work_are_named_before_anything_changes(box, tmp_path, variables, reason):
-    refused = box.play(**{"nereus_prefix": str(tmp_path / "opt"), **variables})
-    assert refused.returncode != 0 and reason in refused.stdout, refused.stdout[-3000:]
-    assert not (tmp_path / "opt").exists()
+def test_variables_that_cannot_work_are_named_before_anything_changes(box, tmp_path, faults):
+    """Of boxes that are set up at once, each with a fault of its own."""
+    hosts = {
+        f"box-{number}": {"nereus_prefix": str(tmp_path / f"box-{number}"), **variables}
+        for number, (variables, _) in enumerate(faults)
+    }
+    inventory = {"all": {"hosts": hosts, "vars": {"ansible_connection": "local", **box.variables}}}
+    (tmp_path / "inventory.json").write_text(json.dumps(inventory))
+    # They are all this machine, whose facts are gathered once.
+    facts = {"ansible.builtin.setup": {"gather_subset": ["min"]}, "run_once": True}
+    play = {"hosts": "all", "gather_facts": False, "pre_tasks": [facts], "roles": ["appliance"]}
+    (tmp_path / "play.yml").write_text(json.dumps([play]))
+    refused = subprocess.run(
+        [str(TOOLS / "ansible-playbook"), "-i", str(tmp_path / "inventory.json"), str(tmp_path / "play.yml")],
+        env=environment() | {"ANSIBLE_ROLES_PATH": str(COLLECTION / "roles")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = dict(re.findall(r"^fatal: \[(box-\d+)\]: FAILED! => (.*)$", refused.stdout, re.M))
+    assert said.keys() == hosts.keys(), refused.stdout[-3000:]
+    assert {name: reason for name, (_, reason) in zip(hosts, faults, strict=True) if reason not in said[name]} == {}
+    assert not [name for name in hosts if (tmp_path / name).exists()]
 
 
 def play(inventory: str, folder: Path, playbook: str, *options: str) -> subprocess.CompletedProcess:
@@ -408,38 +454,32 @@ def test_a_clock_that_is_not_in_step_is_named(tmp_path):
     assert refused.returncode != 0 and "nereus_clock_s allows -60" in refused.stdout, refused.stdout[-3000:]
 
 
-@pytest.mark.parametrize(("member", "sent"), [("node", ["--data", '{"force": true}']), ("gateway", [])])
-def test_a_box_that_is_removed_is_revoked_and_forgotten(tmp_path, member, sent):
+def test_boxes_that_are_removed_are_revoked_and_forgotten(tmp_path):
     """The commands for the control plane's box, word by word."""
     recorder, asked = tmp_path / "nereus", tmp_path / "asked"
     recorder.write_text(
         f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]), file=open({str(asked)!r}, 'a'))\n"
     )
     recorder.chmod(0o755)
-    play = [{"hosts": "localhost", "gather_facts": False, "connection": "local", "tasks": [
-        {"ansible.builtin.include_role": {"name": str(COLLECTION / "roles/nereus"), "tasks_from": "forget.yml"}}
-    ]}]  # fmt: skip
-    (tmp_path / "play.yml").write_text(json.dumps(play))
     values = {
-        "nereus_member": member,
-        "nereus_names": {member: "n2"},
+        "nereus_names": {"node": "n2", "gateway": "g2"},
         "nereus_manage": str(recorder),
         "nereus_control_current": str(tmp_path),
         "nereus_control_host": "localhost",
-        "ansible_python_interpreter": sys.executable,
     }
-    command = [
-        str(TOOLS / "ansible-playbook"),
-        "-i",
-        "localhost,",
-        "-e",
-        json.dumps(values),
-        str(tmp_path / "play.yml"),
-    ]
-    succeeded(subprocess.run(command, env=environment(), capture_output=True, text=True, check=False))
+    forget = {"name": str(COLLECTION / "roles/nereus"), "tasks_from": "forget.yml"}
+    run(
+        tmp_path,
+        *(
+            {"ansible.builtin.include_role": forget, "vars": {"nereus_member": member, **values}}
+            for member in ("node", "gateway")
+        ),
+    )
     assert [json.loads(line) for line in asked.read_text().splitlines()] == [
-        ["rest", "POST", f"{member}s/n2/revoke/", "--missing-ok", *sent],
-        ["rest", "DELETE", f"{member}s/n2/", "--missing-ok"],
+        ["rest", "POST", "nodes/n2/revoke/", "--missing-ok", "--data", '{"force": true}'],
+        ["rest", "DELETE", "nodes/n2/", "--missing-ok"],
+        ["rest", "POST", "gateways/g2/revoke/", "--missing-ok"],
+        ["rest", "DELETE", "gateways/g2/", "--missing-ok"],
     ]
 
 

@@ -12,8 +12,10 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes says nothing on a busy machine. Each run draws other examples, so that few a run are enough.
-settings.register_profile("any machine", deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+#: examples of a property in the short form; each run draws other ones
+FEW = 15
+# How long an example takes says nothing on a busy machine.
+settings.register_profile("any machine", deadline=None, max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("many examples", settings.get_profile("any machine"), max_examples=2_000)
 settings.load_profile("any machine")
 

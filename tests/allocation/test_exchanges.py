@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from scheduler.allocation import nereus
@@ -18,6 +18,7 @@ from scheduler.allocation.problem import CERTIFIED, ApplicationDemand, DeviceRes
 from scheduler.allocation.solver import Budget, watched
 from scheduler.allocation.time_slices import revisit_periods
 from scheduler.allocation.verification import violations
+from tests.examples import examples
 
 from .test_milp import SLOW, best_by_enumeration, crowded, options_of, usable
 from .worlds import line, problems, variant
@@ -47,7 +48,7 @@ def unlike(demand: float) -> Problem:
     )
 
 
-@settings(max_examples=15, **SLOW)
+@examples(8, **SLOW)
 @given(problems(devices=1, applications=3, variants=2))
 def test_a_single_device_gets_the_best_use_of_all(problem):
     options = usable(problem)
@@ -58,7 +59,7 @@ def test_a_single_device_gets_the_best_use_of_all(problem):
     assert counts.value == pytest.approx(best_by_enumeration(options, periods), rel=1e-6)
 
 
-@settings(max_examples=15, **SLOW)
+@examples(8, **SLOW)
 @given(problems(devices=4, applications=4, variants=2), st.integers(0, 3))
 def test_exchanges_never_lose_and_keep_the_limits_of_devices(problem, seed):
     options = usable(problem)

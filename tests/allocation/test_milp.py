@@ -9,7 +9,7 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
 from scheduler.allocation import contents, milp, nereus
@@ -23,10 +23,11 @@ from scheduler.allocation.solver import watched
 from scheduler.allocation.standby import with_standby
 from scheduler.allocation.time_slices import revisit_periods
 from scheduler.allocation.verification import faults, violations
+from tests.examples import examples
 
 from .worlds import line, problems, slow_to_load, variant, with_loaded
 
-SLOW = dict(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+SLOW = dict(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 def options_of(problem: Problem) -> GroupOptions:
@@ -92,13 +93,13 @@ def best_by_enumeration(options: GroupOptions, periods: list[float]) -> float:
     return best
 
 
-@settings(max_examples=12, **SLOW)
+@examples(6, **SLOW)
 @given(problems(devices=2, applications=2, variants=2))
 def test_the_bound_is_at_least_the_best_plan_found_by_enumeration(problem):
     bounds_every_plan(problem)
 
 
-@settings(max_examples=12, **SLOW)
+@examples(6, **SLOW)
 @given(problems(devices=2, applications=2, variants=2, resident=(1,)))
 def test_the_bound_is_at_least_the_best_plan_where_nothing_is_shared(problem):
     bounds_every_plan(problem)
@@ -117,7 +118,7 @@ def bounds_every_plan(problem) -> None:
     assert found.counts.value <= best + slack
 
 
-@settings(max_examples=20, **SLOW)
+@examples(10, **SLOW)
 @given(problems(devices=3, applications=3, variants=2), st.integers(0, 3))
 def test_the_plan_is_never_worse_than_its_start(problem, seed):
     options = usable(problem)
@@ -135,7 +136,7 @@ def test_the_plan_is_never_worse_than_its_start(problem, seed):
     assert found.bound >= found.counts.value - 1e-5 * max(found.counts.value, 1.0)
 
 
-@settings(max_examples=12, **SLOW)
+@examples(6, **SLOW)
 @given(problems(devices=3, applications=3, variants=2), st.sampled_from((0.0, 2.0)))
 def test_plans_keep_every_rule_and_repeat(problem, load_s):
     problem = slow_to_load(problem, load_s)
@@ -145,7 +146,7 @@ def test_plans_keep_every_rule_and_repeat(problem, load_s):
     assert plan.method in ("milp", "search", "")
 
 
-@settings(max_examples=20, **SLOW)
+@examples(10, **SLOW)
 @given(problems(devices=2, resident=(None, 2)), st.integers(0, 1000))
 def test_the_best_content_is_that_of_an_enumeration(problem, seed):
     options = usable(problem)
@@ -167,7 +168,7 @@ def test_the_best_content_is_that_of_an_enumeration(problem, seed):
             assert searches.fluid(gain)[0] >= max(every) - ROUNDING
 
 
-@settings(max_examples=20, **SLOW)
+@examples(10, **SLOW)
 @given(problems(devices=3, resident=(None, 2, 3)), st.integers(0, 1000))
 def test_searches_find_at_once_what_each_finds_alone(problem, seed):
     options = usable(problem)

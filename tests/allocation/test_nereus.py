@@ -8,7 +8,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.allocation import nereus, proteus
@@ -32,6 +32,7 @@ from scheduler.allocation.standby import with_standby
 from scheduler.allocation.strategies import get, names
 from scheduler.allocation.time_slices import revisit_periods
 from scheduler.allocation.verification import violations
+from tests.examples import examples
 
 from .worlds import GIB, line, problems, published_or_skip, remeasured, slow_to_load, variant, with_loaded
 
@@ -297,7 +298,7 @@ def wished(draw) -> Problem:
 
 
 @pytest.mark.parametrize("name", names())
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(6)
 @given(problem=wished())
 def test_excluded_variants_are_never_placed_and_wishes_break_no_rule(name, problem):
     allocation = get(name)(problem)

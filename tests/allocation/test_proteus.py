@@ -7,11 +7,12 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from scheduler.allocation import proteus
 from scheduler.allocation.problem import ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.verification import violations
+from tests.examples import examples
 
 from .worlds import GIB, line, problems, published_or_skip, variant, with_loaded
 
@@ -135,7 +136,7 @@ def test_a_spare_device_shares_the_busiest_variants_work():
     assert sorted((p.variant, round(p.rate, 6)) for p in allocation.placements) == [("ma", 45), ("ma", 45), ("mb", 10)]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(12)
 @given(problems(devices=4, applications=3, variants=2))
 def test_a_plan_that_is_live_stays(problem):
     live = with_loaded(problem, proteus.solve(problem))

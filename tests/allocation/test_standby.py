@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.allocation import nereus
@@ -12,6 +12,7 @@ from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceRe
 from scheduler.allocation.standby import with_standby
 from scheduler.allocation.standby_choice import HIGHEST, carried
 from scheduler.allocation.verification import violations
+from tests.examples import examples
 
 from .worlds import line, variant
 
@@ -69,7 +70,7 @@ def test_the_multiple_is_what_the_devices_carry(rate, multiple):
 
 
 @given(rate=st.floats(1.0, 600.0), more=st.floats(1.0, 5.0))
-@settings(max_examples=30, deadline=None)
+@examples(15)
 def test_more_demand_can_be_multiplied_by_no_more(rate, more):
     assert carried(world(evenly(rate * more))) <= carried(world(evenly(rate))) * 1.06
 

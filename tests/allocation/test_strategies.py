@@ -43,7 +43,7 @@ def with_examples(count: int, policies: int, many: int):
     return pytest.mark.parametrize(("name", "examples"), [*(pytest.param(*one, id=one[0]) for one in few), *long])
 
 
-@with_examples(10, policies=3, many=100)
+@with_examples(5, policies=2, many=100)
 def test_every_strategy_keeps_every_rule(name, examples):
     @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(problem=problems())
@@ -67,7 +67,7 @@ def test_every_strategy_keeps_every_rule(name, examples):
     keeps()
 
 
-@with_examples(10, policies=3, many=100)
+@with_examples(5, policies=2, many=100)
 def test_a_plan_in_force_that_breaks_a_rule_by_now_is_not_kept(name, examples):
     """A plan in force is not kept where it breaks a rule by now.
 
@@ -85,7 +85,7 @@ def test_a_plan_in_force_that_breaks_a_rule_by_now_is_not_kept(name, examples):
     keeps()
 
 
-@with_examples(8, policies=3, many=100)
+@with_examples(4, policies=2, many=100)
 def test_identical_problems_get_identical_allocations(name, examples):
     @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(problem=problems(devices=3, applications=4, variants=2))

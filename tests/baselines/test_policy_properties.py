@@ -9,10 +9,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.simulation.policies import POLICIES
+from tests.examples import examples
 from tests.published.driver import Decided, Served, simulate
 from tests.published.strategies import arrivals, candidates
 from workers.dispatch.published.batching.policy import Candidate, QueueView
@@ -69,7 +70,7 @@ def test_what_is_dropped_could_not_have_been_in_time_on_the_planned_variant_alon
 
 @pytest.mark.parametrize("second", list(POLICIES))
 @every_policy
-@settings(max_examples=8, deadline=None)
+@examples(5)
 @given(one=candidates(), other=candidates(), queries=arrivals(most=25), data=st.data())
 def test_queues_that_share_a_device_answer_every_query_once(name, second, one, other, queries, data):
     sides = data.draw(st.lists(st.sampled_from(["a", "b"]), min_size=len(queries), max_size=len(queries)))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from scheduler.allocation.baselines.cost import LOAD_WEIGHT, InstanceOptions, adding, asked
@@ -19,6 +19,7 @@ from scheduler.allocation.strategies import get
 from scheduler.allocation.verification import violations
 from scheduler.simulation.controller import Controller
 from tests.allocation.worlds import line, problems, slow_to_load, variant
+from tests.examples import examples
 from tests.simulation.worlds import model, world
 from workers.dispatch.instance_states import SLACK
 
@@ -161,7 +162,7 @@ def best_of_all(problem: Problem) -> float | None:
     return least
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(5, suppress_health_check=list(HealthCheck))
 @given(
     demand=st.floats(1, 900),
     cpus=st.integers(1, 3),
@@ -187,7 +188,7 @@ def test_the_ilp_costs_the_least_of_all_counts_and_the_greedy_heuristic_no_less(
 
 
 @pytest.mark.parametrize("name", [*SCALING, "clipper+"])
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(5, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), problem=problems())
 def test_every_rule_is_kept_from_whatever_was_in_force(name, data, problem):
     allocation = get(name)(problem)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from scheduler.allocation import proteus
 from scheduler.allocation.problem import ApplicationDemand, DeviceResources, LatencyProfile, Problem
 from scheduler.allocation.strategies import get
 from tests.allocation.worlds import line, problems, variant
+from tests.examples import examples
 
 from .worlds import again, hosts, in_force, rates, small
 
@@ -91,7 +92,7 @@ def test_a_model_profiled_for_large_batches_only_takes_as_long_for_one_row():
     assert get("proteus-wo-ab")(problem).served["a"] == pytest.approx(20.0)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(10)
 @given(problem=problems(devices=4, applications=3))
 def test_without_query_assignment_the_placement_is_the_optimal_one(problem):
     problem = replace(problem, time_limit_s=60.0)

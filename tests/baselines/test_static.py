@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.allocation.baselines.dedicated import DedicatedChoices
@@ -15,6 +15,7 @@ from scheduler.allocation.problem import ApplicationDemand, DeviceResources
 from scheduler.allocation.strategies import get
 from scheduler.allocation.verification import violations
 from tests.allocation.worlds import line, problems, variant
+from tests.examples import examples
 
 from .worlds import DEVICES, VARIANTS, again, hosts, in_force, rates, sides, small
 
@@ -82,7 +83,7 @@ def test_where_not_all_applications_find_a_device_the_most_weighted_items_do():
 
 
 @pytest.mark.parametrize("name", PLACED_ONCE)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(10)
 @given(data=st.data(), problem=problems(devices=4, applications=3))
 def test_no_demand_moves_what_was_placed_once(name, data, problem):
     allocation = get(name)(problem)

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import msgspec
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from scheduler.control.bursts import LINGERS_S, TotalArrivals
+from tests.examples import examples
 from workers.gateway.bursts import SLOT_S, BurstDetector
 from workers.protocol import control
 from workers.protocol.specs import Band
@@ -100,7 +101,7 @@ RATES = st.lists(st.tuples(st.integers(2, 40), st.sampled_from([0, 1, 4, 12, 40]
 SHARES = st.lists(st.sampled_from([0.0, 0.01, 0.3, 1.0]), min_size=2, max_size=5).filter(any)
 
 
-@settings(max_examples=120, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink))
+@examples(60, phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink))
 @given(
     phases=RATES,
     shares=SHARES,

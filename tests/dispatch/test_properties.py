@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from tests.examples import examples
 from workers.dispatch.binding import QueryClass
 
 from .driver import ANSWERED, DISPATCHED, REFUSED, WAITING, World, menu, option
@@ -258,7 +259,7 @@ class Dispatching(RuleBasedStateMachine):
             self.finish()
 
 
-Dispatching.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+Dispatching.TestCase.settings = examples(40, stateful_step_count=40)
 TestDispatching = Dispatching.TestCase
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.examples import examples
 from tests.executor.harness import Executor, application, resident, rows, variant
 from workers.executor.leases import AWAY_S, LEASE_S, RECLAIM_S, Lease
 from workers.gateway.leases import YIELD_S, DeviceLease
@@ -94,7 +94,7 @@ class Leases(RuleBasedStateMachine):
 
 
 TestLeases = Leases.TestCase
-TestLeases.settings = settings(deadline=None, max_examples=150, stateful_step_count=40)
+TestLeases.settings = examples(60, stateful_step_count=40)
 
 
 def test_a_core_that_leads_elsewhere_gets_the_device_back_by_rank():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.faults import history
@@ -18,6 +18,7 @@ from benchmarks.faults.figures import back_s, costs
 from benchmarks.faults.history import Arrived, Counted, Ended, Event, Follows, Planned, Sent
 from benchmarks.faults.site import MORE, MORE_OF, VARIANTS, outputs
 from benchmarks.models import convolutions
+from tests.examples import examples
 
 APPLICATIONS, DEVICES = ("left", "right"), ("cpu0", "cpu1")
 ACCURACY = {f"{name}/{variant}": 70.0 + 10 * i for name in APPLICATIONS for i, variant in enumerate("abc")}
@@ -202,7 +203,7 @@ def _plan_for_twice_the_demand(events, server):
         (_plan_for_twice_the_demand, "demand"),
     ],
 )
-@settings(max_examples=25, deadline=None)
+@examples(10)
 @given(server=SERVERS)
 def test_a_planted_fault_is_found(plant, rule, server):
     events = server.events()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.allocation import strategies
@@ -18,10 +18,11 @@ from scheduler.allocation.infadapter import weighing
 from scheduler.allocation.infadapter.capacity_line import fitted
 from scheduler.allocation.problem import CostWeights, DeviceResources, Problem
 from scheduler.allocation.verification import violations
+from tests.examples import examples
 from tests.infadapter.worlds import problem, variant
 
 pytestmark = pytest.mark.filterwarnings("error")
-QUIET = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUIET = examples(20)
 LINE = ((1, 3.0), (2, 7.0), (4, 15.5), (8, 31.0))
 
 

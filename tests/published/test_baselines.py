@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 
+from tests.examples import examples
 from tests.published.driver import Batch, Decided, Query, Served, simulate
 from tests.published.strategies import arrivals, candidates
 from workers.dispatch.latency import LatencyModel
@@ -51,7 +52,7 @@ class TestNexus:
         queries = [Query(1, 0.0, 0.01), Query(2, 0.0, 0.15), Query(3, 0.0, 0.9)]
         assert decide(POLICIES["nexus"](), queries, late="serve").run == (3,)
 
-    @settings(max_examples=60, deadline=None)
+    @examples(30)
     @given(candidate=candidates(), queries=arrivals())
     def test_it_runs_the_first_punctual_window(self, candidate, queries):
         seconds = candidate.latency.seconds

@@ -8,10 +8,11 @@ from __future__ import annotations
 import copy
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.simulation.policies import POLICIES
+from tests.examples import examples
 from tests.published.driver import Query, Served, simulate
 from tests.published.strategies import arrivals, candidates
 from workers.dispatch.latency import LatencyModel
@@ -19,8 +20,8 @@ from workers.dispatch.published.batching.policy import Candidate
 
 every_policy = pytest.mark.parametrize("name", list(POLICIES))
 modes = st.sampled_from(["shed", "serve"])
-thorough = settings(max_examples=25, deadline=None)
-brief = settings(max_examples=10, deadline=None)
+thorough = examples(12)
+brief = examples(6)
 
 
 def hopeless(query, view) -> bool:

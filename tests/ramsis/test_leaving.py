@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.ramsis.arrivals import Counts, round_robin, shortest_queue
@@ -18,6 +18,7 @@ from scheduler.ramsis.expectation import expected
 from scheduler.ramsis.solve import EXACT, Policy, solve
 from scheduler.ramsis.transitions import Chain
 from scheduler.ramsis.worker import worker
+from tests.examples import examples
 from tests.ramsis.test_solve import worth
 from tests.ramsis.workers import linear, observed, three
 
@@ -49,7 +50,7 @@ def test_probabilities_sum_to_one(stream, lengths, queue):
         assert states[:left].sum() == 0
 
 
-@settings(max_examples=20, deadline=None)
+@examples(10)
 @given(streams, lengths, st.integers(0, 2**32 - 1))
 def test_back_is_the_transpose_of_ahead(stream, lengths, seed):
     chain = Chain(three(lengths=lengths), stream, variable=True)
@@ -111,7 +112,7 @@ def test_the_next_head_is_where_order_statistics_say(workers, queued, rows, slac
         assert after[:place].sum() == pytest.approx(below, abs=nearby / 4 + 1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(12)
 @given(
     st.floats(5, 400),
     st.integers(1, 12),

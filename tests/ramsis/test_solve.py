@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.ramsis.arrivals import round_robin, shortest_queue
@@ -15,6 +15,7 @@ from scheduler.ramsis.long_run import stationary
 from scheduler.ramsis.solve import EXACT, Policy, solve
 from scheduler.ramsis.transitions import Chain
 from scheduler.ramsis.worker import WorkerVariant, undominated, worker
+from tests.examples import examples
 from tests.ramsis.workers import linear, observed, three
 
 
@@ -55,7 +56,7 @@ def test_no_other_policy_of_a_small_worker_is_worth_more(weigh, rate):
     assert found.worth == pytest.approx(best, abs=2 * EXACT)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(12)
 @given(
     st.floats(5, 400),
     st.integers(1, 12),

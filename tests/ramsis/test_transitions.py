@@ -9,12 +9,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.ramsis.arrivals import Counts, round_robin, shortest_queue
 from scheduler.ramsis.transitions import Chain, Slabs
 from scheduler.ramsis.worker import worker
+from tests.examples import examples
 from tests.ramsis.workers import linear, three
 
 streams = st.one_of(
@@ -37,7 +38,7 @@ def test_probabilities_sum_to_one(stream, lengths, queue):
     assert chain.phases.sum(axis=2) == pytest.approx(np.ones(chain.phases.shape[:2]))
 
 
-@settings(max_examples=20, deadline=None)
+@examples(10)
 @given(streams, lengths, st.integers(0, 2**32 - 1))
 def test_back_is_the_transpose_of_ahead(stream, lengths, seed):
     chain = Chain(three(lengths=lengths), stream)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from scheduler.simulation import SimulationError, simulate
@@ -16,6 +16,7 @@ from scheduler.simulation.engine import DROPPED, IN_TIME, LATE
 from scheduler.simulation.policies import POLICIES
 from scheduler.simulation.routers import ROUTERS
 from scheduler.simulation.scenario import ControlSettings
+from tests.examples import examples
 from workers.dispatch.stacks import LATE_BINDING
 
 from .worlds import model, world
@@ -47,7 +48,7 @@ def scenarios(draw):
     )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(scenarios(), st.sampled_from(list(POLICIES)), st.sampled_from(list(ROUTERS)))
 def test_every_query_is_counted_once(scenario, batching, routing):
     results = simulate(scenario, "proteus", "nereus" if routing == LATE_BINDING else batching, routing)

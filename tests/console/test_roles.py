@@ -5,6 +5,7 @@ Each is answered as the access table says.
 
 from __future__ import annotations
 
+import functools
 import re
 import typing
 
@@ -31,6 +32,7 @@ from tests.running import ROOT
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 CALLERS = (None, "none", *BY_LABEL)
+all_addresses = functools.cache(addresses)
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis", "fresh")]
 
@@ -47,7 +49,7 @@ def role_of(caller: str | None) -> AccessRole:
 
 def path(name: str) -> str:
     """The address with values that nothing has: what is permitted is not found."""
-    filled = re.sub(r"<digest>", "0" * 64, addresses()[name])
+    filled = re.sub(r"<digest>", "0" * 64, all_addresses()[name])
     return re.sub(r"<\w+>", lambda found: "7" if found[0] in ("<pk>", "<version>", "<id>") else "nothing", filled)
 
 

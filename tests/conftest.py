@@ -19,12 +19,23 @@ from appliance.redis_server import executable as redis_executable
 from tests import tiny
 
 #: files whose tests take longest begin first, so that no process is left alone with them at the end
-LONGEST = ("test_year.py", "test_demo.py", "test_matrix.py", "test_benchmarks.py", "test_ansible.py", "test_backup.py")
+LONGEST = (
+    "test_dividing.py",
+    "test_browser.py",
+    "test_demo.py",
+    "test_year.py",
+    "test_matrix.py",
+    "test_benchmarks.py",
+    "test_ansible.py",
+    "test_console.py",
+    "test_backup.py",
+)
 
 
 #: files that share a process's appliance: it takes longer to start than many of their tests. Browsers' tests add nodes.
+#: One divides the box's cores, and is first: there is no other node yet.
 SHARED = {
-    **dict.fromkeys(("browser", "desk", "serving", "websockets"), "one"),
+    **dict.fromkeys(("dividing", "browser", "desk", "serving", "websockets"), "one"),
     **dict.fromkeys(
         ("command_line", "hangs", "members", "operators_commands", "switching"),
         "another",
@@ -33,7 +44,8 @@ SHARED = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
 class _ByFile(LoadFileScheduling):

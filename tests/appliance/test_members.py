@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 
 import httpx
 import redis
 
-from tests.running import ROOT, eventually, v2_request
+from tests.forked import of_commands
+from tests.running import eventually, v2_request
 from tests.transport.worlds import handshake
 from workers.protocol import control
 from workers.transport.identity import client_context, server_context
@@ -51,13 +50,8 @@ def test_members_come_back_though_their_credentials_and_the_join_token_were_rota
         return [gateway, "up" if node else "down"]
 
     eventually(lambda: links() == ["up", "up"], why="both are linked")
-    subprocess.run(
-        [sys.executable, "manage.py", "rotate", "members", "join-token"],
-        cwd=ROOT,
-        env=appliance.environment,
-        check=True,
-        capture_output=True,
-    )
+    done = of_commands().run("manage.py", "rotate", "members", "join-token", env=appliance.environment)
+    assert done.returncode == 0, done.stderr
     web = appliance.pid("web")
     os.kill(web, signal.SIGKILL)
     eventually(lambda: appliance.pid("web") != web, why="another web")
@@ -87,13 +81,8 @@ def test_the_authority_of_members_certificates_is_replaced_while_queries_go_on(a
 
     eventually(lambda: listed() == set(keys.values()), why="both members are the gateway's peers")
     before = {name: file.read_bytes() for name, file in files.items()}
-    subprocess.run(
-        [sys.executable, "manage.py", "rotate", "members-authority"],
-        cwd=ROOT,
-        env=appliance.environment,
-        check=True,
-        capture_output=True,
-    )
+    done = of_commands().run("manage.py", "rotate", "members-authority", env=appliance.environment)
+    assert done.returncode == 0, done.stderr
 
     def renewed() -> bool:
         now = {name: file.read_bytes() for name, file in files.items()}

@@ -6,18 +6,16 @@ Plan versions rise, and members come back by themselves.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.running import ROOT, RunningAppliance, eventually, register, v2_request
+from tests.forked import of_commands
+from tests.running import RunningAppliance, eventually, register, v2_request
 
 
 def manage(appliance: RunningAppliance, *arguments: str) -> str:
-    command = [sys.executable, "manage.py", *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=appliance.environment, check=True, capture_output=True, text=True
-    ).stdout
+    done = of_commands().run("manage.py", *arguments, env=appliance.environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def newest(appliance: RunningAppliance) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import socket
-import subprocess
-import sys
 
 import httpx
 import pytest
@@ -15,7 +13,8 @@ from appliance.local import roles, services
 from appliance.local.child import READY, free_ports
 from appliance.local.preconditions import StartError, check_ports, cpu_devices
 from appliance.local.roles import ALL, BoxRole
-from tests.running import ROOT, RunningAppliance, eventually, register, v2_request
+from tests.forked import of_commands
+from tests.running import RunningAppliance, eventually, register, v2_request
 from workers import topology
 from workers.node import devices, division
 from workers.settings import Settings, SettingsError
@@ -43,15 +42,7 @@ def test_roles_are_read_and_named():
     ],
 )
 def test_wrong_roles_end_the_start(tmp_path, arguments, says):
-    done = subprocess.run(
-        [sys.executable, "manage.py", "up", *arguments],
-        cwd=ROOT,
-        env={"NEREUS_HOME": str(tmp_path / "home")},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = of_commands().run("manage.py", "up", *arguments, env={"NEREUS_HOME": str(tmp_path / "home")})
     assert done.returncode != 0
     assert says in done.stderr and "Traceback" not in done.stderr
 
@@ -116,15 +107,7 @@ def test_a_whole_box_finds_executors_in_the_way_of_another_port(tmp_path):
 
 
 def join_command(control: RunningAppliance, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "manage.py", "join-command", *arguments],
-        cwd=ROOT,
-        env=control.environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = of_commands().run("manage.py", "join-command", *arguments, env=control.environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -222,15 +205,7 @@ def test_join_command_explains_what_it_cannot_do(boxes):
     control, *_ = boxes
 
     def refused(*arguments: str, **variables: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "manage.py", "join-command", *arguments],
-            cwd=ROOT,
-            env=control.environment | variables,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        done = of_commands().run("manage.py", "join-command", *arguments, env=control.environment | variables)
         assert done.returncode != 0 and "Traceback" not in done.stderr, done.stderr
         return done.stderr
 

@@ -9,14 +9,14 @@ import os
 import socket
 import ssl
 import subprocess
-import sys
 import time
 
 import httpx
 import pytest
 from cryptography import x509
 
-from tests.running import ROOT, RunningAppliance, eventually, register, v2_request
+from tests.forked import of_commands
+from tests.running import RunningAppliance, eventually, register, v2_request
 from tests.scanning import objections
 
 
@@ -128,10 +128,7 @@ def linked(appliance) -> bool:
 
 
 def manage(appliance, *arguments: str) -> subprocess.CompletedProcess:
-    environment = {**os.environ, **appliance.environment}
-    return subprocess.run(
-        [sys.executable, "manage.py", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
+    return of_commands().run("manage.py", *arguments, env={**os.environ, **appliance.environment})
 
 
 def port_of(appliance) -> int:

@@ -66,7 +66,7 @@ def test_profiles_capacities_and_samples_are_those_published(small, tmp_path):
 def test_the_section_has_all_stacks_and_a_verdict_for_each_claim(small, tmp_path):
     page = tmp_path / "page.md"
     arguments = ["--data", str(tmp_path / "proteus"), "--kept", str(tmp_path / "kept"), "--page", str(page)]
-    assert evaluation.main([*arguments, "--only", "infadapter"]) == 0
+    assert evaluation.main([*arguments, "--processes", "1", "--only", "infadapter"]) == 0
     text = read_sections(page.read_text())["infadapter"]
     rows = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
     weighed = [f"{stack}, beta {beta:g}" for stack in ("infadapter", "ms+") for beta in infadapter.BETAS]
@@ -91,5 +91,5 @@ def test_missing_files_are_named(tmp_path, capsys):
         "--page",
         str(tmp_path / "p.md"),
     ]
-    evaluation.main([*arguments, "--only", "infadapter"])
+    evaluation.main([*arguments, "--processes", "1", "--only", "infadapter"])
     assert "cannot be read" in (tmp_path / "p.md").read_text() + capsys.readouterr().err

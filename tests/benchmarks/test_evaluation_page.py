@@ -33,6 +33,9 @@ def evaluate(tmp_path, *options: str) -> int:
             str(tmp_path / "kept"),
             "--page",
             str(tmp_path / "page.md"),
+            # Each process imports all that a run needs, which takes longer than these runs.
+            "--processes",
+            "1",
             *options,
         ]
     )

@@ -48,7 +48,7 @@ def test_the_section_has_all_stacks_and_the_paper_s_figures(small, tmp_path, mon
     monkeypatch.setattr(section, "ON_TRACE", ("ramsis", "nereus"))
     page = tmp_path / "page.md"
     arguments = ["--data", str(tmp_path / "proteus"), "--kept", str(tmp_path / "kept"), "--page", str(page)]
-    assert evaluation.main([*arguments, "--only", "ramsis"]) == 0
+    assert evaluation.main([*arguments, "--processes", "1", "--only", "ramsis"]) == 0
     text = read_sections(page.read_text())["ramsis"]
     rows = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
     assert set(rows) == set(section.STACKS)
@@ -64,5 +64,5 @@ def test_missing_files_are_named(tmp_path, capsys):
         "--page",
         str(tmp_path / "p.md"),
     ]
-    evaluation.main([*arguments, "--only", "ramsis"])
+    evaluation.main([*arguments, "--processes", "1", "--only", "ramsis"])
     assert "cannot be read" in (tmp_path / "p.md").read_text() + capsys.readouterr().err

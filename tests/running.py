@@ -47,7 +47,8 @@ def wait_ready(client: httpx.Client, name: str, timeout: float = 500) -> list[di
         assert not [v for v in variants if v["state"] == "failed"], variants
         return variants if variants and all(v["state"] == "ready" for v in variants) else None
 
-    return eventually(ready, timeout, why=f"{name}'s variants ready")
+    # An answer takes the control plane a twentieth of a second, which profiling lacks on few cores.
+    return eventually(ready, timeout, every=0.5, why=f"{name}'s variants ready")
 
 
 def v2_request(rows: int = 1, value: float = 0.5) -> dict:

@@ -182,7 +182,7 @@ def test_a_run_that_fails_is_told_and_not_kept_and_the_others_go_on(tmp_path):
     shutil.copytree(data, tmp_path / "broken")
     (tmp_path / "broken" / "traces" / f"{TRACE}.csv.gz").unlink()
     bad = cases(tmp_path / "broken")[0]
-    runner = Runner(tmp_path / "kept", 1)
+    runner = Runner(tmp_path / "kept", 2)
     runner.run([bad, good])
     assert runner.made == 1 and runner.outcome(good) and runner.outcome(bad) is None
     assert "cannot be read" in runner.failed[bad]

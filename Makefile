@@ -5,15 +5,6 @@ PYTHON ?= $(shell for one in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Tests that may share the machine run six at a time, as many of them wait more than they compute; those that take
-# longest begin first. Those with whole appliances follow, four at a time.
-PARALLEL := $(addprefix tests/,test_ansible.py backups gateway test_connections.py executor pressure control console \
-	registry node repairs allocation baselines benchmarks dispatch frames fuzz history infadapter net promises published ramsis simulation \
-	sizes transport v2 wild \
-	appliance/test_asgi_server.py appliance/test_secrets.py faults/test_checker.py \
-	test_certificates.py test_descriptors.py test_docs.py test_docstrings.py test_imports.py test_log.py test_metrics_access.py \
-	test_sbom.py test_settings.py test_version.py)
-
 .PHONY: install demo run test test-long bench cluster evaluation sbom release bundle lint clean
 
 install: $(VENV)/.installed
@@ -39,10 +30,10 @@ run: install
 # Tests start thousands of processes: each would compile all modules again if their bytecode were not kept.
 test test-long: export PYTHONDONTWRITEBYTECODE :=
 
+# Six at a time, as many tests wait more than they compute; those that take longest begin first (tests/conftest.py).
 test: $(VENV)/.installed-dev
 	@tests/debian-packages
-	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder $(PARALLEL)
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(PARALLEL:%=--ignore=%)
+	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
 
 # Long forms: hours rather than minutes. Properties get more examples than "make test" has time for.
 test-long: $(VENV)/.installed-dev

@@ -18,19 +18,37 @@ from xdist.scheduler import LoadFileScheduling
 from appliance.redis_server import executable as redis_executable
 from tests import tiny
 
-#: files whose tests take longest begin first, so that no process is left alone with them at the end
+#: Files whose tests take longest begin first, so that no process is left alone with them at the end. Those with whole
+#: appliances, which take all cores when they start, take turns with those that wait.
 LONGEST = (
     "test_dividing.py",
     "test_browser.py",
+    "test_command_line.py",
     "test_demo.py",
-    "test_year.py",
-    "test_matrix.py",
-    "test_benchmarks.py",
     "test_ansible.py",
     "test_console.py",
+    "test_pull.py",
+    "test_year.py",
+    "test_leases.py",
+    "test_restore.py",
+    "test_troubles.py",
+    "test_matrix.py",
+    "test_connections.py",
+    "test_roles.py",
     "test_backup.py",
+    "test_lifecycle.py",
+    "test_reattach_under_load.py",
+    "test_benchmarks.py",
+    "test_mixed_versions.py",
+    "test_scale.py",
+    "test_gateways.py",
+    "test_failures.py",
+    "test_tls.py",
+    "test_two_control_planes.py",
+    "test_suspects.py",
+    "test_crashes.py",
+    "test_evaluation_runs.py",
 )
-
 
 #: files that share a process's appliance: it takes longer to start than many of their tests. Browsers' tests add nodes.
 #: One divides the box's cores, and is first: there is no other node yet.

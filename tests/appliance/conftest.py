@@ -10,7 +10,7 @@ import pytest
 from tests.running import RunningAppliance, eventually, register
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def appliance(tmp_path_factory, tiny_models):
     """Run an appliance that serves ``tiny``.
 

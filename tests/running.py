@@ -5,14 +5,19 @@ The appliance itself is :mod:`appliance.local.child`.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from appliance.local.child import ROOT, RunningAppliance, eventually, free_ports
+from appliance.local import child
+from appliance.local.child import ROOT, RunningAppliance, free_ports
 
 __all__ = ["ROOT", "SIGNATURE", "RunningAppliance", "eventually", "free_ports", "register", "v2_request", "wait_ready"]
+
+#: an answer of REST takes the control plane up to a twentieth of a second, which what is waited for lacks on few cores
+eventually = functools.partial(child.eventually, every=0.5)
 
 SIGNATURE = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
@@ -47,8 +52,7 @@ def wait_ready(client: httpx.Client, name: str, timeout: float = 500) -> list[di
         assert not [v for v in variants if v["state"] == "failed"], variants
         return variants if variants and all(v["state"] == "ready" for v in variants) else None
 
-    # An answer takes the control plane a twentieth of a second, which profiling lacks on few cores.
-    return eventually(ready, timeout, every=0.5, why=f"{name}'s variants ready")
+    return eventually(ready, timeout, why=f"{name}'s variants ready")
 
 
 def v2_request(rows: int = 1, value: float = 0.5) -> dict:

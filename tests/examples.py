@@ -1,4 +1,4 @@
-"""How many examples a property gets that takes long, or that many parameters multiply."""
+"""How many examples a costly property gets."""
 
 from __future__ import annotations
 
@@ -13,5 +13,9 @@ _MORE = 20
 
 
 def examples(count: int, **more: Any) -> settings:
-    """Settings for ``count`` examples, in the long form for 20 times as many; otherwise of the profile."""
+    """Settings of the profile, with a number of examples.
+
+    Args:
+        count: examples in the short form; the long form has 20 times as many.
+    """
     return settings(max_examples=count * (_MORE if settings.default.max_examples > FEW else 1), **more)

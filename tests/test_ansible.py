@@ -221,7 +221,10 @@ def test_old_releases_are_deleted_but_for_those_in_use_and_before(box):
 
 
 def run(folder: Path, *tasks: dict) -> None:
-    """Run tasks that see the role's defaults, in one play: a start of Ansible takes seconds."""
+    """Run tasks that see the role's defaults, in one play.
+
+    A start of Ansible takes seconds.
+    """
     role = COLLECTION / "roles" / "nereus"
     play = {
         "hosts": "localhost",
@@ -237,7 +240,10 @@ def run(folder: Path, *tasks: dict) -> None:
 
 
 def template(source: str, target: Path, mode: str = "0644", **variables) -> dict:
-    """The task that writes a template of the role, with variables that differ from the defaults."""
+    """Return the task that writes a template of the role.
+
+    Its variables are the role's defaults, and those of ``variables`` that differ.
+    """
     path = COLLECTION / "roles" / "nereus" / "templates" / source
     return {
         "ansible.builtin.template": {"src": str(path), "dest": str(target), "mode": mode},

@@ -61,6 +61,9 @@ def test_a_device_that_is_lost_after_a_switch_has_its_queries_answered_elsewhere
     control_plane.first = config(plan(1, placed, endpoints, "proteus"), specs)
     gateway = gateways(NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="token")
     gateway.wait_ready()
+    # Ready is a gateway with one device: on a busy machine the other may not be connected yet.
+    known = lambda: gateway.health()["devices"].values()  # noqa: E731
+    wait_for(lambda: sum(bool(each["connected"] and each["warm"]) for each in known()) == 2, "both can run")
     answers: list[int] = []
     clients = [threading.Thread(target=lambda: answers.append(gateway.infer([[1, 2, 3, 4]]).status_code)) for _ in "ab"]
     for client in clients:

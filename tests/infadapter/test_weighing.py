@@ -21,7 +21,11 @@ from scheduler.allocation.verification import violations
 from tests.examples import examples
 from tests.infadapter.worlds import problem, variant
 
-pytestmark = pytest.mark.filterwarnings("error")
+# What other tests of the process left open may be collected here.
+pytestmark = [
+    pytest.mark.filterwarnings("error"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 QUIET = examples(20)
 LINE = ((1, 3.0), (2, 7.0), (4, 15.5), (8, 31.0))
 

@@ -40,7 +40,7 @@ test: $(VENV)/.installed-dev
 test-long: $(VENV)/.installed-dev
 	@tests/debian-packages
 	$(BIN)/python -m pytest -m long --timeout 0
-	$(BIN)/python -m pytest --hypothesis-profile "many examples" --timeout 0 $$(grep -rlE "^@given" tests --include "test_*.py")
+	$(BIN)/python -m pytest --hypothesis-profile "many examples" --timeout 0 $$(grep -rlE "^@given|TestCase.settings" tests --include "test_*.py")
 
 # A cluster of boxes in network namespaces, until Ctrl-C; needs root. Its faults: python -m benchmarks cluster.
 cluster: $(VENV)/.installed-dev

@@ -317,7 +317,7 @@ def test_keys_make_and_delete_a_key_and_escape_keeps_it(full, browser):
 
 
 def test_open_consoles_miss_nothing_and_pages_are_rendered(full, monkeypatch):
-    # What a benchmark waits for, a web process at rest, changes no figure that is looked at here.
+    # A benchmark waits for a web process at rest; no figure here depends on it.
     monkeypatch.setattr(measuring, "SETTLE_S", 5.0)
     found = measuring.consoles(full, count=3, silent=1, seconds=3)
     assert found["seconds"] > 0 and found["missed"] == 0 and not found["closed"]

@@ -11,7 +11,7 @@ from benchmarks.scale import __main__ as scale
 
 
 def test_a_few_nodes_are_measured_in_all_phases(tmp_path, capsys, monkeypatch):
-    # What a benchmark waits for, late upkeep, changes no figure that is looked at here.
+    # A benchmark waits for late upkeep; no figure here depends on it.
     monkeypatch.setattr(scale, "QUIET_S", 3.0)
     out = tmp_path / "figures.json"
     options = ["--nodes", "3", "--devices", "6", "--applications", "2", "--seconds", "2", "--no-pages"]

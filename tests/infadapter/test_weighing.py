@@ -21,7 +21,7 @@ from scheduler.allocation.verification import violations
 from tests.examples import examples
 from tests.infadapter.worlds import problem, variant
 
-# What other tests of the process left open may be collected here.
+# Files and sockets that other tests of the process left open may be collected during these.
 pytestmark = [
     pytest.mark.filterwarnings("error"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import ssl
 import sys
 from collections.abc import Iterator
@@ -96,7 +97,11 @@ def main(arguments: list[str]) -> int:
     except (RestError, SettingsError, OSError, ValueError) as error:
         print(f"nereus: {error}", file=sys.stderr)
         return 1
-    print(json.dumps(shown.answer, indent=2) if options.json else "\n".join(shown.lines))
+    try:
+        print(json.dumps(shown.answer, indent=2) if options.json else "\n".join(shown.lines), flush=True)
+    except BrokenPipeError:
+        # Nobody reads on, as in `nereus nodes | head`; Python would write what is left again as it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

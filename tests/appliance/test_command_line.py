@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -40,6 +41,18 @@ def test_status_applications_and_nodes_are_listed(nereus):
     assert node["name"] == "box" and node["release"] and node["devices"]
     assert [one["name"] for one in json.loads(nereus("nodes", "--json"))] == ["box"]
     assert "box" in nereus("nodes")
+
+
+def test_a_reader_may_go_away(appliance):
+    """As in ``nereus nodes | head``."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = ["./nereus", "--json", "nodes"]
+    with os.fdopen(writing, "wb") as closed:
+        done = subprocess.run(
+            command, cwd=ROOT, env=appliance.environment, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=120
+        )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_plan_says_why_and_can_be_asked_for(nereus):

@@ -166,6 +166,8 @@ class ContentSearches:
             least: by search.
         """
         which = np.array(which, dtype=int)
+        if not len(which):
+            return []
         gain = np.append(gains, -np.inf)
         bounds = self._bounds(gain, which)
         top, dropped = least[which].astype(float), least[which].astype(float)
@@ -177,6 +179,8 @@ class ContentSearches:
         gained, count, left = gained[at], count[at], left[:, at]
         paths = np.full((len(at), len(self._items)), -1)
         for i, items in enumerate(self._items):
+            if not len(at):
+                break
             parent, item, left = self._extended(gain, items[which], at, left, count, which)
             taken = item >= 0
             at, gained = at[parent], gained[parent] + np.where(taken, gain[item], 0.0)

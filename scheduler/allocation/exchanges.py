@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .column_generation import AROUND, WHOLE, Relaxed
+from .contents import BestContent
 from .device_counts import DeviceCounts, SharedDevice
 from .local_search import hill_climb
 from .milp_program import SEED
@@ -39,6 +40,8 @@ class Exchanges:
         of = [np.full(len(search.slices), search.g) for search in relaxed.searches]
         groups = np.concatenate(of) if of else np.zeros(0, dtype=int)
         self._slices = [np.nonzero(groups == g)[0] for g in range(len(relaxed.program.options.groups))]
+        #: by group, least gain and gains of its slices: the best content of each search that may have one
+        self._known: dict[tuple[int, float, bytes], list[tuple[int, BestContent]]] = {}
 
     def improve(self, counts: DeviceCounts) -> None:
         """Exchange until no device has a better use, or work or time are spent."""
@@ -112,10 +115,14 @@ class Exchanges:
         owner = self._owner[mine]
         gains = np.full(len(self._owner), -np.inf)
         gains[mine] = (counts.table[owner] + self._earns[mine]).min(axis=1) - counts.utility()[owner]
-        fluid = contents.fluid(gains)
-        which = np.nonzero(fluid > best)[0]
-        found = contents.best(gains, np.full(len(fluid), best), which)
-        for k, one in zip(which.tolist(), found, strict=True):
+        # Different starts often lead to the same plan, and then to the same exchanges.
+        key = g, best, gains[mine].tobytes()
+        if key not in self._known:
+            fluid = contents.fluid(gains)
+            which = np.nonzero(fluid > best)[0]
+            found = contents.best(gains, np.full(len(fluid), best), which)
+            self._known[key] = list(zip(which.tolist(), found, strict=True))
+        for k, one in self._known[key]:
             self.work -= len(self._relaxed.searches[k].slices)
             if one.chosen and one.value > best:
                 best, use = one.value, self._relaxed.searches[k].device(one.chosen)

@@ -5,6 +5,7 @@ They install into folders of the tests' own, without packages.
 
 from __future__ import annotations
 
+import functools
 import getpass
 import json
 import os
@@ -20,6 +21,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.environment import HOME
 from tests.running import ROOT
 
 TOOLS = Path(sys.executable).parent
@@ -34,6 +36,10 @@ shift 2
 for folder in "$1"/lib/python*/site-packages; do echo {sysconfig.get_path("purelib")} > "$folder/packages.pth"; done
 printf '#!/bin/sh\\nexec "%s/bin/python" -m pip "$@"\\n' "$1" > "$1/bin/pip"
 chmod +x "$1/bin/pip"
+"""
+#: the Python of tasks: the library that Ansible sends with each is compiled each time, what is installed here is not
+TASKS = f"""#!/bin/sh
+exec {sys.executable} -c "import sys, ansible.module_utils.basic; exec(sys.stdin.read(), {{'__name__': '__main__'}})"
 """
 #: a Python that says that it is 3.10
 OLD = "sh -c 'echo cp310; exit 1'"
@@ -105,7 +111,6 @@ class Box:
             "nereus_python": sys.executable,
             "nereus_virtualenv_command": f"{self.folder}/venv -m venv",
             "nereus_pip_options": "--no-index --no-deps",
-            "ansible_python_interpreter": sys.executable,
         }
 
     def play(self, playbook: str = "site.yml", *options: str, **variables) -> subprocess.CompletedProcess:
@@ -128,6 +133,14 @@ class Box:
         )
 
 
+@functools.cache
+def python_of_tasks() -> Path:
+    path = Path(HOME) / "python-of-tasks"
+    path.write_text(TASKS)
+    path.chmod(0o755)
+    return path
+
+
 def environment() -> dict[str, str]:
     mine = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
     return mine | {
@@ -135,6 +148,7 @@ def environment() -> dict[str, str]:
         "ANSIBLE_LOCALHOST_WARNING": "false",
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_PIPELINING": "1",
+        "ANSIBLE_PYTHON_INTERPRETER": str(python_of_tasks()),
     }
 
 
@@ -230,7 +244,6 @@ def run(folder: Path, *tasks: dict) -> None:
         "hosts": "localhost",
         "connection": "local",
         "gather_facts": False,
-        "vars": {"ansible_python_interpreter": sys.executable},
         "vars_files": [str(role / kind / "main.yml") for kind in ("defaults", "vars")],
         "tasks": tasks,
     }
@@ -426,8 +439,7 @@ def test_boxes_that_would_return_to_different_releases_are_left_alone(tmp_path):
         (prefix / "releases" / before / ".installed").touch()
         (prefix / "previous").symlink_to(f"releases/{before}")
         lines[name] = f"{name} ansible_connection=local nereus_prefix={prefix}"
-    inventory = f"[control]\n{lines['c']}\n[nodes]\n{lines['n1']}\n{lines['n2']}\n[all:vars]\n"
-    inventory += f"ansible_python_interpreter={sys.executable}\n"
+    inventory = f"[control]\n{lines['c']}\n[nodes]\n{lines['n1']}\n{lines['n2']}\n"
     refused = play(inventory, tmp_path, "rollback.yml", "--check")
     assert refused.returncode != 0 and "c: 1.1-a, n1: 1.1-b, n2: 1.0-a" in refused.stdout, refused.stdout
     succeeded(play(inventory, tmp_path, "rollback.yml", "--check", "--limit", "c,n1"))
@@ -448,7 +460,7 @@ def test_an_address_that_another_process_listens_at_is_found(tmp_path):
 def test_a_clock_that_is_not_in_step_is_named(tmp_path):
     """No clock is within less than nothing of another one's."""
     lines = [f"{name} ansible_connection=local nereus_prefix={tmp_path / name}" for name in ("c", "n1")]
-    inventory = f"[control]\n{lines[0]}\n[nodes]\n{lines[1]}\n[all:vars]\nansible_python_interpreter={sys.executable}\n"
+    inventory = f"[control]\n{lines[0]}\n[nodes]\n{lines[1]}\n"
     values = {
         "nereus_home": str(tmp_path),
         "nereus_systemd": False,

@@ -81,6 +81,17 @@ def post_fork(server: Arbiter, worker: ConsoleWorker) -> None:
     tempfile.tempdir = str(spool)
 
 
+def post_worker_init(worker: ConsoleWorker) -> None:
+    """Make Django's checks in the process that has all pages and the API.
+
+    Raises:
+        SystemCheckError: the worker does not start.
+    """
+    from django.core.management.base import BaseCommand
+
+    BaseCommand().check()
+
+
 _settings = Settings.from_environ()
 log.configure("web", _settings.log_level)
 logger_class = StructuredLogger

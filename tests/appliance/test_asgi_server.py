@@ -12,8 +12,10 @@ import threading
 import pytest
 import uvicorn
 import websockets
+from django.core import checks
+from django.core.management.base import SystemCheckError
 
-from appliance.local import asgi_server
+from appliance.local import asgi_server, web
 from appliance.local.web import ConsoleWorker
 from workers.link import LinkTiming
 
@@ -93,3 +95,11 @@ def test_the_console_is_more_patient_with_links_than_members_are():
     # It reads a link on when the messages before are handled, and pongs come behind them; members read at once.
     timing = LinkTiming()
     assert ConsoleWorker.CONFIG_KWARGS["ws_ping_timeout"] > timing.ping_every + timing.ping_answer
+
+
+def test_a_check_that_fails_keeps_the_worker_from_starting(monkeypatch):
+    web.post_worker_init(None)
+    registered = {*checks.registry.registry.registered_checks, lambda **_: [checks.Error("nothing works")]}
+    monkeypatch.setattr(checks.registry.registry, "registered_checks", registered)
+    with pytest.raises(SystemCheckError, match="nothing works"):
+        web.post_worker_init(None)

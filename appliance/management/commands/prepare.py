@@ -15,7 +15,8 @@ from workers import log
 
 class Command(BaseCommand):
     help = "Bring the database up to date, and make what credentials.json names."
-    requires_system_checks = "__all__"
+    # They load all pages and the API: the web process, which has these, makes them (appliance/local/web.py).
+    requires_system_checks = ()
 
     def handle(self, *args, **options) -> None:
         log.configure("prepare", "warning")

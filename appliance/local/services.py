@@ -25,7 +25,7 @@ NICE = 5
 SIMULATION_PATIENCE = 5
 #: one core is one thread's: math libraries must not spread over cores that devices own
 SINGLE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-#: Django's checks, which load all pages and the API, are made once by "prepare" and not by each worker again
+#: Django's checks, which load all pages and the API, are made once by "web" and not by each worker again
 CHECKED = {"CELERY_SKIP_CHECKS": "1"}
 #: seconds between two looks at a heartbeat, and looks without one after which a worker is restarted
 HEARTBEAT_LOOK_S, HEARTBEAT_MISSES = 5.0, 12
@@ -179,13 +179,12 @@ def _redis(values: Settings, log: Path) -> SupervisedService:
 
 def _celery(values: Settings, log: Path) -> list[SupervisedService]:
     """The workers of all queues, and the clock of periodic tasks."""
-    celery = _python("-m", "celery", "-A", "appliance.celery", "-q")
-    quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", values.log_level]
+    celery = _python("-m", "appliance.local.lean_celery")
 
     def worker(queue: str, *pool: str) -> list[str]:
         # Its heartbeats come in a queue of this home.
         queues = f"{queue},{queue}.{values.instance}"
-        return ["worker", "-Q", queues, "-n", f"{queue}@nereus", "--pool", *pool, *quiet]
+        return ["worker", "-Q", queues, "-n", f"{queue}@nereus", "--loglevel", values.log_level, "--pool", *pool]
 
     commands = {
         "celery": worker("control", "threads", "-c", "2"),
@@ -193,7 +192,7 @@ def _celery(values: Settings, log: Path) -> list[SupervisedService]:
         "planning": worker("planning", "solo"),
         "simulation": worker("simulation", "solo"),
         # It sleeps for the interval before it looks whether it should stop.
-        "beat": ["beat", "--pidfile", "", "--max-interval", "1", "--loglevel", "warning"],
+        "beat": ["beat", "--max-interval", "1", "--loglevel", "warning"],
     }
     # A heartbeat waits until a solve is over, which may take somewhat longer than its limit.
     misses = HEARTBEAT_MISSES + math.ceil(4 * values.solve_s / HEARTBEAT_LOOK_S)

@@ -216,6 +216,7 @@ async def _measure(folder: Path, rounds: int) -> list[str]:
     finally:
         process.terminate()
         process.wait()
+        os.sched_setaffinity(0, cores)
     lines = []
     for case in CASES:
         unix, encrypted = (statistics.median(found[case.name, way]) * 1e6 for way in ("unix", "TLS"))

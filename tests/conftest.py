@@ -29,6 +29,7 @@ LONGEST = (
     "test_console.py",
     "test_pull.py",
     "test_year.py",
+    "test_keys.py",
     "test_leases.py",
     "test_restore.py",
     "test_troubles.py",
@@ -50,14 +51,17 @@ LONGEST = (
     "test_evaluation_runs.py",
 )
 
-#: files that share a process's appliance: it takes longer to start than many of their tests. Browsers' tests add nodes.
-#: One divides the box's cores, and is first: there is no other node yet.
+#: files that share a process, and with it an appliance or a browser, whose start takes longer than many of their tests.
+#: Browsers' tests add nodes. One divides the box's cores, and is first: there is no other node yet.
 SHARED = {
-    **dict.fromkeys(("dividing", "browser", "desk", "serving", "websockets"), "one"),
-    **dict.fromkeys(
-        ("command_line", "hangs", "members", "operators_commands", "switching"),
-        "another",
-    ),
+    f"tests/{folder}/test_{name}.py": scope
+    for scope, folder, names in (
+        ("one", "appliance", "dividing browser desk serving websockets"),
+        ("another", "appliance", "command_line hangs members operators_commands switching"),
+        ("browser", "console", "asking comparing connection control forms groups health keys moments ranges"),
+        ("browser", "console", "scripts strip zones"),
+    )
+    for name in names.split()
 }
 
 
@@ -67,12 +71,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class _ByFile(LoadFileScheduling):
-    """A file's tests in one process, and those of files that share an appliance."""
+    """A file's tests in one process, and those of files that share it."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        folder, _, name = file.rpartition("/test_")
-        return SHARED.get(name.removesuffix(".py"), file) if folder == "tests/appliance" else file
+        return SHARED.get(file, file)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,11 +9,11 @@ import pytest
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.accounts import account
-from tests.chromium import running
 
 
 class Browser:
@@ -35,6 +35,7 @@ class Browser:
         session.create()
         self.driver.get(self.server + "/login/")
         self.driver.delete_all_cookies()
+        self.run("localStorage.clear(); sessionStorage.clear()")
         self.driver.add_cookie({"name": settings.SESSION_COOKIE_NAME, "value": session.session_key})
 
     def open(self, path: str) -> None:
@@ -72,10 +73,14 @@ class Browser:
         return [line for line in lines if "/ws/" not in line]
 
 
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("chromium")) as driver:
-        yield driver
+def printed(driver: webdriver.Chrome, url: str) -> str:
+    """Load a page whose script prints into its element ``out``; the text once there is one."""
+    driver.get(url)
+    found = "return document.getElementById('out').textContent"
+    try:
+        return WebDriverWait(driver, 120, 0.02).until(lambda _: driver.execute_script(found))
+    except TimeoutException:
+        pytest.fail(f"nothing was printed: {driver.get_log('browser')}")
 
 
 @pytest.fixture

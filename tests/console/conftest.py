@@ -10,6 +10,7 @@ from registry import models
 from scheduler.models import Plan
 from scheduler.repairs import listing
 from tests.accounts import account
+from tests.chromium import running
 
 SIGNATURE = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
@@ -25,6 +26,13 @@ def _no_shared_look():
     Pages share a look for some seconds, and an earlier test's is wrong in this one.
     """
     listing.forget()
+
+
+@pytest.fixture(scope="package")
+def chromium(tmp_path_factory):
+    """One browser for all tests here; those with pages take it as ``browser``, signed in."""
+    with running(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import pytest
 from scheduler.control.planner import make_plan
 from scheduler.history.models import Mark
 from scheduler.models import WhatIf
-from tests.console.browsing import browser, chromium
+from tests.console.browsing import browser
 from tests.console.test_scripts import run_script
 from tests.control import world
 
-__all__ = ["browser", "chromium", "run_script"]
+__all__ = ["browser", "run_script"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from registry import clock, models
 from scheduler.history import recording
-from tests.console.browsing import browser, chromium
+from tests.console.browsing import browser
 from tests.console.conftest import add_plan, add_variant
 from tests.history.test_recording import report
 
-__all__ = ["browser", "chromium"]
+__all__ = ["browser"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 

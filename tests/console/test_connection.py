@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.console.browsing import browser, chromium
+from tests.console.browsing import browser
 from tests.console.test_scripts import run_script
 
-__all__ = ["browser", "chromium", "run_script"]
+__all__ = ["browser", "run_script"]
 
 
 @pytest.mark.django_db(transaction=True)

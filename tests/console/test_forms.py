@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import html
 import http.server
 import json
-import shutil
-import subprocess
 import threading
 from pathlib import Path
 
 import pytest
+
+from tests.console.browsing import printed
 
 STATIC = Path(__file__).resolve().parents[2] / "static"
 
@@ -58,14 +57,10 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def submitted(tmp_path_factory):
+def submitted(chromium):
     """Runs a script beside a form; returns the bodies that the form sent."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("chromium is not installed")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, directory=str(STATIC)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    profile = tmp_path_factory.mktemp("chromium")
 
     def run(script: str, method: str = "PATCH", applications: str = "*") -> list[dict]:
         _Handler.bodies = []
@@ -82,11 +77,7 @@ def submitted(tmp_path_factory):
             const run = async () => {{ {script} }};
             document.getElementById("out").textContent = await run().then(() => "done", String);
             </script>"""
-        flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--no-first-run"]
-        command = [chromium, *flags, f"--user-data-dir={profile}", "--dump-dom"]
-        url = f"http://127.0.0.1:{server.server_port}/test.html"
-        done = subprocess.run([*command, url], capture_output=True, text=True, timeout=300)
-        assert '<pre id="out">done</pre>' in html.unescape(done.stdout), done.stdout + done.stderr
+        assert printed(chromium, f"http://127.0.0.1:{server.server_port}/test.html") == "done"
         return _Handler.bodies
 
     yield run

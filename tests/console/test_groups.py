@@ -11,10 +11,10 @@ from django.test import Client
 from registry import events, models
 from scheduler.history import recording
 from tests.accounts import account
-from tests.console.browsing import browser, chromium
+from tests.console.browsing import browser
 from tests.history.test_recording import report
 
-__all__ = ["browser", "chromium"]
+__all__ = ["browser"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 

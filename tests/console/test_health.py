@@ -10,10 +10,10 @@ import pytest
 from registry import clock, models
 from scheduler import telemetry
 from scheduler.history import recording
-from tests.console.browsing import browser, chromium
+from tests.console.browsing import browser
 from tests.console.conftest import SIGNATURE, add_variant
 
-__all__ = ["browser", "chromium"]
+__all__ = ["browser"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 

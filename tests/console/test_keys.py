@@ -10,10 +10,10 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from registry import models
-from tests.console.browsing import browser, chromium
+from tests.console.browsing import browser
 from tests.console.conftest import add_plan
 
-__all__ = ["browser", "chromium"]
+__all__ = ["browser"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 #: the ten points of the console, by page
 PATHS = (

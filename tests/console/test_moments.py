@@ -10,9 +10,9 @@ from console.templatetags.console_format import moment, timed
 from registry import models
 from registry.audit import recording
 from registry.audit.entries import AuditEntry
-from tests.console.browsing import browser, chromium
+from tests.console.browsing import browser
 
-__all__ = ["browser", "chromium"]
+__all__ = ["browser"]
 
 AT = datetime(2026, 3, 1, 20, 30, 5, tzinfo=UTC)
 

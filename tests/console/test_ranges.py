@@ -8,10 +8,10 @@ from selenium.webdriver.common.action_chains import ActionChains
 from registry import clock
 from scheduler.history import marking, recording
 from scheduler.history.models import Mark
-from tests.console.browsing import browser, chromium
+from tests.console.browsing import browser
 from tests.history.test_recording import report
 
-__all__ = ["browser", "chromium"]
+__all__ = ["browser"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 

@@ -6,17 +6,14 @@ Chromium runs them and prints what they computed.
 from __future__ import annotations
 
 import functools
-import html
 import http.server
 import json
-import os
-import re
-import shutil
-import subprocess
 import threading
 from pathlib import Path
 
 import pytest
+
+from tests.console.browsing import printed
 
 STATIC = Path(__file__).resolve().parents[2] / "static"
 
@@ -41,18 +38,13 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def run_script(tmp_path_factory):
+def run_script(chromium):
     """Run the body of an async function in Chromium, and return what it returns.
 
     ``series`` and ``cluster`` are imported in it.
     """
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        message = "chromium is not installed"
-        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, directory=str(STATIC)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    profile = tmp_path_factory.mktemp("chromium")
 
     def run(body: str):
         _Handler.script = f"""
@@ -62,13 +54,7 @@ def run_script(tmp_path_factory):
             const result = await run().catch((error) => ({{ error: String(error) }}));
             document.getElementById("out").textContent = JSON.stringify(result);
         """
-        flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--no-first-run"]
-        command = [chromium, *flags, f"--user-data-dir={profile}", "--dump-dom"]
-        url = f"http://127.0.0.1:{server.server_port}/test.html"
-        done = subprocess.run([*command, url], capture_output=True, text=True, timeout=300)
-        found = re.search(r'<pre id="out">(.*?)</pre>', done.stdout, re.S)
-        assert found and found[1], done.stdout + done.stderr
-        return json.loads(html.unescape(found[1]))
+        return json.loads(printed(chromium, f"http://127.0.0.1:{server.server_port}/test.html"))
 
     yield run
     server.shutdown()

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from registry.models import Application
-from tests.console.browsing import browser, chromium
+from tests.console.browsing import browser
 
-__all__ = ["browser", "chromium"]
+__all__ = ["browser"]
 
 
 PATH = "/admin/registry/application/"

@@ -74,7 +74,11 @@ class Browser:
 
 
 def printed(driver: webdriver.Chrome, url: str) -> str:
-    """Load a page whose script prints into its element ``out``; the text once there is one."""
+    """Load a page whose script prints into its element ``out``.
+
+    Returns:
+        The text, once there is one.
+    """
     driver.get(url)
     found = "return document.getElementById('out').textContent"
     try:

@@ -30,7 +30,10 @@ def _no_shared_look():
 
 @pytest.fixture(scope="package")
 def chromium(tmp_path_factory):
-    """One browser for all tests here; those with pages take it as ``browser``, signed in."""
+    """One browser for all tests here.
+
+    Those with pages take it as ``browser``, signed in.
+    """
     with running(tmp_path_factory.mktemp("chromium")) as driver:
         yield driver
 

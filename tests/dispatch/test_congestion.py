@@ -148,7 +148,7 @@ def test_work_counts_by_the_slo_of_its_own_application():
     for _ in range(4):
         world.submit("long")
     assert world.binding.pressure("short", world.now) == world.binding.pressure("long", world.now)
-    assert world.binding.pressure("short", world.now) == pytest.approx(0.25, rel=0.1)
+    assert offers(world, "short")[0].backlog(world.now) == pytest.approx(0.25, rel=0.1)
     short = world.submit("short")
     world.finish()
     assert short.variant == "accurate"
@@ -159,10 +159,10 @@ def test_pressure_follows_a_changed_slo():
     world = World({"q": 1.0}, {"d": {"q": menu(only)}})
     for _ in range(6):
         world.submit("q")
-    before = world.binding.pressure("q", world.now)
-    assert offers(world, "q")[0].pressure(world.now, 0.9) == pytest.approx(before / 0.9)
+    before = offers(world, "q")[0].backlog(world.now)
+    assert offers(world, "q")[0].backlog(world.now, 0.9) == pytest.approx(before / 0.9)
     world.set_applications({"q": 2.0})
-    assert world.binding.pressure("q", world.now) == pytest.approx(before / 2) and before > 0.4
+    assert offers(world, "q")[0].backlog(world.now) == pytest.approx(before / 2) and before > 0.4
 
 
 def test_what_shares_devices_counts_for_both_and_a_new_offer_of_another_changes_nothing():
@@ -275,3 +275,16 @@ def test_classes_are_spread_by_the_options_that_the_demand_allows():
     levels = [max(level for level, _ in spread.loads().values()) for _ in range(LEVELS)]
     # Spread evenly, "q" needs less accurate options; then it is found that the best ones carry it on its own device.
     assert levels[0] > 0 == levels[-1]
+
+
+def test_pressure_rises_fast_at_first_and_towards_the_end_and_slowly_between():
+    devices = 8
+    world = World({"q": 1.0}, {f"d{i}": {"q": menu(option("only", 100, {1: 0.95}))} for i in range(devices)})
+    found = [(0.0, 0.0)]
+    for _ in range(devices):
+        world.submit("q")
+        (offer,) = offers(world, "q")
+        found.append((offer.backlog(world.now), offer.pressure(world.now)))
+    slopes = [(higher[1] - lower[1]) / (higher[0] - lower[0]) for lower, higher in itertools.pairwise(found)]
+    assert found[-1] == pytest.approx((1.0, 1.0), abs=0.1) and world.binding.pressure("q", world.now) == found[-1][1]
+    assert min(slopes[0], slopes[-1]) > 1.1 > 0.9 > max(slopes[3:5]) and min(slopes) > 0.5

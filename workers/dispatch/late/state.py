@@ -32,6 +32,8 @@ REFUSED_FULL = 0.125
 FULL = 0.01
 #: rise of congestion with each SLO that queries wait
 SLOPE = 0.3
+#: pressure is higher than a smaller backlog, and lower than a larger one
+EVEN = 0.58
 #: seconds for which, at least, the peak of pending queries is kept
 PEAK_WINDOW_S = 0.05
 
@@ -243,6 +245,15 @@ class ClassOffer:
             yield from group.devices
 
     def pressure(self, now: float, part: float = 1.0, without: ScheduledDevice | None = None) -> float:
+        """Return the pressure that :meth:`backlog` calls for, 0 to 1.
+
+        It rises faster than the backlog at first and towards the end, and more slowly in between, so that all queries of
+        a burst find about the same price, as in a linear program over them.
+        """
+        backlog = self.backlog(now, part, without)
+        return backlog + backlog * (1.0 - backlog) * (EVEN - backlog)
+
+    def backlog(self, now: float, part: float = 1.0, without: ScheduledDevice | None = None) -> float:
         """Return the part of the SLO for which these devices are busy or scheduled.
 
         Each batch counts by the SLO of its own class, so that a device's time has one price for all that share it.
@@ -265,8 +276,8 @@ class ClassOffer:
                 idle += 1
         if not count:
             return 1.0
-        pressure, busy = slos / (count * part), 1.0 - idle / count
-        return 0.0 if pressure < 0.0 else busy if pressure > busy else pressure
+        backlog, busy = slos / (count * part), 1.0 - idle / count
+        return 0.0 if backlog < 0.0 else busy if backlog > busy else backlog
 
     def level(self, waited_s: float, slo_s: float, part: float, least: float, now: float) -> int:
         """Return the level of the highest of pressure, congestion and ``least``.

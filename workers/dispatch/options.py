@@ -3,7 +3,7 @@
 Options are those for a query class, and pressure decides which one is worth its time. Pure.
 
 The value of a row is the option's utility (accuracy times the application's weight) less the price of the device time.
-The price rises exponentially with pressure, and pressure rises with the part of the SLO for which devices are busy: idle
+The price rises exponentially with pressure, and pressure with the part of the SLO for which devices are busy: idle
 devices run the most accurate option, and the more work is scheduled, the more accuracy a second must bring. (The same
 trade-off as in drift-plus-penalty control; Neely, "Stochastic Network Optimization", 2010, Chapter 4.)
 """

@@ -247,8 +247,8 @@ class ClassOffer:
     def pressure(self, now: float, part: float = 1.0, without: ScheduledDevice | None = None) -> float:
         """Return the pressure that :meth:`backlog` calls for, 0 to 1.
 
-        It rises faster than the backlog at first and towards the end, and more slowly in between, so that all queries of
-        a burst find about the same price, as in a linear program over them.
+        It rises faster than the backlog at first and towards the end, and more slowly in between, so that all queries
+        of a burst find about the same price, as in a linear program over them.
         """
         backlog = self.backlog(now, part, without)
         return backlog + backlog * (1.0 - backlog) * (EVEN - backlog)

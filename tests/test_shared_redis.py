@@ -127,8 +127,8 @@ def test_two_prefixes_do_not_see_each_other(shared, tmp_path):
 def worker(home: Path, settings: dict[str, str]) -> Iterator[None]:
     """Celery's worker of an appliance."""
     environment = {"NEREUS_HOME": str(home), "PATH": "/usr/bin:/bin", **settings}
-    command = [sys.executable, "-m", "celery", "-A", "appliance.celery", "-q", "worker", "-Q", "control"]
-    command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    command = [sys.executable, "-m", "appliance.local.lean_celery", "worker", "-Q", "control"]
+    command += ["-n", "control@nereus", "--loglevel", "info"]
     with (home / "worker.log").open("ab") as log:
         process = subprocess.Popen([*command, "--pool", "solo"], cwd=ROOT, env=environment, stdout=log, stderr=log)
     try:

@@ -89,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status: 0 done, 1 refused or not reached."""
+    """The exit status: 0 done, 1 refused, not reached, or the answer not printed."""
     options = parser().parse_args(arguments)
     try:
         with _connected(options) as rest:
@@ -99,9 +99,12 @@ def main(arguments: list[str]) -> int:
         return 1
     try:
         print(json.dumps(shown.answer, indent=2) if options.json else "\n".join(shown.lines), flush=True)
-    except BrokenPipeError:
-        # Nobody reads on, as in `nereus nodes | head`; Python would write what is left again as it ends.
+    except OSError as error:
+        # Python would write the rest again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"nereus: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -13,7 +13,7 @@ from appliance.celery import app
 
 
 def main(arguments: list[str]) -> int:
-    """Run one of them until it is told to stop; returns its exit status."""
+    """Run one of them until it is stopped; returns its exit status."""
     parser = argparse.ArgumentParser(prog="lean_celery", description="A worker of queues, or periodic tasks' clock.")
     commands = parser.add_subparsers(dest="command", required=True)
     worker = commands.add_parser("worker")

@@ -25,7 +25,7 @@ NICE = 5
 SIMULATION_PATIENCE = 5
 #: one core is one thread's: math libraries must not spread over cores that devices own
 SINGLE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-#: Django's checks, which load all pages and the API, are made once by "web" and not by each worker again
+#: Django's checks, which load all pages and the API, are run once by "web" and not by each worker again
 CHECKED = {"CELERY_SKIP_CHECKS": "1"}
 #: seconds between two looks at a heartbeat, and looks without one after which a worker is restarted
 HEARTBEAT_LOOK_S, HEARTBEAT_MISSES = 5.0, 12

@@ -82,7 +82,7 @@ def post_fork(server: Arbiter, worker: ConsoleWorker) -> None:
 
 
 def post_worker_init(worker: ConsoleWorker) -> None:
-    """Make Django's checks in the process that has all pages and the API.
+    """Run Django's checks in the process that has all pages and the API.
 
     Raises:
         SystemCheckError: the worker does not start.

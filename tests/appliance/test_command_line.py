@@ -43,16 +43,25 @@ def test_status_applications_and_nodes_are_listed(nereus):
     assert "box" in nereus("nodes")
 
 
-def test_a_reader_may_go_away(appliance):
-    """As in ``nereus nodes | head``."""
+def test_a_reader_may_go_away_and_a_disk_be_full(appliance):
+    """The former as in ``nereus nodes | head``."""
     reading, writing = os.pipe()
     os.close(reading)
-    command = ["./nereus", "--json", "nodes"]
-    with os.fdopen(writing, "wb") as closed:
-        done = subprocess.run(
-            command, cwd=ROOT, env=appliance.environment, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=120
-        )
-    assert (done.returncode, done.stderr) == (0, "")
+    for output, told in (
+        (writing, ""),
+        (os.open("/dev/full", os.O_WRONLY), "nereus: [Errno 28] No space left on device\n"),
+    ):
+        with os.fdopen(output, "wb") as stream:
+            done = subprocess.run(
+                ["./nereus", "--json", "nodes"],
+                cwd=ROOT,
+                env=appliance.environment,
+                stdout=stream,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=120,
+            )
+        assert (done.returncode, done.stderr) == (1, told)
 
 
 def test_a_plan_says_why_and_can_be_asked_for(nereus):

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 from selenium import webdriver
 from selenium.common.exceptions import TimeoutException
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -94,4 +95,7 @@ def browser(chromium, live_server, clean_redis, monkeypatch):
     opened = Browser(chromium, live_server.url)
     opened.sign_in("viewer")
     opened.faults()
-    return opened
+    yield opened
+    # Open pages would ask the next test's server.
+    chromium.get("about:blank")
+    ActionBuilder(chromium).clear_actions()

@@ -170,7 +170,7 @@ def test_the_systems_own_changes_are_the_systems(application, variant):
     [
         (["manage.py", "up"], "system", "start"),
         (["/opt/nereus/manage.py", "rotate", "password"], None, "command rotate"),
-        (["celery", "-A", "appliance", "worker"], "system", "appliance"),
+        (["/opt/nereus/appliance/local/lean_celery.py", "worker"], "system", "appliance"),
     ],
 )
 def test_a_commands_changes_are_its_users(arguments, actor, way, monkeypatch):

@@ -166,8 +166,8 @@ class Binding(Protocol):
         """The ``wake_at`` of the latest decisions is due. Early calls do no harm."""
 
     def pressure(self, application: str, now: float) -> float:
-        """Return the part of its SLO for which an application's devices are busy.
+        """Return how busy an application's devices are.
 
         Returns:
-            0 to 1; 1 if the application has no devices.
+            0 (idle) to 1 (for all of its SLO); 1 if the application has no devices.
         """

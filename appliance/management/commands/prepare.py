@@ -15,7 +15,8 @@ from workers import log
 
 class Command(BaseCommand):
     help = "Bring the database up to date, and make what credentials.json names."
-    # They load all pages and the API: the web process, which has these, makes them (appliance/local/web.py).
+    # Checks load all pages and the API; the web process, which has loaded these, runs them (appliance/local/web.py). A
+    # release whose checks fail has migrated the database by then; tests and Ansible run them before that.
     requires_system_checks = ()
 
     def handle(self, *args, **options) -> None:

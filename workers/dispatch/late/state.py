@@ -32,7 +32,7 @@ REFUSED_FULL = 0.125
 FULL = 0.01
 #: rise of congestion with each SLO that queries wait
 SLOPE = 0.3
-#: pressure is higher than a smaller backlog, and lower than a larger one
+#: the backlog that equals its pressure: smaller ones have a higher pressure, larger ones a lower
 EVEN = 0.58
 #: seconds for which, at least, the peak of pending queries is kept
 PEAK_WINDOW_S = 0.05

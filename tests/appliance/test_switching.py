@@ -13,7 +13,10 @@ from tests.running import eventually
 
 @pytest.fixture
 def patient(appliance):
-    """An SLO that a busy machine keeps; it and the choice of a stack are taken back in the end."""
+    """An SLO that a busy machine keeps.
+
+    It and the choice of a stack are taken back in the end.
+    """
     with appliance.rest() as client:
         slo_ms = client.get("/applications/tiny/").json()["slo_ms"]
         assert client.patch("/applications/tiny/", json={"slo_ms": 10 * slo_ms}).status_code == 200

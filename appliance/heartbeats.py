@@ -2,20 +2,23 @@
 
 A file is touched where something was done. Beat sends :data:`TASK` to all queues; it touches its own file when it
 sends, and a worker touches its queue's when it runs the task. So a worker that lost its queue is found as well as one
-whose process hangs.
+whose process hangs. A worker that makes a plan touches its file at each step of it, too, as a plan may take minutes.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from celery import shared_task
-from celery.signals import before_task_publish
+from celery import Task, shared_task
+from celery.signals import before_task_publish, task_prerun
 from django.conf import settings
 
 from workers import log
 
 TASK = "appliance.heartbeat"
+#: queues whose workers make plans, one task at a time
+PLANNING = ("planning", "simulation")
 
 logger = log.get("heartbeats")
 
@@ -30,6 +33,16 @@ def beat(service: str) -> None:
 def _sending(sender: str, **_: Any) -> None:
     if sender == TASK:
         _touch("beat")
+
+
+@task_prerun.connect
+def _beginning(task: Task, **_: Any) -> None:
+    queue = task.request.delivery_info.get("routing_key", "")
+    if queue in PLANNING:
+        # Other processes need none of it.
+        from scheduler.allocation import progress
+
+        progress.report_to(partial(_touch, queue))
 
 
 def _touch(service: str) -> None:

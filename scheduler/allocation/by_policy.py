@@ -26,6 +26,7 @@ from workers.dispatch.policy_tables import LoadPolicy, PolicySet
 from .baselines.dedicated import DedicatedChoices, allocation_with, evenly
 from .capacity import profile_on
 from .problem import Allocation, CandidateVariant, DeviceResources, PlannedPolicies, Problem
+from .progress import report
 from .residents import ResidentCapacity
 from .solver import Budget, time_ran_out
 
@@ -136,6 +137,7 @@ def _in_time(problem: Problem) -> load_policies.InTime:
     budget = Budget(problem.time_limit_s)
 
     def asked() -> bool:
+        report()
         if budget.left() > 0:
             return True
         time_ran_out()
@@ -153,6 +155,7 @@ def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None =
     demand = {a.id: a.demand for a in problem.applications}
     policies, residents, accuracy = [], {}, 0.0
     for group in _groups(problem, mains, lengths):
+        report()
         made = make(problem, group.worker, group.workers, demand[group.application], in_time)
         promised = next((accuracy for policy, accuracy in made if policy.load >= demand[group.application]), None)
         fastest = group.worker.variants[0]

@@ -19,6 +19,7 @@ from django.db import DatabaseError, close_old_connections, connection
 from django.db.models import F
 
 from registry import clock
+from scheduler.allocation import progress
 from scheduler.models import WorkLease
 from workers import log
 
@@ -136,6 +137,8 @@ def held(name: str, wait_s: float = float("inf")) -> Iterator[HeldLease | None]:
     watch, until = LeaseWatch(name), clock.steady() + wait_s
     pause = threading.Event()
     while (lease := watch.take()) is None and clock.steady() < until:
+        # Another process plans, which may take minutes.
+        progress.report()
         pause.wait(LOOK_S)
     try:
         yield lease

@@ -5,11 +5,12 @@ Tested are who serves whom, what is resident, and that the simulator serves by t
 
 from __future__ import annotations
 
+from contextvars import copy_context
 from dataclasses import replace
 
 import pytest
 
-from scheduler.allocation import by_policy, strategies
+from scheduler.allocation import by_policy, progress, strategies
 from scheduler.allocation.problem import (
     ApplicationDemand,
     CandidateVariant,
@@ -93,6 +94,17 @@ def test_a_plan_that_runs_out_of_time_has_a_policy_for_each_device_and_the_next_
     assert not whole.cut_short
     for few, many in zip(short.policies, whole.policies, strict=True):
         assert set(few.policies) <= set(many.policies) and len(many.policies) > 1
+
+
+def test_planning_is_reported_at_each_policy(few_loads):
+    reports = []
+
+    def planned():
+        progress.report_to(lambda: reports.append(1))
+        return strategies.get("ramsis")(problem())
+
+    plan = copy_context().run(planned)
+    assert len(reports) >= sum(len(one.policies) for one in plan.policies)
 
 
 def test_policies_for_bursty_arrivals_promise_less():

@@ -1,0 +1,24 @@
+"""Reports that planning goes on, though it may take longer than its time limit.
+
+A strategy finishes a step that it began, such as a policy, whatever its limit: on a slow or busy box a plan may take
+minutes. It reports between steps, so that its process is not taken for hung.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+
+_heard: ContextVar[Callable[[], None] | None] = ContextVar("heard", default=None)
+
+
+def report_to(heard: Callable[[], None]) -> None:
+    """Have ``heard`` called at each report of this thread or task."""
+    _heard.set(heard)
+
+
+def report() -> None:
+    """Report that planning goes on."""
+    heard = _heard.get()
+    if heard is not None:
+        heard()

@@ -48,10 +48,11 @@ def with_standby(problem: Problem, solve: Solve, search: Solve | None = None) ->
     """
     search = search or solve
     if _unlimited(problem):
-        return replace(solve(problem), residents=_everything(problem))
+        return replace(_expected_served(problem, solve)[1], residents=_everything(problem))
     problem = _expected_first(problem)
     most = carried(problem)
-    free = replace(solve(problem), carried=most)
+    problem, free = _expected_served(problem, solve)
+    free = replace(free, carried=most)
     kept, previous = None, problem.previous
     if previous is not None and _still_there(problem, previous):
         kept = _within(problem, previous.residents, solve, free)
@@ -70,9 +71,32 @@ def _expected_first(problem: Problem) -> Problem:
 
     No application's margin then comes before another one's expected demand.
     """
-    expected = replace(problem, applications=tuple(replace(a, demand=_expected(a)) for a in problem.applications))
-    if carries(problem, 1.0) or not carries(expected, 1.0):
+    if carries(problem, 1.0) or not carries(_as_expected(problem), 1.0):
         return problem
+    return _with_floors(problem)
+
+
+def _expected_served(problem: Problem, solve: Solve) -> tuple[Problem, Allocation]:
+    """Return a plan, and its problem: with floors where these make it serve more of what is expected.
+
+    Fractions of devices may carry all of the demand where whole ones do not.
+    """
+    plan = solve(problem)
+    lacking = _lacking(problem, plan)
+    if lacking <= SERVED_LOSS or not carries(_as_expected(problem), 1.0):
+        return problem, plan
+    with_floors = _with_floors(problem)
+    floored = solve(with_floors)
+    return (with_floors, floored) if _lacking(problem, floored) < lacking else (problem, plan)
+
+
+def _as_expected(problem: Problem) -> Problem:
+    """The problem without margins."""
+    return replace(problem, applications=tuple(replace(a, demand=_expected(a)) for a in problem.applications))
+
+
+def _with_floors(problem: Problem) -> Problem:
+    """The problem with what is expected as floors."""
     floors = (max(a.floor, _expected(a) / a.demand) if a.demand > 0 else a.floor for a in problem.applications)
     applications = (replace(a, floor=floor) for a, floor in zip(problem.applications, floors, strict=True))
     return replace(problem, applications=tuple(applications))
@@ -80,6 +104,13 @@ def _expected_first(problem: Problem) -> Problem:
 
 def _expected(application: ApplicationDemand) -> float:
     return application.demand if application.expected is None else min(application.expected, application.demand)
+
+
+def _lacking(problem: Problem, plan: Allocation) -> float:
+    """The part of the weighted expected demand that a plan does not serve."""
+    most = sum([a.weight * _expected(a) for a in problem.applications])
+    short = sum([a.weight * max(0.0, _expected(a) - plan.served[a.id]) for a in problem.applications])
+    return short / most if most > 0 else 0.0
 
 
 def _good(problem: Problem, plan: Allocation, free: Allocation) -> bool:

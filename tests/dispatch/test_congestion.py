@@ -79,14 +79,17 @@ def test_throughputs_by_level_are_those_of_the_most_valuable_option_and_at_last_
 def test_congestion_rises_with_the_wait_from_the_pressure_that_is_needed(
     pressure, waited_s, longer_s, batch_s, target_s, slo_s
 ):
-    offer = ClassOffer(menu(QUICK), DemandNeeds(pressure, batch_s, target_s))
+    offer = ClassOffer(menu(QUICK))
+    offer.needs = DemandNeeds(pressure, batch_s, target_s)
     congestion = offer.congestion(waited_s, slo_s)
     assert 0.0 <= congestion <= offer.congestion(waited_s + longer_s, slo_s) <= 1.0
     assert offer.congestion(target_s, slo_s) == pressure
 
 
 def test_what_the_most_accurate_options_carry_is_never_congested():
-    assert ClassOffer(menu(QUICK), DemandNeeds(0.0, 0.1, 0.01)).congestion(0.14, SLO_S) == 0.0
+    offer = ClassOffer(menu(QUICK))
+    offer.needs = DemandNeeds(0.0, 0.1, 0.01)
+    assert offer.congestion(0.14, SLO_S) == 0.0
 
 
 def test_the_rate_is_a_running_mean_whose_first_value_is_what_came_first():

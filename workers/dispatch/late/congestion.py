@@ -26,6 +26,8 @@ from .state import DemandNeeds, ServedClass
 #: these looks never cost more than about a hundredth of a core
 LOOK_S = 0.1
 EXACT = 250
+#: seconds after which a met pressure has 1/e of its weight in the usual one
+USUAL_S = 10.0
 
 
 class Congestion:
@@ -54,6 +56,10 @@ class Congestion:
             self._spread = DemandSpread(classes, longest_s)
             pairs = sum([len(offer.groups) for served in classes for offer in served.offers])
             self._every_s = LOOK_S * max(1.0, pairs / EXACT)
+        kept = math.exp(-self._every_s / USUAL_S)
+        for served in classes:
+            for offer in served.offers:
+                offer.usual.look(kept)
         found = self._spread.loads()
         targets_s = {
             served: max(0.0, min(self._waits_s[served], served.slo_s * (1.0 - least_load)))

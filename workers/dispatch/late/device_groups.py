@@ -136,11 +136,11 @@ class DeviceGroups:
         longest_s = max((served.slo_s for served in self.classes.values()), default=0.0)
         for served in self.classes.values():
             offers: dict[int, ClassOffer] = {}
-            needs = {id(offer.option_set): offer.needs for offer in served.offers}
+            before = {id(offer.option_set): offer for offer in served.offers}
             for group in groups.values():
                 options = group.devices[0].option_sets.get(served.query_class)
                 if options is not None:
-                    offer = offers.setdefault(id(options), ClassOffer(options, needs.get(id(options))))
+                    offer = offers.setdefault(id(options), ClassOffer(options, before.get(id(options))))
                     offer.groups.append(group)
                     group.offers[served] = offer
             served.offers = list(offers.values())

@@ -34,6 +34,8 @@ FULL = 0.01
 SLOPE = 0.3
 #: the backlog that equals its pressure: smaller ones have a higher pressure, larger ones a lower
 EVEN = 0.58
+#: how much more than the usual pressure is held, as a part of it at full pressure: near the limit queues grow by chance
+NEAR_FULL = 0.2
 #: seconds for which, at least, the peak of pending queries is kept
 PEAK_WINDOW_S = 0.05
 
@@ -216,17 +218,44 @@ class DemandNeeds(NamedTuple):
     wait_s: float = 0.0
 
 
+class UsualPressure:
+    """The mean pressure that queries met lately, below which the price of time does not fall.
+
+    Attributes:
+        total, queries: the pressures that queries met, and how many did; both fade.
+        least: the pressure to hold, as of the latest look.
+    """
+
+    __slots__ = ("least", "queries", "total")
+
+    def __init__(self) -> None:
+        self.total = self.queries = self.least = 0.0
+
+    def look(self, kept: float) -> None:
+        """Find what to hold, and let the past fade to ``kept`` of its weight."""
+        # Once hardly any came, the past fades away.
+        mean = self.total / max(1.0, self.queries)
+        self.least = min(1.0, mean * (1.0 + NEAR_FULL * mean))
+        self.total *= kept
+        self.queries *= kept
+
+
 class ClassOffer:
     """The device groups that offer a class the same option set.
 
+    Args:
+        before: the offer of the same option set that this one follows.
+
     Attributes:
         needs: of the demand, as of the latest look.
+        usual: the pressure that queries of the class met here.
     """
 
-    def __init__(self, option_set: OptionSet, needs: DemandNeeds | None = None) -> None:
+    def __init__(self, option_set: OptionSet, before: ClassOffer | None = None) -> None:
         self.option_set = option_set
         self.groups: list[DeviceGroup] = []
-        self.needs = DemandNeeds() if needs is None else needs
+        self.needs = DemandNeeds() if before is None else before.needs
+        self.usual = UsualPressure() if before is None else before.usual
 
     def congestion(self, waited_s: float, slo_s: float) -> float:
         """Return the pressure (0 to 1) that demand and this wait call for.
@@ -280,13 +309,17 @@ class ClassOffer:
         return 0.0 if backlog < 0.0 else busy if backlog > busy else backlog
 
     def level(self, waited_s: float, slo_s: float, part: float, least: float, now: float) -> int:
-        """Return the level of the highest of pressure, congestion and ``least``.
+        """Return the level of the highest of pressure, usual pressure, congestion and ``least``.
 
         Args:
             waited_s: how long a query waits for the offer's first device.
             slo_s, part: for how long a full device is scheduled, in seconds and as a part of the SLO.
         """
-        pressure = self.pressure(now, part)
+        pressure, usual = self.pressure(now, part), self.usual
+        usual.total += pressure
+        usual.queries += 1.0
+        if usual.least > pressure:
+            pressure = usual.least
         if self.needs.pressure:
             congestion = self.congestion(waited_s, slo_s)
             if congestion > pressure:

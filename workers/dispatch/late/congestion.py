@@ -27,7 +27,7 @@ from .state import DemandNeeds, ServedClass
 LOOK_S = 0.1
 EXACT = 250
 #: seconds after which a met pressure has 1/e of its weight in the usual one
-USUAL_S = 10.0
+USUAL_S = 3.0
 
 
 class Congestion:

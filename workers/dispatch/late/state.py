@@ -35,7 +35,7 @@ SLOPE = 0.3
 #: the backlog that equals its pressure: smaller ones have a higher pressure, larger ones a lower
 EVEN = 0.58
 #: how much more than the usual pressure is held, as a part of it at full pressure: near the limit queues grow by chance
-NEAR_FULL = 0.2
+NEAR_FULL = 0.15
 #: seconds for which, at least, the peak of pending queries is kept
 PEAK_WINDOW_S = 0.05
 

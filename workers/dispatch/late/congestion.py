@@ -38,7 +38,7 @@ class Congestion:
     """
 
     def __init__(self) -> None:
-        self.look_at = -math.inf
+        self.look_at = self._looked_at = -math.inf
         self._every_s = LOOK_S
         self._spread: DemandSpread | None = None
         self._discount = Discount()
@@ -56,7 +56,7 @@ class Congestion:
             self._spread = DemandSpread(classes, longest_s)
             pairs = sum([len(offer.groups) for served in classes for offer in served.offers])
             self._every_s = LOOK_S * max(1.0, pairs / EXACT)
-        kept = math.exp(-self._every_s / USUAL_S)
+        kept, self._looked_at = math.exp((self._looked_at - now) / USUAL_S), now
         for served in classes:
             for offer in served.offers:
                 offer.usual.look(kept)

@@ -90,7 +90,7 @@ class Dispatching:
             self._schedule.take_first(batch)
             application = batch.application_name
             refusals = max(served.refusal_pressure(now), device.refusal_pressure(application, now))
-            self.dispatch(batch, max(pressure, offer.usual.least, congestion, refusals), now)
+            self.dispatch(batch, max(pressure, offer.usual.mean, congestion, refusals), now)
         if device.free_at > now and not device.dispatched and not device.loading and device.up:
             self._timers.set(device, device.free_at)
         elif device.wake_at != INF:

@@ -34,8 +34,6 @@ FULL = 0.01
 SLOPE = 0.3
 #: the backlog that equals its pressure: smaller ones have a higher pressure, larger ones a lower
 EVEN = 0.58
-#: how much more than the usual pressure is held, as a part of it at full pressure: near the limit queues grow by chance
-NEAR_FULL = 0.15
 #: seconds for which, at least, the peak of pending queries is kept
 PEAK_WINDOW_S = 0.05
 
@@ -219,25 +217,23 @@ class DemandNeeds(NamedTuple):
 
 
 class UsualPressure:
-    """The mean pressure that queries met lately, below which the price of time does not fall.
+    """The mean pressure that queries met lately: the price of time does not fall below it.
 
     Attributes:
-        total, queries: the pressures that queries met, and how many did; both fade.
-        least: the pressure to hold, as of the latest look.
+        total, queries: the sum of the pressures that queries met, and how many did; both fade.
+        mean: as of the latest look; of less than one query, as if more had met no pressure.
     """
 
-    __slots__ = ("least", "queries", "total")
+    __slots__ = ("mean", "queries", "total")
 
     def __init__(self) -> None:
-        self.total = self.queries = self.least = 0.0
+        self.total = self.queries = self.mean = 0.0
 
     def look(self, kept: float) -> None:
-        """Find what to hold, and let the past fade to ``kept`` of its weight."""
-        # Once hardly any came, the past fades away.
-        mean = self.total / max(1.0, self.queries)
-        self.least = min(1.0, mean * (1.0 + NEAR_FULL * mean))
+        """Let the past fade to ``kept`` of its weight, and find the mean."""
         self.total *= kept
         self.queries *= kept
+        self.mean = self.total / max(1.0, self.queries)
 
 
 class ClassOffer:
@@ -318,8 +314,8 @@ class ClassOffer:
         pressure, usual = self.pressure(now, part), self.usual
         usual.total += pressure
         usual.queries += 1.0
-        if usual.least > pressure:
-            pressure = usual.least
+        if usual.mean > pressure:
+            pressure = usual.mean
         if self.needs.pressure:
             congestion = self.congestion(waited_s, slo_s)
             if congestion > pressure:

@@ -84,6 +84,22 @@ def test_no_margin_comes_before_what_another_application_is_expected_to_need():
         assert sum(plan.left_out.values()) > 0
 
 
+@pytest.mark.parametrize("max_resident", [1, None])
+def test_no_application_is_left_out_where_whole_devices_carry_what_is_expected(max_resident):
+    # Both devices for "many" would serve 57 items/s and nothing else, one each 50 + 6.8.
+    demand, expected = {"many": 57.0, "few": 6.8}, {"many": 42.0, "few": 6.0}
+    problem = Problem(
+        tuple(DeviceResources(f"d{i}", "cpu", max_resident=max_resident) for i in range(2)),
+        tuple(ApplicationDemand(name, 0.5, rate, expected=expected[name]) for name, rate in demand.items()),
+        (
+            variant("many-only", "many", 90, cpu=line(0, 1000 / 50)),
+            variant("few-only", "few", 90, cpu=line(0, 1000 / 8)),
+        ),
+    )
+    plan = planned(problem)
+    assert all(plan.served[name] >= 0.99 * rate for name, rate in expected.items()), plan.served
+
+
 def test_residents_stay_while_all_demand_grows_alike():
     first = planned(world(evenly(20.0), load_s=1.0))
     then = planned(world(evenly(40.0), load_s=1.0), first)

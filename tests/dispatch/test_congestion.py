@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.late.demand_spread import DemandSpread
 from workers.dispatch.late.interarrival import ArrivalRate
-from workers.dispatch.late.state import ClassOffer, DemandNeeds
+from workers.dispatch.late.state import ClassOffer, DemandNeeds, UsualPressure
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.options import LEVELS, PRICES, OptionSet, ServingOption
 
@@ -291,3 +291,34 @@ def test_pressure_rises_fast_at_first_and_towards_the_end_and_slowly_between():
     slopes = [(higher[1] - lower[1]) / (higher[0] - lower[0]) for lower, higher in itertools.pairwise(found)]
     assert found[-1] == pytest.approx((1.0, 1.0), abs=0.1) and world.binding.pressure("q", world.now) == found[-1][1]
     assert min(slopes[0], slopes[-1]) > 1.1 > 0.9 > max(slopes[3:5]) and min(slopes) > 0.5
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 20.0)), min_size=1), st.floats(0.0, 1.0))
+def test_the_usual_pressure_lies_among_those_met_and_fades(met, kept):
+    usual = UsualPressure()
+    for pressure, queries in met:
+        usual.total += pressure * queries
+        usual.queries += queries
+        usual.look(kept)
+        assert 0.0 <= usual.mean <= max(one for one, _ in met) + 1e-9
+    for _ in range(100):
+        usual.look(0.8)
+    assert usual.mean < 1e-6
+
+
+def test_the_price_of_time_is_at_least_that_of_the_usual_pressure():
+    world = World({"q": SLO_S}, {"d": {"q": menu(QUICK, ACCURATE)}})
+    (offer,) = offers(world, "q")
+    assert offer.level(0.0, SLO_S, 1.0, 0.0, world.now) == 0
+    offer.usual.mean = 0.5
+    assert offer.level(0.0, SLO_S, 1.0, 0.0, world.now) == LEVELS // 2
+    assert offer.level(0.0, SLO_S, 1.0, 0.75, world.now) == LEVELS * 3 // 4
+
+
+def test_the_usual_pressure_stays_while_devices_come_and_go():
+    world = World({"q": SLO_S}, {name: {"q": menu(QUICK)} for name in ("d", "e")})
+    (offer,) = offers(world, "q")
+    offer.usual.mean = 0.5
+    world.binding.device_changed("e", world.now, up=False)
+    (other,) = offers(world, "q")
+    assert other is not offer and other.usual is offer.usual

@@ -70,7 +70,7 @@ def planned(seconds, names: list[str], now: int, horizon_s: int) -> dict[str, fl
 
 def learned_start(seconds, names: list[str], now: int, horizon_s: int) -> dict[str, float]:
     """The demand that ``learned`` plans for before it has learned anything."""
-    start = learned.start(learned.Target(horizon_s), demand.QUANTILE)
+    start = learned.start(learned.ForecastTarget(horizon_s), demand.QUANTILE)
     return demand.estimates(seconds, names, now, coefficients=dict.fromkeys(names, start)).planned
 
 

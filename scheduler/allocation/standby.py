@@ -77,9 +77,10 @@ def _expected_first(problem: Problem) -> Problem:
 
 
 def _expected_served(problem: Problem, solve: Solve) -> tuple[Problem, Allocation]:
-    """Return a plan, and its problem: with floors where these make it serve more of what is expected.
+    """Return the problem and its plan, with floors where these help.
 
-    Fractions of devices may carry all of the demand where whole ones do not.
+    They help where the plan then serves more of what is expected: fractions of devices may carry all of the demand
+    where whole ones do not.
     """
     plan = solve(problem)
     lacking = _lacking(problem, plan)

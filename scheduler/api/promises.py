@@ -98,7 +98,9 @@ class WhatIfSerializer(serializers.ModelSerializer):
     present_plan = serializers.DictField(help_text="The plan in force then.")
     promise = serializers.DictField(help_text="As `expected` of a promise; empty until the simulation is done.")
     present_promise = serializers.DictField(help_text="The same for the plan in force; empty where there is none.")
-    applicable = serializers.SerializerMethodField(help_text="Whether some of the changes could be applied.")
+    applicable = serializers.SerializerMethodField(
+        help_text="Whether some of the changes could be applied; not once it failed or was cancelled."
+    )
 
     class Meta:
         model = WhatIf
@@ -110,7 +112,8 @@ class WhatIfSerializer(serializers.ModelSerializer):
         return {name: value for name, value in row.plan.items() if name not in ("problem", "allocation")}
 
     def get_applicable(self, row: WhatIf) -> bool:
-        return row.applied is None and msgspec.convert(row.changes, Changes).applicable
+        open_ = row.applied is None and row.state != WhatIf.State.FAILED
+        return open_ and msgspec.convert(row.changes, Changes).applicable
 
 
 class ApplySerializer(StrictMixin, serializers.Serializer):

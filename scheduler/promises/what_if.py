@@ -353,7 +353,7 @@ def apply(row: WhatIf, force: bool = False) -> WhatIf:
 
     Raises:
         Conflict: the state is another one than the answer was computed for, nothing of it can be ordered, it has no
-            answer yet, it was applied already, or an order is refused.
+            plan yet, it failed or was cancelled, it was applied already, or an order is refused.
     """
     changes = msgspec.convert(row.changes, Changes)
     if not changes.applicable:
@@ -362,8 +362,11 @@ def apply(row: WhatIf, force: bool = False) -> WhatIf:
         # Everything that changes these takes its lock first, so the state stays what it is until the end.
         for model in (Application, Variant, Node):
             list(model.objects.select_for_update().order_by("pk").values_list("pk", flat=True))
+        row.refresh_from_db(fields=["state", "error", "index"])
+        if row.state == State.FAILED:
+            raise Conflict(f"what-if {row.pk} cannot be applied: {row.error or row.get_state_display()} Ask again.")
         if not row.index:
-            raise Conflict(f"what-if {row.pk} has no answer yet: {row.get_state_display()}")
+            raise Conflict(f"what-if {row.pk} has no plan yet: {row.get_state_display()}")
         if not WhatIf.objects.filter(pk=row.pk, applied=None).exists():
             raise Conflict(f"what-if {row.pk} was applied already")
         if present.check_index() != row.index:

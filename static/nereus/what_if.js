@@ -135,7 +135,7 @@ function show(found) {
       button.disabled = false;
     });
     parts.push(el("div", { class: "actions" }, button, " ", el("span", { class: "muted small" }, "Refused if anything has changed since this answer was computed.")));
-  } else if (planned && !found.applicable) parts.push(el("p", { class: "muted small", "data-testid": "what-if-imagined" }, "Nothing of it can be applied: demand and other devices are only imagined."));
+  } else if (planned && !found.applicable && found.state !== "failed") parts.push(el("p", { class: "muted small", "data-testid": "what-if-imagined" }, "Nothing of it can be applied: demand and other devices are only imagined."));
   answer.hidden = false;
   answer.dataset.state = found.state;
   answer.replaceChildren(...parts);

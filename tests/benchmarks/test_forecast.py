@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import forecast
-from benchmarks.forecast import PROTEUS, PUBLISHED, ewma, planned, score
+from benchmarks.forecast import PROTEUS, PUBLISHED, ewma, learned_start, planned, score
 
 pytestmark = pytest.mark.skipif(not PUBLISHED.is_dir(), reason=f"the published traces are not at {PUBLISHED}")
 #: starts of periods: all phases of a period, and enough of them
@@ -64,6 +64,11 @@ def test_neither_a_fearful_nor_a_careless_forecast_would_pass(days):
         other = score(days, times(factor), 10, STEP_OF_DAYS_S)
         assert other.loss > 1.15 * ours.loss
         assert not 0.89 <= other.covered <= 0.96
+
+
+def test_the_learned_forecast_gives_away_no_more_than_the_weighted_mean(days):
+    learned, theirs = (score(days, planner, 10, STEP_OF_DAYS_S) for planner in (learned_start, ewma))
+    assert learned.covered > theirs.covered and learned.loss < theirs.loss
 
 
 def test_what_comes_later_has_no_influence():

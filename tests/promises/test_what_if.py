@@ -94,6 +94,17 @@ def test_changes_that_can_be_ordered_are_applied(cluster, operator):
     assert again.status_code == 409 and "already" in again.json()["detail"]
 
 
+def test_one_that_was_cancelled_is_not_applied(cluster, operator):
+    found = answered(operator, slo_ms={"digits": 200})
+    assert found["applicable"]
+    WhatIf.objects.update(state=WhatIf.State.SIMULATING)
+    assert operator.delete(f"/api/v1/what-ifs/{found['id']}/").status_code == 204
+    assert not operator.get(f"/api/v1/what-ifs/{found['id']}/").json()["applicable"]
+    answer = apply(operator, found)
+    assert answer.status_code == 409 and "Cancelled by" in answer.json()["detail"]
+    assert Application.objects.get().slo_ms == 300
+
+
 def test_a_node_that_alone_serves_is_cordoned_by_force_only(cluster, operator):
     Device.objects.filter(node=cluster["right"]).update(state=Device.State.DOWN)
     found = answered(operator, slo_ms={"digits": 200})
@@ -131,7 +142,7 @@ def test_what_is_only_imagined_cannot_be_applied(cluster, operator):
     assert answer.status_code == 409 and "imagined" in answer.json()["detail"]
     early = ask(operator, slo_ms={"digits": 250})
     answer = apply(operator, early)
-    assert answer.status_code == 409 and "no answer yet" in answer.json()["detail"]
+    assert answer.status_code == 409 and "no plan yet" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,10 @@ class DemandNeeds(NamedTuple):
 
 
 class UsualPressure:
-    """The mean pressure that queries met lately: the price of time does not fall below it.
+    """The mean pressure that queries met lately.
+
+    The price of time does not fall below it, so that it is about the same for all queries of a burst: also for its
+    first ones, which find devices idle.
 
     Attributes:
         total, queries: the sum of the pressures that queries met, and how many did; both fade.
@@ -305,7 +308,9 @@ class ClassOffer:
         return 0.0 if backlog < 0.0 else busy if backlog > busy else backlog
 
     def level(self, waited_s: float, slo_s: float, part: float, least: float, now: float) -> int:
-        """Return the level of the highest of pressure, usual pressure, congestion and ``least``.
+        """Return the level of the highest of all pressures and ``least``.
+
+        These are the present and the usual pressure, and congestion.
 
         Args:
             waited_s: how long a query waits for the offer's first device.

@@ -324,7 +324,8 @@ def _limit(now: PlanSide, prices: list[DevicePrice]) -> str:
     if prices:
         better = listed(now.labels[now.best_variant[name]] for name in sorted(short))
         return f"Latency or memory, not the number of devices: {better} {_unfit(short)}; see the reasons below."
-    return f"{names} is not served by its best variant; the stack {now.stack} has no prices that say why."
+    served = "is not served by its best variant" if len(short) == 1 else "are not served by their best variants"
+    return f"{names} {served}; the stack {now.stack} has no prices that say why."
 
 
 def _unfit(short: Collection[str]) -> str:

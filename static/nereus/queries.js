@@ -31,7 +31,7 @@ function table(title, some, none) {
       el("tbody", {}, rows.map(row)))));
 }
 
-const STAGES = [["queue_ms", "waited for a device"], ["network_ms", "were slow on the way to their device"], ["batch_ms", "waited for their batch"], ["model_ms", "were slow in the model"]];
+const STAGES = [["queue_ms", "waited for a device"], ["network_ms", "lost time on the way to a device"], ["batch_ms", "waited for a batch"], ["model_ms", "lost time in the model"]];
 
 // Where the time of late queries went, and how many were refused: the first words of a cause.
 export function summary({ slowest, refused }) {

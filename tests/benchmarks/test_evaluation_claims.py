@@ -31,7 +31,7 @@ from scheduler.simulation.seconds import Second
 def outcome(violations: float, accuracy: float, drop: float = 0.0, in_time: int = 100, **more) -> Outcome:
     summary = {
         "violation_ratio": violations, "effective_accuracy": accuracy, "max_accuracy_drop_10s": drop,
-        "in_time": in_time, "duration_s": 1.0, **more,
+        "in_time": in_time, "duration_s": 1.0, "solves_cut_short": 0, **more,
     }  # fmt: skip
     return Outcome(summary, [])
 
@@ -153,6 +153,15 @@ def test_ramsis_claims_hold_for_the_loads_that_the_paper_shows(trace):
     assert verdicts(ramsis._claims(found, expected)) == told
     found["1200"][ramsis.KNOWN_LOAD] = outcome(0.01, 78.0)
     assert verdicts(ramsis._claims(found, expected))[-2] == "refuted"
+
+
+def test_rows_whose_policies_a_time_limit_cut_short_say_nothing_of_variable_batching():
+    found = {name: {ramsis.OURS: outcome(0.0, 78.0), ramsis.VARIABLE: outcome(0.0, 78.1)} for name in ("1200", "2000")}
+    found["2000"][ramsis.VARIABLE] = outcome(0.0, 70.0, solves_cut_short=1)
+    ((_, told, verdict),) = ramsis._variable(found)
+    assert (told, verdict) == ("+0.10 to +0.10 points of accuracy at 1200/s", "reproduced")
+    found["1200"][ramsis.OURS] = outcome(0.0, 78.0, solves_cut_short=1)
+    assert verdicts(ramsis._variable(found)) == ["not comparable"]
 
 
 def test_nothing_is_shown_where_nothing_is_claimed():

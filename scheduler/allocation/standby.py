@@ -34,6 +34,8 @@ SOME_ROOM, ACCURACY_GAIN = 1.4, 0.5
 #: growth of all demand since the plan in force up to which it is steady, and multiple of the demand below which devices
 #: have too little room for residents that were chosen for a steady one
 STEADY, LITTLE_ROOM = 1.1, 1.25
+#: part of what is expected below which an application starves
+STARVED = 0.5
 
 
 def with_standby(problem: Problem, solve: Solve, search: Solve | None = None) -> Allocation:
@@ -77,18 +79,17 @@ def _expected_first(problem: Problem) -> Problem:
 
 
 def _expected_served(problem: Problem, solve: Solve) -> tuple[Problem, Allocation]:
-    """Return the problem and its plan, with floors where these help.
+    """Return the problem and its plan, with floors where applications starve without.
 
-    They help where the plan then serves more of what is expected: fractions of devices may carry all of the demand
-    where whole ones do not.
+    Fractions of devices may carry all of the demand where whole ones do not.
     """
     plan = solve(problem)
-    lacking = _lacking(problem, plan)
-    if lacking <= SERVED_LOSS or not carries(_as_expected(problem), 1.0):
+    starved = _starved(problem, plan)
+    if not starved or not carries(_as_expected(problem), 1.0):
         return problem, plan
     with_floors = _with_floors(problem)
     floored = solve(with_floors)
-    return (with_floors, floored) if _lacking(problem, floored) < lacking else (problem, plan)
+    return (with_floors, floored) if _starved(problem, floored) < starved else (problem, plan)
 
 
 def _as_expected(problem: Problem) -> Problem:
@@ -107,11 +108,9 @@ def _expected(application: ApplicationDemand) -> float:
     return application.demand if application.expected is None else min(application.expected, application.demand)
 
 
-def _lacking(problem: Problem, plan: Allocation) -> float:
-    """The part of the weighted expected demand that a plan does not serve."""
-    most = sum([a.weight * _expected(a) for a in problem.applications])
-    short = sum([a.weight * max(0.0, _expected(a) - plan.served[a.id]) for a in problem.applications])
-    return short / most if most > 0 else 0.0
+def _starved(problem: Problem, plan: Allocation) -> int:
+    """How many applications a plan serves far less of than is expected."""
+    return sum([plan.served[a.id] < STARVED * _expected(a) for a in problem.applications])
 
 
 def _good(problem: Problem, plan: Allocation, free: Allocation) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from types import NoneType
 from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
@@ -19,6 +20,15 @@ MAX_JSON_BYTES = 2**20
 MAX_DEPTH = 32
 #: what a multipart body may have beside its file
 MULTIPART_SLACK = 2**16
+#: what JSON calls what is no object
+JSON_TYPES = {
+    list: "an array",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "a boolean",
+    NoneType: "null",
+}
 
 
 class BoundedJSONParser(JSONParser):
@@ -34,7 +44,7 @@ class BoundedJSONParser(JSONParser):
         except RecursionError:
             raise ParseError("JSON parse error - nested too deeply") from None
         if not isinstance(data, dict):
-            raise ParseError(f"The body must be a JSON object, not {type(data).__name__}.")
+            raise ParseError(f"The body must be a JSON object, not {JSON_TYPES[type(data)]}.")
         _check_depth(data)
         _check_text(text, data)
         return data

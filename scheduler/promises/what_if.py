@@ -234,7 +234,7 @@ def _world(row: WhatIf) -> tuple[World, str]:
     _, arrived, factors = _imagined(problem, dataclasses.replace(changes, remove_devices=(), cordon=(), add_devices={}))
     if not any(arrived.rate(a.id) for a in problem.applications):
         raise NothingToPromise(
-            f"There are no arrivals to simulate: of the last {RECORD_S} s, fewer than {LEAST_S} or none had any."
+            f"There are too few arrivals to simulate: at least {LEAST_S} of the last {RECORD_S} s must have had some."
         )
     how = f"{arrived.seconds} s as recorded; Poisson where nothing came"
     return present.world(row.plan["stack"], problem, allocation, arrived, factors), how

@@ -155,7 +155,7 @@ def test_an_applications_page_shows_variants_best_first_with_where_they_are_warm
     html = text(staff.get("/applications/digits/"))
     assert re.findall(r'data-testid="variant-row-(\w+)"', html) == ["best", "quick", "new"]
     rows = {name: row for name, row in re.findall(r'data-testid="variant-row-(\w+)"(.*?)</tr>', html, re.S)}
-    assert "box/cpu0" in rows["quick"] and "nowhere" in rows["best"]
+    assert "box/cpu0" in rows["quick"] and "inactive-best" in rows["best"]
     assert "91.8 %" in rows["quick"]
     assert "measuring" in rows["new"]
     ids = ["upload-link", "profile-progress-new"]

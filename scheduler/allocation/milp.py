@@ -7,7 +7,8 @@ have (:mod:`.contents`). Continuous: x[q,g,m], the time of dedicated devices tha
 of the demand that variant m serves in slices, and s, the share of the weighted demand that is served.
 
     sum_q n + contents <= devices of g;  sum_m x <= n;  sum_m x * rate / demand <= n  (no device serves more than all);
-    y[q,m] <= sum over contents of min(1, slice rate / demand);  all that is served of q <= 1, and >= its floor.
+    y[q,m] <= sum over contents of min(1, slice rate / demand);  all that is served of q <= 1;
+    floors may lack what the start lacks of them, in sum and weighted.
 
 Maximised: :data:`~.group_options.SERVED` * s + the weighted accuracy of what is served. The relaxation over all
 contents bounds every plan (:mod:`.column_generation`). Exchanges of single devices improve the search's plan, and the
@@ -70,7 +71,7 @@ PRECISION = 1e-9
 class MilpPlan:
     """The MILP's counts, and bounds for plans.
 
-    The bounds are of any plan that keeps the floors which the start keeps.
+    The bounds are of any plan that serves as much of all floors together (weighted) as the start.
 
     Attributes:
         counts: at least as good as the start.
@@ -96,11 +97,12 @@ def improve(
         known: a bound, in the counts' units.
 
     Returns:
-        The MILP's plan; None where ``start`` leaves a floor unserved, or the model would be too large. A large model
-        only bounds a start that ``known`` does not certify, on few devices after exchanges.
+        The MILP's plan; None where the model would be too large. A large model only bounds a start that ``known``
+        does not certify, on few devices after exchanges.
     """
     budget = Budget(math.inf if seconds is None else seconds)
     program = Program(start.options)
+    program.allow_short_floors(start)
     first = program.evaluated(start)
     if first is None:
         return None

@@ -22,8 +22,11 @@ NODES = 400
 SEED = 1
 #: Bounds beyond which the solvers know none.
 INFINITE = 1e20
-#: Points for each share of a floor that a linear program leaves unserved: its bounds stay bounds at any price.
+#: Points for each weighted share of floors that a linear program leaves unserved beyond what it may: its bounds stay
+#: bounds at any price.
 FLOOR_PRICE = 10 * SERVED
+#: Tolerance of what may be left unserved of floors.
+SHORT = 1e-7
 
 
 @dataclass(slots=True)
@@ -35,7 +38,7 @@ class Column:
         worth: in the objective.
         most: its largest value.
         whole: it counts devices.
-        relaxes: a floor, in linear programs only.
+        relaxes: the limit of what floors lack, in linear programs only.
     """
 
     entries: list[tuple[int, float]]
@@ -78,9 +81,16 @@ class Program:
         #: by application: the row of its demand
         self.shares = [self._row(1.0) for _ in applications]
         self._floors = [self._row(-a.floor) if a.floor > 0 else None for a in applications]
+        #: the row of what floors lack, weighted
+        self._lacking = self._row(0.0)
         #: the first: what is served and counts
         self.columns = [Column([(counted, 1.0)], SERVED, 1.0)]
-        self.columns += [Column([(f, -1.0)], -FLOOR_PRICE, relaxes=True) for f in self._floors if f is not None]
+        for application, floor in zip(applications, self._floors, strict=True):
+            if floor is not None:
+                weight = application.weight * application.demand / self.total
+                self.columns.append(Column([(floor, -1.0), (self._lacking, weight)], most=application.floor))
+        self._relaxes = len(self.columns)
+        self.columns.append(Column([(self._lacking, -1.0)], -FLOOR_PRICE, relaxes=True))
         self.dedicated: dict[tuple[int, int], int] = {}
         #: by application and group: (column, accuracy, share) of what dedicated devices serve
         self.points: dict[tuple[int, int], list[tuple[int, float, float]]] = {}
@@ -192,11 +202,26 @@ class Program:
                    [0.0] * len(self.columns), [INFINITE if c.whole else c.most for c in self.columns])  # fmt: skip
         return lp
 
+    def allow_short_floors(self, counts: DeviceCounts) -> None:
+        """Let plans lack as much of all floors together as the counts do, weighted."""
+        lp = self._of(counts)
+        if solved(lp):
+            self.limits[self._lacking] = lp.getPrimal()[self._relaxes] + SHORT
+
     def evaluated(self, counts: DeviceCounts) -> Evaluated | None:
-        """Return the best use of the counts; None where a floor is not served.
+        """Return the best use of the counts; None where floors lack more than they may.
 
         Their contents become columns.
         """
+        lp = self._of(counts)
+        lp.chgBound(self._relaxes, 0.0, 0.0)
+        if not solved(lp):
+            return None
+        values = lp.getPrimal()
+        return Evaluated(values, lp.getObjVal(), values[0])
+
+    def _of(self, counts: DeviceCounts) -> LP:
+        """The program of how the counts are used best."""
         self.add(counts.shared)
         whole = {column: 0.0 for column, one in enumerate(self.columns) if one.whole}
         for (q, g), column in self.dedicated.items():
@@ -207,13 +232,8 @@ class Program:
         for column, one in enumerate(self.columns):
             if one.whole:
                 lp.chgBound(column, whole[column], whole[column])
-            elif one.relaxes:
-                lp.chgBound(column, 0.0, 0.0)
         lp.chgBound(0, 0.0, 1.0)
-        if not solved(lp):
-            return None
-        values = lp.getPrimal()
-        return Evaluated(values, lp.getObjVal(), values[0])
+        return lp
 
     def model(self, contents: set[int]) -> tuple[Model, list]:
         """SCIP's model, and its variables in the columns' order.

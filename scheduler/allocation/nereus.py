@@ -120,8 +120,7 @@ def _solve(problem: Problem, reserved: dict[str, DeviceResources], exact: bool) 
 def _proved(problem: Problem, candidates: list[DeviceCounts], relaxed: Relaxation) -> milp.MilpPlan | None:
     """Return the MILP's answer, or None.
 
-    None: there are too many devices for it, the search leaves it nothing to gain or a floor unserved, or the model
-    would be too large.
+    None: there are too many devices for it, the search leaves it nothing to gain, or the model would be too large.
     """
     start = max(candidates, key=lambda counts: counts.value)
     if len(problem.devices) > MILP_DEVICES or start.value >= _most(relaxed) - MILP_GAP * relaxed.points:

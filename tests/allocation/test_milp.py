@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scheduler.allocation import contents, milp, nereus
 from scheduler.allocation.contents import ContentSearch, ContentSearches
 from scheduler.allocation.device_counts import DeviceCounts
-from scheduler.allocation.group_options import GroupOptions
+from scheduler.allocation.group_options import SERVED, GroupOptions
 from scheduler.allocation.groups import grouped
 from scheduler.allocation.knapsack import ROUNDING, fits
 from scheduler.allocation.problem import CERTIFIED, ApplicationDemand, DeviceResources, Problem
@@ -268,11 +268,44 @@ def test_a_model_that_is_too_large_is_not_set_up():
         tracemalloc.stop()
 
 
-def test_a_floor_that_the_start_leaves_unserved_is_left_to_the_search():
-    problem = crowded(2, 1, 30.0)
-    applications = tuple(replace(a, floor=1.0) for a in problem.applications)
-    options = options_of(replace(problem, applications=applications))
-    assert milp.improve(DeviceCounts(options), [], 1e-4, None) is None
+def in_floors(options: GroupOptions, served: dict[str, float]) -> float:
+    """Weighted items/s served within floors."""
+    return sum(a.weight * min(served[a.id], a.floor * a.demand) for a in options.applications)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+def test_floors_that_devices_cannot_carry_are_certified(devices):
+    problem = crowded(2 * devices, devices, 200.0)
+    applications = tuple(replace(a, floor=0.8) for a in problem.applications)
+    problem = replace(problem, applications=applications)
+    searched, plan = nereus.search(problem), nereus.solve(problem)
+    assert any(searched.served[a.id] < 0.8 * a.demand for a in applications)
+    assert violations(problem, plan) == []
+    assert plan.method == "milp" and plan.gap <= CERTIFIED
+    options = options_of(problem)
+    assert in_floors(options, plan.served) >= in_floors(options, searched.served) * (1 - 1e-5)
+
+
+@examples(10, **SLOW)
+@given(problem=problems(devices=3, applications=3, variants=2), floors=st.lists(st.sampled_from((0.0, 0.5, 1.0))))
+def test_no_plan_that_serves_as_much_of_floors_exceeds_the_bound(problem, floors):
+    floors = floors + [0.0] * (len(problem.applications) - len(floors))
+    applications = tuple(replace(a, floor=f) for a, f in zip(problem.applications, floors, strict=False))
+    options = usable(replace(problem, applications=applications))
+    periods = revisit_periods(options.applications)
+    start = DeviceCounts(options)
+    found = milp.improve(start, periods, 1e-4, None)
+    better = nereus.search(replace(problem, applications=applications))
+    worth = sum(
+        (SERVED + v.accuracy) * a.weight * p.rate
+        for a in options.applications
+        for p in better.placements
+        for v in options.variants(a.id)
+        if v.id == p.variant
+    )
+    # The start serves nothing, so that every plan serves as much of floors.
+    assert found is not None and worth <= found.bound * (1 + 1e-6)
+    assert found.counts.value >= start.value
 
 
 def test_time_ends_a_solve_with_the_start_and_a_bound():

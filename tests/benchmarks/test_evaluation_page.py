@@ -166,6 +166,8 @@ def test_solves_that_miss_their_gap_or_their_time_are_told_in_the_head(monkeypat
         "0.5% took 0.051 s with 40 devices, asked 0.05 s",
         "0.1% is not certified in 1 of 3 worlds (at worst 0.360%)",
     ]
+    live = Row("devices", 2, 54, 9, "nereus", 0.005, 1.0, 1.0, 0.01, False, limits="live")
+    assert scaling.misses([*good, live]) == ["0.5% (live) is not certified in 1 of 1 worlds (at worst 1.000%)"]
     monkeypatch.setattr("benchmarks.solver.measure", lambda quick: [*good, wide])
     text = f"## {scaling.TITLE}\n\n{scaling.body(types.SimpleNamespace(quick=True))}"
     assert "(not reached)" in text and missed({"scaling": text}, {"scaling": ""}) == (

@@ -30,3 +30,10 @@ def test_what_no_device_serves_in_time_has_no_largest_demand():
     with pytest.raises(ValueError, match="1 devices cannot serve all of 2 applications"):
         solver._most(devices, asked, [variant("quick", 0.01), variant("slow", 0.9)])
     assert solver._most(devices, asked, [variant("quick", 0.01), variant("slow", 0.01)]) == pytest.approx(100, rel=0.01)
+
+
+@pytest.mark.parametrize("limits", list(solver.LIVE))
+def test_plans_as_live_are_told_apart_and_end_by_time(limits):
+    row = solver._measured(solver.World("devices", 4, 9, 3), "nereus", 0.005, limits)
+    assert row.limits == limits and row.served > 0 and row.decided
+    assert f"| nereus | 0.5%, {limits} |" in solver.render([row])

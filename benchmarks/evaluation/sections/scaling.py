@@ -42,19 +42,20 @@ def _claims(rows: Sequence[solver.Row]) -> Iterator[Claim]:
 
 
 def misses(rows: Sequence[solver.Row]) -> list[str]:
-    """List the targets for `nereus` that these rows miss, by the gap asked for.
+    """List the targets for `nereus` that these rows miss, by the gap asked for and how.
 
     These are gaps that were not certified, and corners that took too long.
     """
     found = []
     ours = [row for row in rows if row.strategy == "nereus"]
-    for asked in dict.fromkeys(row.asked for row in ours):
-        mine = [row for row in ours if row.asked == asked]
+    for asked, limits in dict.fromkeys((row.asked, row.limits) for row in ours):
+        mine = [row for row in ours if (row.asked, row.limits) == (asked, limits)]
         open_ = [row for row in mine if not row.reached]
         if open_:
             widest = max(row.gap for row in open_)
-            found.append(f"{asked:.1%} is not certified in {len(open_)} of {len(mine)} worlds (at worst {widest:.3%})")
-        for row in mine:
+            told = f"{asked:.1%}" + (f" ({limits})" if limits else "")
+            found.append(f"{told} is not certified in {len(open_)} of {len(mine)} worlds (at worst {widest:.3%})")
+        for row in mine if not limits else ():
             limit_s = published.SOLVE_S.get((row.devices, row.variants, row.applications))
             slowest_s = max(row.first_s, row.again_s)
             if row.grows == "corner" and asked == published.SOLVE_GAP and limit_s is not None and slowest_s > limit_s:

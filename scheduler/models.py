@@ -76,9 +76,11 @@ class Plan(models.Model):
         return self.allocation.get("refused", "")
 
     @property
-    def proved(self) -> bool:
-        """Whether the MILP decided, within its certified gap."""
-        return self.method == "milp" and self.gap <= CERTIFIED
+    def decided_by(self) -> str:
+        """What decided, in words; empty where a rule did."""
+        if self.method == "milp":
+            return "MILP, proved" if self.gap <= CERTIFIED else "MILP, not proved"
+        return self.method
 
 
 class Choice(models.Model):

@@ -205,8 +205,9 @@ class Allocation:
         status: ``optimal`` (the problem's gap is certified, or the strategy's own where it asks for none), ``feasible``
             (it is not), ``heuristic`` (a rule without optimality; the bound is then that of all demand on the most
             accurate variants) or ``empty`` (nothing can be placed).
-        method: of `nereus`: ``milp`` where the MILP over device counts decided (the plan is its own, by exchanges or by
-            SCIP, or its bound certifies the plan), else ``search``. Empty: of other strategies.
+        method: ``milp``, ``search`` or empty. Of `nereus`: ``milp`` where the MILP over device counts decided (the plan
+            is its own, by exchanges or by SCIP, or its bound certifies the plan), else ``search``. Of other strategies:
+            ``milp`` where SCIP solved theirs, else empty.
         cut_short: the time limit ended a search, so that the same problem may get another answer elsewhere.
         solve_s, moves: set, as ``cut_short`` is, where strategies are called by name
             (:mod:`scheduler.allocation.strategies`).

@@ -30,13 +30,15 @@ class Budget:
 
 @dataclass
 class Watch:
-    """Record of whether a time limit ended a search.
+    """Record of how searches ended.
 
     Attributes:
-        cut_short: it did, so that the same problem may get another answer elsewhere.
+        cut_short: a time limit ended one, so that the same problem may get another answer elsewhere.
+        milp: SCIP solved a MILP.
     """
 
     cut_short: bool = False
+    milp: bool = False
 
 
 _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
@@ -137,6 +139,9 @@ def maximise(
         time_ran_out()
     if model.getNSols() == 0:
         return None
+    watch = _watch.get()
+    if watch is not None:
+        watch.milp = True
     best = model.getBestSol()
     return Solution(
         values={v.name: model.getSolVal(best, v) for v in model.getVars()},

@@ -62,7 +62,9 @@ def register(name: str) -> Callable[[Strategy], Strategy]:
             # Counted here, since some strategies solve a changed copy of the problem.
             loaded = {device.id: device.loaded for device in problem.devices}
             moves = sum([p.variant not in loaded[p.device] for p in allocation.placements])
-            return replace(allocation, moves=moves, cut_short=watch.cut_short, solve_s=time.monotonic() - began)
+            method = allocation.method or ("milp" if watch.milp else "")
+            solve_s = time.monotonic() - began
+            return replace(allocation, method=method, moves=moves, cut_short=watch.cut_short, solve_s=solve_s)
 
         run.__name__, run.__doc__ = name, strategy.__doc__
         _registry[name] = run

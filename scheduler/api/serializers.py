@@ -36,7 +36,7 @@ class PlanSerializer(serializers.ModelSerializer):
     version = serializers.IntegerField(source="pk", read_only=True)
     method = serializers.CharField(
         read_only=True,
-        help_text="How the strategy nereus decided: milp (SCIP's MILP) or search; empty for other strategies.",
+        help_text="What decided: milp (SCIP's MILP) or search; empty for strategies without either.",
     )
 
     class Meta:

@@ -43,6 +43,19 @@ def with_examples(count: int, policies: int, many: int):
     return pytest.mark.parametrize(("name", "examples"), [*(pytest.param(*one, id=one[0]) for one in few), *long])
 
 
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [("proteus", "milp"), ("infaas-ilp", "milp"), ("infaas-greedy", ""), ("infadapter", "milp"), ("ramsis", "")],
+)
+def test_a_plan_says_whether_scip_decided_it(name, method):
+    problem = Problem(
+        tuple(DeviceResources(f"d{i}", "cpu") for i in range(3)),
+        (ApplicationDemand("a", 0.3, 20.0),),
+        (variant("quick", "a", 80.0, cpu=line(1, 3)), variant("good", "a", 100.0, cpu=line(4, 12))),
+    )
+    assert get(name)(problem).method == method
+
+
 @with_examples(5, policies=2, many=100)
 def test_every_strategy_keeps_every_rule(name, examples):
     @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -228,6 +228,7 @@ def test_a_plan_says_how_it_was_decided(staff, cluster, method, gap, shown):
     page = staff.get(f"/plans/{plan.pk}/").content.decode()
     assert ("Decided by" in page) == (shown is not None)
     assert shown is None or f"<strong>{shown}</strong>" in page
+    assert f'data-testid="plan-decided-{plan.pk}">{shown or "–"}</td>' in staff.get("/plans/").content.decode()
     assert staff.get(f"/api/v1/plans/{plan.pk}/").json()["method"] == method
 
 

@@ -42,7 +42,7 @@ def _claims(rows: Sequence[solver.Row]) -> Iterator[Claim]:
 
 
 def misses(rows: Sequence[solver.Row]) -> list[str]:
-    """List the targets for `nereus` that these rows miss, by the gap asked for and how.
+    """List the targets for `nereus` that rows miss, by the gap asked for and how.
 
     These are gaps that were not certified, and corners that took too long.
     """

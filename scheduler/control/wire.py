@@ -12,6 +12,7 @@ from registry.accuracy import normalized_accuracies
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import bands
 from scheduler.control.relief import standby_variants
+from workers.dispatch.stacks import LATE, STACKS
 from workers.protocol import shapes, specs
 
 
@@ -96,7 +97,9 @@ def wire_plan(
 
     Devices without residents are included, so that they unload what they hold.
     """
-    standby = standby_variants(problem, allocation)
+    late = STACKS[stack].binding == LATE
+    # Published stacks run what they placed, besides what their strategies keep loaded.
+    standby = standby_variants(problem, allocation) if late or allocation.residents else {}
     ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in standby.values() for v in some}
     ids |= {int(variant) for planned in allocation.policies for variant in planned.variants}
     variants = registry.Variant.objects.select_related("application").prefetch_related("profiles__latencies")

@@ -167,7 +167,6 @@ def test_operator_preferences_are_part_of_the_problem(digits):
 
 def test_an_excluded_variant_stands_by_nowhere(digits):
     _, quick, good = digits
-    choices.change("proteus", "a test")  # one variant a device, others stand by
     relieved = [d["relief"] for d in make_plan("manual").wire["devices"]]
     assert any(relieved)
     Variant.objects.filter(pk=quick.pk).update(excluded=True)

@@ -140,16 +140,20 @@ def test_two_reports_in_one_second_are_not_taken_for_twice_the_demand():
     assert max(counts["a"] for _, counts in telemetry.sum_arrivals([*entries, *other])) == 200
 
 
-def test_the_fastest_variant_stands_by_where_it_is_not_resident(digits):
-    choices.change("proteus", "a test")  # one variant a device
-    (first, second) = make_plan("manual").wire["devices"]
-    for device in (first, second):
+def test_the_fastest_variant_stands_by_where_it_is_not_placed(digits):
+    for device in make_plan("manual").wire["devices"]:
         assert [r["variant"]["name"] for r in device["residents"]] == ["good"]
         assert [r["variant"]["name"] for r in device["relief"]] == ["quick"]
 
 
+def test_published_stacks_hold_nothing_that_their_strategies_do_not_ask_for(digits):
+    choices.change("proteus", "a test")  # one variant a device
+    for device in make_plan("manual").wire["devices"]:
+        assert [r["variant"]["name"] for r in device["residents"]] == ["good"]
+        assert not device["relief"]
+
+
 def test_nothing_stands_by_where_memory_has_no_room_for_it(digits):
-    choices.change("proteus", "a test")
     Device.objects.update(memory_bytes=2**20 + 2**19)
     assert not any(device["relief"] for device in make_plan("manual").wire["devices"])
 

@@ -157,6 +157,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     about = __doc__.splitlines()[0]
     argparse.ArgumentParser(prog="python -m benchmarks forecast", description=about).parse_args(arguments)
     print(render(measure()))
-    print(
-        f"\nThe largest second of the next minute, on days 15 and 16 of the infadapter stream:\n\n{comparison.render()}"
-    )
+    for days, scores in (
+        (f"{comparison.ROLLING_FROM} to {comparison.FITTED_DAYS}, by rolling origin", comparison.rolling()),
+        ("15 and 16", comparison.measure()),
+    ):
+        print(f"\nThe largest second of the next minute, on days {days} of the infadapter stream:\n")
+        print(comparison.render(scores))

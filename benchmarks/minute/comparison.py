@@ -1,11 +1,12 @@
 """Forecasts of the largest second of the next minute, compared.
 
-They are compared on the two days that nothing was fitted to.
+Forms are chosen by rolling origin within the fitted days (:func:`rolling`), and what was chosen is compared on the two
+days that nothing was fitted to (:func:`measure`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +15,11 @@ from scheduler.control.learned import NEXT_MINUTE, Learner, start
 
 from . import lstm
 from .fit import inputs_at, quantile_regression
-from .stream import FITTED_DAYS, MINUTE_S, maxima, minutes_before, rates, starts
+from .stream import DAY_S, FITTED_DAYS, MINUTE_S, maxima, minutes_before, rates, starts
 
 TESTED_DAYS = 2
+#: the first day that rolling origin forecasts
+ROLLING_FROM = 8
 #: what the margin is for
 QUANTILE = 0.95
 
@@ -81,8 +84,40 @@ def measure() -> Iterator[tuple[str, Score]]:
     yield "`minute`, refitted each minute", score(*refitted(seen[tested], came[tested]).T, came[tested])
 
 
-def render() -> str:
+def rolling(first: int = ROLLING_FROM, last: int = FITTED_DAYS) -> Iterator[tuple[str, Score]]:
+    """Names and scores of forms of a forecaster, by rolling origin.
+
+    Each day from ``first`` to ``last`` is forecast by what was fitted to all days before it; errors of all days count
+    together.
+    """
+    seconds = rates()
+    found: dict[str, list[np.ndarray]] = {}
+    for day in range(first, last + 1):
+        at = starts(1, day)
+        came, before, seen = maxima(seconds, at), minutes_before(seconds, at), inputs_at(seconds, at)
+        tested = at >= (day - 1) * DAY_S
+        fitted = at + MINUTE_S <= (day - 1) * DAY_S
+        forms = {
+            name: np.column_stack([estimate, with_margin(estimate, came, fitted)])
+            for name, estimate in (
+                ("the last minute's maximum", before[:, -1]),
+                ("regression on the network's inputs", regression(before, came, fitted)),
+            )
+        }
+        # The square root of the mean is the last input.
+        for name, inputs in (("`minute` without the square root of the mean", seen[:, :-1]), ("`minute`", seen)):
+            levels = (0.5, QUANTILE)
+            forms[name] = np.column_stack(
+                [inputs @ quantile_regression(inputs[fitted], came[fitted], level) for level in levels]
+            )
+        for name, both in forms.items():
+            found.setdefault(name, []).append(np.column_stack([both, came])[tested])
+    for name, parts in found.items():
+        yield name, score(*np.concatenate(parts).T)
+
+
+def render(scores: Iterable[tuple[str, Score]]) -> str:
     """A Markdown table."""
     lines = ["| forecaster | MAE | pinball(0.95) | covered |", "|---|---:|---:|---:|"]
-    lines += [f"| {name} | {s.mae:.2f} | {s.pinball:.3f} | {s.covered:.1%} |" for name, s in measure()]
+    lines += [f"| {name} | {s.mae:.2f} | {s.pinball:.3f} | {s.covered:.1%} |" for name, s in scores]
     return "\n".join(lines)

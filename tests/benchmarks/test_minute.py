@@ -81,3 +81,18 @@ def test_on_days_that_nothing_was_fitted_to_the_regressions_are_nearer_than_the_
         assert found[name].mae < 7.5 < network.mae
         assert found[name].pinball < last.pinball
         assert 0.93 < found[name].covered < 0.97
+
+
+def test_rolling_origin_fits_to_earlier_days_alone(monkeypatch):
+    random = np.random.default_rng(1)
+    seconds = random.poisson(50.0, 3 * stream.DAY_S).astype(float)
+    monkeypatch.setattr(comparison, "rates", lambda: seconds)
+    name = "the last minute's maximum"
+    steady = dict(comparison.rolling(2, 2))[name]
+    # The margin was fitted to a steady day, and the day that is forecast is wild.
+    seconds[stream.DAY_S : 2 * stream.DAY_S] *= random.choice([0.5, 3.0], stream.DAY_S)
+    wild = dict(comparison.rolling(2, 2))
+    assert wild[name].covered < 0.9 < steady.covered
+    # What comes after it changes nothing.
+    seconds[2 * stream.DAY_S :] = 0.0
+    assert dict(comparison.rolling(2, 2)) == wild

@@ -10,15 +10,17 @@ from __future__ import annotations
 import csv
 import json
 import random
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from scheduler.control.demand import estimate
 from scheduler.ramsis import load_policies
 from scheduler.ramsis.arrivals import round_robin
 from scheduler.ramsis.expectation import Expected
-from scheduler.ramsis.worker import QUEUE, WorkerVariant, worker
+from scheduler.ramsis.worker import QUEUE, Worker, WorkerVariant, worker
 from scheduler.simulation import ScenarioError
 
 from .worlds import QUICK_S, World
@@ -28,6 +30,8 @@ APPLICATION, KIND = "image", "n1"
 #: seconds of a constant load (Section 7.2), queries/s that are simulated, and the trace's name
 CONSTANT_S = 30
 LOADS = (1200, 2000, 3200, 3400, 3600)
+#: queries/s that policies are timed at, and their number
+TIMED, SOLVES = 2001.0, 3
 TWITTER = "twitter"
 #: behind a load: known to the only plan
 KNOWN = ", known"
@@ -95,16 +99,7 @@ def expectations(worlds: Mapping[str, World]) -> dict[str, Expected]:
 
     See Section 5.1 of the paper. Empty where files are missing.
     """
-    try:
-        scenario = worlds[str(LOADS[0])].scenario()
-    except ScenarioError:
-        return {}
-    variants = []
-    for model in scenario.models:
-        latency = model.latency(KIND)
-        seconds = tuple(latency.seconds(rows) for rows in range(1, min(latency.largest, QUEUE) + 1))
-        variants.append(WorkerVariant(model.name, model.accuracy, seconds))
-    made = worker(SLO_MS / 1000, variants)
+    made = _worker(worlds)
     if made is None:
         return {}
     return {
@@ -112,6 +107,52 @@ def expectations(worlds: Mapping[str, World]) -> dict[str, Expected]:
         for load in LOADS
         if load < made.capacity() * WORKERS
     }
+
+
+@dataclass(frozen=True)
+class Solves:
+    """CPU time of policies of the world's worker.
+
+    Attributes:
+        variants: that are not dominated.
+        maximal_s, variable_s: seconds for a policy and its expectation by maximal and by variable batching, medians.
+    """
+
+    variants: int
+    maximal_s: float
+    variable_s: float
+
+
+def solves(worlds: Mapping[str, World]) -> Solves | None:
+    """Time policies for loads around :data:`TIMED`; None where files are missing."""
+    made = _worker(worlds)
+    if made is None:
+        return None
+    found = []
+    for variable in (False, True):
+        seconds = []
+        for number in range(SOLVES):
+            # None of them was solved before.
+            load = TIMED + number / 7
+            began = time.process_time()
+            load_policies.evaluated(made, round_robin(load, WORKERS), load, "queries", variable)
+            seconds.append(time.process_time() - began)
+        found.append(median(seconds))
+    return Solves(len(made.variants), *found)
+
+
+def _worker(worlds: Mapping[str, World]) -> Worker | None:
+    """The worker of all published variants; None where files are missing."""
+    try:
+        scenario = worlds[str(LOADS[0])].scenario()
+    except ScenarioError:
+        return None
+    variants = []
+    for model in scenario.models:
+        latency = model.latency(KIND)
+        seconds = tuple(latency.seconds(rows) for rows in range(1, min(latency.largest, QUEUE) + 1))
+        variants.append(WorkerVariant(model.name, model.accuracy, seconds))
+    return worker(SLO_MS / 1000, variants)
 
 
 def _planned_as(load: float) -> float:

@@ -86,6 +86,7 @@ def _counts(counts: ApplicationStats, spec: ApplicationSpec | None, variants: Co
     # Size classes and variants are remembered for long.
     if variants is not None:
         found["by_variant"] = {name: n for name, n in counts.by_variant.items() if name in variants}
+        found["named"] = {name: n for name, n in counts.named.items() if name in variants}
     if spec is not None:
         found["arrived_by_size"] = {size: n for size, n in counts.arrived_by_size.items() if size in spec.sizes}
     return found

@@ -18,6 +18,8 @@ from .metrics import GatewayMetrics
 
 #: characters of an error that are kept of a refused query
 MOST_REASON = 300
+#: different variants that queries of a second may name, and characters that are kept of each name
+MOST_NAMED, MOST_NAME = 16, 200
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,11 @@ class Accounts:
         if len(spec.sizes) > 1:
             size = flight.query_class.size
             second.arrived_by_size[size] = second.arrived_by_size.get(size, 0) + rows
+        if flight.variant is not None:
+            self.named(spec.name, flight.variant)
+        least = flight.query.terms.min_accuracy
+        if least is not None and least > second.least_accuracy:
+            second.least_accuracy = least
         nbytes = flight.query.terms.nbytes
         mine = self._clients.get(flight.client)
         if mine is None:
@@ -104,6 +111,13 @@ class Accounts:
         if self.queries <= limits.queries and self.rows <= limits.rows and self.bytes <= limits.bytes:
             return None
         return self._beyond_part(mine)
+
+    def named(self, application: str, variant: str) -> None:
+        """A query named a variant, which need not exist."""
+        second = self._seconds.get(application) or self._second(application)
+        named, name = second.named, variant[:MOST_NAME]
+        if name in named or len(named) < MOST_NAMED:
+            named[name] = named.get(name, 0) + 1
 
     def _beyond_part(self, mine: _InFlight) -> Overloaded | None:
         """Return the error for a client with more than its part of a reached limit.

@@ -7,7 +7,7 @@ import hashlib
 from workers.protocol.control import GatewayConfig
 from workers.protocol.specs import ApplicationSpec, PlanSpec, Resident, VariantSpec
 
-from .errors import NotFound, Unauthenticated, Unavailable
+from .errors import NoSuchVariant, NotFound, Unauthenticated, Unavailable
 from .key_limits import check_expiry, permit
 
 #: reason for errors before the first configuration
@@ -89,7 +89,7 @@ class Catalog:
         """An application, and the planned variant that a version names (None: any).
 
         Raises:
-            NotFound: no such application or planned variant.
+            NotFound: no such application; :class:`NoSuchVariant`: no such planned variant.
         """
         spec = self.application(model)
         if version is None:
@@ -99,5 +99,8 @@ class Catalog:
         variants = self.variants(model)
         if version not in variants:
             has = ", ".join(sorted(variants)) or "none"
-            raise NotFound(f"version {version[:80]!r}: the plan has no such variant of {model}; it has {has}")
+            raise NoSuchVariant(
+                f"version {version[:80]!r}: the plan has no such variant of {model}; it has {has}. A registered one is "
+                "loaded once queries name it, where there is room"
+            )
         return spec, version

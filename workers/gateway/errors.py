@@ -65,6 +65,10 @@ class NotFound(GatewayError):
     status, code, outcome = 404, Code.NOT_FOUND, None
 
 
+class NoSuchVariant(NotFound):
+    """The plan has no variant of that name, though it may exist."""
+
+
 class MethodNotAllowed(GatewayError):
     """The path exists, with other methods. Permanent."""
 

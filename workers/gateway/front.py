@@ -18,7 +18,7 @@ from workers.v2.query import V2Query
 
 from .accounts import Accounts
 from .catalog import Catalog
-from .errors import GatewayError, ModelFailed, Overloaded, TimedOut, Unavailable
+from .errors import GatewayError, ModelFailed, NoSuchVariant, Overloaded, TimedOut, Unavailable
 from .in_flight import Answer, InFlightQuery, Outcome, Run
 from .key_limits import KeyTable
 
@@ -61,6 +61,17 @@ class Front:
         self.keys = KeyTable()
         self.core: CoreInterface
         self._ids = itertools.count(1)
+
+    def resolve(self, model: str, version: str | None) -> tuple[ApplicationSpec, str | None]:
+        """See :meth:`.Catalog.resolve`.
+
+        Variants that the plan does not have are counted.
+        """
+        try:
+            return self.catalog.resolve(model, version)
+        except NoSuchVariant:
+            self.accounts.named(model, version or "")
+            raise
 
     def submit(
         self,

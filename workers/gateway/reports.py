@@ -83,6 +83,7 @@ def _add(one: ApplicationStats, other: ApplicationStats) -> ApplicationStats:
     total = ApplicationStats(
         p50_ms=one.p50_ms + weight * (other.p50_ms - one.p50_ms),
         p95_ms=one.p95_ms + weight * (other.p95_ms - one.p95_ms),
+        least_accuracy=max(one.least_accuracy, other.least_accuracy),
         slowest=max((one.slowest, other.slowest), key=lambda sample: sample.latency_ms if sample is not None else -1.0),
         refused=one.refused or other.refused,
     )
@@ -90,6 +91,6 @@ def _add(one: ApplicationStats, other: ApplicationStats) -> ApplicationStats:
         first, second = getattr(one, name), getattr(other, name)
         if isinstance(first, dict):
             setattr(total, name, {key: first.get(key, 0) + second.get(key, 0) for key in first.keys() | second.keys()})
-        elif name not in ("p50_ms", "p95_ms", "slowest", "refused"):
+        elif name not in ("p50_ms", "p95_ms", "least_accuracy", "slowest", "refused"):
             setattr(total, name, first + second)
     return total

@@ -231,9 +231,8 @@ class Rpc:
         try:
             if isinstance(outcome, GatewayError):
                 raise outcome
-            catalog = self._front.catalog
-            catalog.check_client(parse.client)
-            spec, variant = catalog.resolve(outcome.application, outcome.version)
+            self._front.catalog.check_client(parse.client)
+            spec, variant = self._front.resolve(outcome.application, outcome.version)
             query = outcome.query()
             _limit_time(query, left_s)
             flight = self._front.submit(spec, query, variant, read_at, self._answer, receiver, parse.client)
@@ -257,7 +256,7 @@ class Rpc:
     def _read(self, fields: grpc.RequestFields) -> tuple[V2Query, tuple[ApplicationSpec, str | None]]:
         """Parse query, application and named variant. Raises GatewayError and V2Error."""
         front, message = self._front, fields.parse()
-        spec, variant = front.catalog.resolve(message.model_name, message.model_version or None)
+        spec, variant = front.resolve(message.model_name, message.model_version or None)
         query = grpc.query(message, fields.contents, spec.signature, front.accounts.limits.query_rows)
         self._memory.remember(fields, message, query, (spec, variant))
         return query, (spec, variant)

@@ -382,6 +382,8 @@ class ApplicationStats(msgspec.Struct):
         p50_ms, p95_ms: latencies of answers.
         by_variant: answers by variant's name.
         arrived_by_size: ``arrived_rows`` by size class (:mod:`.shapes`); empty where there is only one.
+        named: queries by the variant that they named, whether it is loaded or not.
+        least_accuracy: the highest least accuracy that a query asked for, in the application's own metric; 0: none.
         slowest: of the queries that were answered.
         refused: the first query that was refused.
     """
@@ -398,5 +400,7 @@ class ApplicationStats(msgspec.Struct):
     p95_ms: Ratio = 0.0
     by_variant: Annotated[dict[Name, InSecond], msgspec.Meta(max_length=MOST_NAMES)] = {}
     arrived_by_size: Annotated[dict[Small, InSecond], msgspec.Meta(max_length=MOST_NAMES)] = {}
+    named: Annotated[dict[Name, InSecond], msgspec.Meta(max_length=MOST_NAMES)] = {}
+    least_accuracy: Ratio = 0.0
     slowest: QuerySample | None = None
     refused: QuerySample | None = None

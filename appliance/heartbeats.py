@@ -40,7 +40,7 @@ def _beginning(task: Task, **_: Any) -> None:
     queue = task.request.delivery_info.get("routing_key", "")
     if queue in PLANNING:
         # Other processes need none of it.
-        from scheduler.allocation import progress
+        from scheduler import progress
 
         progress.report_to(partial(_touch, queue))
 

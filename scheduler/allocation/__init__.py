@@ -1,5 +1,6 @@
 """Strategies: pure functions from a problem to an allocation.
 
 Entry points: :mod:`.strategies` by name, :mod:`.problem` for their input and output, :mod:`.verification` to check a
-result. May import :mod:`scheduler.ramsis` and the latencies and policy tables of ``workers.dispatch``.
+result. May import :mod:`scheduler.ramsis`, :mod:`scheduler.progress`, and the latencies and policy tables of
+``workers.dispatch``.
 """

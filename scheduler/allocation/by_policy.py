@@ -15,6 +15,7 @@ from functools import partial
 
 import numpy as np
 
+from scheduler.progress import report
 from scheduler.ramsis import load_limits, load_policies
 from scheduler.ramsis.arrivals import Stream, round_robin, shortest_queue
 from scheduler.ramsis.expectation import Expected, expected
@@ -26,7 +27,6 @@ from workers.dispatch.policy_tables import LoadPolicy, PolicySet
 from .baselines.dedicated import DedicatedChoices, allocation_with, evenly
 from .capacity import profile_on
 from .problem import Allocation, CandidateVariant, DeviceResources, PlannedPolicies, Problem
-from .progress import report
 from .residents import ResidentCapacity
 from .solver import Budget, time_ran_out
 

@@ -19,7 +19,7 @@ from django.db import DatabaseError, close_old_connections, connection
 from django.db.models import F
 
 from registry import clock
-from scheduler.allocation import progress
+from scheduler import progress
 from scheduler.models import WorkLease
 from workers import log
 

@@ -9,7 +9,7 @@ from celery import shared_task
 from django.conf import settings
 
 import appliance.heartbeats  # noqa: F401
-from scheduler.allocation import progress
+from scheduler import progress
 
 
 @shared_task(name="tests.planning")

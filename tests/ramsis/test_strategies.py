@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.allocation import by_policy, progress, strategies
+from scheduler import progress
+from scheduler.allocation import by_policy, strategies
 from scheduler.allocation.problem import (
     ApplicationDemand,
     CandidateVariant,

@@ -1,7 +1,7 @@
 """Reports that planning goes on, though it may take longer than its time limit.
 
 A strategy finishes a step that it began, such as a policy, whatever its limit: on a slow or busy box a plan may take
-minutes. It reports between steps, so that its process is not taken for hung.
+minutes. It reports at each step, and within long ones, so that its process is not taken for hung.
 """
 
 from __future__ import annotations

@@ -14,10 +14,13 @@ The first query left behind lies between two slack times, anywhere with the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from scheduler.progress import report
 
 from .arrivals import Counts, Stream
 from .worker import Worker
@@ -35,7 +38,7 @@ class LeavingRun:
     Attributes:
         first: shortest queue that it runs in; the others follow. ``slack``: place of the least slack time.
         heads: (queued, slack, slab): where the first query left behind is when the batch starts.
-        during: (queued, slab, arrivals): in the run; ``full``: more than have a place; ``dropped``: expected number of
+        during: (arrivals, queued, slab): in the run; ``full``: more than have a place; ``dropped``: expected number of
             these.
         spread: (slab, slack): of a query when the run ends.
     """
@@ -51,9 +54,10 @@ class LeavingRun:
     spread: np.ndarray
 
     @property
-    def queues(self) -> slice:
-        """The queue lengths that it runs in."""
-        return slice(self.first, self.first + len(self.heads))
+    def states(self) -> tuple[slice, slice]:
+        """The queue lengths and slacks that it runs in."""
+        queued, slacks, _ = self.heads.shape
+        return slice(self.first, self.first + queued), slice(self.slack, self.slack + slacks)
 
     def ahead(self, values: np.ndarray, dropped: np.ndarray) -> np.ndarray:
         """Return the expected ``values`` at the next decision.
@@ -70,27 +74,8 @@ class LeavingRun:
         moved = moved.reshape(queue, columns, -1)
         after = self.full[:, None, :] * values[-1, 0][:, None] + self.dropped[:, None, :] * dropped[:, None]
         for arrivals, count, place in self._places(queue):
-            after[:count] += self.during[:count, None, :, arrivals] * moved[place : place + count]
+            after[:count] += self.during[arrivals, :count, None] * moved[place : place + count]
         return self.heads @ after.transpose(0, 2, 1)
-
-    def back(self, weights: np.ndarray, states: np.ndarray) -> float:
-        """Add to the next ``states`` from ``weights``: the transpose of ``ahead``.
-
-        Args:
-            weights: (queued, slack) of the states in which it runs.
-            states: of the next decision.
-
-        Returns:
-            The rows expected to be dropped.
-        """
-        queue = len(states) - 1
-        after = (weights[:, None, :] @ self.heads)[:, 0]
-        moved = np.zeros((queue, after.shape[1]))
-        for arrivals, count, place in self._places(queue):
-            moved[place : place + count] += after[:count] * self.during[:count, :, arrivals]
-        states[1:] += moved @ self.spread
-        states[-1, 0] += float((after * self.full).sum())
-        return float((after * self.dropped).sum())
 
     def _places(self, queue: int) -> Iterator[tuple[int, int, int]]:
         """Yield the queues in which each number of arrivals has a place.
@@ -100,11 +85,67 @@ class LeavingRun:
             the shortest queue that results (index 0 has one query).
         """
         rest = self.first - self.rows
-        for arrivals in range(self.during.shape[2]):
+        for arrivals in range(len(self.during)):
             count = min(len(self.heads), queue - rest - arrivals + 1)
             if count <= 0:
                 return
             yield arrivals, count, rest + arrivals - 1
+
+
+class LeavingStates:
+    """The states in which a policy has a run.
+
+    Attributes:
+        queued, slack: of each state.
+    """
+
+    def __init__(self, run: LeavingRun, states: np.ndarray) -> None:
+        """Choose some states.
+
+        Args:
+            states: (queued, slack) of the run: whether it runs there.
+        """
+        queued, slack = np.nonzero(states)
+        self.queued, self.slack = run.first + queued, run.slack + slack
+        some = slice(queued[0], queued[-1] + 1)
+        self._heads, self._of = run.heads[queued, slack], queued - queued[0]
+        self._starts = np.nonzero(np.diff(queued, prepend=-1))[0]
+        self._during, self._full, self._dropped = run.during[:, some], run.full[some], run.dropped[some]
+        self._spread, self._rest = run.spread, int(self.queued[0]) - run.rows
+
+    def ahead(self, values: np.ndarray, dropped: np.ndarray) -> np.ndarray:
+        """Return the same as that of the run, (state, column)."""
+        arrivals, queues, slabs = self._during.shape
+        moved = values[self._rest :].transpose(2, 0, 1) @ self._spread.T
+        places = np.zeros((len(moved), arrivals + queues - 1, slabs))
+        places[:, : moved.shape[1]] = moved[:, : places.shape[1]]
+        # (column, arrivals, queued, slab): the place of those that are there then.
+        column, place, slab = places.strides
+        there = as_strided(places, (len(moved), *self._during.shape), (column, place, place, slab), writeable=False)
+        after = np.einsum("aqs,caqs->cqs", self._during, there)
+        after += values[-1, 0][:, None, None] * self._full + dropped[:, None, None] * self._dropped
+        return np.einsum("ns,cns->nc", self._heads, after[:, self._of])
+
+    def back(self, weights: np.ndarray, states: np.ndarray) -> float:
+        """Add to the next ``states`` from ``weights``: the transpose of ``ahead``.
+
+        Args:
+            weights: of the states in which it runs.
+            states: of the next decision.
+
+        Returns:
+            The rows expected to be dropped.
+        """
+        arrivals, queues, slabs = self._during.shape
+        after = np.zeros((queues, slabs))
+        after[self._of[self._starts]] = np.add.reduceat(weights[:, None] * self._heads, self._starts)
+        moved = np.zeros((arrivals + queues - 1, slabs))
+        for count, during in enumerate(self._during):
+            moved[count : count + queues] += after * during
+        places = moved[: len(states) - self._rest]
+        states[self._rest : self._rest + len(places)] += places @ self._spread
+        states[-1, 0] += float((after * self._full).sum())
+        return float((after * self._dropped).sum())
 
 
 def leaving_runs(worker: Worker, stream: Stream, phases: np.ndarray, in_time: np.ndarray) -> tuple[LeavingRun, ...]:
@@ -114,14 +155,13 @@ def leaving_runs(worker: Worker, stream: Stream, phases: np.ndarray, in_time: np
         phases, in_time: as in :class:`.transitions.Chain`.
     """
     slacks, seconds = np.array(worker.slacks), worker.seconds()
+    useful = [rows for rows in range(1, worker.queue) if in_time[:, rows, -1].any()]
+    least = {rows: int(in_time[:, rows].any(axis=0).argmax()) for rows in useful}
+    heads = _heads(worker, stream, least)
     made = []
-    for rows in range(1, worker.queue):
-        able = np.nonzero(in_time[:, rows, -1])[0]
-        if not len(able):
-            continue
-        least = int(in_time[:, rows].any(axis=0).argmax())
-        heads = _heads(worker, stream, phases, rows, least)
-        for variant in able:
+    for rows in useful:
+        report()
+        for variant in np.nonzero(in_time[:, rows, -1])[0]:
             slack = int(in_time[variant, rows].argmax())
             spread = _spread(slacks, seconds[variant, rows])
             for group, counts in enumerate(stream.counts):
@@ -129,78 +169,99 @@ def leaving_runs(worker: Worker, stream: Stream, phases: np.ndarray, in_time: np
                 if not queues:
                     continue
                 first, last = queues[0], queues[-1]
-                some = heads[first - rows - 1 : last - rows, slack - least :]
-                counted = _during(counts, stream.phases, seconds[variant, rows], phases[first - rows : last - rows + 1])
-                split = _overflow(counted, np.arange(worker.queue - first + rows, worker.queue - last + rows - 1, -1))
-                made.append(LeavingRun(int(variant), rows, first, slack, some, *split, spread))
+                some = heads[rows][first - rows - 1 : last - rows, slack - least[rows] :]
+                places = np.arange(worker.queue - first + rows, worker.queue - last + rows - 1, -1)
+                left = phases[first - rows : last - rows + 1, :-1]
+                counted = _during(counts, stream.phases, seconds[variant, rows], left, places)
+                made.append(LeavingRun(int(variant), rows, first, slack, some, *counted, spread))
     return tuple(made)
 
 
-def _heads(worker: Worker, stream: Stream, phases: np.ndarray, rows: int, least: int) -> np.ndarray:
-    """Return where the first query left behind is when ``rows`` go.
+def _heads(worker: Worker, stream: Stream, least: Mapping[int, int]) -> dict[int, np.ndarray]:
+    """Return where the first query left behind is when some rows go.
 
-    It is the arrival dealt out as number ``before`` since the head came. The chance that it is there by an age is
-    summed over the numbers of arrivals before which it comes.
+    It is the arrival dealt out as number ``rows * phases`` since the head came. It is there by an age unless fewer came
+    by then, and the others later: sums, over both, of products.
+
+    Args:
+        least: place of the least slack time, by rows.
 
     Returns:
-        Probabilities (queued - rows - 1, slack from ``least``, slab).
+        Probabilities (queued - rows - 1, slack from the least, slab), by rows.
     """
     every, queue, slacks = stream.phases, worker.queue, np.array(worker.slacks)
-    counts, before, last = stream.counts[0], rows * stream.phases, len(slacks) - 1
-    total = np.arange(before - 1, queue * every - 1)
-    made = np.zeros((queue - rows, last + 1 - least, last))
-    made[:, -1, -1] = 1.0
-    of_ages = counts.logs(queue * every, worker.slo_s - slacks[:-1])
-    for slack in range(least, last):
-        bounds = slacks[slack + 1 : last] - slacks[slack]
-        reached = np.ones((queue - rows, len(bounds) + 2))
-        reached[:, 0] = 0.0
-        if len(bounds):
-            age = worker.slo_s - slacks[slack]
-            logs = counts.logs(before - 1, bounds)[:, -1:] - of_ages[slack, total]
-            logs += of_ages[slack + 1 : last, : len(total)]
-            chances = np.exp(logs) * counts.next_within(before - 1, total, bounds[:, None], age)
-            there = np.cumsum(chances, axis=1).reshape(len(bounds), queue - rows, every).clip(max=1.0)
-            reached[:, 1:-1] = np.einsum("brp,rp->rb", there, phases[rows + 1 :, slack])
+    counts, last, most = stream.counts[0], len(slacks) - 1, max(least, default=0)
+    # Places are slacks at which it is there; at the last one, when the head came is all that is known.
+    made = {rows: np.zeros((queue - rows, last + 1 - first, last + 1)) for rows, first in least.items()}
+    for one in made.values():
+        one[:, :, -1] = 1.0
+    if not made:
+        return made
+    # All numbers are dealt out; a block of ``every`` is one query of the worker.
+    ages = worker.slo_s - slacks[:-1]
+    logs = counts.logs(queue * every - 1, ages).reshape(last, queue, every)
+    until = np.logaddexp.accumulate(logs, axis=2)
+    since = np.logaddexp.accumulate(logs[:, :, ::-1], axis=2)
+    # (slack, block, j): that the arrivals since then end with the block, if ``j`` of its ``every`` came before.
+    later = until[:, :, ::-1].copy()
+    later[:, 1:, 1:] = np.logaddexp(later[:, 1:, 1:], since[:, :-1, :-1])
+    # The same factor for each arrival, before and after, changes no product of both, and keeps each within range.
+    level = (logs[last // 2, 0, 0] - logs[last // 2, -1, -1]) / (queue * every) * np.arange(every)
+    later -= level
+    scale = later.max(axis=2)
+    later = np.exp(later - scale[:, :, None])
+    before, blocks = np.nonzero(np.arange(most)[:, None] <= np.arange(queue))
+    from_least = min(least.values())
+    for place in range(from_least + 1, last):
+        report()
+        some = slice(from_least, place)
+        sooner = counts.logs(most * every - 1, slacks[place] - slacks[some]).reshape(-1, most, every) + level
+        size = sooner.max(axis=2)
+        both = np.exp(sooner - size[:, :, None]) @ later[place].T
+        factor = size[:, before] + scale[place, blocks - before] - until[some, blocks, -1]
+        missing = np.zeros((len(size), most, queue))
+        missing[:, before, blocks] = both[:, before, blocks - before] * np.exp(factor.clip(max=700.0))
+        missing = np.cumsum(missing, axis=1)
+        for rows, first in least.items():
+            if first < place:
+                there = 1.0 - missing[first - from_least :, rows - 1, rows:].T
+                made[rows][:, : place - first, place] = there
+    for rows, one in made.items():
         # Rounding must not make a chance negative.
-        reached = np.maximum.accumulate(reached.clip(max=1.0), axis=1)
-        made[:, slack - least, slack:] = np.diff(reached, axis=1)
+        made[rows] = np.diff(np.maximum.accumulate(one.clip(0.0, 1.0), axis=2), axis=2)
     return made
 
 
-def _during(counts: Counts, every: int, seconds: float, phases: np.ndarray) -> np.ndarray:
-    """(queued, slab, arrivals): that this many queries reach the worker in a run."""
-    most = counts.most(seconds)
-    width = (most + every) // every + 1
-    below = np.zeros(width * every + every)
-    below[1 : most + 2] = np.cumsum(counts.probabilities(most, np.array([seconds]))[0]).clip(max=1.0)
-    below[most + 2 :] = 1.0
-    # ``below[x]``: fewer than x arrive. From a phase on, the worker gets one at each multiple of ``every``.
-    ends = np.maximum(np.arange(1, width + 1)[None, :] * every - np.arange(every)[:, None], 0)
-    by_phase = np.diff(below[ends], axis=1, prepend=0.0)
-    by_phase[:, -1] += (1.0 - by_phase.sum(axis=1)).clip(min=0.0)
-    return phases[:, :-1] @ by_phase
-
-
-def _overflow(counted: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Divide arrivals into those that have a place and those that have none.
+def _during(
+    counts: Counts, every: int, seconds: float, phases: np.ndarray, places: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return how many queries reach the worker in a run.
 
     Args:
-        counted: (queued, slab, arrivals): probabilities.
-        places: by queue.
+        phases: (queued, slab, phase) of the worker.
+        places: arrivals that have a place, by queue.
 
     Returns:
-        Arrivals that have a place, the chance of more, and the expected number of these.
+        (arrivals, queued, slab): that this many do, which have a place; the chance of more; and the expected number
+        of these.
     """
-    arrivals = np.arange(counted.shape[2])
-    beyond = (arrivals[None, :] - places[:, None]).clip(min=0)
-    full = (counted * (beyond > 0)[:, None, :]).sum(axis=2)
-    dropped = (counted * beyond[:, None, :]).sum(axis=2)
-    kept = counted * (beyond == 0)[:, None, :]
-    used = np.nonzero((kept > NEGLIGIBLE).any(axis=(0, 1)))[0]
-    kept = kept[:, :, : used[-1] + 1 if len(used) else 1]
+    most = counts.most(seconds)
+    width = max((most + every) // every + 1, int(places[0]) + 1)
+    below = np.ones((width + 1) * every)
+    below[0] = 0.0
+    below[1 : most + 2] = np.cumsum(counts.probabilities(most, np.array([seconds]))[0]).clip(max=1.0)
+    # ``below[x]``: fewer than x arrive. From a phase on, the worker gets one at each multiple of ``every``.
+    numbers = np.arange(1, width + 1)
+    reached = 1.0 - below[numbers * every - np.arange(every)[:, None]]
+    exactly = -np.diff(reached, axis=1, prepend=1.0)[:, : places[0] + 1]
+    used = np.nonzero((exactly > NEGLIGIBLE).any(axis=0))[0]
+    exactly = exactly[:, : used[-1] + 1 if len(used) else 1]
+    beyond = np.cumsum(reached[:, ::-1], axis=1)[:, ::-1]
+    kept = np.ascontiguousarray((phases @ exactly).transpose(2, 0, 1))
+    kept *= (np.arange(len(kept))[:, None] <= places)[:, :, None]
+    dropped = (phases @ beyond[:, places].T[:, :, None])[:, :, 0]
     # Numbers below NEGLIGIBLE count as full queues: expected violations are rather too high than too low.
-    return kept, full + (1.0 - full - kept.sum(axis=2)).clip(min=0.0), dropped
+    return kept, (1.0 - kept.sum(axis=0)).clip(min=0.0), dropped
 
 
 def _spread(slacks: np.ndarray, seconds: float) -> np.ndarray:

@@ -6,11 +6,9 @@ its start alone. Small workers have few such pairs, and solving their equations 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from .leaving import LeavingRun
+from .leaving import LeavingStates
 from .transitions import Chain
 
 #: pairs of a policy at most; with more, sweeps are faster (and larger systems are solved on all cores)
@@ -103,14 +101,11 @@ def runs_of(chain: Chain, choice: np.ndarray, rows: np.ndarray | None = None) ->
     return chain.run_of[choice, queued]
 
 
-def leaving_states(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> Iterator[tuple[LeavingRun, np.ndarray]]:
-    """Yield the runs of a policy that leave queries behind, with their states.
-
-    Yields:
-        The run, and where it runs: (queued, slack) of the run.
-    """
+def leaving_states(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> list[LeavingStates]:
+    """The states in which a policy leaves queries behind, by run."""
+    made = []
     for run in chain.leaving:
-        here = run.queues, slice(run.slack, None)
-        states = (choice[here] == run.variant) & (rows[here] == run.rows)
+        states = (choice[run.states] == run.variant) & (rows[run.states] == run.rows)
         if states.any():
-            yield run, states
+            made.append(LeavingStates(run, states))
+    return made

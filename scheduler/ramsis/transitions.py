@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scheduler.progress import report
+
 from .arrivals import Counts, Stream
 from .leaving import LeavingRun, leaving_runs
 from .worker import Worker
@@ -61,6 +63,7 @@ class Slabs:
 
     def _make(self, places: np.ndarray, counts: Counts, lengths: np.ndarray, after: np.ndarray) -> None:
         """Fill in the slabs at some places."""
+        report()
         _, phases, queue = self.first.shape
         most = counts.most(lengths.max())
         within = counts.probabilities(most + phases, lengths)

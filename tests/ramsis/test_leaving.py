@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import itertools
 import math
+from contextvars import copy_context
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.ramsis.arrivals import Counts, round_robin, shortest_queue
+from scheduler import progress
+from scheduler.ramsis.arrivals import Counts, Stream, round_robin, shortest_queue
 from scheduler.ramsis.expectation import expected
-from scheduler.ramsis.solve import EXACT, Policy, solve
+from scheduler.ramsis.leaving import LeavingStates
+from scheduler.ramsis.solve import EXACT, Policy, Rewards, Sweep, solve
 from scheduler.ramsis.transitions import Chain
-from scheduler.ramsis.worker import worker
+from scheduler.ramsis.worker import Worker, worker
 from tests.examples import examples
 from tests.ramsis.test_solve import worth
 from tests.ramsis.workers import linear, observed, three
@@ -38,15 +41,15 @@ def variable(made, stream, weigh="queries") -> tuple[Policy, Chain]:
 def test_probabilities_sum_to_one(stream, lengths, queue):
     for run in Chain(three(lengths=lengths, queue=queue), stream, variable=True).leaving:
         assert run.heads.sum(axis=2) == pytest.approx(np.ones(run.heads.shape[:2]), abs=1e-9)
-        assert run.during.sum(axis=2) + run.full == pytest.approx(np.ones(run.full.shape), abs=1e-9)
+        assert run.during.sum(axis=0) + run.full == pytest.approx(np.ones(run.full.shape), abs=1e-9)
         assert run.spread.sum(axis=1) == pytest.approx(np.ones(len(run.spread)))
         assert min(part.min() for part in (run.heads, run.during, run.full, run.dropped, run.spread)) >= -1e-12
         states = np.zeros((queue + 1, run.spread.shape[1]))
-        weights = np.zeros(run.heads.shape[:2])
-        weights[-1, 0] = 1.0
-        assert run.back(weights, states) >= 0 and states.sum() == pytest.approx(1, abs=1e-9)
+        here = np.zeros(run.heads.shape[:2], bool)
+        here[-1, 0] = True
+        assert LeavingStates(run, here).back(np.ones(1), states) >= 0 and states.sum() == pytest.approx(1, abs=1e-9)
         # Those left behind are still there.
-        left = run.queues.stop - 1 - run.rows
+        left = run.states[0].stop - 1 - run.rows
         assert states[:left].sum() == 0
 
 
@@ -58,10 +61,14 @@ def test_back_is_the_transpose_of_ahead(stream, lengths, seed):
     values = source.normal(size=(chain.worker.queue + 1, len(chain.slacks), 2))
     price = source.normal(size=2)
     for run in chain.leaving:
-        weights = source.random(run.heads.shape[:2])
-        states = np.zeros(values.shape[:2])
-        dropped = run.back(weights, states)
-        forward = (weights[:, :, None] * run.ahead(values, price)).sum(axis=(0, 1))
+        here = source.random(run.heads.shape[:2]) < 0.3
+        here[source.integers(len(here)), -1] = True
+        some, states = LeavingStates(run, here), np.zeros(values.shape[:2])
+        weights = source.random(len(some.queued))
+        dropped = some.back(weights, states)
+        # Those of a policy's states are the same as those of all.
+        assert some.ahead(values, price) == pytest.approx(run.ahead(values, price)[here], rel=1e-9, abs=1e-9)
+        forward = weights @ some.ahead(values, price)
         assert forward == pytest.approx((states[:, :, None] * values).sum(axis=(0, 1)) + dropped * price, rel=1e-9)
 
 
@@ -96,10 +103,10 @@ def test_the_next_head_is_where_order_statistics_say(workers, queued, rows, slac
     chain = Chain(three(lengths=100), round_robin(50.0 * workers, workers), variable=True)
     slacks, slo, seconds = chain.worker.slacks, chain.worker.slo_s, chain.worker.seconds()
     run = next(one for one in chain.leaving if (one.variant, one.rows) == (0, rows))
-    weights = np.zeros(run.heads.shape[:2])
-    weights[queued - run.first, slack - run.slack] = 1.0
+    here = np.zeros(run.heads.shape[:2], bool)
+    here[queued - run.first, slack - run.slack] = True
     states = np.zeros((chain.worker.queue + 1, len(slacks)))
-    run.back(weights, states)
+    LeavingStates(run, here).back(np.ones(1), states)
     age, after = slo - slacks[slack], states.sum(axis=0)
     for place in range(1, len(slacks)):
         # The head of the rest has less slack than this when the run ends.
@@ -154,6 +161,22 @@ def test_no_other_policy_of_a_small_worker_is_worth_more():
     assert (found.rows < made.all_rows()).any()
 
 
+@pytest.mark.parametrize(
+    "count, queue, stream, by_queries, by_decisions",
+    [
+        (12, 8, round_robin(700.0, 10), 76.6295, 78.2352),
+        (50, 8, round_robin(1_300.0, 10), 66.5189, 68.9802),
+        (None, 8, round_robin(60.0, 1), 76.9558, 77.1405),
+        (20, 5, round_robin(300.0, 3, 0.3), 59.3049, 64.5039),
+        (20, 8, shortest_queue(1_000.0, 10, 110.0), 76.1848, 76.6167),
+    ],
+)
+def test_policies_are_worth_what_sweeps_over_all_states_found(count, queue, stream, by_queries, by_decisions):
+    made = three(lengths=count, queue=queue)
+    for weigh, known in (("queries", by_queries), ("decisions", by_decisions)):
+        assert variable(made, stream, weigh)[0].worth == pytest.approx(known, abs=2e-4)
+
+
 @pytest.mark.parametrize("rate, workers", [(60.0, 1), (700.0, 10), (1_300.0, 10)])
 def test_the_expectation_is_close_to_a_simulation(rate, workers):
     stream = round_robin(rate, workers)
@@ -172,3 +195,41 @@ def test_near_the_capacity_smaller_batches_in_time_are_worth_more():
     made, stream = worker(0.1, variants, 50, 12), round_robin(650.0, 10)
     most, (policy, _) = solve(made, stream), variable(made, stream)
     assert policy.worth > most.worth + 2 and (policy.rows < made.all_rows()).any()
+
+
+def slow() -> tuple[Worker, Stream]:
+    """A worker whose queue changes slowly, since its policies serve about as fast as queries come."""
+    variants = [linear(f"v{i}", 70 + 8 * i, 0.143 * 1.77**i, 2.28 * 1.77**i, 16) for i in range(4)]
+    return worker(0.5, variants, 20, 16), round_robin(80.0, 1)
+
+
+def test_values_and_frequencies_are_exact_however_slowly_a_queue_changes():
+    policy, chain = variable(*slow())
+    rewards, step = Rewards(chain, "queries"), Sweep(chain, policy.choice, policy.rows)
+    gain, values = rewards.gain(policy.choice, policy.rows), np.zeros((chain.worker.queue + 1, len(chain.slacks), 2))
+    # Many more sweeps than the solution took.
+    for _ in range(400):
+        after = step(values, gain, rewards.dropped)
+        drift, values = after - values, after - after[0, 0]
+    earned, counted = drift.mean(axis=(0, 1))
+    assert drift == pytest.approx(np.broadcast_to((earned, counted), drift.shape), rel=1e-9)
+    assert policy.gap <= EXACT and policy.worth == pytest.approx(earned / counted, abs=1e-5)
+    promised = expected(policy, chain=chain)
+    assert promised.accuracy * (1 - promised.violation_rate) == pytest.approx(earned / counted, abs=1e-5)
+
+
+def test_planning_is_reported_many_times_within_a_policy():
+    reports = []
+
+    def made():
+        progress.report_to(lambda: reports.append(1))
+        Chain(*slow(), variable=True)
+        of_chain = len(reports)
+        solve(*slow())
+        of_most = len(reports) - of_chain
+        policy, chain = variable(*slow())
+        before = len(reports)
+        expected(policy, chain=chain)
+        return of_chain, of_most, len(reports) - before
+
+    assert min(copy_context().run(made)) > 5

@@ -35,6 +35,9 @@ MEMORY_SHARE = 0.5
 #: how much busier than a new deal the busiest application may be before devices change applications
 BUSIER = 1.25
 
+#: policies of a plan that no time limits, beyond the first of each group of devices: minutes of the slowest ones
+POLICIES = 256
+
 #: policies by load of a worker with 1 of ``workers`` shares of an application's queries, around its demand, with the
 #: accuracy expected of each
 MakePolicies = Callable[[Problem, Worker, float, float, load_policies.InTime], Sequence[tuple[LoadPolicy, float]]]
@@ -130,14 +133,18 @@ def _by_load(limits: Callable[[Worker, float, load_policies.InTime], Sequence[Lo
 
 
 def _in_time(problem: Problem) -> load_policies.InTime:
-    """Return a test of whether a plan that begins now has time for another policy.
+    """Return a test of whether a plan that begins now may have another policy.
 
-    Policies that are made are remembered: the next plan has them at once, and time for others.
+    Policies that are made are remembered: the next plan has them at once, and time for others. Without a limit of time
+    they count all the same, as plans must not depend on those before.
     """
     budget = Budget(problem.time_limit_s)
+    considered = iter(range(POLICIES))
 
     def asked() -> bool:
         report()
+        if problem.milp_s is None:
+            return next(considered, None) is not None
         if budget.left() > 0:
             return True
         time_ran_out()

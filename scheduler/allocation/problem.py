@@ -143,7 +143,8 @@ class Problem:
         time_limit_s: bounds the solver.
         gap: relative gap to reach.
         milp_s: bounds each MILP of `nereus`, of which a plan takes up to three, in wall time; None: only their nodes
-            and steps are limited, so that the same problem gets the same plan everywhere.
+            and steps are limited, and the number of policies of stacks that have these, so that the same problem gets
+            the same plan everywhere.
         previous: the allocation in force, where this same strategy made it; None: this is its first. Strategies have no
             other memory.
         at_s: a steady time in seconds, for strategies that wait.

@@ -86,7 +86,7 @@ def test_policies_with_smaller_batches_promise_no_less(few_loads):
 
 @pytest.mark.parametrize("name", ["ramsis", "modelswitching"])
 def test_a_plan_that_runs_out_of_time_has_a_policy_for_each_device_and_the_next_has_the_others(name):
-    asked = problem(demands=(("a", 190.0), ("b", 45.0)))
+    asked = replace(problem(demands=(("a", 190.0), ("b", 45.0))), milp_s=1.0)
     short = strategies.get(name)(replace(asked, time_limit_s=1e-6))
     assert short.cut_short and not violations(asked, short)
     assert {device for planned in short.policies for device in planned.devices} == {"d0", "d1", "d2", "d3"}
@@ -95,6 +95,20 @@ def test_a_plan_that_runs_out_of_time_has_a_policy_for_each_device_and_the_next_
     assert not whole.cut_short
     for few, many in zip(short.policies, whole.policies, strict=True):
         assert set(few.policies) <= set(many.policies) and len(many.policies) > 1
+
+
+@pytest.mark.parametrize("name", ["ramsis-variable", "modelswitching"])
+def test_without_a_limit_of_time_a_plan_depends_on_nothing_but_its_problem(name, monkeypatch):
+    monkeypatch.setattr(by_policy, "POLICIES", 5)
+    slow, fast = (replace(problem(demands=(("a", 170.0), ("b", 40.0))), time_limit_s=limit) for limit in (1e-6, 1e6))
+    first = strategies.get(name)(slow)
+    # Its policies are remembered now.
+    again = strategies.get(name)(fast)
+    assert not first.cut_short and first.policies == again.policies
+    assert 5 <= sum(len(planned.policies) for planned in first.policies) <= 5 + len(first.policies)
+    if name == "ramsis-variable":
+        monkeypatch.setattr(by_policy, "POLICIES", 7)
+        assert sum(len(one.policies) for one in strategies.get(name)(slow).policies) > 5 + 1
 
 
 def test_planning_is_reported_at_each_policy(few_loads):

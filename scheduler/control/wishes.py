@@ -1,9 +1,9 @@
 """Variants that queries ask for, and that plans keep loaded.
 
-They ask by name or by a least accuracy. INFaaS (Romero et al., ATC '21, Sections 3.1 and 4.1) loads an inactive variant that a query needs, the one with the
-lowest loading and inference latency where several would do. Here a query does not wait for it: it is refused, and the
-next plan loads the variant beside what it places, where there is room. A wish holds for :data:`KEPT_S` after the last
-query that had it.
+They ask by name or by a least accuracy. INFaaS (Romero et al., ATC '21, Sections 3.1 and 4.1) loads an inactive variant
+that a query needs, the one with the lowest loading and inference latency where several would do. Here a query does not
+wait for it: it is refused, and the next plan loads the variant beside what it places, where there is room. A wish holds
+for :data:`KEPT_S` after the last query that had it.
 """
 
 from __future__ import annotations

@@ -14,15 +14,19 @@ import stat
 import subprocess
 import sys
 import time
+from collections import Counter
 
 import httpx
 import msgspec
+import numpy as np
 import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
 
 from workers.protocol import control
 from workers.protocol.specs import Band
 
-from .conftest import AUTH, GatewayProcess, application, config, plan, wait_for
+from .conftest import AUTH, KEY, GatewayProcess, application, config, plan, wait_for
 from .test_failures import BODY, PATH, X, load, start
 
 
@@ -351,3 +355,33 @@ def test_metrics_tell_of_queries_devices_and_plan(gateways, devices):
     assert "nereus_gateway_plan_version 1.0" in text
     assert "nereus_gateway_ready 1.0" in text
     assert "nereus_gateway_in_flight 0.0" in text
+
+
+def test_tells_which_variants_and_accuracies_queries_ask_for(gateways, devices, control_plane):
+    (only,) = devices("d0")
+    only.warm(("numbers", "big"))
+    placed = plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint})
+    control_plane.first = config(placed, [application("numbers")])
+    gateway = joined(gateways, control_plane)
+    gateway.wait_ready()
+    assert gateway.infer(X, version="big").status_code == 200
+    missing = gateway.infer(X, version="huge")
+    assert missing.status_code == 404 and "loaded once queries name it" in missing.json()["error"]
+    with triton.InferenceServerClient(gateway.grpc) as client:
+        x = triton.InferInput("x", [1, 4], "FP32")
+        x.set_data_from_numpy(np.array(X, np.float32))
+        with pytest.raises(InferenceServerException, match="has no such variant"):
+            client.infer("numbers", [x], model_version="huge", headers={"authorization": f"Bearer {KEY}"})
+    assert gateway.infer(X, min_accuracy=99).status_code == 503
+
+    def asked() -> tuple[dict[str, int], float]:
+        seconds = [s.applications["numbers"] for s in control_plane.heard(control.GatewayStats) if s.applications]
+        named = sum((Counter(second.named) for second in seconds), Counter())
+        return dict(named), max((second.least_accuracy for second in seconds), default=0.0)
+
+    wait_for(lambda: asked() == ({"big": 1, "huge": 2}, 99.0), "what was asked for is told")
+    # Names are any client's: few of them are kept.
+    for number in range(60):
+        gateway.infer(X, version=f"nonsense-{number}")
+    wait_for(lambda: len(asked()[0]) > 2, "some are told")
+    assert all(len(s.applications["numbers"].named) <= 16 for s in control_plane.heard(control.GatewayStats))

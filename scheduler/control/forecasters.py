@@ -37,7 +37,7 @@ def history_s(forecaster: str, period_s: float) -> float:
 
 
 def coefficients(
-    seconds: Sequence[tuple[int, Mapping[str, float]]],
+    seconds: Sequence[tuple[int, Mapping[str, float]]] | None,
     applications: Iterable[str],
     target: ForecastTarget,
     quantile: float,
@@ -47,13 +47,16 @@ def coefficients(
     Regressions of applications that are not among ``applications`` are deleted.
 
     Args:
-        seconds: (t, {application: items}), oldest first, by the wall clock.
+        seconds: (t, {application: items}), oldest first, by the wall clock; None: nothing is learned, stored or
+            deleted.
     """
     client = live.client()
     about = f"{target.seconds} {int(target.largest)} {quantile:g} {INPUTS}"
     found, _, stamp = (client.get(ABOUT) or "").partition("|")
     kept = client.hgetall(LEARNED) if found == about else {}
     learners = {name: Learner(target, quantile, _state(kept.get(name))) for name in applications}
+    if seconds is None:
+        return {name: learner.coefficients for name, learner in learners.items()}
     ahead, last = clock.wall() - clock.steady(), clock.read(stamp) if kept else None
     since = None if last is None else round(last + ahead)
     taught = learn(learners, seconds, target, since, int(clock.wall()))

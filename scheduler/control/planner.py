@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -99,15 +100,37 @@ def present_problem(observed: dict[str, float] | None = None) -> tuple[Problem, 
 
 def _demand(seconds: list[dict[str, Any]], observed: dict[str, float] | None) -> Estimates:
     """Estimates by the chosen forecaster, from gateways' recorded seconds."""
-    chosen = settings.NEREUS
     active = registry.Application.objects.filter(state=registry.Application.State.ACTIVE)
     names = list(active.values_list("name", flat=True))
-    arrivals = telemetry.sum_arrivals(seconds)
+    return estimated(telemetry.sum_arrivals(seconds), names, int(clock.wall()), observed)
+
+
+def estimated(
+    arrivals: Sequence[tuple[int, Mapping[str, float]]],
+    names: Sequence[str],
+    now: int,
+    observed: Mapping[str, float] | None = None,
+    learn: bool = True,
+) -> Estimates:
+    """Estimate demand by the chosen forecaster (``NEREUS_FORECASTER``).
+
+    Every forecaster can estimate imagined arrivals. The regressions of those that learn have inputs and outcomes
+    scaled by the rate, so they hold at another rate, too. An application that never had arrivals has the coefficients
+    that all start from.
+
+    Args:
+        arrivals: (t, {application: items}), oldest first.
+        now: the current second, on the clock of ``arrivals``.
+        observed: rates that bursts reported, items/s by application.
+        learn: whether the regressions learn from ``arrivals``, which are then by the wall clock; False for imagined
+            ones.
+    """
+    chosen = settings.NEREUS
     target = forecasters.target_of(chosen.forecaster, chosen.plan_period_s)
     quantile, coefficients = chosen.demand_quantile, None
     if target is not None:
-        coefficients = forecasters.coefficients(arrivals, names, target, quantile)
-    return estimates(arrivals, names, int(clock.wall()), observed, chosen.plan_period_s, quantile, coefficients)
+        coefficients = forecasters.coefficients(arrivals if learn else None, names, target, quantile)
+    return estimates(arrivals, names, now, observed, chosen.plan_period_s, quantile, coefficients)
 
 
 def _something_resides() -> bool:

@@ -110,13 +110,19 @@ def node_of(device: str) -> str:
     return device.partition("/")[0]
 
 
-def imagined(problem: Problem, changes: Changes, demand: Mapping[str, float] | None = None) -> Problem:
+def imagined(
+    problem: Problem,
+    changes: Changes,
+    demand: Mapping[str, float] | None = None,
+    expected: Mapping[str, float] | None = None,
+) -> Problem:
     """The problem as it would be; no changes leave it as it is.
 
     Args:
         demand: items/s to plan for by application, where that is another.
+        expected: the forecast without its margin by application, where that is another.
     """
-    demand = demand or {}
+    demand, expected = demand or {}, expected or {}
     variants = []
     for variant in problem.variants:
         choice = changes.variants.get(variant_name(variant))
@@ -131,6 +137,7 @@ def imagined(problem: Problem, changes: Changes, demand: Mapping[str, float] | N
                 a,
                 slo_s=changes.slo_ms[a.id] / 1000 if a.id in changes.slo_ms else a.slo_s,
                 demand=demand.get(a.id, a.demand),
+                expected=expected.get(a.id, a.expected),
             )
             for a in problem.applications
         ),

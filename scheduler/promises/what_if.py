@@ -27,7 +27,6 @@ from scheduler.allocation import strategies
 from scheduler.allocation.fallback import NoAllocation, verified
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control import choices, planner
-from scheduler.control.demand import estimate
 from scheduler.models import Promise, WhatIf
 from scheduler.promises import keeping, present
 from scheduler.promises.changes import EXCLUDED, PINNED, Changes, check, imagined
@@ -198,19 +197,19 @@ def _plan(row: WhatIf) -> None:
 def _imagined(problem: Problem, changes: Changes) -> tuple[Problem, Recorded, dict[str, float]]:
     """Return the problem with the changes, the arrivals, and their factors.
 
-    The arrivals of each application are to be multiplied by its factor.
+    The arrivals of each application are to be multiplied by its factor. Imagined demand is estimated by the forecaster
+    that plans are made with (:func:`.planner.estimated`), on as many seconds as arrivals are recorded for.
     """
     names = [a.id for a in problem.applications]
     arrived = present.recorded(names)
     rates = {name: arrived.rate(name) for name in names}
     arrived = imagined_record(arrived, {n: rate for n, rate in changes.demand.items() if not rates.get(n)})
     factors = {name: changes.factor(name, rates[name]) if rates[name] else 1.0 for name in names}
-    demand = None
+    demand, expected = None, None
     if changes.demand or changes.demand_factor != 1.0:
-        values = settings.NEREUS
-        planned = estimate(arrived.history(factors), names, 0, None, values.plan_period_s, values.demand_quantile)
-        demand = {name: rate * values.headroom for name, rate in planned.items()}
-    return imagined(problem, changes, demand), arrived, factors
+        planned, expected = planner.estimated(arrived.history(factors), names, 0, learn=False)
+        demand = {name: rate * settings.NEREUS.headroom for name, rate in planned.items()}
+    return imagined(problem, changes, demand, expected), arrived, factors
 
 
 def _kept(problem: Problem, previous: Allocation | None) -> Allocation | None:

@@ -46,6 +46,16 @@ def test_what_was_learned_is_kept_for_the_next_plan():
     assert stored()["a"] == kept
 
 
+def test_what_was_learned_is_read_without_learning():
+    assert forecasters.coefficients(None, ["a"], TARGET, 0.95)["a"] == pytest.approx(start(TARGET, 0.95))
+    assert not stored()
+    forecasters.coefficients(seconds(40), ["a"], TARGET, 0.95)
+    kept = stored()
+    found = forecasters.coefficients(None, ["a", "b"], TARGET, 0.95)
+    assert not np.allclose(found["a"], start(TARGET, 0.95)) and found["b"] == pytest.approx(start(TARGET, 0.95))
+    assert forecasters.coefficients(None, [], TARGET, 0.95) == {} and stored() == kept
+
+
 def test_after_redis_was_emptied_it_starts_anew_from_what_is_recorded(clean_redis):
     first = forecasters.coefficients(seconds(40), ["a"], TARGET, 0.95)["a"]
     live.client().delete(forecasters.LEARNED, forecasters.ABOUT)

@@ -25,7 +25,8 @@ def test_each_change_is_made():
         cordon=("right",),
     )
     check(problem(), changes)
-    found = imagined(problem(), changes, {"digits": 44.0})
+    found = imagined(problem(), changes, {"digits": 44.0}, {"digits": 40.0})
+    assert {a.id: a.expected for a in found.applications} == {"digits": 40.0, "words": None}
     assert {a.id: (a.slo_s, a.demand) for a in found.applications} == {"digits": (0.12, 44.0), "words": (0.3, 5.0)}
     assert {v.name: (v.pinned, v.excluded) for v in found.variants} == {
         "quick": (False, True),

@@ -1,14 +1,20 @@
 """Answers to imagined changes over REST: asked, planned, simulated, applied."""
 
+from dataclasses import replace
+
 import pytest
 from django.conf import settings
 from django.test import Client
 
 from registry.models import Application, Device, Node, Variant
-from scheduler import tasks
+from scheduler import live, tasks, telemetry
+from scheduler.control import planner
+from scheduler.control.forecasters import LEARNED
 from scheduler.models import Promise, WhatIf
 from scheduler.promises import what_if
+from scheduler.promises.changes import Changes
 from tests.accounts import account
+from workers import forecasters
 
 from .conftest import report
 
@@ -58,6 +64,26 @@ def test_the_plan_is_made_first_and_then_its_promise(cluster, operator):
     assert done["present_promise"]["digits"]["items_per_s"] == pytest.approx(20, rel=0.3)
     assert done["promise"]["digits"]["items_per_s"] == pytest.approx(40, rel=0.3)
     assert "problem" not in done["plan"] and "problem" not in WhatIf.objects.get().plan
+
+
+@pytest.mark.parametrize("forecaster", forecasters.ALL)
+def test_imagined_demand_is_estimated_by_the_chosen_forecaster(clean_redis, cluster, operator, settings, forecaster):
+    settings.NEREUS = replace(settings.NEREUS, forecaster=forecaster)
+    clean_redis.delete(telemetry.GATEWAY_STREAM)
+    for ago in range(300, 0, -1):
+        report(ago, 5 if ago % 60 < 40 else 60)
+    present, _ = planner.present_problem()
+    learned = live.client().hgetall(LEARNED)
+    # Nearly the same demand has nearly the same estimate.
+    imagined, _, _ = what_if._imagined(present, Changes(demand_factor=1.001))
+    (was,), (now,) = present.applications, imagined.applications
+    assert (now.demand, now.expected) == (pytest.approx(was.demand, rel=0.05), pytest.approx(was.expected, rel=0.05))
+    # Where nothing came, arrivals are Poisson; nothing is learned from what is imagined.
+    clean_redis.delete(telemetry.GATEWAY_STREAM)
+    imagined, _, _ = what_if._imagined(present, Changes(demand={"digits": 40.0}))
+    (now,) = imagined.applications
+    assert 20 < now.expected < now.demand < 80
+    assert live.client().hgetall(LEARNED) == learned
 
 
 def test_a_young_promise_for_the_plan_in_force_stands_beside_it(cluster, operator):

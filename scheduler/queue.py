@@ -14,9 +14,13 @@ from django.db import transaction
 EXPIRES_S = 30.0
 
 
-def send(task: str, **arguments: Any) -> None:
+def send(task: str, after_s: float = 0.0, **arguments: Any) -> None:
     """Queue a task by its registered name, once the current transaction is committed.
 
     Outside of a transaction it is queued at once.
+
+    Args:
+        after_s: seconds for which it is held back, by the wall clock.
     """
-    transaction.on_commit(lambda: current_app.send_task(task, kwargs=arguments, expires=EXPIRES_S))
+    options = {"countdown": after_s, "expires": after_s + EXPIRES_S}
+    transaction.on_commit(lambda: current_app.send_task(task, kwargs=arguments, **options))

@@ -151,7 +151,7 @@ def _tend() -> None:
 
 @shared_task(name="scheduler.promise")
 def promise() -> None:
-    """Compare promises whose window is over, and make one for the plan in force.
+    """Make a promise for the plan in force, after comparing those left from before.
 
     Runs on the simulation queue.
     """
@@ -166,6 +166,17 @@ def promise() -> None:
     except (NothingToPromise, SimulationError) as error:
         logger.info("no_promise", reason=str(error))
     what_if.work()
+
+
+@shared_task(name="scheduler.promise_over")
+def promise_over(pk: int, held: bool = False) -> None:
+    """Compare a promise whose window is over.
+
+    Runs on the control queue, since the simulation queue may be busy when the window is over.
+    """
+    from scheduler.promises import keeping
+
+    keeping.over(pk, held)
 
 
 @shared_task(name="scheduler.what_if")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from registry import clock
-from scheduler import live, telemetry
+from scheduler import live, queue, telemetry
 from scheduler.models import Promise
 from scheduler.promises import present
 from scheduler.promises.intervals import FIGURES, MOST_PAST, Interval, correction, may_miss, widened
@@ -19,6 +19,7 @@ from workers import log
 
 logger = log.get("promises")
 
+TASK = "scheduler.promise_over"
 #: seconds after a window's end until all gateways have reported it
 REPORTED_S = 4.0
 #: comparisons of one application that a correction looks back at, in promises
@@ -100,12 +101,36 @@ def promise_now(step=None) -> Promise:
         expected=expectations(found, corrections(plan.stack)),
     )
     live.publish("changed", {"kind": "promise", "ref": str(promise.pk)})
+    queue.send(TASK, after_s=found.window_s, pk=promise.pk)
     logger.info("promise", plan=plan.pk, windows=found.windows, window_s=found.window_s, wall_s=round(found.wall_s, 2))
     return promise
 
 
+def over(pk: int, held: bool) -> None:
+    """Look at a promise as its window is over, and once gateways have reported it.
+
+    What changes after the window does not matter.
+
+    Args:
+        held: whether the first look found that nothing had changed, so that this is the second.
+    """
+    promise = Promise.objects.filter(pk=pk, state=Promise.State.WAITING).first()
+    if promise is None:
+        return
+    wait_s = promise.window_s + (REPORTED_S if held else 0.0) - clock.age(promise.stamp)
+    if wait_s > 0:
+        # Tasks are held back by the wall clock, which was set.
+        queue.send(TASK, after_s=wait_s, pk=pk, held=held)
+    elif held or promise.index != present.check_index():
+        _end([promise], promise.index if held else None)
+    else:
+        queue.send(TASK, after_s=REPORTED_S, pk=pk, held=True)
+
+
 def compare() -> int:
     """Compare promises whose windows are over with what came.
+
+    These are the ones whose task (:func:`over`) was lost.
 
     Returns:
         How many were compared or found void.
@@ -115,9 +140,13 @@ def compare() -> int:
         for promise in Promise.objects.filter(state=Promise.State.WAITING)
         if clock.age(promise.stamp) >= promise.window_s + REPORTED_S
     ]
-    if not due:
-        return 0
-    index = present.check_index()
+    if due:
+        _end(due, present.check_index())
+    return len(due)
+
+
+def _end(due: list[Promise], index: str | None) -> None:
+    """Store what came of promises that were made for ``index``; others are void."""
     oldest = max(clock.age(promise.stamp) for promise in due)
     entries = telemetry.gateway_seconds(min(oldest, telemetry.KEEP_S) + 1) if oldest < telemetry.KEEP_S else []
     for promise in due:
@@ -128,7 +157,6 @@ def compare() -> int:
         promise.state = Promise.State.COMPARED if compared else Promise.State.VOID
         promise.save(update_fields=["observed", "state"])
     live.publish("changed", {"kind": "promise", "ref": ""})
-    return len(due)
 
 
 def outcomes(entries: Iterable[Mapping[str, Any]], began: float, ended: float) -> dict[str, dict[str, float | None]]:

@@ -3,7 +3,10 @@
 They are corrected by how past ones fared.
 """
 
+import base64
+import json
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -103,6 +106,60 @@ def test_a_promise_whose_conditions_changed_is_void(cluster):
     assert keeping.compare() == 1
     promise.refresh_from_db()
     assert (promise.state, promise.observed) == (State.VOID, {})
+
+
+def queued(redis) -> list[tuple[dict, float]]:
+    """Take the tasks that end promises: their arguments and seconds until they begin."""
+    messages = [json.loads(message) for message in redis.lrange("nereus:celery:control", 0, -1)]
+    redis.delete("nereus:celery:control")
+    found = []
+    for message in messages:
+        if message["headers"]["task"] == keeping.TASK:
+            due, expires = (datetime.fromisoformat(message["headers"][name]) for name in ("eta", "expires"))
+            assert expires > due
+            left_s = (due - datetime.now(UTC)).total_seconds()
+            found.append((json.loads(base64.b64decode(message["body"]))[1], left_s))
+    return found
+
+
+def test_what_changes_after_the_window_does_not_void_it(clean_redis, cluster, later):
+    tasks.promise()
+    promise = Promise.objects.get()
+    [(arguments, left_s)] = queued(clean_redis)
+    assert left_s == pytest.approx(promise.window_s, abs=2.0)
+    later(promise.window_s)
+    for ago in range(promise.window_s, 0, -1):
+        report(ago)
+    tasks.promise_over(**arguments)
+    Variant.objects.filter(name="good").update(excluded=True)
+    [(arguments, left_s)] = queued(clean_redis)
+    assert left_s == pytest.approx(keeping.REPORTED_S, abs=1.0)
+    later(keeping.REPORTED_S)
+    tasks.promise_over(**arguments)
+    promise.refresh_from_db()
+    assert promise.state == State.COMPARED and promise.observed["digits"]["items"] > 0
+    assert keeping.compare() == 0 and queued(clean_redis) == []
+    tasks.promise_over(**arguments)
+    assert Promise.objects.get().observed == promise.observed
+
+
+def test_what_changes_within_the_window_voids_it(clean_redis, cluster, later):
+    tasks.promise()
+    [(arguments, _)] = queued(clean_redis)
+    Variant.objects.filter(name="good").update(excluded=True)
+    later(Promise.objects.get().window_s)
+    tasks.promise_over(**arguments)
+    assert (Promise.objects.get().state, queued(clean_redis)) == (State.VOID, [])
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_look_that_comes_too_early_is_repeated(clean_redis, cluster, held):
+    """A wall clock that was set forward releases tasks at once."""
+    promise = past(ago=6.0)
+    tasks.promise_over(promise.pk, held)
+    [(arguments, left_s)] = queued(clean_redis)
+    assert arguments == {"pk": promise.pk, "held": held}
+    assert left_s == pytest.approx(8.0 if held else 4.0, abs=1.0)
 
 
 def test_intervals_are_widened_as_past_promises_missed(cluster):

@@ -117,7 +117,7 @@ def test_every_wrong_field_is_told_at_once(client):
         (b"[]", "application/json", 400, "must be a JSON object, not an array"),
         (b"null", "application/json", 400, "must be a JSON object, not null"),
         (b"1e3", "application/json", 400, "must be a JSON object, not a number"),
-        (b'{"slo_ms": NaN}', "application/json", 400, "JSON parse error"),
+        (b"NaN", "application/json", 400, "must be a JSON object, not a number"),
         (b"\xff\xfe", "application/json", 400, "JSON parse error"),
         (rb'{"name": "\ud800"}', "application/json", 400, "no character"),
         (rb'{"\uDFFF": {}}', "application/json", 400, "no character"),
@@ -143,6 +143,22 @@ def test_a_body_that_cannot_be_read_is_a_problem(body, kind, status, text, clien
     response = client.post(URL, body, content_type=kind)
     problem(response, status)
     assert text in response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "faults"),
+    [
+        (b'{"slo_ms": NaN}', {"slo_ms": "NaN"}),
+        (b'{"name": "a", "weight": -Infinity, "slo_ms": 1e999}', {"weight": "-Infinity", "slo_ms": "Infinity"}),
+        (b'{"signature": {"inputs": [{"shape": [1, NaN]}]}}', {"signature.inputs.0.shape.1": "NaN"}),
+        (b'{"a": [' + b"NaN, " * 99 + b"1]}", {f"a.{place}": "NaN" for place in range(10)}),
+        (b'{"' + b"a" * 999 + b'": {"b": NaN}}', {"a" * 60 + ".b": "NaN"}),
+    ],
+    ids=["NaN", "infinity", "nested", "many", "a long name"],
+)
+def test_a_number_that_is_not_finite_is_told_with_its_field(body, faults, client):
+    errors = problem(client.post(URL, body, content_type="application/json"), 400)
+    assert errors == {field: f"must be a finite number, not {given}" for field, given in faults.items()}
 
 
 @pytest.mark.parametrize("given", [5, "x", [[]], True, [None]])

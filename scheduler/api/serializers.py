@@ -152,7 +152,7 @@ class ChangedControlSerializer(ControlSerializer):
 
 
 class ControlChangeSerializer(StrictMixin, serializers.Serializer):
-    """An operator's choice; null or empty goes back to the default."""
+    """An operator's choice, which must be given; null or empty goes back to the default."""
 
     RETIRED: ClassVar[Mapping[str, str]] = {"routing": "routing is part of the stack"}
 
@@ -166,6 +166,9 @@ class ControlChangeSerializer(StrictMixin, serializers.Serializer):
     )
 
     def validate(self, fields: dict[str, Any]) -> dict[str, Any]:
+        if not fields and not self.warnings:
+            needed = f"must be given: one of {', '.join(stacks.LIVE)}, or null for the default"
+            raise serializers.ValidationError({"stack": needed})
         if "strategy" not in fields:
             return fields
         strategy = fields.pop("strategy")

@@ -47,6 +47,12 @@ class PromiseSerializer(serializers.ModelSerializer):
         read_only_fields = fields
 
 
+class ByNameField(serializers.DictField):
+    """Values by name."""
+
+    default_error_messages = {"not_a_dict": "Must be an object with a value by name."}
+
+
 class ChangesSerializer(StrictMixin, serializers.Serializer):
     """Imagined differences. Names are checked against the present problem."""
 
@@ -56,20 +62,20 @@ class ChangesSerializer(StrictMixin, serializers.Serializer):
         max_value=MOST_TIMES,
         help_text="Multiplies all arrivals beside those in `demand`.",
     )
-    demand = serializers.DictField(
+    demand = ByNameField(
         child=NumberField(min_value=0, max_value=MOST_RATE), required=False, help_text="Items/s by application."
     )
-    slo_ms = serializers.DictField(
+    slo_ms = ByNameField(
         child=NumberField(min_value=SHORTEST_SLO_MS, max_value=LONGEST_SLO_MS),
         required=False,
         help_text="By application.",
     )
-    variants = serializers.DictField(
+    variants = ByNameField(
         child=OneOfField(CHOICES),
         required=False,
         help_text="By APPLICATION/VARIANT.",
     )
-    add_devices = serializers.DictField(
+    add_devices = ByNameField(
         child=serializers.IntegerField(min_value=0, max_value=MOST_DEVICES),
         required=False,
         help_text="How many more, by device type.",
@@ -149,7 +155,8 @@ class WhatIfList(View):
     def post(self, request):
         """Ask a what-if.
 
-        Its plan is there within about a second, its promise some seconds later: read it by its id.
+        Its plan is there within about a second, its promise some seconds later: read it by its id. Without any change
+        the question is what a plan that is made now would bring.
         """
         fields = self.checked(ChangesSerializer)
         for name in ("remove_devices", "cordon"):

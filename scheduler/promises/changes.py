@@ -8,11 +8,14 @@ from dataclasses import dataclass, field, replace
 
 from registry.errors import InputFault, InvalidInput
 from scheduler.allocation.problem import DeviceResources, Problem
+from scheduler.repairs.texts import listed
 
 #: changes of demand: the largest factor, and items/s of one application
 MOST_TIMES, MOST_RATE = 100.0, 1e6
 #: devices that may be imagined beside those there are
 MOST_DEVICES = 1000
+#: names that the error of an unknown one lists
+MOST_LISTED = 10
 #: ms, as for an application
 SHORTEST_SLO_MS, LONGEST_SLO_MS = 1.0, 600_000.0
 #: what may be chosen for a variant
@@ -67,9 +70,11 @@ def check(problem: Problem, changes: Changes) -> None:
     faults: list[InputFault] = []
 
     def known(where: str, names, among) -> None:
-        for name in names:
-            if name not in among:
-                faults.append(InputFault(f"{where}.{name[:130]}", "is not part of the present plan's problem"))
+        unknown = [name for name in names if name not in among]
+        if unknown:
+            there = listed(sorted(among), MOST_LISTED) or "none"
+            text = f"is not part of the present plan's problem, which has {there}"
+            faults.extend(InputFault(f"{where}.{name[:130]}", text) for name in unknown)
 
     def within(where: str, value: float, low: float, high: float) -> None:
         if not (math.isfinite(value) and low <= value <= high):

@@ -1,10 +1,13 @@
 """Imagined changes: what they do to a problem, and which are impossible."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import InvalidInput
+from scheduler.allocation.problem import DeviceResources
 from scheduler.allocation.verification import faults
 from scheduler.promises.changes import Changes, check, imagined, node_of
 
@@ -74,6 +77,20 @@ def test_the_impossible_is_named(changes, field):
     with pytest.raises(InvalidInput) as error:
         check(problem(), changes)
     assert field in [fault.field for fault in error.value.faults]
+
+
+def test_the_error_of_an_unknown_name_lists_known_ones():
+    many = replace(problem(), devices=tuple(DeviceResources(f"node{number:02}/cpu0", KIND) for number in range(14)))
+    with pytest.raises(InvalidInput) as error:
+        check(many, Changes(demand={"sounds": 1.0}, remove_devices=("node14/cpu0", "x"), add_devices={"tpu": 1}))
+    details = {fault.field: fault.detail.partition("which has ")[2] for fault in error.value.faults}
+    devices = f"{', '.join(f'node{number:02}/cpu0' for number in range(10))} and 4 more"
+    assert details == {
+        "demand.sounds": "digits, words",
+        "add_devices.tpu": f"{KIND}, {OTHER}",
+        "remove_devices.node14/cpu0": devices,
+        "remove_devices.x": devices,
+    }
 
 
 def test_demand_is_a_factor_or_a_rate():

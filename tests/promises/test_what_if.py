@@ -14,6 +14,7 @@ from scheduler.models import Promise, WhatIf
 from scheduler.promises import what_if
 from scheduler.promises.changes import Changes
 from tests.accounts import account
+from tests.registry.conftest import problem
 from workers import forecasters
 
 from .conftest import report
@@ -64,6 +65,13 @@ def test_the_plan_is_made_first_and_then_its_promise(cluster, operator):
     assert done["present_promise"]["digits"]["items_per_s"] == pytest.approx(20, rel=0.3)
     assert done["promise"]["digits"]["items_per_s"] == pytest.approx(40, rel=0.3)
     assert "problem" not in done["plan"] and "problem" not in WhatIf.objects.get().plan
+
+
+def test_without_changes_the_question_is_what_a_plan_made_now_would_bring(cluster, operator):
+    Variant.objects.filter(name="good").update(excluded=True)
+    found = answered(operator)
+    assert set(found["present_plan"]["applications"]["digits"]["variants"]) == {"good"}
+    assert set(found["plan"]["applications"]["digits"]["variants"]) == {"quick"}
 
 
 @pytest.mark.parametrize("forecaster", forecasters.ALL)
@@ -188,6 +196,13 @@ def test_the_impossible_is_refused_with_its_field(cluster, operator, changes, fi
     assert answer.status_code == 400
     assert field in [error["field"] for error in answer.json()["errors"]], answer.content
     assert not WhatIf.objects.exists()
+
+
+@pytest.mark.parametrize("field", ["demand", "slo_ms", "variants", "add_devices"])
+@pytest.mark.parametrize("given", [5, "digits", ["digits"], True])
+def test_values_by_name_must_be_an_object(cluster, operator, field, given):
+    answer = operator.post(URL, {field: given}, content_type="application/json")
+    assert problem(answer, 400) == {field: "Must be an object with a value by name."}
 
 
 def test_a_what_if_that_nobody_answers_fails_at_last(cluster, operator, later):

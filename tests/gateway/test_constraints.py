@@ -51,6 +51,8 @@ def test_two_constraints_that_exclude_each_other_are_answered_with_the_nearest_f
 def test_too_short_a_time_is_answered_with_the_fastest_variant():
     why = constraints.unmet([SMALL, BIG], None, 0.001)
     assert why.endswith("the nearest is 'small' with an accuracy of 80 in about 5 ms")
+    slow = constraints.unmet([CapableVariant("d0", 1, "small", 80.0, 1.2345)], None, 0.001)
+    assert slow.endswith("in about 1230 ms")
 
 
 class OneDevice:

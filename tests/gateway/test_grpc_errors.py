@@ -258,6 +258,19 @@ def test_what_devices_say_has_its_status(gateways, devices, told, code, words):
         wait_for(served, "the next one is served")
 
 
+@pytest.mark.parametrize("latency_ms", [0.3, 0.45, 1.6])
+def test_a_budget_that_is_too_short_is_told_as_it_was_given(gateways, devices, latency_ms):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=3.0, row_s=1e-6)
+    only.tell(delay_s=1.0)
+    with grpc.insecure_channel(gateway.grpc) as channel:
+        # An idle device would be probed.
+        busy = channel.unary_unary(SERVICE + "ModelInfer").future(request().SerializeToString(), 60, KEYED)
+        wait_for(lambda: only.heard("query"), "the device is busy")
+        error = refused(channel, request(latency_ms=latency_ms))
+        assert error.details() == f"model 'numbers': cannot be answered within {latency_ms} ms; try again"
+        busy.result()
+
+
 def test_overload_is_refused_while_others_are_served(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=3.0, row_s=2.5)
     only.tell(delay_s=2.0)

@@ -49,9 +49,10 @@ def unmet(able: Sequence[CapableVariant], min_accuracy: float | None, latency_s:
     if any(latency_s is None or one.seconds is None or one.seconds <= latency_s for one in enough):
         return None
     nearest = min(enough, key=lambda one: one.seconds)
+    nearest_ms = float(f"{nearest.seconds * 1e3:.3g}")
     text = (
         f"parameters.latency_ms: {latency_s * 1e3:g} is too short for every variant that is warm now; the nearest is "
-        f"{nearest.variant!r} with an accuracy of {nearest.accuracy:g} in about {nearest.seconds * 1e3:.3g} ms"
+        f"{nearest.variant!r} with an accuracy of {nearest.accuracy:g} in about {nearest_ms:g} ms"
     )
     if min_accuracy is not None:
         fast = [one for one in able if one.seconds is None or one.seconds <= latency_s]

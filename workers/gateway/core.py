@@ -254,7 +254,7 @@ class Core:
         text = self._constraints.never(flight.spec, flight.query)
         if text is None:
             within_ms = (flight.due - flight.arrived) * 1e3
-            text = f"model {flight.spec.name!r}: cannot be answered within {within_ms:.0f} ms"
+            text = f"model {flight.spec.name!r}: cannot be answered within {within_ms:g} ms"
         return Overloaded(f"{text}; try again")
 
     # --- what executors report ----------------------------------------------------------------------------------------

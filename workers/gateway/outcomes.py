@@ -42,7 +42,7 @@ def no_answer(flight: InFlightQuery, who: str, now: float) -> TimedOut:
     Args:
         who: should have answered it.
     """
-    return TimedOut(f"{who}: no answer within {(now - flight.arrived) * 1e3:.0f} ms", retry_after_s=1.0)
+    return TimedOut(f"{who}: no answer within {(now - flight.arrived) * 1e3:g} ms", retry_after_s=1.0)
 
 
 def from_refusal(device: str, refusal: Refusal) -> GatewayError:

@@ -78,7 +78,7 @@ def _check_depth(data: dict[str, Any]) -> None:
 
 
 def _check_finite(data: dict[str, Any]) -> None:
-    """Reject NaN and infinity, which are no JSON though clients write them, and numbers like 1e999.
+    """Reject numbers that are not finite: NaN, infinity, or read as such (1e999).
 
     Raises:
         InvalidInput: with a fault for each of the first :data:`MOST_FAULTS`.

@@ -152,7 +152,7 @@ class ChangedControlSerializer(ControlSerializer):
 
 
 class ControlChangeSerializer(StrictMixin, serializers.Serializer):
-    """An operator's choice, which must be given; null or empty goes back to the default."""
+    """An operator's choice, which is needed; null or empty: back to the default."""
 
     RETIRED: ClassVar[Mapping[str, str]] = {"routing": "routing is part of the stack"}
 

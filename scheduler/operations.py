@@ -170,16 +170,17 @@ def _job_detail(job: ProfileJob, up: set[str]) -> str:
 
 def _simulations() -> Iterator[Operation]:
     for row in WhatIf.objects.filter(state__in=WAITING).order_by("pk")[:MOST]:
-        running = row.state == WhatIf.State.SIMULATING
+        simulated = row.state == WhatIf.State.SIMULATING and row.progress > 0
+        queued = row.state == WhatIf.State.SIMULATING and not simulated
         yield Operation(
             key=f"simulation:{row.pk}",
             kind="simulation",
             title=f"What-if {row.pk}",
-            state="waiting" if row.state == WhatIf.State.WAITING else "running",
+            state="running" if simulated or row.state == WhatIf.State.PLANNING else "waiting",
             by=row.by,
             since=row.created,
-            progress=row.progress if running else None,
-            detail=row.get_state_display(),
+            progress=row.progress if simulated else None,
+            detail="the plan is made, and waits for its simulation" if queued else row.get_state_display(),
             cancel="" if row.state == WhatIf.State.PLANNING else f"/api/v1/what-ifs/{row.pk}/",
             consequence="It gets no promise; whoever asked may ask again.",
         )

@@ -98,7 +98,7 @@ class WhatIfSerializer(serializers.ModelSerializer):
     """A what-if with its answer, as far as there is one."""
 
     changes = ChangesSerializer()
-    progress = serializers.FloatField(help_text="Share of the simulation that is done (0 to 1).")
+    progress = serializers.FloatField(help_text="Share of the simulation that is done (0 to 1); 0: it has not begun.")
     index = serializers.CharField(help_text="Names the state that the answer is for; applying needs that same state.")
     plan = serializers.SerializerMethodField(help_text="The plan that would result; empty until it is made.")
     present_plan = serializers.DictField(help_text="The plan in force then.")

@@ -1,7 +1,7 @@
 // What if: reads what the form changes, asks, and shows the plan and its promise as they come.
 
 import { call, Problem } from "./api.js";
-import { el, toast } from "./dom.js";
+import { el, keepFocus, toast } from "./dom.js";
 import { ms, percent, rate } from "./format.js";
 
 const POLL_MS = 400;
@@ -110,11 +110,32 @@ export function question(changes) {
   ].filter(Boolean).join(", ") || "everything as it is";
 }
 
+// The stage that a what-if without an answer has reached. One whose plan is made may wait for its simulation.
+export function stage(found) {
+  if (found.state === "planning") return "Planning …";
+  if (found.state === "simulating") return found.progress > 0 ? "Simulating what to expect …" : "Queued: the plan is made, and waits for its simulation …";
+  return "Queued: it waits for its plan …";
+}
+
+function cancelButton(id) {
+  const button = el("button", { type: "button", "data-testid": "what-if-cancel" }, "Cancel");
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    try {
+      await call("DELETE", `${form.dataset.ask}${id}/`);
+      form.querySelector('[type="submit"]').focus();
+    } catch (error) {
+      toast(error.message, "bad", 12);
+    }
+  });
+  return button;
+}
+
 function show(found) {
   const parts = [el("h2", {}, "The answer"), el("p", { "data-testid": "what-if-question" }, "What if: ", el("strong", {}, question(found.changes)), "?")];
   const planned = Object.keys(found.plan).length > 0;
   if (found.error) parts.push(el("div", { class: "notice bad", "data-testid": "what-if-failed" }, found.error));
-  else if (found.state !== "done") parts.push(el("p", {}, el("progress", { max: 1, value: found.progress, "aria-label": "Simulation", "data-testid": "what-if-progress" }), el("span", { class: "muted small" }, planned ? "Simulating what to expect …" : "Planning …")));
+  else if (found.state !== "done") parts.push(el("p", {}, el("progress", { max: 1, value: found.progress, "aria-label": "Simulation", "data-testid": "what-if-progress" }), el("span", { class: "muted small", "data-testid": "what-if-stage" }, stage(found)), " ", cancelButton(found.id)));
   if (planned) {
     const [then, now] = [found.plan.devices, found.present_plan.devices];
     parts.push(el("p", { "data-testid": "what-if-sentence" }, `${then} ${then === 1 ? "device" : "devices"}${then === now ? " as now" : ` instead of ${now ?? "none"}`}; planned accuracy ${percent(found.plan.accuracy, 2)}% instead of ${percent(found.present_plan.accuracy, 2)}%; ${leftOut(found.plan)}; solved in ${ms(found.plan.solve_s * 1000)}.`));
@@ -138,7 +159,7 @@ function show(found) {
   } else if (planned && !found.applicable && found.state !== "failed") parts.push(el("p", { class: "muted small", "data-testid": "what-if-imagined" }, "Nothing of it can be applied: demand and other devices are only imagined."));
   answer.hidden = false;
   answer.dataset.state = found.state;
-  answer.replaceChildren(...parts);
+  keepFocus(answer, () => answer.replaceChildren(...parts));
 }
 
 // `follow`: scroll to the answer once its plan is there.

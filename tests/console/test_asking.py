@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
 
 from scheduler.control.planner import make_plan
 from scheduler.history.models import Mark
 from scheduler.models import WhatIf
+from scheduler.promises import what_if
 from tests.console.browsing import browser
 from tests.console.test_scripts import run_script
 from tests.control import world
@@ -37,6 +40,52 @@ def test_a_viewer_who_follows_the_link_asks_nothing(browser, planned):
     browser.wait(lambda: browser.one("what-if-remove-box/cpu1").is_selected())
     assert not browser.one("what-if-ask").is_enabled() and not WhatIf.objects.exists()
     assert browser.faults() == []
+
+
+def test_a_what_if_that_waits_is_called_queued_and_cancelled_by_keys(browser, planned):
+    browser.sign_in("model owner")
+    browser.open("/what-if/")
+
+    def ask() -> WhatIf:
+        browser.click("what-if-ask")
+        browser.wait(lambda: browser.one("what-if-stage").text == "Queued: it waits for its plan …")
+        return WhatIf.objects.first()
+
+    def focused() -> str:
+        return browser.run("return document.activeElement.dataset.testid")
+
+    def cancel(row: WhatIf) -> None:
+        browser.run("document.querySelector('[data-testid=what-if-cancel]').focus()")
+        # It keeps the focus though each look draws it anew.
+        drawn = browser.one("what-if-cancel")
+        browser.wait(lambda: browser.one("what-if-cancel") != drawn)
+        assert focused() == "what-if-cancel"
+        ActionChains(browser.driver).send_keys(Keys.ENTER).perform()
+        browser.wait(lambda: browser.one("what-if-failed").text == "Cancelled by model-owner.")
+        row.refresh_from_db()
+        assert row.state == WhatIf.State.FAILED and not browser.all("[data-testid=what-if-cancel]")
+        assert focused() == "what-if-ask"
+
+    cancel(ask())
+    asked = ask()
+    what_if.plan_waiting()
+    browser.wait(lambda: browser.one("what-if-stage").text.startswith("Queued: the plan is made"))
+    WhatIf.objects.filter(pk=asked.pk).update(progress=what_if.TAKEN)
+    browser.wait(lambda: browser.one("what-if-stage").text == "Simulating what to expect …")
+    cancel(asked)
+    assert browser.faults() == []
+
+
+def test_a_what_if_whose_plan_is_being_made_says_that_it_cannot_be_cancelled(browser, planned):
+    browser.sign_in("model owner")
+    browser.open("/what-if/")
+    browser.click("what-if-ask")
+    browser.wait(lambda: WhatIf.objects.update(state=WhatIf.State.PLANNING))
+    browser.wait(lambda: browser.one("what-if-stage").text == "Planning …")
+    # The click falls between two looks, each of which draws the button anew.
+    browser.run("document.querySelector('[data-testid=what-if-cancel]').click()")
+    browser.wait(lambda: "cannot be cancelled now: the plan is being made" in browser.one("toast").text)
+    assert WhatIf.objects.get().state == WhatIf.State.PLANNING
 
 
 def test_two_clicks_make_one_note(browser):

@@ -291,7 +291,11 @@ def test_a_what_if_is_a_task_that_owners_cancel(cluster, operator):
     assert owner.delete(listed()[0]["cancel"]).status_code == 204
     what_if.plan_waiting()
     (task,) = listed()
-    assert (task["key"], task["state"], task["progress"]) == (f"simulation:{simulated['id']}", "running", 0.0)
+    assert (task["key"], task["state"], task["progress"]) == (f"simulation:{simulated['id']}", "waiting", None)
+    assert task["detail"] == "the plan is made, and waits for its simulation"
+    assert what_if._take().pk == simulated["id"]
+    (task,) = listed()
+    assert (task["state"], task["progress"]) == ("running", what_if.TAKEN)
     # Cancelled while the worker has it: its answer is not stored.
     row = WhatIf.objects.get(pk=simulated["id"])
     assert owner.delete(task["cancel"]).status_code == 204

@@ -130,7 +130,7 @@ def over(pk: int, held: bool) -> None:
 def compare() -> int:
     """Compare promises whose windows are over with what came.
 
-    These are the ones whose task (:func:`over`) was lost.
+    These are the ones whose task (:func:`over`) was lost, or expired by now.
 
     Returns:
         How many were compared or found void.
@@ -138,7 +138,7 @@ def compare() -> int:
     due = [
         promise
         for promise in Promise.objects.filter(state=Promise.State.WAITING)
-        if clock.age(promise.stamp) >= promise.window_s + REPORTED_S
+        if clock.age(promise.stamp) >= promise.window_s + REPORTED_S + queue.EXPIRES_S
     ]
     if due:
         _end(due, present.check_index())

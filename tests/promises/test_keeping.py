@@ -53,7 +53,7 @@ def test_without_arrivals_nothing_is_promised(clean_redis, cluster):
 
 
 def past(
-    stack="nereus", state=State.WAITING, ago=20.0, window_s=10, interval=(97.0, 99.0), promised=None, **fields
+    stack="nereus", state=State.WAITING, ago=50.0, window_s=10, interval=(97.0, 99.0), promised=None, **fields
 ) -> Promise:
     figures = {
         "items_per_s": 20.0,
@@ -75,9 +75,9 @@ def past(
 
 def test_what_came_in_the_window_is_compared(clean_redis, cluster):
     clean_redis.flushall()
-    for ago in range(40, 0, -1):
+    for ago in range(70, 0, -1):
         # Outside of the window everything was late.
-        report(ago, 20, 15 if 10.5 < ago < 19.5 else 0, accuracy=98.5)
+        report(ago, 20, 15 if 40.5 < ago < 49.5 else 0, accuracy=98.5)
     promise = past()
     assert keeping.compare() == 1
     promise.refresh_from_db()
@@ -93,8 +93,9 @@ def test_what_came_in_the_window_is_compared(clean_redis, cluster):
     assert keeping.compare() == 0
 
 
-def test_a_window_that_is_not_over_waits(cluster):
-    promise = past(ago=11.0)
+@pytest.mark.parametrize("ago", [11.0, 20.0])
+def test_a_promise_that_waits_for_its_task_is_left_to_it(cluster, ago):
+    promise = past(ago=ago)
     assert keeping.compare() == 0
     promise.refresh_from_db()
     assert promise.state == State.WAITING

@@ -34,7 +34,7 @@ PAUSE_S = 5
 def asked(second: Mapping[str, Any]) -> None:
     """Remember what queries of a gateway's second asked for.
 
-    A plan is requested where no device has it loaded.
+    A plan is requested for what nobody asked for before: loaded or not, queries find what plans place.
     """
     wishes = {
         name: (set(counts.get("named") or ()), counts.get("least_accuracy") or 0.0)
@@ -56,11 +56,11 @@ def asked(second: Mapping[str, Any]) -> None:
         for variant in _wanted(variants, named, least, warm | known.keys()):
             if clock.age(known.get(variant.pk)) > FRESH_S:
                 live.client().hset(KEY, variant.pk, clock.stamp())
-                if variant.pk not in known and variant.pk not in warm:
+                if variant.pk not in known:
                     new.append(f"{application.name}/{variant.name}")
     if new:
         logger.info("wishes", variants=new)
-        request_plan("change", f"queries ask for what no device has loaded: {', '.join(new)}", at_most_every_s=PAUSE_S)
+        request_plan("change", f"queries ask for {', '.join(new)}", at_most_every_s=PAUSE_S)
 
 
 def variants() -> set[int]:

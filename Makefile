@@ -4,6 +4,13 @@ PYTHON ?= $(shell for one in python3 python3.13 python3.12 python3.11; do \
 	$$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$one && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/pip --quiet --disable-pip-version-check
+
+# Packages of a file: by uv, which needs a tenth of pip's time, with pip's index; by pip where uv cannot.
+# $(call packages,FILE,uv's further options,pip's)
+packages = { $(PIP) install uv && $(BIN)/uv pip install --quiet --python $(BIN)/python $(2) \
+	$$($(PIP) config list | sed -n "s/^.*[.]index-url='\(.*\)'$$/--default-index \1/p" | tail -n 1) \
+	-r $(1); } || $(PIP) install $(3) -r $(1)
 
 .PHONY: install demo run test test-long bench cluster evaluation sbom release bundle lint clean
 
@@ -13,12 +20,12 @@ $(VENV)/.installed: requirements.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed (Debian: python3 python3-venv;" \
 		"Ubuntu 22.04: python3.11 python3.11-venv)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
+	@$(call packages,requirements.txt,--compile-bytecode)
 	touch $@
 
 # Not compiled at once: much of it is never imported.
 $(VENV)/.installed-dev: requirements.txt requirements-dev.txt $(VENV)/.installed
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -r requirements-dev.txt
+	@$(call packages,requirements-dev.txt,,--no-compile)
 	touch $@
 
 demo: install

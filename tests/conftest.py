@@ -84,16 +84,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _quick_passwords():
-    """Hash passwords with one of Django's quick hashers.
+def _quick_settings():
+    """Hash passwords quickly, and look for static files when they are asked for.
 
-    Passwords that were hashed by the default hasher are still read.
+    Passwords that were hashed by the default hasher are still read. A web process looks for all static files once, when
+    it starts; here each client of a test would.
     """
     from django.conf import settings
     from django.test import override_settings
 
     quick = "django.contrib.auth.hashers.MD5PasswordHasher"
-    with override_settings(PASSWORD_HASHERS=[quick, *settings.PASSWORD_HASHERS]):
+    with override_settings(PASSWORD_HASHERS=[quick, *settings.PASSWORD_HASHERS], WHITENOISE_AUTOREFRESH=True):
         yield
 
 

@@ -16,6 +16,7 @@ from registry.accuracy import normalized_accuracies
 from registry.examples import curl, triton
 from registry.models import Application, ProfileJob, Variant
 from registry.signatures import DATATYPES
+from scheduler.control import wishes
 from scheduler.instances.states import instances
 from scheduler.repairs import listing
 from scheduler.repairs.repair import Repair
@@ -59,13 +60,14 @@ def detail(request, name: str):
         ).select_related("variant")
     )
     running = [instance for instance in instances(variants) if instance.device]
-    normalized = normalized_accuracies([application])
+    normalized, wanted = normalized_accuracies([application]), wishes.variants()
     rows = [
         {
             "variant": variant,
             "normalized": normalized.get(variant.pk),
             "instances": [instance for instance in running if instance.variant.pk == variant.pk],
             "jobs": [job for job in jobs if job.variant_id == variant.pk],
+            "wanted": variant.pk in wanted,
             "alone": {other.pk for other in variants if _usable(other)} == {variant.pk},
         }
         for variant in variants

@@ -149,7 +149,7 @@ def test_the_buttons_of_a_variant_use_methods_that_the_rest_api_knows(staff, clu
         assert hasattr(resolve(path).func.view_class, method.lower()), (path, method)
 
 
-def test_an_applications_page_shows_variants_best_first_with_where_they_are_warm(staff, cluster):
+def test_an_applications_page_shows_variants_best_first_with_where_they_are_warm(staff, cluster, clean_redis):
     add_variant(cluster["application"], "new", None, state="profiling", p95=())
     models.ProfileJob.objects.create(
         variant=models.Variant.objects.get(name="new"), device_type="cpu-a", state="running", phase="measuring"

@@ -90,6 +90,10 @@ def allocation_of(
         max(_gap(weighted, most_served), _gap(points, bound)),
         _gap(points, max(relaxed.combined - SERVED * weighted, points)),
     )
+    # Those bounds are of plans that serve as much within floors; divisible devices may serve more.
+    in_floors = sum(a.weight * min(served[a.id], a.floor * a.demand) for a in problem.applications)
+    if in_floors < relaxed.floors * (1 - EXACT):
+        gap = max(gap, _gap(in_floors, relaxed.floors))
     demand = sum(a.weight * a.demand for a in problem.applications)
     placements, moves = placements_of(hosts)
     plan = Allocation(

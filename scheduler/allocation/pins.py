@@ -1,7 +1,7 @@
-"""Pinned and wanted variants: each is on at least one device, where possible.
+"""Pinned variants: each is resident on at least one device, where possible.
 
-Those that serve demand are resident already. Others stand by, with no rate and no time share, where memory allows. For
-a pinned one, memory is otherwise reserved and the plan is made again; one that queries want takes room from nobody.
+Those that serve demand are resident already. Others stand by, with no rate and no time share, where memory allows;
+otherwise memory is reserved for them and the plan is made again.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from .problem import Allocation, CandidateVariant, DeviceResources, Placement, P
 
 
 def pin(problem: Problem, hosts: Sequence[tuple[DeviceResources, DeviceContent]]) -> list[str]:
-    """Add missing pinned variants to devices where they fit, then wanted ones.
+    """Add each pinned variant that is not resident to a device where it fits.
 
-    Each goes to one that has it loaded, if possible.
+    This is one that has it loaded, if possible.
 
     Returns:
-        Ids of pinned ones that fit nowhere now, though a device could run them.
+        Ids of those that fit nowhere now, though a device could run them.
     """
     placed = {resident.variant.id for _, content in hosts for resident in content.residents}
     missing = []
-    for variant in sorted(problem.variants, key=lambda variant: not variant.pinned):
-        if not (variant.pinned or variant.wanted) or variant.excluded or variant.id in placed:
+    for variant in problem.variants:
+        if not variant.pinned or variant.excluded or variant.id in placed:
             continue
         able = [host for host in hosts if profile_on(variant, host[0]) is not None]
         for device, content in sorted(able, key=lambda host: variant.id not in host[0].loaded):
@@ -35,18 +35,18 @@ def pin(problem: Problem, hosts: Sequence[tuple[DeviceResources, DeviceContent]]
                 content.residents.append(PlannedResident(variant, 0.0, profile.points[0][0], 0.0, profile.memory_bytes))
                 break
         else:
-            if able and variant.pinned:
+            if able:
                 missing.append(variant.id)
     return missing
 
 
 def with_pinned(problem: Problem, allocation: Allocation) -> Allocation:
-    """Return the allocation, with its missing pinned and wanted variants standing by.
+    """Return the allocation, with its missing pinned variants standing by.
 
     They stand by where they fit.
     """
     placed = {placement.variant for placement in allocation.placements}
-    if all(v.id in placed for v in problem.variants if (v.pinned or v.wanted) and not v.excluded):
+    if all(v.id in placed for v in problem.variants if v.pinned and not v.excluded):
         return allocation
     hosts = contents_of(problem, allocation)
     pin(problem, hosts)

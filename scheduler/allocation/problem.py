@@ -115,7 +115,6 @@ class CandidateVariant:
         name: for explanations, where the id means nothing to people.
         pinned: to be resident on at least one device, where it fits.
         excluded: not to be placed.
-        wanted: queries ask for it, so that it is to be resident where there is room beside what is placed.
         capacities: by device type, (cores, items/s), ascending, of an instance on that many cores of such devices
             together; for a missing type, the sum of what its devices serve.
     """
@@ -127,7 +126,6 @@ class CandidateVariant:
     name: str = ""
     pinned: bool = False
     excluded: bool = False
-    wanted: bool = False
     capacities: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
 
     @property

@@ -110,7 +110,7 @@ def violations(problem: Problem, allocation: Allocation) -> list[str]:
     slices at their largest fit into the revisit period, a query that just missed a slice is in time after the next one,
     rates are within the slices' capacity, and no application has two slices. Standby variants, with no rate and no
     time, count in memory and among the residents only, and must be able to answer within the SLO unless they are
-    pinned or wanted.
+    pinned.
     """
     found: list[str] = []
     devices = {d.id: d for d in problem.devices}
@@ -144,9 +144,7 @@ def violations(problem: Problem, allocation: Allocation) -> list[str]:
             if _works(placement):
                 found += _placement(placement, profile, slo_s[variant.application], revisit_s, device.available)
             else:
-                found += _standby(
-                    placement, profile, math.inf if variant.pinned or variant.wanted else slo_s[variant.application]
-                )
+                found += _standby(placement, profile, math.inf if variant.pinned else slo_s[variant.application])
     return found
 
 

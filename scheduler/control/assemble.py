@@ -57,16 +57,11 @@ def idle_devices() -> list[registry.Device]:
 
 
 def _candidate(
-    variant: registry.Variant,
-    accuracy: float,
-    mix: Mapping[int, float],
-    points: Mapping[int, Sequence[ProfilePoint]],
-    wanted: bool,
+    variant: registry.Variant, accuracy: float, mix: Mapping[int, float], points: Mapping[int, Sequence[ProfilePoint]]
 ) -> CandidateVariant:
     """Return a variant with its usable profiles.
 
     Args:
-        wanted: queries ask for it.
         mix: shares of its queries by size class.
         points: by profile's id.
     """
@@ -83,7 +78,6 @@ def _candidate(
         profiles={kind: profile for kind, profile in profiles.items() if profile.points},
         pinned=variant.pinned,
         excluded=variant.excluded,
-        wanted=wanted,
     )
 
 
@@ -93,7 +87,6 @@ def assemble(
     mixes: Mapping[str, Mapping[int, float]] | None = None,
     expected: Mapping[str, float] | None = None,
     slow: Mapping[str, float] | None = None,
-    wanted: Collection[int] = (),
 ) -> Problem:
     """Return the problem as of now.
 
@@ -105,10 +98,9 @@ def assemble(
         mixes: shares of it by size class, for applications where that is known.
         expected: the forecast by application without its margin.
         slow: share of its time with which an interfered device counts.
-        wanted: variants that queries ask for.
     """
     applications = list(registry.Application.objects.filter(state=registry.Application.State.ACTIVE))
-    variants = _variants(applications, mixes or {}, wanted)
+    variants = _variants(applications, mixes or {})
     with_variants = {variant.application for variant in variants if variant.profiles}
     return Problem(
         devices=_devices(devices, {variant.id for variant in variants}, slow or {}),
@@ -138,7 +130,7 @@ def assemble(
 
 
 def _variants(
-    applications: list[registry.Application], mixes: Mapping[str, Mapping[int, float]], wanted: Collection[int]
+    applications: list[registry.Application], mixes: Mapping[str, Mapping[int, float]]
 ) -> tuple[CandidateVariant, ...]:
     planned = registry.Variant.objects.filter(
         state__in=registry.Variant.PLANNED, application__in=applications, accuracy__isnull=False
@@ -147,13 +139,7 @@ def _variants(
     points = points_of(variant.pk for variant in ready)
     normalized = normalized_accuracies(applications)
     return tuple(
-        _candidate(
-            variant,
-            normalized[variant.pk],
-            mixes.get(variant.application.name, sizes.ANY),
-            points,
-            variant.pk in wanted,
-        )
+        _candidate(variant, normalized[variant.pk], mixes.get(variant.application.name, sizes.ANY), points)
         for variant in ready
     )
 

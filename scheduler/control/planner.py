@@ -16,7 +16,7 @@ from scheduler import telemetry
 from scheduler.allocation import strategies
 from scheduler.allocation.fallback import verified
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.control import choices, forecasters, redivision, sizes, versions, wishes
+from scheduler.control import choices, forecasters, redivision, sizes, versions
 from scheduler.control.assemble import assemble, available_devices, idle_devices
 from scheduler.control.demand import HISTORY_S, Estimates, estimates
 from scheduler.control.leases import HeldLease
@@ -93,8 +93,7 @@ def present_problem(observed: dict[str, float] | None = None) -> tuple[Problem, 
     asked_for = telemetry.sizes_arrived(sizes.ASKED_FOR_S)
     recent = [second for second in seconds if second["t"] >= clock.wall() - HISTORY_S - 1]
     mixes = sizes.mixes(telemetry.arrivals_by_size(recent), asked_for, clock.wall())
-    slow, wanted = interfered_shares(), wishes.variants()
-    problem = assemble(demand.planned, devices, mixes, demand.expected, slow, wanted)
+    problem = assemble(demand.planned, devices, mixes, demand.expected, interfered_shares())
     return problem, devices
 
 

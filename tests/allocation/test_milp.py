@@ -274,16 +274,20 @@ def in_floors(options: GroupOptions, served: dict[str, float]) -> float:
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3])
-def test_floors_that_devices_cannot_carry_are_certified(devices):
+def test_plans_whose_floors_devices_cannot_carry_are_bounded_by_what_floors_lack(devices):
     problem = crowded(2 * devices, devices, 200.0)
     applications = tuple(replace(a, floor=0.8) for a in problem.applications)
     problem = replace(problem, applications=applications)
     searched, plan = nereus.search(problem), nereus.solve(problem)
     assert any(searched.served[a.id] < 0.8 * a.demand for a in applications)
     assert violations(problem, plan) == []
-    assert plan.method == "milp" and plan.gap <= CERTIFIED
     options = options_of(problem)
-    assert in_floors(options, plan.served) >= in_floors(options, searched.served) * (1 - 1e-5)
+    served = in_floors(options, plan.served)
+    assert served >= in_floors(options, searched.served) * (1 - 1e-5)
+    # The MILP is of plans that lack no more; divisible devices may lack less.
+    most = nereus.relaxed(problem).floors
+    assert plan.gap >= most / served - 1 - 1e-6
+    assert plan.gap <= max(CERTIFIED, most / served - 1 + 1e-6)
 
 
 @examples(10, **SLOW)

@@ -16,7 +16,7 @@ from registry.accuracy import normalized_accuracies
 from registry.examples import curl, triton
 from registry.models import Application, ProfileJob, Variant
 from registry.signatures import DATATYPES
-from scheduler.control import wishes
+from scheduler.control import requested_variants
 from scheduler.instances.states import instances
 from scheduler.repairs import listing
 from scheduler.repairs.repair import Repair
@@ -60,14 +60,14 @@ def detail(request, name: str):
         ).select_related("variant")
     )
     running = [instance for instance in instances(variants) if instance.device]
-    normalized, wanted = normalized_accuracies([application]), wishes.variants()
+    normalized, requested = normalized_accuracies([application]), requested_variants.current()
     rows = [
         {
             "variant": variant,
             "normalized": normalized.get(variant.pk),
             "instances": [instance for instance in running if instance.variant.pk == variant.pk],
             "jobs": [job for job in jobs if job.variant_id == variant.pk],
-            "wanted": variant.pk in wanted,
+            "requested": variant.pk in requested,
             "alone": {other.pk for other in variants if _usable(other)} == {variant.pk},
         }
         for variant in variants

@@ -16,7 +16,7 @@ from scheduler import telemetry
 from scheduler.allocation import strategies
 from scheduler.allocation.fallback import verified
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.control import choices, forecasters, redivision, sizes, versions
+from scheduler.control import choices, forecasters, redivision, requested_variants, sizes, versions
 from scheduler.control.assemble import assemble, available_devices, idle_devices
 from scheduler.control.demand import HISTORY_S, Estimates, estimates
 from scheduler.control.leases import HeldLease
@@ -178,7 +178,7 @@ def _row(
         stack=stack,
         problem=builtins(problem),
         allocation=builtins(dataclasses.replace(allocation, policies=())),
-        wire=msgspec.to_builtins(wire_plan(0, problem, allocation, ordered, stack)),
+        wire=msgspec.to_builtins(wire_plan(0, problem, allocation, ordered, stack, requested_variants.current())),
         status=allocation.status,
         accuracy=allocation.accuracy,
         demand=sum(application.demand for application in problem.applications),

@@ -12,6 +12,7 @@ from registry.accuracy import normalized_accuracies
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import bands
 from scheduler.control.relief import standby_variants
+from scheduler.control.requested_variants import stand_by
 from workers.dispatch.stacks import LATE, STACKS
 from workers.protocol import shapes, specs
 
@@ -91,15 +92,24 @@ def variant_spec(variant: registry.Variant, normalized: float | None) -> specs.V
 
 
 def wire_plan(
-    version: int, problem: Problem, allocation: Allocation, devices: list[registry.Device], stack: str
+    version: int,
+    problem: Problem,
+    allocation: Allocation,
+    devices: list[registry.Device],
+    stack: str,
+    requested: Collection[int] = (),
 ) -> specs.PlanSpec:
     """Return the plan for gateways and nodes.
 
     Devices without residents are included, so that they unload what they hold.
+
+    Args:
+        requested: variants that queries request.
     """
     late = STACKS[stack].binding == LATE
     # Published stacks run what they placed, besides what their strategies keep loaded.
     standby = standby_variants(problem, allocation) if late or allocation.residents else {}
+    standby = stand_by(problem, allocation, standby, requested)
     ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in standby.values() for v in some}
     ids |= {int(variant) for planned in allocation.policies for variant in planned.variants}
     variants = registry.Variant.objects.select_related("application").prefetch_related("profiles__latencies")

@@ -13,7 +13,7 @@ from registry import clock
 from registry.audit import origins
 from registry.models import Gateway
 from scheduler import samples, telemetry
-from scheduler.control import readiness, requests, wishes
+from scheduler.control import readiness, requested_variants, requests
 from scheduler.control.bursts import TotalArrivals
 from scheduler.members import push, reaching, standing
 from scheduler.members.batches import batches
@@ -88,12 +88,12 @@ class GatewayConsumer(MemberConsumer):
                 second = telemetry.gateway_second(self.member.name, message, clock.wall(), known, variants)
                 await in_thread(_store_second)(second, message, known)
                 await in_thread(readiness.reported)()
-                await in_thread(wishes.asked)(second)
                 batches().told.put(("gateway_second", second))
                 await self._judge()
                 # An older report says nothing about now.
                 if message.at < telemetry.RECENT_S:
                     await self._reached(message.reach)
+                await in_thread(requested_variants.record)(second)
             case control.Burst() if message.application in known:
                 await self._burst(message)
             case control.Arrivals():

@@ -15,7 +15,7 @@ from console.templatetags.console_format import field_label, moment
 from registry import clock, models
 from registry.audit import tracking
 from scheduler import live
-from scheduler.control import wishes
+from scheduler.control import requested_variants
 from scheduler.repairs import listing
 from tests.accounts import account
 from tests.console.conftest import EVIL, add_plan, add_variant
@@ -160,8 +160,8 @@ def test_an_applications_page_shows_variants_best_first_with_where_they_are_warm
     assert "box/cpu0" in rows["quick"] and "inactive-best" in rows["best"]
     assert "91.8 %" in rows["quick"]
     assert "measuring" in rows["new"]
-    live.client().hset(wishes.KEY, models.Variant.objects.get(name="quick").pk, clock.stamp())
-    assert re.findall(r'data-testid="wanted-(\w+)"', text(staff.get("/applications/digits/"))) == ["quick"]
+    live.client().hset(requested_variants.KEY, models.Variant.objects.get(name="quick").pk, clock.stamp())
+    assert re.findall(r'data-testid="requested-(\w+)"', text(staff.get("/applications/digits/"))) == ["quick"]
     ids = ["upload-link", "profile-progress-new"]
     assert all(f'data-testid="{name}"' in html for name in ids)
 

@@ -6,6 +6,7 @@ The configuration comes from the disk and from a control plane.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import signal
@@ -357,14 +358,22 @@ def test_metrics_tell_of_queries_devices_and_plan(gateways, devices):
     assert "nereus_gateway_in_flight 0.0" in text
 
 
-def test_tells_which_variants_and_accuracies_queries_ask_for(gateways, devices, control_plane):
+def test_reports_which_variants_and_accuracies_queries_request(gateways, devices, control_plane):
     (only,) = devices("d0")
-    only.warm(("numbers", "big"))
-    placed = plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint})
-    control_plane.first = config(placed, [application("numbers")])
+    only.warm(("numbers", "big"), ("numbers", "small"))
+    placed = plan(1, {"d0": [("numbers", "big"), ("numbers", "small")]}, {"d0": only.endpoint})
+    # One of them stands by, and is found by its name, too.
+    big, small = placed.devices[0].residents
+    device = msgspec.structs.replace(placed.devices[0], residents=(big,), relief=(small,))
+    placed = msgspec.structs.replace(placed, devices=(device,))
+    confined = hashlib.sha256(b"confined").hexdigest()
+    made = config(placed, [application("numbers"), application("words")])
+    limits = {confined: control.KeyLimits(applications=("words",))}
+    control_plane.first = msgspec.structs.replace(made, key_hashes=(*made.key_hashes, confined), key_limits=limits)
     gateway = joined(gateways, control_plane)
     gateway.wait_ready()
-    assert gateway.infer(X, version="big").status_code == 200
+    wait_for(lambda: gateway.infer(X, version="big").status_code == 200, "both are warm")
+    assert gateway.infer(X, version="small").json()["model_version"] == "small"
     missing = gateway.infer(X, version="huge")
     assert missing.status_code == 404 and "loaded once queries name it" in missing.json()["error"]
     with triton.InferenceServerClient(gateway.grpc) as client:
@@ -372,6 +381,10 @@ def test_tells_which_variants_and_accuracies_queries_ask_for(gateways, devices, 
         x.set_data_from_numpy(np.array(X, np.float32))
         with pytest.raises(InferenceServerException, match="has no such variant"):
             client.infer("numbers", [x], model_version="huge", headers={"authorization": f"Bearer {KEY}"})
+        # What a key may not reach, it cannot request.
+        with pytest.raises(InferenceServerException) as refused:
+            client.infer("numbers", [x], model_version="huge", headers={"authorization": "Bearer confined"})
+        assert refused.value.status() == "StatusCode.PERMISSION_DENIED"
     assert gateway.infer(X, min_accuracy=99).status_code == 503
 
     def asked() -> tuple[dict[str, int], float]:
@@ -379,9 +392,10 @@ def test_tells_which_variants_and_accuracies_queries_ask_for(gateways, devices, 
         named = sum((Counter(second.named) for second in seconds), Counter())
         return dict(named), max((second.least_accuracy for second in seconds), default=0.0)
 
-    wait_for(lambda: asked() == ({"big": 1, "huge": 2}, 99.0), "what was asked for is told")
+    wait_for(lambda: asked()[1] == 99.0 and asked()[0].get("huge") == 2, "requests are reported")
+    assert asked()[0].keys() == {"big", "small", "huge"}
     # Names are any client's: few of them are kept.
     for number in range(60):
         gateway.infer(X, version=f"nonsense-{number}")
-    wait_for(lambda: len(asked()[0]) > 2, "some are told")
+    wait_for(lambda: len(asked()[0]) > 3, "some are reported")
     assert all(len(s.applications["numbers"].named) <= 16 for s in control_plane.heard(control.GatewayStats))

@@ -198,7 +198,7 @@ def test_near_the_capacity_smaller_batches_in_time_are_worth_more():
 
 
 def slow() -> tuple[Worker, Stream]:
-    """A worker whose queue changes slowly, since its policies serve about as fast as queries come."""
+    """A worker whose queue changes slowly: it serves about as fast as queries come."""
     variants = [linear(f"v{i}", 70 + 8 * i, 0.143 * 1.77**i, 2.28 * 1.77**i, 16) for i in range(4)]
     return worker(0.5, variants, 20, 16), round_robin(80.0, 1)
 

@@ -23,9 +23,13 @@ class Catalog:
         self.applications: dict[str, ApplicationSpec] = {spec.name: spec for spec in self.config.applications}
         self._keys = frozenset(self.config.key_hashes)
         self._residents: dict[str, list[tuple[str, Resident]]] = {}
+        self._variants: dict[str, dict[str, VariantSpec]] = {}
         for device in self.config.plan.devices:
             for resident in device.residents:
                 self._residents.setdefault(resident.variant.application, []).append((device.device, resident))
+            for resident in (*device.residents, *device.relief):
+                known = resident.variant
+                self._variants.setdefault(known.application, {})[known.name] = known
 
     def authenticate(self, authorization: bytes | None) -> str:
         """Check an ``Authorization`` header's value; the hash of its key.
@@ -82,14 +86,14 @@ class Catalog:
         return self._residents.get(application, [])
 
     def variants(self, application: str) -> dict[str, VariantSpec]:
-        """The application's planned variants by name."""
-        return {resident.variant.name: resident.variant for _, resident in self.residents(application)}
+        """The application's planned and standby variants by name."""
+        return self._variants.get(application, {})
 
     def resolve(self, model: str, version: str | None) -> tuple[ApplicationSpec, str | None]:
-        """An application, and the planned variant that a version names (None: any).
+        """An application, and the variant of the plan that a version names (None: any).
 
         Raises:
-            NotFound: no such application; :class:`NoSuchVariant`: no such planned variant.
+            NotFound: no such application; :class:`NoSuchVariant`: no such variant in the plan.
         """
         spec = self.application(model)
         if version is None:

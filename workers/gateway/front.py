@@ -62,14 +62,17 @@ class Front:
         self.core: CoreInterface
         self._ids = itertools.count(1)
 
-    def resolve(self, model: str, version: str | None) -> tuple[ApplicationSpec, str | None]:
+    def resolve(self, model: str, version: str | None, client: str) -> tuple[ApplicationSpec, str | None]:
         """See :meth:`.Catalog.resolve`.
 
-        Variants that the plan does not have are counted.
+        Variants that the plan does not have are counted, for clients whose key may send the query.
         """
         try:
             return self.catalog.resolve(model, version)
         except NoSuchVariant:
+            key = self.keys.find(client)
+            if key is not None:
+                key.admit(model)
             self.accounts.named(model, version or "")
             raise
 

@@ -320,7 +320,7 @@ class Rest:
     def _resolve(self, admitted: _Admitted) -> _Infer:
         front = self._front
         catalog = front.catalog
-        spec, variant = front.resolve(admitted.model, admitted.version)
+        spec, variant = front.resolve(admitted.model, admitted.version, admitted.client)
         if self._readers_of is not catalog:
             self._readers_of = catalog
             self._readers.clear()

@@ -188,7 +188,7 @@ class Rpc:
             found = self._memory.find(fields)
             if found is None and len(data) > IN_LOOP_BYTES and self._large(fields):
                 return self._parse_apart(data, left_s, read_at, receiver, client, encoding)
-            query, (spec, variant) = found or self._read(fields)
+            query, (spec, variant) = found or self._read(fields, client)
         except V2Error as error:
             raise Invalid(str(error)) from None
         if left_s is not None:
@@ -232,7 +232,7 @@ class Rpc:
             if isinstance(outcome, GatewayError):
                 raise outcome
             self._front.catalog.check_client(parse.client)
-            spec, variant = self._front.resolve(outcome.application, outcome.version)
+            spec, variant = self._front.resolve(outcome.application, outcome.version, parse.client)
             query = outcome.query()
             _limit_time(query, left_s)
             flight = self._front.submit(spec, query, variant, read_at, self._answer, receiver, parse.client)
@@ -253,10 +253,10 @@ class Rpc:
         if one is not None:
             self._front.withdraw(one)
 
-    def _read(self, fields: grpc.RequestFields) -> tuple[V2Query, tuple[ApplicationSpec, str | None]]:
+    def _read(self, fields: grpc.RequestFields, client: str) -> tuple[V2Query, tuple[ApplicationSpec, str | None]]:
         """Parse query, application and named variant. Raises GatewayError and V2Error."""
         front, message = self._front, fields.parse()
-        spec, variant = front.resolve(message.model_name, message.model_version or None)
+        spec, variant = front.resolve(message.model_name, message.model_version or None, client)
         query = grpc.query(message, fields.contents, spec.signature, front.accounts.limits.query_rows)
         self._memory.remember(fields, message, query, (spec, variant))
         return query, (spec, variant)

@@ -77,7 +77,12 @@ class Plan(models.Model):
 
     @property
     def decided_by(self) -> str:
-        """What decided, in words; empty where a rule did."""
+        """The method in words; empty where a rule decided.
+
+        The gap of a heuristic is that to all demand on the most accurate variants, not its MILP's.
+        """
+        if self.method == "milp" and self.status == "heuristic":
+            return "MILP"
         if self.method == "milp":
             return "MILP, proved" if self.gap <= CERTIFIED else "MILP, not proved"
         return self.method

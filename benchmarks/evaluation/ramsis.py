@@ -30,8 +30,10 @@ APPLICATION, KIND = "image", "n1"
 #: seconds of a constant load (Section 7.2), queries/s that are simulated, and the trace's name
 CONSTANT_S = 30
 LOADS = (1200, 2000, 3200, 3400, 3600)
-#: queries/s that policies are timed at, and their number
-TIMED, SOLVES = 2001.0, 3
+#: queries/s that policies are timed at
+TIMED = 2001.0
+#: policies that are timed
+SOLVES = 3
 TWITTER = "twitter"
 #: behind a load: known to the only plan
 KNOWN = ", known"

@@ -55,8 +55,8 @@ class BoundedJSONParser(JSONParser):
         if not isinstance(data, dict):
             raise ParseError(f"The body must be a JSON object, not {JSON_TYPES[type(data)]}.")
         _check_depth(data)
-        _check_finite(data)
         _check_text(text, data)
+        _check_finite(data)
         return data
 
 

@@ -12,6 +12,11 @@ const MOST_NAMED = 6;
 const form = document.getElementById("imagine");
 const answer = document.getElementById("answer");
 let asked = 0;
+// A pointer is down on the answer: a button that is replaced between press and release is not clicked.
+let pressed = false;
+answer?.addEventListener("pointerdown", () => { pressed = true; });
+for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { setTimeout(() => { pressed = false; }); });
+const pause = (time) => new Promise((done) => { setTimeout(done, time); });
 
 // Only what differs from the page: the rest may change elsewhere meanwhile.
 export function readChanges(root) {
@@ -135,7 +140,7 @@ function show(found) {
   const parts = [el("h2", {}, "The answer"), el("p", { "data-testid": "what-if-question" }, "What if: ", el("strong", {}, question(found.changes)), "?")];
   const planned = Object.keys(found.plan).length > 0;
   if (found.error) parts.push(el("div", { class: "notice bad", "data-testid": "what-if-failed" }, found.error));
-  else if (found.state !== "done") parts.push(el("p", {}, el("progress", { max: 1, value: found.progress, "aria-label": "Simulation", "data-testid": "what-if-progress" }), el("span", { class: "muted small", "data-testid": "what-if-stage" }, stage(found)), " ", cancelButton(found.id)));
+  else if (found.state !== "done") parts.push(el("p", {}, el("progress", { max: 1, value: found.progress, "aria-label": "Simulation", "data-testid": "what-if-progress" }), el("span", { class: "muted small", "data-testid": "what-if-stage" }, stage(found)), " ", ...(found.state === "planning" ? [] : [cancelButton(found.id)])));
   if (planned) {
     const [then, now] = [found.plan.devices, found.present_plan.devices];
     parts.push(el("p", { "data-testid": "what-if-sentence" }, `${then} ${then === 1 ? "device" : "devices"}${then === now ? " as now" : ` instead of ${now ?? "none"}`}; planned accuracy ${percent(found.plan.accuracy, 2)}% instead of ${percent(found.present_plan.accuracy, 2)}%; ${leftOut(found.plan)}; solved in ${ms(found.plan.solve_s * 1000)}.`));
@@ -174,13 +179,14 @@ async function ask(follow = false) {
     let found;
     try { found = await call("POST", form.dataset.ask, readChanges(form)); } finally { button.disabled = false; }
     for (;;) {
+      while (pressed) await pause(POLL_MS / 8);
       if (mine !== asked) return;
       show(found);
       const planned = Object.keys(found.plan).length > 0;
       if (follow) answer.scrollIntoView({ block: "start" });
       follow = follow && !planned;
       if (found.state === "done" || found.state === "failed") return;
-      await new Promise((done) => { setTimeout(done, POLL_MS); });
+      await pause(POLL_MS);
       found = await call("GET", `${form.dataset.ask}${found.id}/`);
     }
   } catch (error) {

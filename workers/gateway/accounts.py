@@ -18,8 +18,10 @@ from .metrics import GatewayMetrics
 
 #: characters of an error that are kept of a refused query
 MOST_REASON = 300
-#: different variants that queries of a second may name, and characters that are kept of each name
-MOST_NAMED, MOST_NAME = 16, 200
+#: different variants that queries of a second may name
+MOST_NAMED = 16
+#: characters that are kept of each name
+MOST_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Accounts:
         return self._beyond_part(mine)
 
     def named(self, application: str, variant: str) -> None:
-        """A query named a variant, which need not exist."""
+        """Count a query that names a variant, which need not exist."""
         second = self._seconds.get(application) or self._second(application)
         named, name = second.named, variant[:MOST_NAME]
         if name in named or len(named) < MOST_NAMED:

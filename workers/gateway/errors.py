@@ -66,7 +66,10 @@ class NotFound(GatewayError):
 
 
 class NoSuchVariant(NotFound):
-    """The plan has no variant of that name, though it may exist."""
+    """The plan has no variant of that name.
+
+    Transient where it is registered: the next plan has it stand by where there is room.
+    """
 
 
 class MethodNotAllowed(GatewayError):

@@ -12,6 +12,7 @@ import signal
 import threading
 
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 from websockets.sync.client import connect
@@ -34,10 +35,17 @@ def by_testid(browser, name: str):
 
 
 def click(browser, name: str) -> None:
-    """Scroll to a control, away from the bars at the page's top and bottom, and click."""
-    control = by_testid(browser, name)
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", control)
-    control.click()
+    """Scroll to a control, away from the bars at the page's top and bottom, and click.
+
+    The page may draw it anew between two of these steps: one that is gone was not clicked.
+    """
+    for _ in range(20):
+        with contextlib.suppress(StaleElementReferenceException):
+            control = by_testid(browser, name)
+            browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", control)
+            control.click()
+            return
+    raise AssertionError(f"{name} is drawn anew all the time")
 
 
 def fill(field, text: str) -> None:

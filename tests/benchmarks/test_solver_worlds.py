@@ -33,7 +33,12 @@ def test_what_no_device_serves_in_time_has_no_largest_demand():
 
 
 @pytest.mark.parametrize("limits", list(solver.LIVE))
-def test_plans_as_live_are_told_apart_and_end_by_time(limits):
-    row = solver._measured(solver.World("devices", 4, 9, 3), "nereus", 0.005, limits)
+def test_plans_as_live_have_rows_of_their_own(limits, monkeypatch):
+    def made(accuracy: float, seconds: float) -> CandidateVariant:
+        profile = LatencyProfile(((1, seconds), (4, 3 * seconds)), load_s=1.0)
+        return CandidateVariant(f"a/{accuracy}", "a", accuracy, dict.fromkeys(solver.TYPES, profile))
+
+    monkeypatch.setattr(solver, "published", lambda: {"a": [made(80.0, 0.005), made(95.0, 0.02)]})
+    row = solver._measured(solver.World("devices", 4, 6, 3), "nereus", 0.005, limits)
     assert row.limits == limits and row.served > 0 and row.decided
     assert f"| nereus | 0.5%, {limits} |" in solver.render([row])

@@ -77,7 +77,7 @@ def stand_by(
     loaded = {device.id: set(found[device.id]) for device in problem.devices}
     for placement in allocation.placements:
         loaded[placement.device].add(placement.variant)
-    blocked, memory = blocking(problem, allocation), {v.id: v.profiles for v in problem.variants}
+    blocked, profiles = blocking(problem, allocation), {v.id: v.profiles for v in problem.variants}
     for variant in problem.variants:
         if int(variant.id) not in requested or variant.excluded:
             continue
@@ -90,7 +90,7 @@ def stand_by(
                 continue
             if device.max_resident is not None and len(here) >= device.max_resident:
                 continue
-            needed = sum([memory[id][device.type].memory_bytes for id in (*here, variant.id)])
+            needed = sum([profiles[id][device.type].memory_bytes for id in (*here, variant.id)])
             if device.memory_bytes is None or needed <= MEMORY_SHARE * device.memory_bytes:
                 able.append((variant.id not in device.loaded, len(here), device.id))
         if able:

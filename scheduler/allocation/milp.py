@@ -97,8 +97,8 @@ def improve(
         known: a bound, in the counts' units.
 
     Returns:
-        The MILP's plan; None where the model would be too large. A large model only bounds a start that ``known``
-        does not certify, on few devices after exchanges.
+        The MILP's plan; None where the model would be too large, or a linear program of the start has no optimum. A
+        large model only bounds a start that ``known`` does not certify, on few devices after exchanges.
     """
     budget = Budget(math.inf if seconds is None else seconds)
     program = Program(start.options)

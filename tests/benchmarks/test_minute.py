@@ -93,6 +93,6 @@ def test_rolling_origin_fits_to_earlier_days_alone(monkeypatch):
     seconds[stream.DAY_S : 2 * stream.DAY_S] *= random.choice([0.5, 3.0], stream.DAY_S)
     wild = dict(comparison.rolling(2, 2))
     assert wild[name].covered < 0.9 < steady.covered
-    # What comes after it changes nothing.
+    # Later days change nothing.
     seconds[2 * stream.DAY_S :] = 0.0
     assert dict(comparison.rolling(2, 2)) == wild

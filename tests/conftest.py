@@ -156,6 +156,17 @@ def django_db_setup(django_db_setup, django_db_blocker, _migrated):
     assert post_migrate.disconnect(create_contenttypes)
 
 
+@pytest.fixture(autouse=True)
+def _content_types_anew():
+    """Forget content types of earlier tests.
+
+    Their rows went with those tests' transactions, or were deleted.
+    """
+    from django.contrib.contenttypes.models import ContentType
+
+    ContentType.objects.clear_cache()
+
+
 @pytest.fixture(scope="session")
 def redis_server():
     """Run a real Redis where the settings expect it (the private socket).

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 
-_heard: ContextVar[Callable[[], None] | None] = ContextVar("heard", default=None)
+_listener: ContextVar[Callable[[], None] | None] = ContextVar("listener", default=None)
 
 
-def report_to(heard: Callable[[], None]) -> None:
-    """Have ``heard`` called at each report of this thread or task."""
-    _heard.set(heard)
+def report_to(listener: Callable[[], None]) -> None:
+    """Have ``listener`` called at each report of this thread or task."""
+    _listener.set(listener)
 
 
 def report() -> None:
     """Report that planning goes on."""
-    heard = _heard.get()
-    if heard is not None:
-        heard()
+    listener = _listener.get()
+    if listener is not None:
+        listener()

@@ -17,6 +17,8 @@ from scheduler.progress import report
 PRODUCTS = 400
 #: directions that are kept; then it begins anew from where it is
 KEPT = 100
+#: part of an image below which it is rounding
+ROUNDING = 1e-12
 #: part of the residual below which a step has gained nothing
 NOTHING = 1e-3
 
@@ -39,14 +41,19 @@ def solved(
             break
         report()
         image = product(step)
+        whole = np.linalg.norm(image)
         # Once is not enough, for rounding.
         for _ in range(2):
             before = images[:kept] @ image
             image = image - before @ images[:kept]
             step = step - before @ steps[:kept]
         size = np.linalg.norm(image)
-        if not size > 0.0:
-            break
+        if size <= ROUNDING * whole:
+            # It has nothing new. From what is left of the right side, it begins anew.
+            if not kept:
+                break
+            step, kept = left, 0
+            continue
         step, image = step / size, image / size
         gain = image @ left
         found, left, norm = found + gain * step, left - gain * image, np.linalg.norm(left)

@@ -3,14 +3,12 @@
 A policy is worth the share of what its decisions earn in what they count: by queries (the default) the accuracy of all
 queries, late and dropped ones counting 0; by decisions, as published, the accuracy of a decision in time.
 With g the best such share, the policy that maximises the mean of (earned - g * counted) is optimal, and that mean is 0.
-Each round improves the policy at the present g and values (one sweep), and evaluates it: one that takes all that wait
-exactly (:mod:`.pairs`), or by sweeps over earned and counted side by side, which also gives its g; with variable
-batching by equations over all states (:mod:`.equations`).
+Each round improves the policy at the present g and values (one sweep), and solves the equations of its values and g
+(:mod:`.equations`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,19 +19,17 @@ from scheduler.progress import report
 from .arrivals import Stream
 from .equations import solved
 from .leaving import LeavingRun
-from .pairs import Pairs, leaving_states, runs_of
+from .sweep import GOES_ON, Sweep
 from .transitions import Chain
 from .worker import Worker
 
 Weight = Literal["queries", "decisions"]
-#: values by state and worth of a policy's choice and rows
-Evaluate = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, float]]
 #: percent of accuracy within which the worth of a policy is exact
 EXACT = 5e-3
 #: values that differ by less are equal
 TIE = 1e-9
-#: sweeps of one evaluation, and rounds, at most
-SWEEPS, ROUNDS = 8, 100
+#: rounds at most
+ROUNDS = 100
 
 
 @dataclass(frozen=True)
@@ -65,12 +61,11 @@ def solve(worker: Worker, stream: Stream, weigh: Weight = "queries", chain: Chai
     """
     chain = chain or Chain(worker, stream)
     rewards = Rewards(chain, weigh)
-    most = _SideBySide(chain, rewards)
     start = max(variant.accuracy for variant in worker.variants)
-    best, values = _iterate(chain, rewards, (), most, np.zeros((worker.queue + 1, len(worker.slacks))), start)
+    best, values = _iterate(chain, rewards, (), np.zeros((worker.queue + 1, len(worker.slacks))), start)
     if chain.leaving:
         # From the best policy that leaves none behind: whatever comes of it is worth no less.
-        other, _ = _iterate(chain, rewards, chain.leaving, _Together(chain, rewards, values), values, best.worth)
+        other, _ = _iterate(chain, rewards, chain.leaving, values, best.worth)
         if other.gap <= EXACT and other.worth > best.worth:
             best = other
         best = replace(best, gap=other.gap)
@@ -81,7 +76,6 @@ def _iterate(
     chain: Chain,
     rewards: Rewards,
     leaving: tuple[LeavingRun, ...],
-    evaluate: Evaluate,
     values: np.ndarray,
     worth: float,
 ) -> tuple[Policy, np.ndarray]:
@@ -102,7 +96,7 @@ def _iterate(
         gap = 2 * change
         if best is not None and gap <= EXACT:
             return replace(best, gap=gap), values
-        values, worth = evaluate(choice, rows)
+        values, worth = _evaluated(chain, rewards, choice, rows, values, worth)
         best = Policy(chain.worker, chain.stream, choice, rows, worth, gap)
     return best, values
 
@@ -138,7 +132,7 @@ def _improve(
     The change is the most by which a sweep with them changes the values, up or down.
     """
     report()
-    flat, dropped = values[:, :, None], rewards.dropped @ price(worth)
+    flat, dropped = GOES_ON * values[:, :, None], rewards.dropped @ price(worth)
     ahead = chain.ahead(flat, dropped)[:, :, 0]
     queue, slacks = chain.worker.queue, len(chain.slacks)
     choice, rows = np.zeros((queue + 1, slacks), int), chain.worker.all_rows()
@@ -164,88 +158,29 @@ def _improve(
     return choice, rows, float(np.abs(best - values).max())
 
 
-class _SideBySide:
-    """Evaluation of policies that take all that wait.
+def _evaluated(
+    chain: Chain, rewards: Rewards, choice: np.ndarray, rows: np.ndarray, values: np.ndarray, worth: float
+) -> tuple[np.ndarray, float]:
+    """Return a policy's values by state, 0 for the empty queue, and its worth.
 
-    Values are those of earned and of counted, side by side, and begin at the policy before.
+    Args:
+        values, worth: to start from, those of the policy before.
     """
+    gain, dropped = rewards.gain(choice, rows), rewards.dropped
+    step, shape = Sweep(chain, choice, rows), values.shape
+    # An empty queue waits for its first query, and then decides.
+    after = step(np.zeros((*shape, 2)), gain, dropped)
+    earned, counted = after[:, :, 0].ravel(), after[:, :, 1].ravel()
+    nothing, none = np.zeros((*shape, 1)), np.zeros(1)
 
-    def __init__(self, chain: Chain, rewards: Rewards) -> None:
-        self._chain, self._rewards = chain, rewards
-        self._values = np.zeros((chain.worker.queue + 1, len(chain.slacks), 2))
+    def product(found: np.ndarray) -> np.ndarray:
+        # All values are 0 in the empty queue, whose place has the worth.
+        worth, values = found[0], found.copy()
+        values[0] = 0.0
+        return values - step(GOES_ON * values.reshape(*shape, 1), nothing, none).ravel() + worth * counted
 
-    def __call__(self, choice: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
-        chain, dropped = self._chain, self._rewards.dropped
-        gain = self._rewards.gain(choice, rows)
-        if Pairs.fit(chain, choice):
-            self._values, (earned, counted) = Pairs(chain, choice).values(gain, dropped)
-            worth = earned / counted
-        else:
-            worth = self._sweeps(Sweep(chain, choice, rows), gain)
-        return (self._values @ price(worth))[:, :, 0], float(worth)
-
-    def _sweeps(self, step: Sweep, gain: np.ndarray) -> float:
-        worth = 0.0
-        for _ in range(SWEEPS):
-            report()
-            after = step(self._values, gain, self._rewards.dropped)
-            drift = after - self._values
-            self._values = after - after[0, 0]
-            low, high = drift.min(axis=(0, 1)), drift.max(axis=(0, 1))
-            earned, counted = (low + high) / 2
-            worth = earned / counted
-            if (high[0] - low[0]) / counted < EXACT / 4 and (high[1] - low[1]) * worth / counted < EXACT / 4:
-                break
-        return worth
-
-
-class _Together:
-    """Evaluation of any policy.
-
-    Values and worth solve one system of equations, and begin at the policy before.
-    """
-
-    def __init__(self, chain: Chain, rewards: Rewards, values: np.ndarray) -> None:
-        self._chain, self._rewards, self._values = chain, rewards, values - values[0, 0]
-
-    def __call__(self, choice: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
-        step, shape = Sweep(self._chain, choice, rows), self._values.shape
-        # An empty queue waits for its first query, and then decides.
-        gain = step(np.zeros((*shape, 2)), self._rewards.gain(choice, rows), self._rewards.dropped)
-        earned, counted = gain[:, :, 0].ravel(), gain[:, :, 1].ravel()
-        nothing, none = np.zeros((*shape, 1)), np.zeros(1)
-
-        def product(found: np.ndarray) -> np.ndarray:
-            # All values are 0 in the empty queue, whose place has the worth.
-            worth, values = found[0], found.copy()
-            values[0] = 0.0
-            return values - step(values.reshape(*shape, 1), nothing, none).ravel() + worth * counted
-
-        start = self._values.ravel().copy()
-        start[0] = 0.0
-        found = solved(product, earned, start, EXACT / 40)
-        worth, found[0] = float(found[0]), 0.0
-        self._values = found.reshape(shape)
-        return self._values, worth
-
-
-class Sweep:
-    """One decision of a fixed policy from every state."""
-
-    def __init__(self, chain: Chain, choice: np.ndarray, rows: np.ndarray) -> None:
-        self._chain = chain
-        self._leaving = leaving_states(chain, choice, rows)
-        self._where = [np.unique(row, return_inverse=True) for row in runs_of(chain, choice, rows)]
-
-    def __call__(self, values: np.ndarray, gain: np.ndarray, dropped: np.ndarray) -> np.ndarray:
-        """The values before the decision, from those after it."""
-        ahead = self._chain.ahead(values, dropped)
-        made = np.empty_like(values)
-        made[0] = gain[0] + values[1, -1]
-        slacks = np.arange(values.shape[1])
-        for queued, (runs, which) in enumerate(self._where, 1):
-            future = self._chain.phases[queued] @ ahead[runs]
-            made[queued] = gain[queued] + future[which, slacks]
-        for some in self._leaving:
-            made[some.queued, some.slack] = gain[some.queued, some.slack] + some.ahead(values, dropped)
-        return made
+    start = (values - values[0, 0]).ravel()
+    start[0] = worth
+    found = solved(product, earned, start, EXACT / 40)
+    worth, found[0] = float(found[0]), 0.0
+    return found.reshape(shape), worth

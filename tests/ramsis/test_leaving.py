@@ -18,7 +18,8 @@ from scheduler import progress
 from scheduler.ramsis.arrivals import Counts, Stream, round_robin, shortest_queue
 from scheduler.ramsis.expectation import expected
 from scheduler.ramsis.leaving import LeavingStates
-from scheduler.ramsis.solve import EXACT, Policy, Rewards, Sweep, solve
+from scheduler.ramsis.solve import EXACT, Policy, Rewards, solve
+from scheduler.ramsis.sweep import Sweep
 from scheduler.ramsis.transitions import Chain
 from scheduler.ramsis.worker import Worker, worker
 from tests.examples import examples

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scheduler.ramsis.arrivals import round_robin, shortest_queue
@@ -94,6 +94,32 @@ def test_the_expectation_is_the_worth_that_the_solver_found():
         policy = solve(three(), round_robin(rate, 10), weigh)
         promised = expected(policy)
         assert promised.accuracy * (1 - promised.violation_rate) == pytest.approx(policy.worth, abs=2 * EXACT)
+
+
+@examples(20)
+@given(
+    st.sampled_from([0.05, 0.15, 0.5]),
+    st.lists(
+        st.tuples(st.floats(0.004, 0.5), st.floats(0.02, 0.2), st.floats(40, 99), st.sampled_from([4, 8, 16])),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from([1, 5, 20, 60]),
+    st.sampled_from([0.05, 0.3, 0.6, 0.8, 0.95]),
+)
+@example(0.05, [(0.3, 0.05, 62.0, 16), (0.1, 0.04, 55.0, 16)], 60, 0.6)
+def test_policies_are_exact_however_slowly_a_queue_changes(slo, times, workers, load):
+    variants = [
+        WorkerVariant(f"v{i}", accuracy, tuple(slo * (base + row * rows) for rows in range(1, most + 1)))
+        for i, (base, row, accuracy, most) in enumerate(times)
+    ]
+    made = worker(slo, variants)
+    if made is None:
+        return
+    policy = solve(made, round_robin(load * made.capacity() * workers, workers))
+    assert policy.gap <= EXACT
+    promised = expected(policy)
+    assert promised.accuracy * (1 - promised.violation_rate) == pytest.approx(policy.worth, abs=2 * EXACT)
 
 
 def test_less_load_is_served_more_accurately():

@@ -1,0 +1,60 @@
+"""One decision of a fixed policy from every state, as a linear operator. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .leaving import LeavingStates
+from .transitions import Chain
+
+#: Chance that a worker goes on after a decision; otherwise its queue is emptied. With maximal batching a full queue may
+#: be late for good once it is full, which may take longer than any plan is in force: values would lose all digits.
+GOES_ON = 1 - 1e-7
+
+
+class Sweep:
+    """One decision of a fixed policy from every state."""
+
+    def __init__(self, chain: Chain, choice: np.ndarray, rows: np.ndarray) -> None:
+        self._chain = chain
+        self._leaving = leaving_states(chain, choice, rows)
+        self._where = [np.unique(row, return_inverse=True) for row in runs_of(chain, choice, rows)]
+
+    def __call__(self, values: np.ndarray, gain: np.ndarray, dropped: np.ndarray) -> np.ndarray:
+        """The values before the decision, from those after it."""
+        ahead = self._chain.ahead(values, dropped)
+        made = np.empty_like(values)
+        made[0] = gain[0] + values[1, -1]
+        slacks = np.arange(values.shape[1])
+        for queued, (runs, which) in enumerate(self._where, 1):
+            future = self._chain.phases[queued] @ ahead[runs]
+            made[queued] = gain[queued] + future[which, slacks]
+        for some in self._leaving:
+            made[some.queued, some.slack] = gain[some.queued, some.slack] + some.ahead(values, dropped)
+        return made
+
+
+def runs_of(chain: Chain, choice: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+    """Return the runs by queued rows, from 1, and slack.
+
+    For batches that leave some behind, it is the fallback's run of all that wait.
+
+    Args:
+        rows: None: all that wait.
+    """
+    queued = np.arange(1, chain.worker.queue + 1)[:, None]
+    if rows is not None:
+        choice = np.where(rows[1:] == queued, choice[1:], chain.fallback[queued])
+    else:
+        choice = choice[1:]
+    return chain.run_of[choice, queued]
+
+
+def leaving_states(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> list[LeavingStates]:
+    """The states in which a policy leaves queries behind, by run."""
+    made = []
+    for run in chain.leaving:
+        states = (choice[run.states] == run.variant) & (rows[run.states] == run.rows)
+        if states.any():
+            made.append(LeavingStates(run, states))
+    return made

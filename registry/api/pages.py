@@ -1,5 +1,7 @@
 """Pages of lists."""
 
+import re
+
 from rest_framework.exceptions import ValidationError
 from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.request import Request
@@ -37,10 +39,8 @@ def _number(request: Request, name: str, least: int, default: int) -> int:
     given = request.query_params.get(name)
     if given is None:
         return default
-    try:
-        value = int(given)
-    except ValueError:
-        value = least - 1
+    # int() alone takes underscores, spaces and other scripts' digits, too.
+    value = int(given) if re.fullmatch("[0-9]{1,300}", given) else least - 1
     if value < least:
         raise ValidationError({name: [f"must be a whole number from {least} on, not {given[:60]!r}"]})
     return value

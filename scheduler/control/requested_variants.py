@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.exceptions import RedisError
 
@@ -35,19 +35,35 @@ MOST = 4
 #: requests whose last lookup is remembered
 MOST_LOOKED_UP = 1000
 
-_looked_up: dict[tuple, float] = {}
+_looked_up: dict[Request, float] = {}
 
 
-def record(second: Mapping[str, Any]) -> None:
-    """Remember what queries of a gateway's second requested.
+class Request(NamedTuple):
+    """What queries of an application requested: variants by name, and a least accuracy in percent (0: none)."""
+
+    application: str
+    named: frozenset[str]
+    least: float
+
+
+def requests_of(second: Mapping[str, Any]) -> list[Request]:
+    """Return what queries of a gateway's second requested."""
+    every = (
+        Request(name, frozenset(counts.get("named") or ()), counts.get("least_accuracy") or 0.0)
+        for name, counts in second["applications"].items()
+    )
+    return [request for request in every if request.named or request.least]
+
+
+def record(requests: Iterable[Request]) -> None:
+    """Remember requests.
 
     A plan is made for variants that were not requested before.
     """
     new: list[str] = []
-    for name, counts in second["applications"].items():
-        named, least = frozenset(counts.get("named") or ()), counts.get("least_accuracy") or 0.0
-        if (named or least) and _due((name, named, least)):
-            new += _record(name, named, least)
+    for request in requests:
+        if _due(request):
+            new += _record(*request)
     if new:
         logger.info("requested_variants", variants=new)
         request_plan("change", f"queries request {', '.join(new)}")
@@ -100,7 +116,7 @@ def stand_by(
     return {ref: variants for ref, variants in found.items() if variants}
 
 
-def _due(request: tuple) -> bool:
+def _due(request: Request) -> bool:
     """Whether a request is to be looked up, which is then remembered."""
     now = clock.steady()
     if now - _looked_up.get(request, -math.inf) < FRESH_S:

@@ -116,6 +116,10 @@ def cancel(row: WhatIf, by: str) -> None:
     if not waits.update(state=State.FAILED, error=f"Cancelled by {by}."):
         row.refresh_from_db()
         raise Conflict(f"what-if {row.pk} cannot be cancelled now: {row.get_state_display()}")
+    row.refresh_from_db()
+    # No worker writes to it any more.
+    row.plan = _slim(row.plan)
+    row.save(update_fields=["plan"])
     _changed(row)
 
 

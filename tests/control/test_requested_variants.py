@@ -62,7 +62,8 @@ def ask(**stats) -> None:
     """A gateway's second in which queries requested something."""
     stats = GatewayStats(applications={"digits": ApplicationStats(arrived=1, arrived_rows=1, **stats)}, ready=True)
     known = {"digits": set(Variant.objects.values_list("name", flat=True))}
-    requested_variants.record(telemetry.gateway_second("gate", stats, clock.wall(), None, known))
+    second = telemetry.gateway_second("gate", stats, clock.wall(), None, known)
+    requested_variants.record(requested_variants.requests_of(second))
 
 
 def test_a_named_variant_stands_by_for_a_while(world, requested, later):
@@ -124,6 +125,8 @@ def test_the_first_ones_stay_and_excluded_ones_do_not(world, requested, later, m
 
 def test_the_same_request_is_looked_up_once_in_a_while(world, requested, later):
     ask(named={"best": 1}, least_accuracy=85.0)
+    nothing = {"applications": {"digits": {"named": {}, "least_accuracy": None}, "faces": {}}}
+    assert requested_variants.requests_of(nothing) == []
     for _ in range(3):
         with CaptureQueriesContext(connection) as queries:
             ask(named={"best": 1}, least_accuracy=85.0)

@@ -306,6 +306,8 @@ def test_a_what_if_is_a_task_that_owners_cancel(cluster, operator):
         found = operator.get(f"{URL}{asked['id']}/").json()
         assert (found["state"], found["error"], found["promise"]) == ("failed", "Cancelled by owner.", {})
         assert owner.delete(f"{URL}{asked['id']}/").status_code == 409
+    row.refresh_from_db()
+    assert row.plan["applications"] and not {"problem", "allocation"} & row.plan.keys(), "what nobody needs any more"
     assert listed() == []
 
 

@@ -78,11 +78,24 @@ def test_a_page_of_a_list_is_bounded_whatever_is_asked_for(client):
         ("limit=0", "limit", 1),
         ("limit=-5&offset=1", "limit", 1),
         ("limit=1.5", "limit", 1),
+        ("limit=1_0", "limit", 1),
+        ("limit=%201", "limit", 1),
         (f"limit={'9' * 5000}", "limit", 1),
         ("limit=2&offset=x", "offset", 0),
         ("offset=-1", "offset", 0),
     ],
-    ids=["word", "nothing", "zero", "negative", "fraction", "digits", "offset word", "negative offset"],
+    ids=[
+        "word",
+        "nothing",
+        "zero",
+        "negative",
+        "fraction",
+        "underscore",
+        "space",
+        "digits",
+        "offset word",
+        "negative offset",
+    ],
 )
 def test_a_page_that_cannot_be_is_told_with_its_field(clean_redis, name, asked, field, least, client):
     errors = problem(client.get(f"/api/v1/{name}/?{asked}"), 400)

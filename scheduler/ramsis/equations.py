@@ -1,6 +1,6 @@
 """Linear equations of a policy over all states, without their matrix. Pure.
 
-By generalised conjugate residuals: some tens of products, where sweeps need hundreds once a long queue changes slowly.
+By generalised conjugate residuals: some tens of products, where sweeps need thousands once a long queue changes slowly.
 Source: Eisenstat, Elman and Schultz, "Variational Iterative Methods for Nonsymmetric Systems of Linear Equations" (SIAM
 Journal on Numerical Analysis, 1983).
 """
@@ -13,11 +13,11 @@ import numpy as np
 
 from scheduler.progress import report
 
-#: products of a solution at most
+#: products of a solution at most, beside those that compute a residual anew
 PRODUCTS = 400
 #: directions that are kept; then it begins anew from where it is
 KEPT = 100
-#: part of an image below which it is rounding
+#: part of an image, or of its step, below which it is rounding
 ROUNDING = 1e-12
 #: part of the residual below which a step has gained nothing
 NOTHING = 1e-3
@@ -26,7 +26,9 @@ NOTHING = 1e-3
 def solved(
     product: Callable[[np.ndarray], np.ndarray], right: np.ndarray, start: np.ndarray, within: float
 ) -> np.ndarray:
-    """Return where the product is ``right``, or near it after ``PRODUCTS``.
+    """Return where the product is ``right``.
+
+    It is near it after ``PRODUCTS``, or where rounding allows no more.
 
     Args:
         product: of a linear operator with a vector.
@@ -40,6 +42,10 @@ def solved(
         if np.abs(left).max() <= within:
             break
         report()
+        if kept == KEPT:
+            # The residual, which was updated step by step, is computed anew.
+            left = right - product(found)
+            step, kept = left, 0
         image = product(step)
         whole = np.linalg.norm(image)
         # Once is not enough, for rounding.
@@ -48,18 +54,16 @@ def solved(
             image = image - before @ images[:kept]
             step = step - before @ steps[:kept]
         size = np.linalg.norm(image)
-        if size <= ROUNDING * whole:
-            # It has nothing new. From what is left of the right side, it begins anew.
+        if not size > ROUNDING * max(whole, np.linalg.norm(step)):
+            # Only rounding is new.
             if not kept:
                 break
+            left = right - product(found)
             step, kept = left, 0
             continue
         step, image = step / size, image / size
         gain = image @ left
         found, left, norm = found + gain * step, left - gain * image, np.linalg.norm(left)
-        if kept == KEPT - 1:
-            step, kept = left, 0
-            continue
         steps[kept], images[kept] = step, image
         kept += 1
         # Where the residual shows no new direction, the last image does.

@@ -1,7 +1,6 @@
 """Frequencies of a policy's states in the long run. Pure.
 
-By equations over all states. The paper's power iteration comes to the same, but may need millions of steps where a long
-queue changes slowly.
+By equations over all states, as the paper's power iteration may need thousands of steps and more (:mod:`.equations`).
 """
 
 from __future__ import annotations
@@ -9,11 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from .equations import solved
-from .sweep import GOES_ON, leaving_states, runs_of
+from .sweep import CONTINUATION, leaving_states, runs_of
 from .transitions import Chain
 
-#: probability by which a step may still move a state
-STILL = 1e-13
+#: Probability by which a step may still move a state. What it does to a worth is this times the largest relative value,
+#: which is a query's over the chance that a queue is emptied.
+STILL = 1e-15
 
 
 def stationary(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
@@ -47,7 +47,7 @@ def stationary(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> tuple[np.n
     first = states.ravel()
 
     def product(found: np.ndarray) -> np.ndarray:
-        return found - GOES_ON * (after(found.reshape(states.shape))[0].ravel() - found.sum() * first)
+        return found - CONTINUATION * (after(found.reshape(states.shape))[0].ravel() - found.sum() * first)
 
     found = solved(product, first, first, STILL).reshape(states.shape).clip(min=0.0)
     states = found / found.sum()

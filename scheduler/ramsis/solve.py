@@ -4,7 +4,7 @@ A policy is worth the share of what its decisions earn in what they count: by qu
 queries, late and dropped ones counting 0; by decisions, as published, the accuracy of a decision in time.
 With g the best such share, the policy that maximises the mean of (earned - g * counted) is optimal, and that mean is 0.
 Each round improves the policy at the present g and values (one sweep), and solves the equations of its values and g
-(:mod:`.equations`).
+(:mod:`.equations`). The chain is the worker's, except for a small chance that its queue is emptied (:mod:`.sweep`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scheduler.progress import report
 from .arrivals import Stream
 from .equations import solved
 from .leaving import LeavingRun
-from .sweep import GOES_ON, Sweep
+from .sweep import CONTINUATION, Sweep
 from .transitions import Chain
 from .worker import Worker
 
@@ -54,7 +54,7 @@ class Policy:
 def solve(worker: Worker, stream: Stream, weigh: Weight = "queries", chain: Chain | None = None) -> Policy:
     """Return the optimal policy within ``EXACT``, or one that is near it.
 
-    The latter is the best of ``ROUNDS`` rounds, whose ``gap`` says how far it may be.
+    The latter is that of ``ROUNDS`` rounds, whose ``gap`` says how far it may be.
 
     Args:
         chain: of this worker and stream; None: with maximal batching.
@@ -89,16 +89,14 @@ def _iterate(
     Returns:
         The policy, and its values.
     """
-    best: Policy | None = None
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS + 1):
         choice, rows, change = _improve(chain, rewards, leaving, values, worth)
         # The best policy's mean is between the least and the largest change; two decisions count one query at least.
         gap = 2 * change
-        if best is not None and gap <= EXACT:
-            return replace(best, gap=gap), values
+        if number == ROUNDS or (number and gap <= EXACT):
+            break
         values, worth = _evaluated(chain, rewards, choice, rows, values, worth)
-        best = Policy(chain.worker, chain.stream, choice, rows, worth, gap)
-    return best, values
+    return Policy(chain.worker, chain.stream, choice, rows, worth, gap), values
 
 
 class Rewards:
@@ -132,7 +130,7 @@ def _improve(
     The change is the most by which a sweep with them changes the values, up or down.
     """
     report()
-    flat, dropped = GOES_ON * values[:, :, None], rewards.dropped @ price(worth)
+    flat, dropped = CONTINUATION * values[:, :, None], rewards.dropped @ price(worth)
     ahead = chain.ahead(flat, dropped)[:, :, 0]
     queue, slacks = chain.worker.queue, len(chain.slacks)
     choice, rows = np.zeros((queue + 1, slacks), int), chain.worker.all_rows()
@@ -168,7 +166,6 @@ def _evaluated(
     """
     gain, dropped = rewards.gain(choice, rows), rewards.dropped
     step, shape = Sweep(chain, choice, rows), values.shape
-    # An empty queue waits for its first query, and then decides.
     after = step(np.zeros((*shape, 2)), gain, dropped)
     earned, counted = after[:, :, 0].ravel(), after[:, :, 1].ravel()
     nothing, none = np.zeros((*shape, 1)), np.zeros(1)
@@ -177,7 +174,7 @@ def _evaluated(
         # All values are 0 in the empty queue, whose place has the worth.
         worth, values = found[0], found.copy()
         values[0] = 0.0
-        return values - step(GOES_ON * values.reshape(*shape, 1), nothing, none).ravel() + worth * counted
+        return values - step(CONTINUATION * values.reshape(*shape, 1), nothing, none).ravel() + worth * counted
 
     start = (values - values[0, 0]).ravel()
     start[0] = worth

@@ -1,4 +1,4 @@
-"""One decision of a fixed policy from every state, as a linear operator. Pure."""
+"""Values before a fixed policy's decision, from those after it. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import numpy as np
 from .leaving import LeavingStates
 from .transitions import Chain
 
-#: Chance that a worker goes on after a decision; otherwise its queue is emptied. With maximal batching a full queue may
-#: be late for good once it is full, which may take longer than any plan is in force: values would lose all digits.
-GOES_ON = 1 - 1e-7
+#: Continuation probability of a worker after a decision, by which values are scaled; else its queue is emptied. A full
+#: queue that no variant serves in time may stay full for ages, so that values would have no digits left for the others.
+CONTINUATION = 1 - 1e-6
 
 
 class Sweep:
@@ -24,6 +24,7 @@ class Sweep:
         """The values before the decision, from those after it."""
         ahead = self._chain.ahead(values, dropped)
         made = np.empty_like(values)
+        # An empty queue waits for its first query, and then decides.
         made[0] = gain[0] + values[1, -1]
         slacks = np.arange(values.shape[1])
         for queued, (runs, which) in enumerate(self._where, 1):
@@ -34,20 +35,13 @@ class Sweep:
         return made
 
 
-def runs_of(chain: Chain, choice: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+def runs_of(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the runs by queued rows, from 1, and slack.
 
     For batches that leave some behind, it is the fallback's run of all that wait.
-
-    Args:
-        rows: None: all that wait.
     """
     queued = np.arange(1, chain.worker.queue + 1)[:, None]
-    if rows is not None:
-        choice = np.where(rows[1:] == queued, choice[1:], chain.fallback[queued])
-    else:
-        choice = choice[1:]
-    return chain.run_of[choice, queued]
+    return chain.run_of[np.where(rows[1:] == queued, choice[1:], chain.fallback[queued]), queued]
 
 
 def leaving_states(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> list[LeavingStates]:

@@ -96,29 +96,34 @@ def test_the_expectation_is_the_worth_that_the_solver_found():
         assert promised.accuracy * (1 - promised.violation_rate) == pytest.approx(policy.worth, abs=2 * EXACT)
 
 
-@examples(20)
+@examples(30)
 @given(
-    st.sampled_from([0.05, 0.15, 0.5]),
+    st.sampled_from([0.05, 0.5]),
     st.lists(
-        st.tuples(st.floats(0.004, 0.5), st.floats(0.02, 0.2), st.floats(40, 99), st.sampled_from([4, 8, 16])),
+        st.tuples(st.floats(0.001, 0.5), st.floats(0.001, 2.0), st.floats(40, 99), st.sampled_from([1, 4, 8, 16])),
         min_size=1,
         max_size=4,
     ),
     st.sampled_from([1, 5, 20, 60]),
     st.sampled_from([0.05, 0.3, 0.6, 0.8, 0.95]),
+    st.sampled_from([1.0, 0.3]),
+    st.booleans(),
 )
-@example(0.05, [(0.3, 0.05, 62.0, 16), (0.1, 0.04, 55.0, 16)], 60, 0.6)
-def test_policies_are_exact_however_slowly_a_queue_changes(slo, times, workers, load):
+@example(0.05, [(0.3, 0.05, 62.0, 16), (0.1, 0.04, 55.0, 16)], 60, 0.6, 1.0, False)
+@example(0.05, [(0.005, 0.0005, 60.0, 4), (0.1, 0.4, 90.0, 16)], 1, 0.5, 1.0, True)
+def test_policies_are_exact_however_slowly_a_queue_changes(slo, times, workers, load, shape, variable):
     variants = [
         WorkerVariant(f"v{i}", accuracy, tuple(slo * (base + row * rows) for rows in range(1, most + 1)))
         for i, (base, row, accuracy, most) in enumerate(times)
     ]
-    made = worker(slo, variants)
+    made = worker(slo, variants, 20, 16)
     if made is None:
         return
-    policy = solve(made, round_robin(load * made.capacity() * workers, workers))
+    stream = round_robin(load * made.capacity() * workers, workers, shape)
+    chain = Chain(made, stream, variable)
+    policy = solve(made, stream, chain=chain)
     assert policy.gap <= EXACT
-    promised = expected(policy)
+    promised = expected(policy, chain=chain)
     assert promised.accuracy * (1 - promised.violation_rate) == pytest.approx(policy.worth, abs=2 * EXACT)
 
 

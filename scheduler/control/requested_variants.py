@@ -39,7 +39,12 @@ _looked_up: dict[Request, float] = {}
 
 
 class Request(NamedTuple):
-    """What queries of an application requested: variants by name, and a least accuracy in percent (0: none)."""
+    """What queries of an application requested.
+
+    Attributes:
+        named: variants, by name.
+        least: accuracy, percent; 0: none.
+    """
 
     application: str
     named: frozenset[str]

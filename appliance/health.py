@@ -55,7 +55,7 @@ def _may_see_more(request: HttpRequest) -> bool:
 
     The role is that of a session or an API token.
     """
-    # Django has checked the host's name, and proxies that are trusted have told the caller's address.
+    # Django has checked the host's name, and proxies that are trusted have passed on the caller's address.
     if MetricsAccess.of(settings.NEREUS).includes(address(request)):
         return True
     try:

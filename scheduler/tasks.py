@@ -56,7 +56,7 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
         marking.planned(made)
         live.publish("plan", planner.summary(made))
         if made.changed:
-            webhooks.announce("plan", lambda: trails.told(made))
+            webhooks.announce("plan", lambda: trails.webhook_event(made))
 
 
 @shared_task(name="scheduler.dispatch_profiles")

@@ -15,7 +15,7 @@ from .roles import ALL, BoxRole, Roles, named, serves_tls
 
 #: seconds between two looks at a member's link
 _LOOK_S = 0.3
-#: seconds until an operator is told why a member has not joined; a control plane that starts meanwhile is no news
+#: seconds until an operator sees why a member has not joined; a control plane that starts meanwhile is no news
 _PATIENCE_S = 5.0
 _WHY = {
     "pending": "waits for approval at {url}",
@@ -68,7 +68,7 @@ async def report_join(values: Settings, role: BoxRole, say: Callable[[str], None
     """Say that this box's node or gateway has joined, and until then why it has not."""
     kind = str(role)
     who = f"{kind.capitalize()} {values.node_name if role is BoxRole.NODE else values.gateway_names[0]}"
-    began, told = time.monotonic(), ""
+    began, reported = time.monotonic(), ""
     while True:
         state, detail = _link(values.link_status(kind))
         if state == "up":
@@ -77,9 +77,9 @@ async def report_join(values: Settings, role: BoxRole, say: Callable[[str], None
         if state and time.monotonic() - began > (0.0 if state == "pending" else _PATIENCE_S):
             why = _WHY.get(state, "is not admitted by {url}").format(url=values.control_url)
             line = f"{who} {why}: {detail}" if detail else f"{who} {why}"
-            if line != told:
+            if line != reported:
                 say(line)
-                told = line
+                reported = line
         await asyncio.sleep(_LOOK_S)
 
 

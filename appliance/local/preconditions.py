@@ -122,7 +122,7 @@ def cpu_devices(values: Settings, roles: Roles, demo: bool) -> tuple[str, str]:
         return ("2x1" if len(box.usable) > 1 else "1x1"), ""
     others = roles & {BoxRole.CONTROL, BoxRole.GATEWAY}
     found = division.divide(box, keep=bool(others))
-    line = division.told(found, box_roles.named(others) if others else "")
+    line = division.summary(found, box_roles.named(others) if others else "")
     return ";".join(map(devices.ranges, found.devices)), line
 
 

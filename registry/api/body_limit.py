@@ -38,8 +38,8 @@ UPLOADS = 2
 #: seconds that a sender may be silent, and the bytes/s that it must send on average after as long
 SILENCE_S = 30.0
 LEAST_RATE = 16 * 1024
-#: seconds between two words on how far an upload is
-TOLD_EVERY_S = 1.0
+#: seconds between two reports of how far an upload is
+REPORT_EVERY_S = 1.0
 
 
 class BodyLimit:
@@ -118,8 +118,8 @@ class _Body:
         self._receive = receive
         match = _UPLOAD.fullmatch(scope["path"])
         self._upload, self._application = bool(match), match[1] if match else ""
-        self._told: uploads.Upload | None = None
-        self._told_at = 0.0
+        self._record: uploads.Upload | None = None
+        self._reported_at = 0.0
         self._seen = 0
         self._began = time.monotonic()
         self._admitted = False
@@ -133,8 +133,8 @@ class _Body:
                 caller = await _check_caller(self._scope)
                 self._limits.enter()
                 self._admitted = True
-                self._told = uploads.Upload(self._application, caller, size if not self._seen else 0)
-                uploads.begin(self._told)
+                self._record = uploads.Upload(self._application, caller, size if not self._seen else 0)
+                uploads.begin(self._record)
             if size > self._limits.most(self._upload):
                 raise self._limits.too_large(self._upload)
         except Exception as error:
@@ -162,17 +162,17 @@ class _Body:
     async def _tell(self) -> None:
         """Say how far a large upload is. Raises _Refused where somebody cancelled it."""
         now = time.monotonic()
-        if self._told is None or self._ended or now - self._told_at < TOLD_EVERY_S:
+        if self._record is None or self._ended or now - self._reported_at < REPORT_EVERY_S:
             return
-        self._told_at, self._told.received = now, self._seen
-        by = await asyncio.to_thread(uploads.moved, self._told)
+        self._reported_at, self._record.received = now, self._seen
+        by = await asyncio.to_thread(uploads.moved, self._record)
         if by:
             raise _Refused from Conflict(f"the upload was cancelled by {by}", "file")
 
     async def end(self) -> None:
         """The request has ended."""
-        if self._told is not None:
-            await asyncio.to_thread(uploads.ended, self._told)
+        if self._record is not None:
+            await asyncio.to_thread(uploads.ended, self._record)
 
     def leave(self) -> None:
         """The body has ended, or its request."""

@@ -62,8 +62,8 @@ def run(path: str, signature: dict[str, Any], sizes: Sequence[int] = (), padding
     warnings = _try(session, signature, sizes, (1,) if fixed else ROWS) + _uncut(session, signature, padding)
     return {
         "max_batch": 1 if fixed else None,
-        "inputs": [_told(tensor) for tensor in session.get_inputs()],
-        "outputs": [_told(tensor) for tensor in session.get_outputs()],
+        "inputs": [_description(tensor) for tensor in session.get_inputs()],
+        "outputs": [_description(tensor) for tensor in session.get_outputs()],
         "warnings": warnings,
     }
 
@@ -103,7 +103,7 @@ def _invalid(field: str, detail: str) -> InvalidInput:
     return InvalidInput([InputFault(field, detail)])
 
 
-def _told(tensor: Any) -> dict[str, Any]:
+def _description(tensor: Any) -> dict[str, Any]:
     shape = [size if isinstance(size, int) else -1 for size in tensor.shape or []]
     return {"name": tensor.name[:MAX_NAME], "datatype": from_onnxruntime(tensor.type) or tensor.type, "shape": shape}
 

@@ -45,7 +45,7 @@ def application_spec(
         late=application.late,
         weight=application.weight,
         padding={name: float(value) for name, value in application.padding.items()},
-        sizes=sizes if profiled is None else shapes.told_apart(sizes, profiled),
+        sizes=sizes if profiled is None else shapes.distinct_sizes(sizes, profiled),
     )
 
 

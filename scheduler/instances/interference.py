@@ -79,9 +79,9 @@ def watch() -> None:
     now = _planned(after)
     if was != now:
         logger.info("interference", devices=sorted(now), recovered=sorted(was - now))
-        told = [f"slower than profiled: {', '.join(sorted(now - was))}"] if now - was else []
-        told += [f"as profiled again, or not tried for long: {', '.join(sorted(was - now))}"] if was - now else []
-        request_plan("change", "; ".join(told))
+        changes = [f"slower than profiled: {', '.join(sorted(now - was))}"] if now - was else []
+        changes += [f"as profiled again, or not tried for long: {', '.join(sorted(was - now))}"] if was - now else []
+        request_plan("change", "; ".join(changes))
 
 
 def interfered_shares() -> dict[str, float]:

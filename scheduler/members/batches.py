@@ -20,7 +20,7 @@ from scheduler.members.passing import PASSING, Losses, noted
 #: seconds for which members that were seen, and their seconds of statistics, are gathered
 SEEN_S, SECONDS_S = 0.5, 0.2
 #: seconds of statistics that browsers get in one message: each message costs more than what is in it
-TOLD_S = 1.0
+EVENTS_S = 1.0
 
 #: kind, id and channel of a member that sent something
 Seen = tuple[type[Node] | type[Gateway], int, str]
@@ -83,15 +83,15 @@ class Batches:
     Attributes:
         seen: of :data:`Seen`.
         seconds: of :data:`MemberSecond`.
-        told: names and data of members' seconds, for browsers.
-        heard: of ids of nodes that sent statistics, with steady stamps.
+        events: names and data of members' seconds, for browsers.
+        reported: of ids of nodes that sent statistics, with steady stamps.
     """
 
     def __init__(self) -> None:
         self.seen = Batch("seen", _store_seen, SEEN_S)
         self.seconds = Batch("statistics", _store_seconds, SECONDS_S)
-        self.told = Batch("live seconds", _tell, TOLD_S)
-        self.heard = Batch("heard", _store_heard, SECONDS_S)
+        self.events = Batch("live seconds", _tell, EVENTS_S)
+        self.reported = Batch("heard", _store_reported, SECONDS_S)
 
 
 async def _store_seen(items: list[Seen]) -> None:
@@ -103,15 +103,15 @@ async def _store_seen(items: list[Seen]) -> None:
 async def _store_seconds(items: list[MemberSecond]) -> None:
     await in_thread(telemetry.record_all)([second.entry for second in items])
     for second in items:
-        batches().told.put((second.event, second.data))
+        batches().events.put((second.event, second.data))
 
 
 async def _tell(items: list[tuple[str, dict[str, Any]]]) -> None:
     await live.publish_all([{"event": event, "data": data} for event, data in items])
 
 
-async def _store_heard(items: list[tuple[int, str]]) -> None:
-    await in_thread(presence.heard)(dict(items))
+async def _store_reported(items: list[tuple[int, str]]) -> None:
+    await in_thread(presence.reported)(dict(items))
 
 
 _by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Batches] = weakref.WeakKeyDictionary()

@@ -30,7 +30,7 @@ logger = log.get("members")
 #: requests of one connection at once, and each second after it
 BURST, PER_SECOND = 5.0, 1 / 60
 #: refusals of one member that the audit log shows, and keys that it may have, at once and each second after it. A key
-#: is lost with a disk, and all other members are told of the next one
+#: is lost with a disk, and all other members are notified of the next one
 SHOWN, KEYS, PER_MEMBER_SECOND = 5.0, 5.0, 1 / 3600
 #: characters of a reason, which may quote what a request says
 _REASON = 500

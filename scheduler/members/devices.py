@@ -62,13 +62,13 @@ def _divided(node: Node, infos: list[DeviceInfo], join: JoinNode) -> bool:
     Returns:
         Whether any of that is new.
     """
-    told = {
+    division = {
         "cores": list(join.cores),
         "divided": storable(join.divided),
         "ordered": join.ordered,
         "problem": storable(join.division_problem),
     }
-    changed = bool(Node.objects.filter(pk=node.pk).exclude(division=told).update(division=told))
+    changed = bool(Node.objects.filter(pk=node.pk).exclude(division=division).update(division=division))
     phase, retiring = Device.Phase, set(join.retiring)
     before = dict(Device.objects.filter(node=node).values_list("ref", "phase"))
     # One that is replaced before it ever served has nothing to hand over.
@@ -83,7 +83,7 @@ def _divided(node: Node, infos: list[DeviceInfo], join: JoinNode) -> bool:
 
 
 class Report(NamedTuple):
-    """The changes that a report told of.
+    """The changes that a report contained.
 
     Attributes:
         events: for browsers.

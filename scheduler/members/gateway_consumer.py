@@ -88,7 +88,7 @@ class GatewayConsumer(MemberConsumer):
                 second = telemetry.gateway_second(self.member.name, message, clock.wall(), known, variants)
                 await in_thread(_store_second)(second, message, known)
                 await in_thread(readiness.reported)()
-                batches().told.put(("gateway_second", second))
+                batches().events.put(("gateway_second", second))
                 await self._judge()
                 # An older report says nothing about now.
                 if message.at < telemetry.RECENT_S:

@@ -64,7 +64,7 @@ class NodeConsumer(MemberConsumer):
 
     async def handle(self, message: control.FromNode) -> None:
         if isinstance(message, control.NodeStats):
-            batches().heard.put((self.member.pk, clock.stamp()))
+            batches().reported.put((self.member.pk, clock.stamp()))
         match message:
             case control.NodeStats(devices=()):
                 pass  # sent to be compared only

@@ -1,4 +1,4 @@
-"""Silent members, told apart from an absence of the control plane itself.
+"""Silent members, distinguished from an absence of the control plane itself.
 
 After web was down, every member looks silent, and members reconnect one by one within their longest back-off. A plan
 made for the first one alone would make all others unload their models. So silence counts only once the control plane
@@ -17,9 +17,9 @@ from scheduler import live
 SEEN = live.key("members_seen")
 RETURNING = live.key("members_returning")
 #: by node, the steady stamp of its last statistics
-HEARD = live.key("node_heard:")
+REPORTED = live.key("node_heard:")
 #: seconds for which that is kept; a plan leaves out a node that is silent for far shorter
-HEARD_KEPT_S = 60
+REPORTED_KEPT_S = 60
 #: seconds without any member's message after which the control plane itself counts as away
 ABSENT_S = 10
 #: seconds that all members take to reconnect: longest back-off, its jitter and a join
@@ -39,11 +39,11 @@ def silence_counts() -> bool:
     return clock.age(last) <= ABSENT_S and clock.age(returned) > RETURN_S
 
 
-def heard(stamps: Mapping[int, str]) -> None:
+def reported(stamps: Mapping[int, str]) -> None:
     """Record when nodes (by id) sent statistics last, which they do each second."""
     with live.client().pipeline(transaction=False) as pipe:
         for node, at in stamps.items():
-            pipe.set(f"{HEARD}{node}", at, ex=HEARD_KEPT_S)
+            pipe.set(f"{REPORTED}{node}", at, ex=REPORTED_KEPT_S)
         pipe.execute()
 
 
@@ -55,6 +55,6 @@ def silent_s(nodes: Iterable[int]) -> dict[int, float]:
     wanted = list(nodes)
     if not wanted or not silence_counts():
         return dict.fromkeys(wanted, 0.0)
-    ages = map(clock.age, live.client().mget([f"{HEARD}{node}" for node in wanted]))
+    ages = map(clock.age, live.client().mget([f"{REPORTED}{node}" for node in wanted]))
     # A negative age: of an earlier clock.
     return {node: max(0.0, age) if math.isfinite(age) else 0.0 for node, age in zip(wanted, ages, strict=True)}

@@ -40,7 +40,7 @@ class GatewayView:
         announced: it may reach the device, by what both announce.
         reports: it reports which devices it reaches; older code does not.
         reached: None: it has not reported on this device (yet).
-        unreached_s: seconds since it reached the device last, or was told of it.
+        unreached_s: seconds since it reached the device last, or was notified of it.
         lost: it reached the device before, since it joined.
     """
 

@@ -155,7 +155,7 @@ def read() -> Facts:
     )
     blocked = [profile for variant in variants for profile in variant.profiles.all() if profile.blocked]
     certificate, certificate_fault = _certificate()
-    ready, told = _from_redis()
+    ready, received = _from_redis()
     return Facts(
         now=timezone.now(),
         redis=ready,
@@ -171,7 +171,7 @@ def read() -> Facts:
         crashes=_crashes(blocked),
         plan=Plan.objects.defer("problem", "wire").first(),
         before=_before(devices),
-        disk=_disk(told.pop("shrinks", None)),
+        disk=_disk(received.pop("shrinks", None)),
         certificate=certificate,
         certificate_fault=certificate_fault,
         stored=_stored(variants),
@@ -181,7 +181,7 @@ def read() -> Facts:
         api_keys=list(ApiKey.objects.exclude(expires=None)),
         api_tokens=list(ApiToken.objects.exclude(expires=None).exclude(last_used=None)),
         join_tokens=list(JoinToken.objects.filter(expires=None, uses=None, own_box=False)),
-        **told,
+        **received,
     )
 
 

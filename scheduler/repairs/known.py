@@ -73,7 +73,7 @@ def remember(found: Iterable[Repair], complete: bool) -> None:
         fields = {"since": timezone.now(), "stamp": clock.stamp(), "witnessed": witnessed}
         KnownRepair.objects.get_or_create(key=key, defaults=fields)
         logger.warning("repair", key=key, title=present[key].title)
-        webhooks.announce("repair", functools.partial(_told, present[key]))
+        webhooks.announce("repair", functools.partial(_event, present[key]))
     over = known - present.keys() if complete else set()
     if over:
         KnownRepair.objects.filter(key__in=over).delete()
@@ -82,10 +82,10 @@ def remember(found: Iterable[Repair], complete: bool) -> None:
             webhooks.announce("repair_over", functools.partial(dict, key=key))
 
 
-def _told(repair: Repair) -> dict[str, str]:
+def _event(repair: Repair) -> dict[str, str]:
     """A repair as a webhook's event."""
-    told = {"key": repair.key, "severity": str(repair.severity), "title": repair.title, "effect": repair.effect}
-    return {**told, "application": repair.application}
+    event = {"key": repair.key, "severity": str(repair.severity), "title": repair.title, "effect": repair.effect}
+    return {**event, "application": repair.application}
 
 
 def ignore(repair: Repair, by: str) -> None:

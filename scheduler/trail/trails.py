@@ -143,7 +143,7 @@ def before(plan: Plan) -> Plan | None:
     return Plan.objects.filter(pk__lt=plan.pk).defer("wire", "reasons").first()
 
 
-def told(plan: Plan) -> dict[str, object]:
+def webhook_event(plan: Plan) -> dict[str, object]:
     """A plan as a webhook's event."""
     found = trail(plan, before(plan))
     return {

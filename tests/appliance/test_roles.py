@@ -238,9 +238,9 @@ def test_all_cores_are_devices_unless_it_is_the_demo_or_the_operator_says_otherw
     values = settings(tmp_path)
     spec, line = cpu_devices(values, ALL, demo=False)
     found = division.divide(topology.read(), keep=True)
-    assert line == division.told(found, "control and gateway")
+    assert line == division.summary(found, "control and gateway")
     assert tuple(one.cores for one in devices.find(settings(tmp_path, CPU_DEVICES=spec, GPU="0"))) == found.devices
-    assert cpu_devices(values, roles.parse("node"), demo=False)[1] == division.told(
+    assert cpu_devices(values, roles.parse("node"), demo=False)[1] == division.summary(
         division.divide(topology.read(), keep=False), ""
     )
     assert cpu_devices(values, ALL, demo=True) == ("2x1", "")

@@ -24,7 +24,7 @@ from scheduler import live
 from scheduler.control.assemble import available_devices
 from scheduler.control.planner import make_plan
 from scheduler.members import following, push, reaching
-from scheduler.members.presence import heard
+from scheduler.members.presence import reported
 from scheduler.members.reaching import PATIENCE_S, SILENCE_S, GatewayView, cut_off
 from tests.accounts import account, bearer
 from tests.control.connections import Connection, token
@@ -105,7 +105,7 @@ def test_what_was_cut_off_sooner_stays_so_later(was, some, serving_s, silent_s):
     if cut_off(was, some, serving_s, silent_s):
         older = [dataclasses.replace(view, unreached_s=view.unreached_s + 1) for view in some]
         assert cut_off(was, older, serving_s + 1, silent_s + 1)
-        assert cut_off(True, older, serving_s, 0.0), "also when the node is heard again"
+        assert cut_off(True, older, serving_s, 0.0), "also when the node reports again"
 
 
 def test_a_report_is_undecided_while_a_devices_time_runs():
@@ -148,7 +148,7 @@ def says(name: str, reached: tuple[str, ...] = (), **unreached: float) -> None:
 
 def sends(*names: str) -> None:
     """Nodes send statistics."""
-    heard(dict.fromkeys(Node.objects.filter(name__in=names).values_list("pk", flat=True), clock.stamp()))
+    reported(dict.fromkeys(Node.objects.filter(name__in=names).values_list("pk", flat=True), clock.stamp()))
     Node.objects.filter(name__in=names).update(**seen())
     listening(live.client())
 

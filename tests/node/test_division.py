@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.node.division import FEWEST, KEEP_BEYOND, MOST_IDLE, SIZES, divide, told
+from workers.node.division import FEWEST, KEEP_BEYOND, MOST_IDLE, SIZES, divide, summary
 from workers.topology import Topology, read
 
 
@@ -51,11 +51,11 @@ def box(*nodes: int, threads: int = 1, quota: float | None = None, models: tuple
     ],
 )
 def test_boxes_are_divided_and_said(topology, keep, line):
-    assert told(divide(topology, keep), "control plane") == line
+    assert summary(divide(topology, keep), "control plane") == line
 
 
 def test_what_is_left_without_anybody_to_use_it_is_left_over():
-    assert told(divide(box(17), False), "") == "17 cores: 4 devices of 4 cores, 1 core left over"
+    assert summary(divide(box(17), False), "") == "17 cores: 4 devices of 4 cores, 1 core left over"
 
 
 def test_devices_have_both_threads_of_their_cores_and_leave_the_first_core():
@@ -108,4 +108,4 @@ def test_this_machine_is_divided():
     usable = os.sched_getaffinity(0)
     found = divide(read(), keep=False)
     assert found.devices and set().union(*found.devices) <= usable
-    assert found.present <= len(usable) and told(found, "")
+    assert found.present <= len(usable) and summary(found, "")

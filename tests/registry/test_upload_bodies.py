@@ -168,7 +168,7 @@ async def test_two_large_uploads_at_once_are_the_most(transactional_db, applicat
 async def test_an_upload_is_a_task_of_its_sender_that_owners_cancel(
     transactional_db, application, operator, clean_redis, monkeypatch
 ):
-    monkeypatch.setattr(body_limit, "TOLD_EVERY_S", 0.0)
+    monkeypatch.setattr(body_limit, "REPORT_EVERY_S", 0.0)
     owner = Browser()
     await database_sync_to_async(owner.force_login)(await database_sync_to_async(account)("owner", "model owner"))
 
@@ -194,12 +194,12 @@ async def test_an_upload_is_a_task_of_its_sender_that_owners_cancel(
     assert await tasks() == []
 
 
-def test_an_inspection_is_told_with_its_sender_and_cannot_be_cancelled(upload, operator, clean_redis):
-    told = []
+def test_an_inspection_is_reported_with_its_sender_and_cannot_be_cancelled(upload, operator, clean_redis):
+    states = []
 
     def listen(sender, upload, **_):
         (task,) = [one for one in operations.current() if one.kind == "upload"]
-        told.append((task.by, task.title, task.detail.split()[0], task.cancel))
+        states.append((task.by, task.title, task.detail.split()[0], task.cancel))
         with pytest.raises(Conflict):
             shown_uploads.cancel(upload.key, "owner")
 
@@ -208,7 +208,7 @@ def test_an_inspection_is_told_with_its_sender_and_cannot_be_cancelled(upload, o
         assert upload(graphs.good()).status_code == 201
     finally:
         uploads.upload_moved.disconnect(listen)
-    assert told == [("operator", "tiny/v", "inspecting", "")]
+    assert states == [("operator", "tiny/v", "inspecting", "")]
     assert shown_uploads.current() == []
 
 

@@ -73,7 +73,7 @@ def test_classes_that_no_profile_knows_apart_are_left_out_and_nothing_else_chang
     A profile says the same of a query, whether by all declared classes or by the merged ones.
     """
     profiled = {size for size in profiled if sizes and size < sizes[-1]}
-    kept = shapes.told_apart(sizes, profiled)
+    kept = shapes.distinct_sizes(sizes, profiled)
     assert set(kept) <= set(sizes) and kept[-1:] == sizes[-1:]
     if not sizes or length > sizes[-1]:
         return

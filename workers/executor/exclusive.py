@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-#: expected seconds from which plan work is long: cores are told of it, and send queries to another device meanwhile
+#: expected seconds from which plan work is long: cores are notified, and send queries to another device meanwhile
 LONG_S = 0.02
 #: an idle device is one where nothing arrived for this long; then a measuring step of any length may start
 QUIET_S = 1.0

@@ -75,7 +75,7 @@ class CoreLink:
         self._client = client
         #: called when the core begins or ceases to lead, as far as this front knows
         self.on_changed: Callable[[], object] = lambda: None
-        self._heard_at = self._pinged_at = 0.0
+        self._received_at = self._pinged_at = 0.0
         self._status = CoreStatus(leads=False)
         self._unanswered: dict[int, InFlightQuery] = {}
         self._queued: list[InFlightQuery] = []
@@ -154,7 +154,7 @@ class CoreLink:
 
     def _look_alive(self, now: float) -> None:
         # A box that is gone closes no connection.
-        if now - self._heard_at >= LOST_S:
+        if now - self._received_at >= LOST_S:
             self._connection.fail(TimeoutError(f"silent for {LOST_S:g} s"))
         elif now - self._pinged_at >= PING_EVERY_S:
             self._pinged_at = now
@@ -226,7 +226,7 @@ class CoreLink:
 
     def _on_connected(self, connection: FrameConnection) -> None:
         connection.send(self._hello)
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
         self._connection = connection
         self._queued = self.flights
         self._flush()
@@ -251,7 +251,7 @@ class CoreLink:
     # --- from the core ------------------------------------------------------------------------------------------------
 
     def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
         if type(message) is Answered:
             self._answered(message, body)
         elif isinstance(message, Failed):

@@ -126,7 +126,7 @@ class ExecutorConnection:
         self.lease: DeviceLease | None = None
         """None: not connected, or an executor of older code, which every core has"""
         self.unreached_since: float | None = time.monotonic()
-        """when the executor was lost, or this core was told of it; None: it answers, whichever core has the device"""
+        """when the executor was lost, or this core was notified; None: it answers, whichever core has the device"""
         self._reported: ExecutorState | None = None
         self._caller = caller
         self._listener = listener

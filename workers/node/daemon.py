@@ -39,7 +39,7 @@ _MOST_DETAIL = 16_000
 VERIFY_EVERY_S = 7 * 86400.0
 #: how long one device may take to come back before the next one is replaced
 REPLACED_S = 60.0
-#: seconds between two reports of all devices' states without a change: a control plane that heard nothing for a while
+#: seconds between two reports of all devices' states without a change: a control plane without one for a while
 #: counts them as lost
 STATES_EVERY_S = 30.0
 #: seconds of a device's statistics that may wait to be relayed

@@ -103,7 +103,7 @@ def _devices(groups: Sequence[list[tuple[int, ...]]], size: int, count: int) -> 
     return found[len(found) - count :]
 
 
-def told(division: Division, others: str) -> str:
+def summary(division: Division, others: str) -> str:
     """The division in one line for the operator.
 
     Args:

@@ -63,8 +63,8 @@ class NodePages:
         try:
             permitted = self._access.permit(exchange.connection.peer, exchange.head.headers)
             if exchange.head.target == b"/health":
-                told = self.health() if permitted else {"status": self.health()["status"]}
-                response = _page(b"application/json", msgspec.json.encode(told))
+                state = self.health() if permitted else {"status": self.health()["status"]}
+                response = _page(b"application/json", msgspec.json.encode(state))
             elif not permitted:
                 response = _problem(403, REFUSAL)
             else:

@@ -75,7 +75,7 @@ def classes(application: ApplicationSpec) -> tuple[int, ...]:
     return (0, *application.sizes[:-1])
 
 
-def told_apart(sizes: Sequence[int], profiled: Collection[int]) -> tuple[int, ...]:
+def distinct_sizes(sizes: Sequence[int], profiled: Collection[int]) -> tuple[int, ...]:
     """Return the declared ``sizes``, ascending, that differ in latency.
 
     Left out are those whose queries take as long as those of the next larger one.

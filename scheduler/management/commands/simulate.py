@@ -72,7 +72,7 @@ class Command(BaseCommand):
         except OSError as error:
             raise CommandError(f"--out: {out} cannot be written: {error.strerror or error}") from None
         for result in results.values():
-            self.stdout.write(_told(result))
+            self.stdout.write(_summary(result))
         self.stdout.write(f"  {out}/{'comparison' if len(results) > 1 else 'summary'}.json, report.html and more")
 
 
@@ -110,7 +110,7 @@ def _run(world, label: str, *chosen: str | None) -> SimulationResults:
         return simulate(world, *chosen, progress=lambda share: bar.update(share - bar.n))
 
 
-def _told(results: SimulationResults) -> str:
+def _summary(results: SimulationResults) -> str:
     s = results.summary
 
     def percent(value: float | None) -> str:

@@ -73,7 +73,7 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
         self._pinged_at = 0.0
         #: whether the rest of this read is parsed in the event loop's next turn
         self._later = False
-        #: the client was told that this connection ends
+        #: the client was notified that this connection ends
         self._announced = False
         #: the server's SETTINGS, which come before all other frames, are written
         self._greeted = False

@@ -73,7 +73,7 @@ class FrameHandler(ABC):
         self._refusals = RefusalBudget(limits.refusals)
         #: requests that ended neither by a reset nor refused
         self._answered = 0
-        #: no bytes are read; the client was told which request is the last
+        #: no bytes are read; the client was notified which request is the last
         self._closing = self._stopping = False
         #: the highest stream number so far
         self._last = 0
@@ -92,7 +92,7 @@ class FrameHandler(ABC):
 
     @abstractmethod
     def on_announcement_read(self) -> None:
-        """The client has read that the connection ends, if it was told so."""
+        """The client has read that the connection ends, if it was notified."""
 
     @abstractmethod
     def on_idle(self) -> None:

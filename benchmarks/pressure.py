@@ -162,7 +162,7 @@ def verdicts(found: Found) -> list[tuple[bool, str]]:
     at_once_ms = AT_ONCE * SLO_S * 1e3
     other = int(np.count_nonzero(~burst.answered & ~burst.refused))
     back_s = recovered_s(found)
-    told = [
+    checks = [
         (ratio >= GOODPUT, f"goodput in the burst is {ratio:.3f} of capacity (at least {GOODPUT})"),
         (not other, f"{other} queries of the burst ended neither in an answer nor in a refusal"),
         (not burst.without_retry(), f"{burst.without_retry()} refusals do not say when to retry"),
@@ -184,10 +184,10 @@ def verdicts(found: Found) -> list[tuple[bool, str]]:
     for process in ("gateway", "executor"):
         grown, first = _growth(found, process)
         allowed = max(GROWTH * first, GROWTH_MIB)
-        told.append(
+        checks.append(
             (grown <= allowed, f"{process}: memory grew by {grown:.1f} MiB in the burst (at most {allowed:.1f})")
         )
-    return told
+    return checks
 
 
 def page(found: Found) -> str:

@@ -116,9 +116,9 @@ class Peer:
         return self
 
     def _make(self, kind: type[FrameConnection] = FrameConnection, **named) -> FrameConnection:
-        return kind(FromExecutor, self._heard, lambda *_: None, **named)
+        return kind(FromExecutor, self._received, lambda *_: None, **named)
 
-    def _heard(self, _connection, message: Frame, _body) -> None:
+    def _received(self, _connection, message: Frame, _body) -> None:
         waiting = self._waiting.pop(type(message), None)
         if waiting is not None and not waiting.done():
             waiting.set_result(message)

@@ -196,7 +196,7 @@ def _is_right(reply: Reply, stream: Stream, row: int) -> bool:
 
 
 def main() -> None:
-    """Send until told to stop."""
+    """Send until stopped."""
     work = msgspec.json.decode(sys.stdin.readline(), type=Work)
     with open(work.file, "wb") as file:
         uvloop.run(_Clients(work, file).run())

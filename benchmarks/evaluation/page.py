@@ -111,7 +111,7 @@ def missed(sections: Mapping[str, str], marks: Mapping[str, str]) -> str:
     Args:
         marks: by section that was made, that of one that is made now.
     """
-    told = []
+    sentences = []
     for phrase, mark in (
         ("Targets are missed in", "**miss"),
         ("Something is left out or failed in", "**Left out**|**Fail"),
@@ -123,13 +123,13 @@ def missed(sections: Mapping[str, str], marks: Mapping[str, str]) -> str:
             if any(part in body for part in mark.split("|"))
         ]
         if titles:
-            told.append(f"{phrase}: {', '.join(f'[{title}](#{anchor(title)})' for title in titles)}.")
+            sentences.append(f"{phrase}: {', '.join(f'[{title}](#{anchor(title)})' for title in titles)}.")
     older = [body for name, body in sections.items() if NOT_MADE not in body and marks[name] not in body]
     titles = [body.splitlines()[0].removeprefix("## ") for body in older]
     if titles:
         links = ", ".join(f"[{title}](#{anchor(title)})" for title in titles)
-        told.append(f"Made before the latest change of what they depend on, and perhaps other than now: {links}.")
-    return " ".join(told) or "No target is missed and nothing is left out."
+        sentences.append(f"Made before the latest change of what they depend on, and perhaps other than now: {links}.")
+    return " ".join(sentences) or "No target is missed and nothing is left out."
 
 
 def anchor(title: str) -> str:

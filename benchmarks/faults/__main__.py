@@ -77,16 +77,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [QUICK] if given.quick else [ROWS[name] for name in given.rows or ROWS]
     print(heading("The fault matrix", __doc__.partition("\n\n")[2]), flush=True)
     print("| row | fault | expected | measured | holds |\n|---|---|---|---|---|", flush=True)
-    holds, told = True, []
+    holds, violations = True, []
     with tempfile.TemporaryDirectory(prefix="nereus-h-") as temporary:
         folder = given.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         for result in results(rows, folder):
             holds = holds and (result.holds or bool(result.skipped))
             print(line(result), flush=True)
-            told += [f"- {result.row.name}: {one.rule}: {one.text}" for one in result.violations[:5]]
-    if told:
-        print("\nViolations:\n\n" + "\n".join(told))
+            violations += [f"- {result.row.name}: {one.rule}: {one.text}" for one in result.violations[:5]]
+    if violations:
+        print("\nViolations:\n\n" + "\n".join(violations))
     return 0 if holds else 1
 
 

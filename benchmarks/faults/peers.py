@@ -104,11 +104,11 @@ class HttpConnection(asyncio.Protocol):
             self._end(Reply("fail", status, note=self._body[:300].decode("latin-1")))
             return
         header = json.loads(self._body[: self._header_size])
-        told = header["parameters"]
+        parameters = header["parameters"]
         output = self._body[self._header_size :]
-        answer = header["id"], told["variant"], told["device"], told["accuracy"], output
-        inside_ms = told["queue_ms"] + told["model_ms"]
-        self._end(Reply("ok", status, *answer, rows=told["batch_size"], inside_ms=inside_ms))
+        answer = header["id"], parameters["variant"], parameters["device"], parameters["accuracy"], output
+        inside_ms = parameters["queue_ms"] + parameters["model_ms"]
+        self._end(Reply("ok", status, *answer, rows=parameters["batch_size"], inside_ms=inside_ms))
 
     def _end(self, reply: Reply) -> None:
         waiting, self._waiting = self._waiting, None
@@ -137,14 +137,14 @@ class GrpcChannel:
             refused = "Connection refused" in (error.details() or "")
             end = "unknown" if cut and not refused else "fail"
             return Reply(end, error.code().value[0], note=f"{error.code().name} {error.details()}"[:300])
-        told = answer.parameters
+        parameters = answer.parameters
         return Reply(
             "ok",
             0,
             answer.id,
-            told["variant"].string_param,
-            told["device"].string_param,
-            told["accuracy"].double_param,
+            parameters["variant"].string_param,
+            parameters["device"].string_param,
+            parameters["accuracy"].double_param,
             answer.raw_output_contents[0],
         )
 

@@ -109,8 +109,8 @@ def _http_end(head: bytes, body: bytes) -> End:
     status = int(head[9:12])
     if status == HTTP.answered:
         header = _number(head, b"\r\ninference-header-content-length: ")
-        told = _decode(body[:header]).parameters if header else _Parameters()
-        return End(status, body[header:], told.variant, told.queue_ms, told.batch_size)
+        parameters = _decode(body[:header]).parameters if header else _Parameters()
+        return End(status, body[header:], parameters.variant, parameters.queue_ms, parameters.batch_size)
     note = "" if status == HTTP.refused else (head + b" " + body)[:400].decode("latin-1")
     return End(status, retry=b"\r\nretry-after: " in head, note=note)
 
@@ -131,7 +131,7 @@ class GrpcPeer:
     def __init__(self, ended: Ended, address: str, key: str, authorities: str = ""):
         self.request, self.due, self.sent = 0, 0.0, 0.0
         self._ended = ended
-        # Channels of one process share their connections unless they are told not to.
+        # Channels of one process share their connections unless an option forbids it.
         options = [("grpc.use_local_subchannel_pool", 1)]
         if authorities:
             trust = grpc.ssl_channel_credentials(Path(authorities).read_bytes())
@@ -168,10 +168,10 @@ class GrpcPeer:
 
 def _grpc_end(answer: bytes) -> End:
     message = service_pb2.ModelInferResponse.FromString(answer)
-    told = message.parameters
+    parameters = message.parameters
     output = message.raw_output_contents[0] if message.raw_output_contents else b""
-    queue_ms, batch = told["queue_ms"].double_param, told["batch_size"].int64_param
-    return End(GRPC.answered, output, told["variant"].string_param, queue_ms, batch)
+    queue_ms, batch = parameters["queue_ms"].double_param, parameters["batch_size"].int64_param
+    return End(GRPC.answered, output, parameters["variant"].string_param, queue_ms, batch)
 
 
 #: A connection; ``request``, ``due`` and ``sent`` are of the query in flight.

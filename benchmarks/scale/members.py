@@ -130,7 +130,7 @@ class Member:
             await asyncio.sleep(1.0)
 
     @property
-    def told(self) -> dict:
+    def config_state(self) -> dict:
         """The part of a report on the configuration held.
 
         :class:`workers.link.MemberLink` and its users make it in the same way.
@@ -224,7 +224,7 @@ class Node(Member):
                 )
                 for device in self._devices
             ),
-            **self.told,
+            **self.config_state,
         )
 
 
@@ -252,7 +252,7 @@ class Gateway(Member):
             ready=True,
             serving=tuple(names),
             reach=Reach(reached=tuple(device.device for device in self.config.plan.devices) if self.config else ()),
-            **self.told,
+            **self.config_state,
         )
 
 

@@ -100,25 +100,25 @@ def _claims(outcomes: Mapping[str, Outcome]) -> Iterator[Claim]:
     violated = {label: outcomes[label].summary["violation_ratio"] for label in (whole, *PARTS)}
     accuracy = {label: outcomes[label].summary["effective_accuracy"] or 0.0 for label in (whole, *PARTS)}
     worst = sorted(PARTS, key=accuracy.__getitem__)
-    told = ", ".join(f"{_short(label)} {accuracy[label]:.2f}" for label in worst)
+    finding = ", ".join(f"{_short(label)} {accuracy[label]:.2f}" for label in worst)
     claim = "Accuracy falls most without placement, then batching, query assignment, selection (Section 6.5, Fig. 7)"
-    yield claim, told, verdict(worst == [mp, ab, qa, ms])
-    told = (
+    yield claim, finding, verdict(worst == [mp, ab, qa, ms])
+    finding = (
         f"{accuracy[ms]:.2f}, the highest of all" if accuracy[ms] == max(accuracy.values()) else f"{accuracy[ms]:.2f}"
     )
     reason = (
         "not comparable: with an SLO of 300 ms for all, half of it is too short for the best variants of gpt2 and t5"
     )
     claim = "Without model selection accuracy stays at 100% (Section 6.5)"
-    yield claim, told, verdict(True) if round(accuracy[ms], 1) == 100 else reason
+    yield claim, finding, verdict(True) if round(accuracy[ms], 1) == 100 else reason
     worst = sorted(PARTS, key=violated.__getitem__, reverse=True)
-    told = ", ".join(f"{_short(label)} {percent(violated[label], 2)}" for label in worst)
+    finding = ", ".join(f"{_short(label)} {percent(violated[label], 2)}" for label in worst)
     holds = worst == [ms, ab, qa, mp]
     claim = "Violations rise most without selection, then batching, query assignment, placement (Section 6.5, Fig. 7)"
-    yield claim, told, verdict(holds) + ("" if holds or violated[ab] >= violated[whole] else ": see below")
-    told = f"{percent(violated[ms], 2)} and {percent(violated[qa], 2)}"
+    yield claim, finding, verdict(holds) + ("" if holds or violated[ab] >= violated[whole] else ": see below")
+    finding = f"{percent(violated[ms], 2)} and {percent(violated[qa], 2)}"
     reason = "not comparable: a lighter load (see [End to end](#end-to-end))"
-    yield "Without selection 18% are violated, without query assignment 10% (Section 6.5)", told, reason
+    yield "Without selection 18% are violated, without query assignment 10% (Section 6.5)", finding, reason
 
 
 def _short(label: str) -> str:

@@ -52,12 +52,12 @@ def _claims(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[Claim]:
     varies = {name: round((f[accuracy] or 0.0) + (f[drop] or 0.0) - 100, 2) for name, f in figures.items()}
     most, least = max(varies, key=varies.__getitem__), min(varies, key=varies.__getitem__)
     reason = "" if most == "t5" else f": no application's accuracy varies by more than {varies[most]:.2f} points here"
-    told = f"`{most}` {varies[most]:.2f} points from the mean to the lowest 10 s, `t5` {varies['t5']:.2f}"
-    yield "T5's accuracy varies most over time (Section 6.7, Fig. 9)", told, verdict(most == "t5") + reason
-    told = f"`gpt2` {varies['gpt2']:.2f} points, the least {varies[least]:.2f}"
-    yield "GPT-2's accuracy varies least (Section 6.7, Fig. 9)", told, verdict(varies["gpt2"] == varies[least])
+    finding = f"`{most}` {varies[most]:.2f} points from the mean to the lowest 10 s, `t5` {varies['t5']:.2f}"
+    yield "T5's accuracy varies most over time (Section 6.7, Fig. 9)", finding, verdict(most == "t5") + reason
+    finding = f"`gpt2` {varies['gpt2']:.2f} points, the least {varies[least]:.2f}"
+    yield "GPT-2's accuracy varies least (Section 6.7, Fig. 9)", finding, verdict(varies["gpt2"] == varies[least])
     violated = {name: f["violation_ratio"] for name, f in figures.items()}
     low, high = min(violated, key=violated.__getitem__), max(violated, key=violated.__getitem__)
-    told = f"from {percent(violated[low], 2)} (`{low}`) to {percent(violated[high], 2)} (`{high}`)"
+    finding = f"from {percent(violated[low], 2)} (`{low}`) to {percent(violated[high], 2)} (`{high}`)"
     claim = "Violations are relatively consistent across families (Section 6.7, Fig. 9)"
-    yield claim, told, verdict(violated[high] <= 2 * violated[low])
+    yield claim, finding, verdict(violated[high] <= 2 * violated[low])

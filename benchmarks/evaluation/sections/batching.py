@@ -69,13 +69,15 @@ def _claims(violated: Mapping[str, Mapping[str, float]]) -> Iterator[Claim]:
     worst = max(violated[EVEN][name] for name in policies)
     yield "All do well on uniform arrivals (Section 6.4, Fig. 6)", f"at most {percent(worst)}", verdict(worst <= WELL)
     for name, least, most in (("nexus", 2, 3), ("clipper", 3.8, 4)):
-        told = "; ".join(f"{percent(violated[kind][name])} against {percent(violated[kind][OURS])}" for kind in uneven)
+        finding = "; ".join(
+            f"{percent(violated[kind][name])} against {percent(violated[kind][OURS])}" for kind in uneven
+        )
         holds = all(violated[kind][name] >= least * violated[kind][OURS] > 0 for kind in uneven)
         claim = (
             f"{name.capitalize()} violates {least} to {most} times as often as Proteus on Poisson and Gamma arrivals "
             "(Section 6.4, Fig. 6)"
         )
-        yield claim, told, verdict(holds) + ("" if holds else ": see below")
+        yield claim, finding, verdict(holds) + ("" if holds else ": see below")
 
 
 def beside_the_paper(violated: Mapping[str, Mapping[str, float]]) -> str:

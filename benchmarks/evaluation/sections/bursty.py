@@ -56,16 +56,20 @@ def _claims(seconds: Mapping[str, Sequence[Second]]) -> Iterator[Claim]:
     onset = {name: _figures(seconds[name], [(start, start + ONSET_S) for start, _ in found]) for name in (OURS, QUICK)}
     after = {name: _figures(seconds[name], [(a + SETTLED_S, end) for a, end in found]) for name in (OURS, QUICK)}
     (ours, _), (quick, _) = onset[OURS], onset[QUICK]
-    told = f"{percent(quick, 2)} against {percent(ours, 2)} in the first {ONSET_S} s of the {len(found)} bursts"
+    finding = f"{percent(quick, 2)} against {percent(ours, 2)} in the first {ONSET_S} s of the {len(found)} bursts"
     reason = "" if quick < ours else ": here bursts are looked for each second, and a load takes no time"
     claim = "INFaaS reacts fastest to a burst, Proteus more slowly (Section 6.3, Fig. 5)"
-    yield claim, told, verdict(quick < ours) + reason
+    yield claim, finding, verdict(quick < ours) + reason
     (settled, accuracy), (other, lower) = after[OURS], after[QUICK]
-    told = f"{percent(ours, 2)} in the first {ONSET_S} s, {percent(settled, 2)} after {SETTLED_S} s"
-    yield "Proteus violates as a burst starts, and less once it has re-planned (Fig. 5)", told, verdict(settled < ours)
-    told = f"{percent(settled, 2)} at {number(accuracy, 2)}, INFaaS {percent(other, 2)} at {number(lower, 2)}"
+    finding = f"{percent(ours, 2)} in the first {ONSET_S} s, {percent(settled, 2)} after {SETTLED_S} s"
+    yield (
+        "Proteus violates as a burst starts, and less once it has re-planned (Fig. 5)",
+        finding,
+        verdict(settled < ours),
+    )
+    finding = f"{percent(settled, 2)} at {number(accuracy, 2)}, INFaaS {percent(other, 2)} at {number(lower, 2)}"
     claim = f"Then Proteus violates less and is more accurate than INFaaS (Fig. 5; after {SETTLED_S} s)"
-    yield claim, told, verdict(settled < other and (accuracy or 0.0) > (lower or 0.0))
+    yield claim, finding, verdict(settled < other and (accuracy or 0.0) > (lower or 0.0))
 
 
 def bursts(seconds: Sequence[Second]) -> list[tuple[int, int]]:

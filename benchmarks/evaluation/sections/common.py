@@ -55,8 +55,8 @@ def cut_short(outcomes: Mapping[str, Outcome]) -> str:
     found = {label: o.summary["solves_cut_short"] for label, o in outcomes.items() if o.summary["solves_cut_short"]}
     if not found:
         return ""
-    told = ", ".join(f"`{label}` {count} of {outcomes[label].summary['solves']}" for label, count in found.items())
-    return f"Plans for which a search was ended by its time limit: {told}."
+    counts = ", ".join(f"`{label}` {count} of {outcomes[label].summary['solves']}" for label, count in found.items())
+    return f"Plans for which a search was ended by its time limit: {counts}."
 
 
 #: a paper's sentence with its section or figure, what was found here, and one of reproduced, refuted and not
@@ -93,5 +93,5 @@ def measured(
     rows = module.measure(quick)
     text, command = " ".join(module.__doc__.split("\n\n")[0].split()), module.__name__.replace(".", " ")
     missed = misses(rows)
-    told = f"This **misses** what was asked: {'; '.join(missed)}." if missed else ""
-    return joined(text, f"`python -m {command}`", told, module.render(rows), beside(rows))
+    finding = f"This **misses** what was asked: {'; '.join(missed)}." if missed else ""
+    return joined(text, f"`python -m {command}`", finding, module.render(rows), beside(rows))

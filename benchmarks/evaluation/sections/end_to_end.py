@@ -108,22 +108,22 @@ def _claims(outcomes: Mapping[str, Outcome]) -> Iterator[Claim]:
     drop = {name: summary["max_accuracy_drop_10s"] or 0.0 for name, summary in found.items()}
     lighter = ": a lighter load" if _lighter(outcomes) else ""
     ht, ha, best = "clipper-ht", "clipper-ha", max(accuracy, key=accuracy.__getitem__)
-    told = f"{accuracy[ha]:.2f}, the best `{best}` with {accuracy[best]:.2f}"
-    yield "Clipper-HA has the highest effective accuracy (Fig. 4)", told, verdict(best == ha)
+    finding = f"{accuracy[ha]:.2f}, the best `{best}` with {accuracy[best]:.2f}"
+    yield "Clipper-HA has the highest effective accuracy (Fig. 4)", finding, verdict(best == ha)
     others = max(ratio for name, ratio in violated.items() if name != ha)
-    told = f"{percent(violated[ha])}, others at most {percent(others)}"
-    yield "Clipper-HA violates most (Fig. 4)", told, verdict(violated[ha] > others)
-    told = f"accuracy {accuracy[ht]:.2f}, drop {drop[ht]:.1f}"
+    finding = f"{percent(violated[ha])}, others at most {percent(others)}"
+    yield "Clipper-HA violates most (Fig. 4)", finding, verdict(violated[ha] > others)
+    finding = f"accuracy {accuracy[ht]:.2f}, drop {drop[ht]:.1f}"
     holds = accuracy[ht] == min(accuracy.values()) and drop[ht] == max(drop.values())
-    yield "Clipper-HT has the lowest accuracy and the largest drop, 20 points (Fig. 4)", told, verdict(holds)
+    yield "Clipper-HT has the lowest accuracy and the largest drop, 20 points (Fig. 4)", finding, verdict(holds)
     claim = "Proteus' drop is smallest: INFaaS' is 2.8 times, Sommelier's 3.2 times as large (Section 6.2)"
     yield claim, *_times(drop, {"infaas-accuracy": 2.8, "sommelier": 3.2}, lighter)
     claim = "Proteus violates least: Sommelier 2.8, INFaaS 4.3, Clipper more than 10 times as often (Section 6.2)"
     yield claim, *_times(violated, {"sommelier": 2.8, "infaas-accuracy": 4.3, ha: 10, ht: 10}, lighter)
     more = (throughput(found["proteus"]) or 0.0) / max(throughput(found[ha]) or 0.0, 1e-9) - 1
     unlike = f"not comparable{lighter}" if lighter and more > 0 else "refuted"
-    told = f"{more:.0%} more queries in time"
-    yield "Proteus answers 60% more than Clipper-HA (Fig. 4)", told, "reproduced" if more >= 0.6 else unlike
+    finding = f"{more:.0%} more queries in time"
+    yield "Proteus answers 60% more than Clipper-HA (Fig. 4)", finding, "reproduced" if more >= 0.6 else unlike
 
 
 def _lighter(outcomes: Mapping[str, Outcome]) -> str:
@@ -143,9 +143,9 @@ def _lighter(outcomes: Mapping[str, Outcome]) -> str:
 def _times(figures: Mapping[str, float], paper: Mapping[str, float], lighter: str) -> tuple[str, str]:
     """Return ratios of others' figures to Proteus', and a verdict on the paper's ones."""
     found = {name: figures[name] / max(figures["proteus"], 1e-9) for name in paper}
-    told = ", ".join(f"{times:.1f} (`{name}`)" for name, times in found.items())
+    finding = ", ".join(f"{times:.1f} (`{name}`)" for name, times in found.items())
     if all(found[name] >= times for name, times in paper.items()):
-        return told, "reproduced"
+        return finding, "reproduced"
     if lighter and min(found.values()) > 1:
-        return told, f"not comparable{lighter}; the order is the paper's"
-    return told, f"refuted{lighter}"
+        return finding, f"not comparable{lighter}; the order is the paper's"
+    return finding, f"refuted{lighter}"

@@ -65,13 +65,13 @@ def _claims(outcomes: Mapping[str, Outcome]) -> Iterator[Claim]:
     if "proteus" in outcomes:
         by_application = outcomes["proteus"].summary["per_application"]
         left = [name for name, figures in by_application.items() if figures["violation_ratio"] == 1]
-        told = f"`proteus` serves {len(by_application) - len(left)} of {len(by_application)} applications"
+        finding = f"`proteus` serves {len(by_application) - len(left)} of {len(by_application)} applications"
         reason = "not comparable: Eq. 1 gives each device one variant, and here are more applications than devices"
         claim = "Proteus meets all demand by lowering accuracy, on a heterogeneous cluster (Sections 4 and 6.2)"
-        yield claim, told, reason if left else verdict(True)
+        yield claim, finding, reason if left else verdict(True)
     shared, alone = outcomes.get("proteus-sharing"), outcomes.get("infaas-accuracy")
     if shared is not None and alone is not None:
         ratios = [one.summary["violation_ratio"] for one in (shared, alone)]
-        told = f"{percent(ratios[0], 2)} violated where devices are shared, {percent(ratios[1], 2)} where not"
+        finding = f"{percent(ratios[0], 2)} violated where devices are shared, {percent(ratios[1], 2)} where not"
         claim = "Models that share accelerators are served where one model a GPU falls short (INFaaS, Section 6.3.1)"
-        yield claim, told, verdict(ratios[0] < ratios[1])
+        yield claim, finding, verdict(ratios[0] < ratios[1])

@@ -133,8 +133,8 @@ def _figures(points: world.Points) -> str:
         cells = [str(budget)]
         for stack in WEIGHED:
             cores, loss = _plan(points, stack, budget)
-            told = ", ".join(f"{variant.removeprefix('resnet')}: {n}" for variant, n in cores.items())
-            cells += [told, number(loss, 2)]
+            allocated = ", ".join(f"{variant.removeprefix('resnet')}: {n}" for variant, n in cores.items())
+            cells += [allocated, number(loss, 2)]
         rows.append(cells)
     head = ("budget", "`infadapter`: cores", "loss", "`ms+`: cores", "loss")
     return joined(f"Plans for {world.FIGURE_2:g} queries/s (Figure 2), cores by ResNet:", table(head, rows))
@@ -153,11 +153,11 @@ def _pairs() -> list[tuple[str, float]]:
 
 def _of_capacities(points: world.Points) -> Iterator[Claim]:
     fits = {variant: line.r_squared(points[variant]) for variant, line in world.lines(points).items()}
-    told = ", ".join(f"{value:.3f} ({variant.removeprefix('resnet')})" for variant, value in fits.items())
+    fitted = ", ".join(f"{value:.3f} ({variant.removeprefix('resnet')})" for variant, value in fits.items())
     close = abs(fits["resnet18"] - 0.996) < 0.002 and abs(fits["resnet50"] - 0.994) < 0.002
     yield (
         "R² of the regressions of ResNet18 and 50: 0.996, 0.994 (Fig. 6)",
-        f"over all core counts {told}",
+        f"over all core counts {fitted}",
         verdict(close),
     )
     at = {variant: dict(some) for variant, some in points.items()}
@@ -173,15 +173,15 @@ def _named(variant: str) -> str:
 
 def _of_plans(points: world.Points) -> Iterator[Claim]:
     (many, loss), (one, alone) = (_plan(points, stack, 14) for stack in WEIGHED)
-    told = ", ".join(f"{_named(variant)}: {cores}" for variant, cores in one.items())
-    yield "With 14 cores MS serves 75/s with ResNet50 at best (Fig. 2)", told, verdict([*one] == ["resnet50"])
+    finding = ", ".join(f"{_named(variant)}: {cores}" for variant, cores in one.items())
+    yield "With 14 cores MS serves 75/s with ResNet50 at best (Fig. 2)", finding, verdict([*one] == ["resnet50"])
     at = {variant: dict(some) for variant, some in points.items()}
     total = at["resnet50"][2] + at["resnet101"][6] + at["resnet152"][6]
-    told = ", ".join(f"{_named(variant)}: {cores}" for variant, cores in many.items())
+    finding = ", ".join(f"{_named(variant)}: {cores}" for variant, cores in many.items())
     claim = "With 14 cores InfAdapter picks ResNet50: 2, ResNet101: 6, ResNet152: 6"
     reason = f"not comparable: the published capacities of that set add up to {total:g}/s, below 75"
     same = many == {"resnet50": 2, "resnet101": 6, "resnet152": 6}
-    yield claim, told, "reproduced" if same else reason if total < world.FIGURE_2 else "refuted"
+    yield claim, finding, "reproduced" if same else reason if total < world.FIGURE_2 else "refuted"
     claim = "A set of variants loses less accuracy than one (Observation 2)"
     yield claim, f"{loss:.2f} and {alone:.2f} with 14 cores", verdict(loss < alone)
 
@@ -196,29 +196,29 @@ def _of_runs(found: Found) -> Iterator[Claim]:
     ours, single = _label("infadapter", BETA), _label("ms+", BETA)
     worst = max(VERTICAL, key=lambda stack: ratio(BURSTY, stack))
     fewer = 1 - ratio(BURSTY, ours) / ratio(BURSTY, worst) if ratio(BURSTY, worst) else 0.0
-    told = f"{fewer:.0%}, {percent(ratio(BURSTY, ours), 2)} against {percent(ratio(BURSTY, worst), 2)} of `{worst}`"
-    yield "Up to 65% fewer violations than VPA+ (bursty)", told, verdict(fewer >= 0.65)
+    finding = f"{fewer:.0%}, {percent(ratio(BURSTY, ours), 2)} against {percent(ratio(BURSTY, worst), 2)} of `{worst}`"
+    yield "Up to 65% fewer violations than VPA+ (bursty)", finding, verdict(fewer >= 0.65)
     dearest = max(VERTICAL, key=lambda stack: cores(BURSTY, stack))
     saved = {beta: 1 - cores(BURSTY, _label("infadapter", beta)) / cores(BURSTY, dearest) for beta in world.BETAS}
-    told = ", ".join(f"{part:.0%} with beta {beta:g}" for beta, part in saved.items())
-    told += f"; `{dearest}` has {cores(BURSTY, dearest):.1f} cores"
-    yield "Up to 33% less cost than VPA+ (bursty)", told, verdict(max(saved.values()) >= 0.33)
+    finding = ", ".join(f"{part:.0%} with beta {beta:g}" for beta, part in saved.items())
+    finding += f"; `{dearest}` has {cores(BURSTY, dearest):.1f} cores"
+    yield "Up to 33% less cost than VPA+ (bursty)", finding, verdict(max(saved.values()) >= 0.33)
     for trace in (BURSTY, STEADY):
         loss, alone = (_loss(found[trace][label]) or 0.0 for label in (ours, single))
-        told = f"loss {loss:.2f} and {alone:.2f}, violations {percent(ratio(trace, ours), 2)} and "
-        told += percent(ratio(trace, single), 2)
-        yield f"Less accuracy loss than MS+ ({trace})", told, verdict(loss < alone)
+        finding = f"loss {loss:.2f} and {alone:.2f}, violations {percent(ratio(trace, ours), 2)} and "
+        finding += percent(ratio(trace, single), 2)
+        yield f"Less accuracy loss than MS+ ({trace})", finding, verdict(loss < alone)
         losses = [_loss(found[trace][_label("infadapter", beta)]) or 0.0 for beta in world.BETAS]
         used = [cores(trace, _label("infadapter", beta)) for beta in world.BETAS]
-        told = "; ".join(
+        finding = "; ".join(
             f"{beta:g}: loss {a:.2f}, {b:.1f} cores" for beta, a, b in zip(world.BETAS, losses, used, strict=True)
         )
         # As shown: plans whose search was ended by its time limit differ by less.
         losses, used = [round(loss, 1) for loss in losses], [round(count, 1) for count in used]
         ordered = losses == sorted(losses) and used == sorted(used, reverse=True)
-        yield f"The larger beta, the cheaper and less accurate ({trace}; Fig. 7, 9, 10)", told, verdict(ordered)
+        yield f"The larger beta, the cheaper and less accurate ({trace}; Fig. 7, 9, 10)", finding, verdict(ordered)
     others = [_loss(found[STEADY][stack]) or 0.0 for stack in VERTICAL[:-1]]
     loss, full = _loss(found[STEADY][ours]) or 0.0, _loss(found[STEADY]["vpa+"]) or 0.0
-    told = f"{loss:.2f}; VPA+ " + ", ".join(f"{value:.2f}" for value in (*others, full))
+    finding = f"{loss:.2f}; VPA+ " + ", ".join(f"{value:.2f}" for value in (*others, full))
     claim = "Less accuracy loss than all but VPA+ with ResNet152 (steady; Fig. 8)"
-    yield claim, told, verdict(full <= loss < min(others))
+    yield claim, finding, verdict(full <= loss < min(others))

@@ -69,8 +69,8 @@ def _claims(found: Mapping[str, Mapping[str, Outcome]]) -> Iterator[Claim]:
         return
     more = [slow["violation_ratio"] - fast["violation_ratio"] for fast, slow in pairs]
     less = [(slow["effective_accuracy"] or 0.0) - (fast["effective_accuracy"] or 0.0) for fast, slow in pairs]
-    told = " and ".join(
+    finding = " and ".join(
         f"{100 * a:+.2f} points of violations, {b:+.2f} of accuracy" for a, b in zip(more, less, strict=True)
     )
     claim = f"A period of {PERIOD_S:g} s works well (Section 6.1.5)"
-    yield claim, f"{told}, beside {USUAL_S:g} s", verdict(max(more) <= MORE and min(less) >= -BELOW)
+    yield claim, f"{finding}, beside {USUAL_S:g} s", verdict(max(more) <= MORE and min(less) >= -BELOW)

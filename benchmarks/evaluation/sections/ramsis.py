@@ -107,8 +107,8 @@ def _variable(found: Found) -> Iterator[Claim]:
     }
     if more:
         claim = "Variable batching performs like maximal batching (Section 4.3.2, Fig. 11)"
-        told = f"{min(more.values()):+.2f} to {max(more.values()):+.2f} points of accuracy at {', '.join(more)}/s"
-        yield claim, told, verdict(max(map(abs, more.values())) < SAME)
+        finding = f"{min(more.values()):+.2f} to {max(more.values()):+.2f} points of accuracy at {', '.join(more)}/s"
+        yield claim, finding, verdict(max(map(abs, more.values())) < SAME)
 
 
 def _at_constant_loads(found: Found) -> Iterator[Claim]:
@@ -129,12 +129,14 @@ def _at_constant_loads(found: Found) -> Iterator[Claim]:
     if not all(gains.values()):
         return
     every = [gain for some in gains.values() for gain in some]
-    told = f"{min(every):+.2f} to {max(every):+.2f} points; violations {100 * min(more):+.2f} to {100 * max(more):+.2f}"
+    finding = (
+        f"{min(every):+.2f} to {max(every):+.2f} points; violations {100 * min(more):+.2f} to {100 * max(more):+.2f}"
+    )
     claim = "At constant loads equal or higher accuracy than the baselines at a comparable violation rate (Fig. 6)"
-    yield claim, f"{told} points", verdict(min(every) >= 0 and max(more) < COMPARABLE)
-    told = " and ".join(f"{fmean(some):.2%} at {len(some)} loads" for some in relative.values())
+    yield claim, f"{finding} points", verdict(min(every) >= 0 and max(more) < COMPARABLE)
+    finding = " and ".join(f"{fmean(some):.2%} at {len(some)} loads" for some in relative.values())
     claim = "On average 4.95% and 4.82% more accurate than Jellyfish+ and ModelSwitching (Section 7.2)"
-    yield claim, told, "not comparable: the paper averages over ten loads, from 400/s to 4000/s"
+    yield claim, finding, "not comparable: the paper averages over ten loads, from 400/s to 4000/s"
 
 
 def _on_the_trace(found: Found) -> Iterator[Claim]:
@@ -143,14 +145,14 @@ def _on_the_trace(found: Found) -> Iterator[Claim]:
         return
     rates = [_figure(some, one, VIOLATIONS) for one in (OURS, *BASELINES)]
     reason = "not comparable: for 30 s of the trace more arrives than 60 workers carry with these run times"
-    told = " / ".join(percent(rate, 2) for rate in rates)
-    yield "On the trace RAMSIS, Jellyfish+, ModelSwitching violate 0.13 / 0.41 / 0.41% (Table 3)", told, reason
+    finding = " / ".join(percent(rate, 2) for rate in rates)
+    yield "On the trace RAMSIS, Jellyfish+, ModelSwitching violate 0.13 / 0.41 / 0.41% (Table 3)", finding, reason
     accuracies = [_figure(some, one, ACCURACY) for one in (OURS, *BASELINES)]
-    told = " / ".join(number(accuracy, 2) for accuracy in accuracies)
+    finding = " / ".join(number(accuracy, 2) for accuracy in accuracies)
     holds = verdict(accuracies[0] > max(accuracies[1:]) and rates[0] <= min(rates[1:]))
     reason = f"not comparable: the baselines violate more than the {SHOWN:.0%} up to which the paper compares"
     claim = "On the trace always more accurate than both (Section 7.1, Fig. 5)"
-    yield claim, told, holds if max(rates) < SHOWN else reason
+    yield claim, finding, holds if max(rates) < SHOWN else reason
 
 
 def _expectations(found: Found, expected: Mapping[str, Expected]) -> Iterator[Claim]:
@@ -165,7 +167,7 @@ def _expectations(found: Found, expected: Mapping[str, Expected]) -> Iterator[Cl
     ]
     if not pairs:
         return
-    told = "; ".join(
+    finding = "; ".join(
         f"{name}/s: {number(summary[ACCURACY], 2)} at {percent(summary[VIOLATIONS], 2)}, expected "
         f"{number(one.accuracy, 2)} at {percent(one.violation_rate, 2)}"
         for name, summary, one in pairs
@@ -178,7 +180,7 @@ def _expectations(found: Found, expected: Mapping[str, Expected]) -> Iterator[Cl
         for _, summary, one in pairs
     )
     claim = "Expectations bound accuracy from below and violations from above (Sections 5.1 and 7.3.1, Fig. 7)"
-    yield claim, told, verdict(bounded)
+    yield claim, finding, verdict(bounded)
 
 
 def _figure(some: Mapping[str, Outcome], stack: str, key: str) -> float:
@@ -202,18 +204,18 @@ def _solved(found: world.Solves | None) -> str:
 
 
 def _verdicts(found: Found, stack: str) -> str:
-    told = []
+    findings = []
     for name, asked in PUBLISHED.items():
         outcome = found.get(name, {}).get(stack)
         if asked.reach is None or outcome is None:
             continue
         accuracy, ratio = outcome.summary["effective_accuracy"], outcome.summary["violation_ratio"]
         kept = accuracy is not None and round(accuracy, 1) >= asked.reach and ratio <= asked.ramsis
-        told.append(
+        findings.append(
             f"{name}/s: {number(accuracy, 2)} at {percent(ratio, 2)}, asked {asked.reach} at "
             f"{percent(asked.ramsis, 2)} ({'reached' if kept else '**missed**'})"
         )
-    return f"`{stack}`: {'; '.join(told)}." if told else ""
+    return f"`{stack}`: {'; '.join(findings)}." if findings else ""
 
 
 def _table(found: Found, cell: Callable[[Outcome], str]) -> str:

@@ -74,27 +74,27 @@ def _claims(found: Found) -> Iterator[Claim]:
     multiples = [f"{multiple:g}x" for multiple in found]
     fewest = [min(violated[name][place] for name in COMPARED) for place in range(len(multiples))]
     beaten = [at for at, ours, best in zip(multiples, violated[OURS], fewest, strict=True) if ours > best]
-    told = f"beaten at {', '.join(beaten)}" if beaten else "at all multiples"
+    finding = f"beaten at {', '.join(beaten)}" if beaten else "at all multiples"
     tight = ": nothing fits into half of such SLOs on a CPU" if beaten and {*beaten} <= {"1x", "1.5x"} else ""
-    yield "Proteus violates least at every multiple (Section 6.6, Fig. 8)", told, verdict(not beaten) + tight
+    yield "Proteus violates least at every multiple (Section 6.6, Fig. 8)", finding, verdict(not beaten) + tight
     least = [min(drop[name][place] for name in SCALING) for place in range(len(multiples))]
     larger = [at for at, ours, best in zip(multiples, drop[OURS], least, strict=True) if ours > best]
-    told = f"not at {', '.join(larger)}" if larger else "at all multiples"
+    finding = f"not at {', '.join(larger)}" if larger else "at all multiples"
     claim = "Proteus drops least accuracy of the systems that scale it (Section 6.6, Fig. 8)"
-    yield claim, told, verdict(not larger)
+    yield claim, finding, verdict(not larger)
     rising = [name for name in COMPARED if violated[name] != sorted(violated[name], reverse=True)]
-    told = f"not those of {_names(rising)}" if rising else "for all"
-    yield "As the SLO grows, violations fall for all (Section 6.6, Fig. 8)", told, verdict(not rising)
+    finding = f"not those of {_names(rising)}" if rising else "for all"
+    yield "As the SLO grows, violations fall for all (Section 6.6, Fig. 8)", finding, verdict(not rising)
     falling = [name for name in COMPARED if served[name] != sorted(served[name])]
-    told = f"not that of {_names(falling)}" if falling else "for all"
-    yield "As the SLO grows, throughput rises for all (Section 6.6, Fig. 8)", told, verdict(not falling)
+    finding = f"not that of {_names(falling)}" if falling else "for all"
+    yield "As the SLO grows, throughput rises for all (Section 6.6, Fig. 8)", finding, verdict(not falling)
     growing = [name for name in SCALING if drop[name][-1] >= drop[name][0]]
-    told = "; ".join(f"`{name}` {drop[name][0]:.1f} and {drop[name][-1]:.1f}" for name in SCALING)
+    finding = "; ".join(f"`{name}` {drop[name][0]:.1f} and {drop[name][-1]:.1f}" for name in SCALING)
     claim = f"The largest drop falls for all except Clipper (Section 6.6; {multiples[0]} and {multiples[-1]})"
-    yield claim, told, verdict(not growing)
-    told = f"{percent(min(violated[OURS]), 2)} to {percent(max(violated[OURS]), 2)}"
+    yield claim, finding, verdict(not growing)
+    finding = f"{percent(min(violated[OURS]), 2)} to {percent(max(violated[OURS]), 2)}"
     claim = "Proteus keeps the same low violation ratio at all SLOs (Section 6.6, Fig. 8)"
-    yield claim, told, verdict(max(violated[OURS]) < LOW)
+    yield claim, finding, verdict(max(violated[OURS]) < LOW)
 
 
 def _names(stacks: list[str]) -> str:

@@ -194,9 +194,9 @@ class ForkServer:
                     else:
                         other = number if stream is None else stream if isinstance(stream, int) else stream.fileno()
                 theirs.append(other)
-            ended, told = os.pipe()
-            given.callback(os.close, told)
-            pid = self._ask([arguments, dict(os.environ if env is None else env)], [*theirs, told])
+            ended, report = os.pipe()
+            given.callback(os.close, report)
+            pid = self._ask([arguments, dict(os.environ if env is None else env)], [*theirs, report])
             return ForkedProcess(pid, open(ended, "rb", buffering=0), ours)
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess:
@@ -270,11 +270,11 @@ def _serve(requests: socket.socket) -> list | None:
         for descriptor, _ in poll.poll():
             if descriptor in running:
                 poll.unregister(descriptor)
-                pid, told = running.pop(descriptor)
+                pid, report = running.pop(descriptor)
                 status = os.waitpid(pid, 0)[1]
                 with contextlib.suppress(BrokenPipeError):
-                    os.write(told, str(status).encode())
-                os.close(told)
+                    os.write(report, str(status).encode())
+                os.close(report)
                 os.close(descriptor)
                 continue
             request, descriptors, _, _ = socket.recv_fds(requests, _REQUEST, 4)
@@ -285,11 +285,11 @@ def _serve(requests: socket.socket) -> list | None:
             pid = os.fork()
             if pid == 0:
                 return _become(json.loads(request), descriptors)
-            *streams, told = descriptors
+            *streams, report = descriptors
             for stream in streams:
                 os.close(stream)
             watched = os.pidfd_open(pid)
-            running[watched] = pid, told
+            running[watched] = pid, report
             poll.register(watched, select.POLLIN)
             requests.send(str(pid).encode())
 

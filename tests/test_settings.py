@@ -76,7 +76,7 @@ def test_a_bad_value_is_named_with_its_limit(name, value, says):
     assert says in str(caught.value)
 
 
-def test_all_mistakes_are_told_at_once():
+def test_all_mistakes_are_reported_at_once():
     with pytest.raises(SettingsError) as caught:
         Settings.from_environ({"NEREUS_HTTP": "x", "NEREUS_HEADROOM": "9", "NEREUS_NONE": "1"})
     assert len(caught.value.problems) == 3

@@ -117,8 +117,8 @@ def test_two_prefixes_do_not_see_each_other(shared, tmp_path):
         home.mkdir()
         code = STATE.format(prefix=prefix).strip()
         done = manage(home, f"exec({code!r})", **shared.settings(prefix))
-        told = dict(line.split(" ", 1) for line in done.stdout.splitlines() if not line.startswith("{"))
-        assert told == {"seconds": f"['{prefix}']", "requested": "True False", "received": prefix}, done.stderr[-3000:]
+        shown = dict(line.split(" ", 1) for line in done.stdout.splitlines() if not line.startswith("{"))
+        assert shown == {"seconds": f"['{prefix}']", "requested": "True False", "received": prefix}, done.stderr[-3000:]
     keys = shared.client().keys("*")
     assert {key.partition(":")[0] for key in keys} == set(PREFIXES), keys
 

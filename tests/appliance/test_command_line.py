@@ -47,7 +47,7 @@ def test_a_reader_may_go_away_and_a_disk_be_full(appliance):
     """The former as in ``nereus nodes | head``."""
     reading, writing = os.pipe()
     os.close(reading)
-    for output, told in (
+    for output, message in (
         (writing, ""),
         (os.open("/dev/full", os.O_WRONLY), "nereus: [Errno 28] No space left on device\n"),
     ):
@@ -61,7 +61,7 @@ def test_a_reader_may_go_away_and_a_disk_be_full(appliance):
                 text=True,
                 timeout=120,
             )
-        assert (done.returncode, done.stderr) == (1, told)
+        assert (done.returncode, done.stderr) == (1, message)
 
 
 def test_a_plan_says_why_and_can_be_asked_for(nereus):

@@ -187,7 +187,7 @@ def test_a_burst_over_both_is_one_burst_and_makes_a_plan(appliance):
     assert "tiny at" in plans[0]["trigger_detail"]
 
 
-def told_of_the_loss(appliance, victim: int) -> bool:
+def loss_is_reported(appliance, victim: int) -> bool:
     """Tell whether metrics say that the second gateway is gone, and the first is not.
 
     It is also true where the second one is back before the metrics were read.
@@ -205,7 +205,7 @@ def test_one_killed_comes_back_while_the_other_serves(appliance):
     with Queries(appliance, 50) as queries:
         time.sleep(0.5)
         os.kill(victim, signal.SIGKILL)
-        eventually(lambda: told_of_the_loss(appliance, victim), why="it is gone")
+        eventually(lambda: loss_is_reported(appliance, victim), why="it is gone")
         eventually(lambda: appliance.pid("gateway-2") != victim, why="it is started again")
         eventually(lambda: page(appliance)["nereus_node_gateway_up", "box-gateway-2"] == 1, why="it is back")
         eventually(lambda: ready_everywhere(appliance), why="it serves again")

@@ -152,11 +152,11 @@ class Linked:
         while True:
             await asyncio.sleep(1.0)
             if self.versions:
-                told = {"plan_version": self.versions[-1], "config_hash": self.held.hash}
+                state = {"plan_version": self.versions[-1], "config_hash": self.held.hash}
                 if self._kind == "node":
-                    self.link.send(control.NodeStats(devices=(), jobs=(), **told))
+                    self.link.send(control.NodeStats(devices=(), jobs=(), **state))
                 else:
-                    self.link.send(control.GatewayStats(applications={}, ready=True, **told))
+                    self.link.send(control.GatewayStats(applications={}, ready=True, **state))
 
 
 async def test_members_of_either_web_process_hold_each_plan_whichever_worker_made_it(homes, tmp_path):

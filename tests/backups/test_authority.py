@@ -20,7 +20,7 @@ from workers.certificates import PEM
 from workers.transport.identity import MemberIdentity
 
 PROCESSES = 3
-#: a control process that answers requests as soon as it is told to
+#: a control process that answers requests on command
 ISSUE = """
 import json, sys
 from registry.models import Node

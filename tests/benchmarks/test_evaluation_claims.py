@@ -65,7 +65,7 @@ def second(at: int, arrived: int, in_time: int, accuracy: float) -> Second:
     return Second(at, arrived, in_time, 0, arrived - in_time, accuracy)
 
 
-def test_bursts_are_where_more_arrives_than_on_the_mean_and_onsets_are_told_from_what_follows():
+def test_bursts_are_where_more_arrives_than_on_the_mean_and_onsets_are_distinguished_from_what_follows():
     def run(onset: int, after: int, accuracy: float) -> list[Second]:
         quiet = [second(at, 10, 10, 100.0) for at in range(40)]
         burst = [second(40 + at, 100, onset if at < bursty.ONSET_S else after, accuracy) for at in range(30)]
@@ -146,11 +146,11 @@ def test_ramsis_claims_hold_for_the_loads_that_the_paper_shows(trace):
     # Beyond what the paper shows: no part of the comparison.
     found["3600"] = {ramsis.OURS: outcome(0.03, 58.0), "jellyfish+": outcome(0.4, 59.0)}
     expected = {"1200": Expected(77.9, 0.002, 0.0), "3600": Expected(50.0, 0.4, 0.2)}
-    told = ["reproduced", "not comparable", "reproduced", "reproduced", "not comparable"]
+    wanted = ["reproduced", "not comparable", "reproduced", "reproduced", "not comparable"]
     if trace:
         found[TWITTER] = {name: outcome(0.02, 66.0) for name in (ramsis.OURS, *ramsis.BASELINES)}
-        told[2:2] = ["not comparable", "refuted"]
-    assert verdicts(ramsis._claims(found, expected)) == told
+        wanted[2:2] = ["not comparable", "refuted"]
+    assert verdicts(ramsis._claims(found, expected)) == wanted
     found["1200"][ramsis.KNOWN_LOAD] = outcome(0.01, 78.0)
     assert verdicts(ramsis._claims(found, expected))[-2] == "refuted"
 

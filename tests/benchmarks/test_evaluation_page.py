@@ -153,7 +153,7 @@ def test_targets_are_compared_without_rounding_and_misses_are_named():
     assert published.misses(published.TARGETS["zipf_gamma"], {**good, "max_accuracy_drop_10s": 50.0}) == []
 
 
-def test_solves_that_miss_their_gap_or_their_time_are_told_in_the_head(monkeypatch):
+def test_solves_that_miss_their_gap_or_their_time_are_reported_in_the_head(monkeypatch):
     def row(grows: str, devices: int, asked: float, gap: float, first_s: float = 0.01) -> Row:
         return Row(grows, devices, 54, 9, "nereus", asked, first_s, 0.01, gap, gap <= asked)
 
@@ -161,8 +161,8 @@ def test_solves_that_miss_their_gap_or_their_time_are_told_in_the_head(monkeypat
     other = Row("corner", 40, 54, 9, "proteus", 0.001, 9.0, 9.0, 0.5, False)
     assert scaling.misses([*good, other]) == []
     slow, wide = row("corner", 40, 0.005, 0.004, 0.051), row("devices", 80, 0.001, 0.0036)
-    told = scaling.misses([*good, slow, wide])
-    assert told == [
+    findings = scaling.misses([*good, slow, wide])
+    assert findings == [
         "0.5% took 0.051 s with 40 devices, asked 0.05 s",
         "0.1% is not certified in 1 of 3 worlds (at worst 0.360%)",
     ]
@@ -200,5 +200,5 @@ def test_the_case_of_three_boxes_has_more_applications_than_devices_and_is_a_sce
 
 def test_sections_made_from_something_else_are_named():
     sections = {"new": "## New\n\n" + mark("b"), "old": "## Old\n\n" + mark("a"), "not": "## Not\n\nNot made yet: x"}
-    told = missed(sections, {"new": mark("b"), "old": mark("b"), "not": mark("c")})
-    assert "perhaps other than now: [Old](#old)." in told and "[New]" not in told
+    text = missed(sections, {"new": mark("b"), "old": mark("b"), "not": mark("c")})
+    assert "perhaps other than now: [Old](#old)." in text and "[New]" not in text

@@ -56,9 +56,9 @@ def test_the_section_has_all_stacks_and_the_paper_s_figures(small, tmp_path, mon
     assert "A policy of this world (2 models that are not dominated" in text
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.4, "(reached)"), (1.2, "(**missed**)")])
-def test_a_policy_that_takes_longer_than_asked_is_told(seconds, told):
-    assert told in section._solved(ramsis.Solves(9, seconds, 3.0))
+@pytest.mark.parametrize(("seconds", "verdict"), [(0.4, "(reached)"), (1.2, "(**missed**)")])
+def test_a_policy_that_takes_longer_than_asked_is_reported(seconds, verdict):
+    assert verdict in section._solved(ramsis.Solves(9, seconds, 3.0))
 
 
 def test_missing_files_are_named(tmp_path, capsys):

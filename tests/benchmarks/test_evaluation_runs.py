@@ -176,7 +176,7 @@ def test_code_that_changed_meanwhile_ends_the_evaluation_and_keeps_nothing(tmp_p
     assert not list((tmp_path / "kept").glob("*.json"))
 
 
-def test_a_run_that_fails_is_told_and_not_kept_and_the_others_go_on(tmp_path):
+def test_a_run_that_fails_is_reported_and_not_kept_and_the_others_go_on(tmp_path):
     data = folder(tmp_path / "data")
     good = cases(data)[0]
     shutil.copytree(data, tmp_path / "broken")

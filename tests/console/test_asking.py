@@ -122,7 +122,7 @@ def test_an_answer_says_what_is_left_out(run_script):
     assert result == ["all demand is served", "left out: 30.0 items/s of b, 2.5 items/s of a"]
 
 
-def test_late_queries_are_told_by_where_their_time_went(run_script):
+def test_late_queries_are_described_by_where_their_time_went(run_script):
     result = run_script(
         """
         const { summary } = await import("/nereus/queries.js");

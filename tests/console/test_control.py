@@ -155,9 +155,9 @@ def test_a_plans_page_tells_its_trail_and_rest_says_the_same(staff, cluster):
     newest.allocation = {**newest.allocation, "prices": {"cpu-a": 54.0}}
     newest.save()
     html = text(staff.get(f"/plans/{made[1]}/"))
-    told = staff.get(f"/api/v1/plans/{made[1]}/trail/").json()
-    assert escape(told["sentence"]) in html and escape(told["limit"]) in html
-    assert told["prices"][0]["sentence"] == "One more cpu-a would give up to +1.8 points of accuracy."
-    assert escape(told["prices"][0]["sentence"]) in html
-    assert told["previous"] == made[0]
+    trail = staff.get(f"/api/v1/plans/{made[1]}/trail/").json()
+    assert escape(trail["sentence"]) in html and escape(trail["limit"]) in html
+    assert trail["prices"][0]["sentence"] == "One more cpu-a would give up to +1.8 points of accuracy."
+    assert escape(trail["prices"][0]["sentence"]) in html
+    assert trail["previous"] == made[0]
     assert staff.get(f"/api/v1/plans/{2**70}/trail/").status_code == 404

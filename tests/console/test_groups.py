@@ -31,10 +31,10 @@ def test_owners_group_applications_without_a_new_plan():
     applications(faces="")
     client = Client()
     client.force_login(account("owner", "model owner"))
-    heard = []
+    received = []
 
     def listen(sender, kind, ref, replan, **_):
-        heard.append((kind, ref, replan))
+        received.append((kind, ref, replan))
 
     events.registry_changed.connect(listen)
     try:
@@ -42,7 +42,7 @@ def test_owners_group_applications_without_a_new_plan():
     finally:
         events.registry_changed.disconnect(listen)
     assert (answer.status_code, answer.json()["group"]) == (200, "vision")
-    assert heard == [("application", "faces", False)]
+    assert received == [("application", "faces", False)]
     (row,) = client.get("/api/v1/history/applications/?seconds=3600").json()["applications"]
     assert (row["name"], row["group"]) == ("faces", "vision")
     long = client.patch("/api/v1/applications/faces/", {"group": "x" * 64}, content_type="application/json")

@@ -213,7 +213,7 @@ async def test_an_unknown_path_ends_with_4404(staff, path):
         assert await browser.close_code() == (4404, "no websocket at this path")
 
 
-async def test_redis_being_away_is_told_and_not_a_traceback(staff, monkeypatch):
+async def test_redis_being_away_is_reported_and_not_a_traceback(staff, monkeypatch):
     from redis.exceptions import ConnectionError as RedisAway
 
     def away(seconds):

@@ -172,7 +172,7 @@ def test_a_trouble_shows_on_every_page(staff):
     assert "nobody there" in page(staff)
 
 
-async def test_browsers_are_told_when_the_list_changes(staff, shed, monkeypatch):
+async def test_browsers_are_notified_when_the_list_changes(staff, shed, monkeypatch):
     monkeypatch.setattr(consumers, "REPAIRS_EVERY_S", 0.05)
     monkeypatch.setattr(listing, "SHARED_S", 0.0)
     async with Browser(staff) as browser:
@@ -183,7 +183,7 @@ async def test_browsers_are_told_when_the_list_changes(staff, shed, monkeypatch)
         assert second["count"] == 0 and second["version"] != first["version"]
 
 
-async def test_a_viewer_is_told_of_what_viewers_see(shed, monkeypatch):
+async def test_a_viewer_is_notified_of_what_viewers_see(shed, monkeypatch):
     viewer = await sync_to_async(member)("viewer")
     async with Browser(viewer) as browser:
         assert (await browser.until("snapshot"))["repairs"]["count"] == 1

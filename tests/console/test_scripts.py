@@ -156,7 +156,7 @@ def test_the_map_tells_what_loads_what_serves_and_what_leaves(run_script):
     assert (result["moved"], result["unknown"], result["created"]) == (True, False, 60)
 
 
-def test_a_members_lag_and_link_are_told_apart(run_script):
+def test_a_members_lag_and_link_are_distinguished(run_script):
     result = run_script(
         """
         const c = new cluster.Cluster();

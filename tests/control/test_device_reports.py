@@ -44,9 +44,11 @@ def test_a_plan_that_moves_nothing_costs_as_much_for_many_devices_as_for_two():
         # Each has other variants loaded.
         held = {device.ref: (number,) for number, device in enumerate(box.devices.all())}
         for version in (1, 2):
-            told = [DeviceState(device=ref, state="up", plan_version=version, warm=warm) for ref, warm in held.items()]
+            states = [
+                DeviceState(device=ref, state="up", plan_version=version, warm=warm) for ref, warm in held.items()
+            ]
             with CaptureQueriesContext(connection) as made:
-                found = devices.report(box, told)
+                found = devices.report(box, states)
         assert len(found.events) == count
         stored = Device.objects.filter(node=box).values_list("ref", "plan_version", "warm")
         assert sorted(stored) == sorted((ref, 2, list(warm)) for ref, warm in held.items())

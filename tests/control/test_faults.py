@@ -54,7 +54,7 @@ def planned_on(variant) -> set[str]:
     return {kind for known in problem.variants if known.id == str(variant.pk) for kind in known.profiles}
 
 
-def test_a_fault_is_kept_and_told_to_browsers(box, small):
+def test_a_fault_is_kept_and_sent_to_browsers(box, small):
     event = faults.record(box, fault(small, "stopped"))
     assert event["application"] == "digits" and event["variant_name"] == "small" and event["cause"] == "stopped"
     assert event["device"] == "box/cpu0"

@@ -58,14 +58,14 @@ class Link:
         event = await self.socket.receive_output(60)
         return control.decode_to_gateway(event["text"])
 
-    async def told_that_there_are(self, gateways: int) -> None:
+    async def wait_for_gateways(self, gateways: int) -> None:
         for _ in range(5):
             message = await self.received()
             if isinstance(message, control.GatewayConfig) and message.gateways == gateways:
                 return
         raise AssertionError(f"{self.name} got no message with {gateways} gateways")
 
-    async def heard_meanwhile(self, seconds: float) -> set[int]:
+    async def received_meanwhile(self, seconds: float) -> set[int]:
         """Numbers of gateways in the messages that it gets in that time."""
         found = set()
         while not await self.socket.receive_nothing(seconds):
@@ -85,7 +85,7 @@ async def linked(*names: str) -> list[Link]:
     for link in links:
         await link.join()
     for link in links:
-        await link.told_that_there_are(len(names))
+        await link.wait_for_gateways(len(names))
     return links
 
 
@@ -97,31 +97,31 @@ async def test_a_link_that_is_lost_for_a_moment_makes_nobody_a_lone_gateway(ling
     one, two = await linked("one", "two")
     await two.lose()
     await one.say(NOTHING)
-    assert await one.heard_meanwhile(0.3) <= {2}
+    assert await one.received_meanwhile(0.3) <= {2}
     await two.join()
-    await two.told_that_there_are(2)
+    await two.wait_for_gateways(2)
     await one.lose()
     await two.lose()
 
 
-async def test_one_that_stays_away_is_given_up_and_the_others_are_told(lingering):
+async def test_one_that_stays_away_is_given_up_and_the_others_are_notified(lingering):
     lingering(0.2)
     one, two, three = await linked("one", "two", "three")
     await three.lose()
     await asyncio.sleep(0.25)
     await one.say(NOTHING)
-    await one.told_that_there_are(2)
-    await two.told_that_there_are(2)
+    await one.wait_for_gateways(2)
+    await two.wait_for_gateways(2)
     await two.lose()
     await asyncio.sleep(0.25)
     await one.say(NOTHING)
-    await one.told_that_there_are(1)
+    await one.wait_for_gateways(1)
     await one.lose()
 
 
-async def test_of_one_that_stops_in_order_the_others_are_told_at_once(lingering):
+async def test_of_one_that_stops_in_order_the_others_are_notified_at_once(lingering):
     lingering(600.0)
     one, two = await linked("one", "two")
     await two.lose(code=1000)
-    await one.told_that_there_are(1)
+    await one.wait_for_gateways(1)
     await one.lose()

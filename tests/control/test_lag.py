@@ -108,7 +108,7 @@ def test_a_push_that_is_under_way_is_not_forestalled():
         assert not lag.report(f"plan {plan}", f"plan {plan}", now + 1.0, now + 1.0)
 
 
-def test_a_condition_lasts_only_without_a_break_and_is_told_once_in_its_time():
+def test_a_condition_lasts_only_without_a_break_and_is_reported_once_in_its_time():
     lasting = Lasting(3.0)
     assert [lasting.holds(tick != 2, float(tick)) for tick in range(10)] == [
         *[False] * 6,

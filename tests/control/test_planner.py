@@ -101,7 +101,7 @@ def test_a_rate_reported_with_a_burst_counts_for_the_next_plans_too(digits):
     assert make_plan("overload", "", requests.started()).demand == pytest.approx(150)
 
 
-def test_one_request_waits_and_the_others_are_told_so(digits):
+def test_one_request_waits_and_the_others_are_notified(digits):
     assert requests.request_plan("change", "first")
     assert not requests.request_plan("change", "second")
     requests.started()

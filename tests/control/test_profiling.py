@@ -134,7 +134,7 @@ def test_a_new_profile_replaces_the_old_one_whole(box, fresh):
     assert list(made.profiles.get().latencies.values_list("batch", flat=True)) == [1]
 
 
-def test_a_failure_that_may_pass_is_tried_again_three_times_then_told(box, fresh):
+def test_a_failure_that_may_pass_is_tried_again_three_times_then_reported(box, fresh):
     made, job = fresh
     for attempt in (1, 2, 3):
         assert dispatch.dispatch() == 1
@@ -193,7 +193,7 @@ def test_an_order_that_was_lost_on_the_way_is_given_again_and_is_no_attempt(fres
     assert dispatch.requeue_silent() == 0
 
 
-def test_no_order_goes_to_a_node_that_was_not_heard_of_lately(fresh):
+def test_no_order_goes_to_a_node_that_reported_nothing_lately(fresh):
     Node.objects.update(**seen(ago=60))
     assert dispatch.dispatch() == 0
 

@@ -28,13 +28,13 @@ def digits(clean_redis):
     return owner, variant(owner, "quick", 90, 5), variant(owner, "good", 99, 40)
 
 
-def told(plan: Plan) -> trails.Trail:
+def trail_of(plan: Plan) -> trails.Trail:
     return trails.trail(plan, trails.before(plan))
 
 
 def test_the_first_plan_says_that_there_is_nothing_to_compare_with(digits):
     plan = make_plan("manual")
-    trail = told(plan)
+    trail = trail_of(plan)
     assert trail.previous is None and plan.changed and trail.changed
     assert "no earlier plan" in trail.sentence and trail.moves == [] and trail.causes == []
 
@@ -42,7 +42,7 @@ def test_the_first_plan_says_that_there_is_nothing_to_compare_with(digits):
 def test_a_rise_of_demand_is_the_cause_and_its_cost_is_named(digits):
     make_plan("manual")
     arrive("digits", 60)
-    trail = told(make_plan("burst", "digits"))
+    trail = trail_of(make_plan("burst", "digits"))
     assert "demand for digits rose" in trail.causes[0]
     assert trail.sentence.startswith("Demand for digits rose from")
     (cost,) = trail.cost
@@ -59,10 +59,10 @@ def test_a_rise_of_demand_is_the_cause_and_its_cost_is_named(digits):
 
 def test_one_more_device_gains_no_more_than_its_price_says(digits):
     arrive("digits", 60)
-    promised = told(make_plan("manual")).prices[0].points
+    promised = trail_of(make_plan("manual")).prices[0].points
     before = Plan.objects.first().accuracy
     node("other", devices=1)
-    trail = told(make_plan("change", "other/cpu0"))
+    trail = trail_of(make_plan("change", "other/cpu0"))
     assert trail.accuracy - before <= promised + 0.01
     (move,) = [move for move in trail.moves if move.change == "new"]
     assert move.device == "other/cpu0" and move.loads and not move.unloads
@@ -73,7 +73,7 @@ def test_a_lost_device_and_left_out_demand_are_said_first(digits):
     arrive("digits", 600)
     make_plan("manual")
     Device.objects.filter(ref="box/cpu1").update(state=Device.State.DOWN)
-    trail = told(make_plan("change", "box/cpu1 is down"))
+    trail = trail_of(make_plan("change", "box/cpu1 is down"))
     assert trail.sentence.startswith("Device box/cpu1 left:")
     assert "left out:" in trail.sentence and trail.limit.startswith("Devices' time: demand is left out")
     assert trail.prices[0].items > 0 and "serve up to" in trail.prices[0].sentence
@@ -83,7 +83,7 @@ def test_a_lost_device_and_left_out_demand_are_said_first(digits):
 
 def test_plans_that_move_nothing_are_marked_so(digits):
     assert [make_plan("period").changed for _ in range(3)] == [True, False, False]
-    trail = told(Plan.objects.first())
+    trail = trail_of(Plan.objects.first())
     assert not trail.changed and trail.moves == []
     assert "no device changed" in trail.sentence and "stays at 100.0%" in trail.sentence
     assert trail.limit.startswith("Nothing")
@@ -95,20 +95,20 @@ def test_what_is_not_kept_is_not_explained(digits):
     second = make_plan("burst", "digits")
     # As retention leaves it.
     Plan.objects.filter(pk=first.pk).update(problem={})
-    trail = told(second)
+    trail = trail_of(second)
     assert trail.previous is None and trail.causes == [] and trail.moves == []
     assert "no earlier plan is left" in trail.sentence and trail.limit.startswith("Devices' time")
-    forgotten = told(Plan.objects.get(pk=first.pk))
+    forgotten = trail_of(Plan.objects.get(pk=first.pk))
     assert forgotten.sentence.startswith("An operator asked for it: the plan served 1.0 of 1.0 items/s")
     assert "not kept any more" in forgotten.sentence and forgotten.limit.startswith("Not known any more")
     assert forgotten.changed and forgotten.demand == []
 
 
-def test_a_better_variant_that_sets_the_best_is_not_told_as_a_loss(digits):
+def test_a_better_variant_that_sets_the_best_is_not_reported_as_a_loss(digits):
     owner, *_ = digits
     make_plan("manual")
     variant(owner, "slow", 100, 10_000)
-    trail = told(make_plan("change", "variant digits/slow changed"))
+    trail = trail_of(make_plan("change", "variant digits/slow changed"))
     assert trail.sentence == (
         "Variant digits/slow became available: no device changed what it holds, and accuracy is 99.0% where it was "
         "100.0%, as digits/slow now sets the best."
@@ -121,7 +121,7 @@ def test_without_moves_the_variant_that_answers_instead_is_named(digits):
     arrive("digits", 60)
     make_plan("burst", "digits")
     arrive("digits", 30)
-    trail = told(make_plan("burst", "digits"))
+    trail = trail_of(make_plan("burst", "digits"))
     assert not trail.changed
     assert "no device changed what it holds, digits/" in trail.sentence and "% of digits instead of" in trail.sentence
 
@@ -135,7 +135,7 @@ def test_changes_of_many_applications_or_devices_are_one_cause(digits):
     Device.objects.filter(ref="box/cpu1").update(state=Device.State.DOWN)
     for number in range(4):
         node(f"far{number}", devices=2)
-    trail = told(make_plan("burst", "a"))
+    trail = trail_of(make_plan("burst", "a"))
     assert trail.causes[0] == "device box/cpu1 left"
     assert trail.causes[1] == "8 devices of far0, far1 and 2 more joined"
     assert trail.causes[2].startswith("demand for 4 applications rose from 4.0 to ")
@@ -148,10 +148,10 @@ def test_an_accuracy_that_reads_the_same_stays(digits):
     plan = make_plan("period")
     Plan.objects.filter(pk=plan.pk).update(accuracy=plan.accuracy - 0.04)
     plan.refresh_from_db()
-    assert "accuracy stays at 100.0%" in told(plan).sentence
+    assert "accuracy stays at 100.0%" in trail_of(plan).sentence
     Plan.objects.filter(pk=plan.pk).update(accuracy=plan.accuracy - 0.06)
     plan.refresh_from_db()
-    assert "accuracy falls from 100.0% to 99.9%" in told(plan).sentence
+    assert "accuracy falls from 100.0% to 99.9%" in trail_of(plan).sentence
 
 
 def test_an_applications_trail_says_what_serves_it_and_why_not_more(digits):

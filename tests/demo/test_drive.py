@@ -48,7 +48,7 @@ async def test_every_answer_in_time_is_counted_with_its_variant_and_accuracy(sha
     assert server.keys == {"Bearer secret"}
 
 
-async def test_refusals_late_answers_and_failures_are_told_apart(shapes):
+async def test_refusals_late_answers_and_failures_are_distinguished(shapes):
     statuses = {
         0: (Code.RESOURCE_EXHAUSTED, 0.0),
         1: (Code.OK, 4.5),

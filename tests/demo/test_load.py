@@ -152,13 +152,13 @@ def test_an_interrupted_registration_is_completed(appliance):
 
 
 @pytest.mark.parametrize("step", ["applications/", "validation-set/", "variants/"])
-def test_a_refusal_is_told_in_the_appliances_words(appliance, step):
+def test_a_refusal_is_reported_in_the_appliances_words(appliance, step):
     appliance.refuse = step
     with pytest.raises(RestError, match=r"HTTP 400: .*as told"):
         register.register(appliance.url, TOKEN, lambda line: None)
 
 
-def test_a_wrong_token_and_an_absent_appliance_are_told_apart(appliance, unused_tcp_port):
+def test_a_wrong_token_and_an_absent_appliance_are_distinguished(appliance, unused_tcp_port):
     with pytest.raises(RestError, match="HTTP 401"):
         register.register(appliance.url, "other", lambda line: None)
     with pytest.raises(RestError, match="cannot be reached"):
@@ -211,7 +211,7 @@ async def events(process: asyncio.subprocess.Process) -> list[dict]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_the_process_sends_until_told_to_stop_and_sums_up(tmp_path, appliance, number):
+async def test_the_process_sends_until_asked_to_stop_and_sums_up(tmp_path, appliance, number):
     async with V2Server() as gateway:
         process = await start(tmp_path, gateway.address, appliance.url)
         while gateway.queries < 10:

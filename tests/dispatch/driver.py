@@ -194,7 +194,7 @@ class World:
         self._act(self.binding.device_changed(device, self.now, busy_until=self.now + seconds))
 
     def free(self, device: str) -> None:
-        """Others' work on the device has ended, sooner than it was told."""
+        """Others' work on the device has ended, sooner than reported."""
         self._free_at[device] = self.now
         self._act(self.binding.device_changed(device, self.now, busy_until=self.now))
 

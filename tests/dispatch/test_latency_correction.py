@@ -228,7 +228,7 @@ def test_the_next_core_begins_with_what_the_last_one_learnt_of_the_device():
     for name in ("a", "b", "never"):
         assert heir.factor(name) == pytest.approx(last.factor(name), rel=0.1)
     assert heir.factor("b") > heir.factor("a") + 0.3
-    # From there on it learns by itself, and is told nothing more.
+    # From there on it learns by itself, and receives nothing more.
     heir.run(*["a", "b"] * 40)
     assert not heir.device.corrections.inherit(last.device.corrections.learned())
     assert heir.factor("a") < last.factor("a") - 0.2
@@ -264,8 +264,8 @@ def test_whatever_runs_take_factors_are_numbers_not_below_one(runs):
             learn(device, known, 1, known.seconds(1) * ratio, now)
         decay_corrections(device, now)
         heir = Bench({"a": 0.02, "b": 0.0001, "c": 0.006})
-        told = device.corrections.learned()
-        assert heir.device.corrections.inherit(told)
+        learned = device.corrections.learned()
+        assert heir.device.corrections.inherit(learned)
         for other in device.option_sets.values():
             assert 1.0 <= device.corrections[other.options[0]] < math.inf
             assert 1.0 <= heir.device.corrections[other.options[0]] < math.inf

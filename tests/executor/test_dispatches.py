@@ -260,7 +260,7 @@ async def test_a_gateway_that_goes_takes_its_batches_along(gateway, executor):
     assert {answer.batch_rows for answer in await answers(other, range(1, 4))} == {3}
 
 
-async def test_granted_rows_are_told_and_counted(gateway, executor):
+async def test_granted_rows_are_reported_and_counted(gateway, executor):
     occupy(gateway, count=400)
     grant(gateway, range(1, 8))
     state = await gateway.next(ExecutorState, lambda state: state.queued.get("app") == 7)

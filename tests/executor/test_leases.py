@@ -27,8 +27,8 @@ class Leases(RuleBasedStateMachine):
         self.lease = Lease()
         self.lease.ranks = {name: rank for rank, name in enumerate(NAMES, 1)}
         self.now, self.connections, self.count = 100.0, {}, 0
-        #: by connection: until when it was told that it has the device
-        self.told: dict[str, float] = {}
+        #: by connection: until when it has the device, as reported to it
+        self.leased_until: dict[str, float] = {}
         self.epochs: dict[int, str] = {}
 
     @rule(name=st.sampled_from(NAMES))
@@ -41,7 +41,7 @@ class Leases(RuleBasedStateMachine):
     def ask(self, data, leads):
         core = data.draw(st.sampled_from(sorted(self.connections)))
         before = self.lease.holder
-        name, until = self.connections[core], self.told.get(before, -math.inf)
+        name, until = self.connections[core], self.leased_until.get(before, -math.inf)
         self.lease.ask(core, name, leads, self.now)
         terms = self.lease.terms(core, self.now)
         assert terms.held == (self.lease.holder == core)
@@ -50,7 +50,7 @@ class Leases(RuleBasedStateMachine):
                 # Taken only from one that let its time pass, or that did not drain in time.
                 assert self.now >= until or NAMES.index(name) < NAMES.index(self.connections[before])
             assert self.epochs.setdefault(terms.epoch, core) == core
-            self.told[core] = self.now + LEASE_S
+            self.leased_until[core] = self.now + LEASE_S
         else:
             # Somebody has it, or will have run out of time soon.
             assert terms.holder
@@ -148,7 +148,7 @@ def test_a_core_that_stopped_asks_for_nothing_and_the_next_one_does_not_wait_for
 
 def test_a_core_that_stands_by_knows_devices_that_another_one_gave_up():
     lease, knows = Lease(), DeviceLease("two")
-    told = []
+    states = []
     for change in (
         lambda: None,
         lambda: lease.ask("first", "one", False, 0.0),
@@ -158,8 +158,8 @@ def test_a_core_that_stands_by_knows_devices_that_another_one_gave_up():
     ):
         change()
         knows.reported(LeaseState(0, *lease.terms("second", 0.1)), 0.1)
-        told.append((knows.elsewhere, knows.given_up))
-    assert told == [(False, False), (True, False), (False, True), (False, True), (True, False)]
+        states.append((knows.elsewhere, knows.given_up))
+    assert states == [(False, False), (True, False), (False, True), (False, True), (True, False)]
     # One that has just started leaves free devices to better cores; one that gave its device back itself, too.
     lease.release("first")
     lease.ask("second", "two", True, 0.2)

@@ -94,7 +94,7 @@ async def test_however_many_follow_each_other_in_a_millisecond_none_is_queued(ti
 
 
 @on_its_own_loop
-async def test_of_batches_that_come_in_one_piece_only_those_of_its_first_moment_run_before_others_are_heard(
+async def test_of_batches_that_come_in_one_piece_only_those_of_its_first_moment_run_before_others_are_received(
     tiny_models, tmp_path
 ):
     async with InThisProcess(tmp_path) as executor:

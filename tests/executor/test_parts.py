@@ -122,15 +122,15 @@ def test_what_does_not_fit_a_metric_is_said(name, outputs, labels, message):
 
 def test_drift_is_reported_after_a_while_with_enough_batches_and_not_too_often():
     estimate = LatencyEstimate(profile(0.01))
-    told = []
+    reports = []
     for tick in range(4000):
         now = tick * 0.1
         estimate.observe(now, 2, 0.03)
         ratio = estimate.drifted(now)
         if ratio is not None:
-            told.append((round(now), ratio))
-    assert [at for at, _ in told] == [20, 320]
-    assert told[0][1] == pytest.approx(2.0)
+            reports.append((round(now), ratio))
+    assert [at for at, _ in reports] == [20, 320]
+    assert reports[0][1] == pytest.approx(2.0)
     seldom = LatencyEstimate(profile(0.01))
     for tick in range(49):
         seldom.observe(tick, 1, 0.03)

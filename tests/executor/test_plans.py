@@ -56,7 +56,7 @@ async def test_swapping_back_and_forth_under_load_fails_no_query(executor, tiny_
     assert {answer.variant for answer in answers} == {"v1", "v2"}
 
 
-async def test_cores_are_told_that_a_variant_is_being_warmed_up_before_its_long_runs(executor, tiny_models):
+async def test_cores_are_notified_that_a_variant_is_being_warmed_up_before_its_long_runs(executor, tiny_models):
     quick, medium = tiny_models["quick"], tiny_models["medium"]
     core = await executor.applied(1, [resident(variant(1, quick), 0.001)], [application()], [quick])
     before = len(core.of(ExecutorState))

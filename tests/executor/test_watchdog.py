@@ -90,7 +90,7 @@ def test_the_limit_follows_run_time_and_slo():
     assert limit_s(0.001, 0.1, 30.0) == 30.0
 
 
-def test_a_call_that_does_not_end_when_told_ends_the_process():
+def test_a_call_that_does_not_end_when_asked_ends_the_process():
     code = """
 import time
 from workers.executor.watchdog import Watchdog

@@ -105,9 +105,9 @@ class _Transport:
 
 def test_frames_sent_together_are_one_write_and_arrive_as_they_would_singly():
     messages = [(frames.Withdraw(1), ()), (frames.Withdraw(2), [b"abc", memoryview(b"de")]), (frames.Moved(3), [b""])]
-    heard: list[tuple[frames.Frame, bytes]] = []
+    received: list[tuple[frames.Frame, bytes]] = []
     receiver = FrameConnection(
-        frames.ToExecutor, lambda _, message, body: heard.append((message, bytes(body))), lambda *_: None
+        frames.ToExecutor, lambda _, message, body: received.append((message, bytes(body))), lambda *_: None
     )
     sender = FrameConnection(frames.FromExecutor, lambda *_: None, lambda *_: None)
     transport = _Transport()
@@ -117,7 +117,7 @@ def test_frames_sent_together_are_one_write_and_arrive_as_they_would_singly():
     buffer = receiver.get_buffer(-1)
     buffer[: len(transport.writes[0])] = transport.writes[0]
     receiver.buffer_updated(len(transport.writes[0]))
-    assert heard == [(message, b"".join(body)) for message, body in messages]
+    assert received == [(message, b"".join(body)) for message, body in messages]
     transport.closed = True
     assert not sender.send_all(messages)
     assert len(transport.writes) == 1

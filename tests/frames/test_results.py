@@ -28,8 +28,8 @@ def test_each_query_gets_its_rows_of_every_output(rows, width, data):
         ResultTensor("y", "INT16", (sum(rows), width), sum(map(len, fixed))),
         ResultTensor("t", "BYTES", (sum(rows),), sum(map(len, texts)), tuple(map(len, texts))),
     )
-    told = () if set(rows) == {1} else tuple(rows)
-    found = answers(results(outputs, tuple(range(count)), told), memoryview(b"".join(fixed + texts)))
+    row_counts = () if set(rows) == {1} else tuple(rows)
+    found = answers(results(outputs, tuple(range(count)), row_counts), memoryview(b"".join(fixed + texts)))
     assert len(found) == count
     for i, (headers, parts) in enumerate(found):
         assert [bytes(part) for part in parts] == [fixed[i], texts[i]]

@@ -138,13 +138,13 @@ class DeviceProcess:
 
     def start(self) -> None:
         Path(self.endpoint.removeprefix("unix:")).unlink(missing_ok=True)
-        before = len(self.heard("listening"))
+        before = len(self.reported("listening"))
         self.process = of_members().start(
             *("-m", "tests.gateway.device", self.endpoint, self.name), stdin=PIPE, stdout=PIPE, text=True
         )
         threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True).start()
         threading.Thread(target=self._supervise, args=(self.process,), daemon=True).start()
-        wait_for(lambda: len(self.heard("listening")) > before, f"{self.name} listens")
+        wait_for(lambda: len(self.reported("listening")) > before, f"{self.name} listens")
 
     def _listen(self, stream) -> None:
         for line in stream:
@@ -160,19 +160,19 @@ class DeviceProcess:
     def crashed(self) -> bool:
         return self.process.poll() == -signal.SIGSEGV
 
-    def heard(self, event: str) -> list[dict]:
+    def reported(self, event: str) -> list[dict]:
         return [e for e in self.events if e["event"] == event]
 
     def said(self, event: str) -> list[dict]:
         """All that it has reported by now: reports come in order, but beside its answers."""
         self.tell()
-        return self.heard(event)
+        return self.reported(event)
 
     def tell(self, **command) -> None:
-        before = len(self.heard("told"))
+        before = len(self.reported("told"))
         self.process.stdin.write(json.dumps(command) + "\n")
         self.process.stdin.flush()
-        wait_for(lambda: len(self.heard("told")) > before, f"{self.name} does as it is told")
+        wait_for(lambda: len(self.reported("told")) > before, f"{self.name} carries out the command")
 
     def warm(self, *variants: tuple[str, str]) -> None:
         self.tell(warm=[warm(*v) for v in variants])
@@ -314,7 +314,7 @@ class ControlPlane:
         for connection in self.connections.values():
             connection.send(control.encode(config))
 
-    def heard(self, kind: type) -> list:
+    def received(self, kind: type) -> list:
         return [message for message in self.messages if isinstance(message, kind)]
 
 

@@ -4,10 +4,10 @@ It is a process of its own:
 
     python -m tests.gateway.device ENDPOINT DEVICE
 
-It computes with numpy and does as it is told, one JSON line on stdin a command: ``{"warm": [[id, name, application,
+It computes with numpy and does as commanded, one JSON line on stdin a command: ``{"warm": [[id, name, application,
 accuracy], ...]}``, ``{"delay_s": 0.1}``, ``{"refuse": ["late", true]}`` or null, ``{"mute": true}``,
 ``{"draining": true}``, ``{"crash_on": 666}`` (it crashes on a batch with that value), ``{"stop_on": 666}`` (its
-watchdog stops such a batch); or nothing, ``{}``, after which gateways are not told its state. A grant's queries of one
+watchdog stops such a batch); or nothing, ``{}``, after which gateways do not get its state. A grant's queries of one
 shape it answers together. It reports each frame that it receives on stdout as a JSON line.
 """
 
@@ -63,7 +63,7 @@ class Device:
                 connection.send(self.state())
         report("told")
 
-    def heard(self, connection, message, body) -> None:
+    def received(self, connection, message, body) -> None:
         if isinstance(message, Hello):
             self.connections.add(connection)
             connection.send(self.state())
@@ -196,7 +196,7 @@ async def main(endpoint: str, name: str) -> None:
     device = Device(name)
     loop = asyncio.get_running_loop()
     await loop.create_unix_server(
-        lambda: FrameConnection(ToExecutor, device.heard, device.lost), endpoint.removeprefix("unix:")
+        lambda: FrameConnection(ToExecutor, device.received, device.lost), endpoint.removeprefix("unix:")
     )
     report("listening")
     reader = asyncio.StreamReader(limit=1 << 20)

@@ -20,7 +20,7 @@ def offered(adoption: Adoption, version: int, now: float, **placed) -> None:
     adoption.step(now)
 
 
-def heard(adoption: Adoption, device: str, now: float, **ids) -> None:
+def reported(adoption: Adoption, device: str, now: float, **ids) -> None:
     adoption.warm(device, {name: frozenset(warm) for name, warm in ids.items()})
     adoption.step(now)
 
@@ -28,7 +28,7 @@ def heard(adoption: Adoption, device: str, now: float, **ids) -> None:
 def serving(version: int = 1) -> Adoption:
     adoption = Adoption(5.0)
     offered(adoption, version, 0.0, d0=[("numbers", "big")])
-    heard(adoption, "d0", 0.0, numbers=[BIG])
+    reported(adoption, "d0", 0.0, numbers=[BIG])
     return adoption
 
 
@@ -37,10 +37,10 @@ def test_a_first_plan_serves_as_soon_as_anything_is_warm():
     offered(adoption, 1, 0.0, d0=[("numbers", "big")], d1=[("numbers", "big")])
     assert adoption.routes == {}
     assert adoption.cold == ["numbers"]
-    heard(adoption, "d1", 1.0, numbers=[BIG])
+    reported(adoption, "d1", 1.0, numbers=[BIG])
     assert adoption.routes == {"numbers": (("d1", 1.0),)}
     assert adoption.cold == []
-    heard(adoption, "d0", 2.0, numbers=[BIG])
+    reported(adoption, "d0", 2.0, numbers=[BIG])
     assert adoption.routes == {"numbers": (("d0", 0.5), ("d1", 0.5))}
     assert adoption.adopted == 1
 
@@ -49,10 +49,10 @@ def test_old_routes_stay_until_the_new_ones_are_warm():
     adoption = serving()
     offered(adoption, 2, 1.0, d1=[("numbers", "small")], d2=[("numbers", "small")])
     assert adoption.routes == {"numbers": (("d0", 1.0),)}
-    heard(adoption, "d1", 2.0, numbers=[SMALL])
+    reported(adoption, "d1", 2.0, numbers=[SMALL])
     assert adoption.routes == {"numbers": (("d0", 1.0), ("d1", 0.0))}
     assert adoption.adopted is None
-    heard(adoption, "d2", 3.0, numbers=[SMALL])
+    reported(adoption, "d2", 3.0, numbers=[SMALL])
     assert adoption.routes == {"numbers": (("d1", 0.5), ("d2", 0.5), ("d0", 0.0))}
     assert adoption.adopted == 2
 
@@ -61,14 +61,14 @@ def test_a_device_with_another_variant_than_planned_is_not_yet_warm():
     adoption = serving()
     offered(adoption, 2, 1.0, d0=[("numbers", "small")])
     assert adoption.adopted is None
-    heard(adoption, "d0", 2.0, numbers=[BIG, SMALL])
+    reported(adoption, "d0", 2.0, numbers=[BIG, SMALL])
     assert adoption.adopted == 2
 
 
 def test_after_the_limit_the_new_routes_begin_with_what_is_warm():
     adoption = serving()
     offered(adoption, 2, 1.0, d1=[("numbers", "small")], d2=[("numbers", "small")])
-    heard(adoption, "d1", 2.0, numbers=[SMALL])
+    reported(adoption, "d1", 2.0, numbers=[SMALL])
     assert adoption.due() == 6.0
     adoption.step(5.9)
     assert adoption.adopted is None
@@ -89,7 +89,7 @@ def test_with_nothing_new_warm_the_old_routes_stay_past_the_limit():
 def test_old_routes_that_no_longer_work_are_not_waited_for():
     adoption = serving()
     offered(adoption, 2, 1.0, d1=[("numbers", "small")], d2=[("numbers", "small")])
-    heard(adoption, "d1", 2.0, numbers=[SMALL])
+    reported(adoption, "d1", 2.0, numbers=[SMALL])
     adoption.lost("d0")
     adoption.step(2.1)
     assert adoption.routes == {"numbers": (("d1", 1.0),)}
@@ -99,7 +99,7 @@ def test_a_quick_succession_of_plans_does_not_hold_the_change_back():
     adoption = serving()
     for now in range(1, 7):
         offered(adoption, 1 + now, float(now), d1=[("numbers", "small")], d2=[("numbers", "small")])
-        heard(adoption, "d1", float(now), numbers=[SMALL])
+        reported(adoption, "d1", float(now), numbers=[SMALL])
     assert adoption.routes["numbers"][0] == ("d1", 1.0)
     assert adoption.adopted == 7
 
@@ -108,7 +108,7 @@ def test_an_application_left_out_is_served_until_the_others_have_moved():
     adoption = serving()
     offered(adoption, 2, 1.0, d0=[("words", "only")])
     assert adoption.routes == {"numbers": (("d0", 1.0),)}
-    heard(adoption, "d0", 2.0, numbers=[BIG], words=[3])
+    reported(adoption, "d0", 2.0, numbers=[BIG], words=[3])
     assert adoption.routes == {"words": (("d0", 1.0),)}
     assert adoption.adopted == 2
 
@@ -116,15 +116,15 @@ def test_an_application_left_out_is_served_until_the_others_have_moved():
 def test_a_device_that_is_gone_is_left_out_and_taken_back():
     adoption = Adoption(5.0)
     offered(adoption, 1, 0.0, d0=[("numbers", "big")], d1=[("numbers", "big")])
-    heard(adoption, "d0", 0.0, numbers=[BIG])
-    heard(adoption, "d1", 0.0, numbers=[BIG])
+    reported(adoption, "d0", 0.0, numbers=[BIG])
+    reported(adoption, "d1", 0.0, numbers=[BIG])
     adoption.lost("d0")
     adoption.step(1.0)
     assert adoption.routes == {"numbers": (("d1", 1.0),)}
     adoption.lost("d1")
     adoption.step(2.0)
     assert adoption.cold == ["numbers"]
-    heard(adoption, "d0", 3.0, numbers=[BIG])
+    reported(adoption, "d0", 3.0, numbers=[BIG])
     assert adoption.routes == {"numbers": (("d0", 1.0),)}
 
 
@@ -132,5 +132,5 @@ def test_devices_are_needed_as_long_as_a_route_leads_there():
     adoption = serving()
     offered(adoption, 2, 1.0, d1=[("numbers", "small")])
     assert adoption.devices() == {"d0", "d1"}
-    heard(adoption, "d1", 2.0, numbers=[SMALL])
+    reported(adoption, "d1", 2.0, numbers=[SMALL])
     assert adoption.devices() == {"d1"}

@@ -21,7 +21,7 @@ class Bell:
         self.rung: list[float] = []
         self.alarm = Alarm(loop, lambda: self.rung.append(time.monotonic()))
 
-    async def heard(self, times: int) -> None:
+    async def until_rung(self, times: int) -> None:
         async with asyncio.timeout(60):
             while len(self.rung) < times:
                 await asyncio.sleep(0.0005)
@@ -57,7 +57,7 @@ async def test_it_rings_once_its_time_has_come(bell):
     at = time.monotonic() + 0.02
     bell.alarm.set(at)
     assert bell.alarm.at == at
-    await bell.heard(1)
+    await bell.until_rung(1)
     # Loops with timers of their own may be early by the clock's resolution.
     assert bell.rung[0] >= at - 0.001
     assert bell.alarm.at == math.inf
@@ -69,11 +69,11 @@ async def test_it_rings_once_its_time_has_come(bell):
 async def test_the_newest_time_counts(bell):
     bell.alarm.set(time.monotonic() + 100)
     bell.alarm.set(time.monotonic() + 0.001)
-    await bell.heard(1)
+    await bell.until_rung(1)
     bell.alarm.set(time.monotonic() + 0.001)
     later = time.monotonic() + 0.05
     bell.alarm.set(later)
-    await bell.heard(2)
+    await bell.until_rung(2)
     assert bell.rung[1] >= later - 0.001
 
 
@@ -82,7 +82,7 @@ async def test_a_time_that_is_over_rings_soon_and_none_not_at_all(bell):
     for past in (time.monotonic() - 1, 0.0, -5.0):
         count = len(bell.rung)
         bell.alarm.set(past)
-        await bell.heard(count + 1)
+        await bell.until_rung(count + 1)
     count = len(bell.rung)
     bell.alarm.set(time.monotonic() + 0.005)
     bell.alarm.set(math.inf)
@@ -94,10 +94,10 @@ async def test_a_time_that_is_over_rings_soon_and_none_not_at_all(bell):
 async def test_one_that_was_due_before_it_was_set_anew_does_not_ring_early(bell):
     bell.alarm.set(time.monotonic())
     time.sleep(0.003)
-    # The loop has not been told yet.
+    # The loop has not been notified yet.
     later = time.monotonic() + 0.03
     bell.alarm.set(later)
-    await bell.heard(1)
+    await bell.until_rung(1)
     assert bell.rung[0] >= later - 0.001
 
 
@@ -112,7 +112,7 @@ async def test_it_may_be_set_from_its_own_ringing(bell):
 
     bell.alarm._ring = again
     bell.alarm.set(time.monotonic())
-    await bell.heard(5)
+    await bell.until_rung(5)
     await asyncio.sleep(0.01)
     assert len(bell.rung) == 5
 

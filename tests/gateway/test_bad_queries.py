@@ -232,7 +232,7 @@ def test_a_chunked_body_that_is_too_large_is_refused(served):
     assert response.status_code == 413
 
 
-def test_a_client_that_asks_first_is_told_to_go_on(served):
+def test_a_client_that_asks_first_is_asked_to_continue(served):
     body = json.dumps(request()).encode()
     head = b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: %s\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n"
     with socket.create_connection(("127.0.0.1", served.port), 60) as connection:

@@ -34,7 +34,7 @@ async def test_queries_go_in_batches_of_the_size_that_was_profiled(gateways, dev
     assert {answer.status_code for answer in await answered(gateway, 16)} == {200}
     sizes = [event["queries"] for event in only.said("grant")]
     assert sum(sizes) == 16 and max(sizes) == 4
-    assert {event["max_rows"] for event in only.heard("grant")} == {4}
+    assert {event["max_rows"] for event in only.reported("grant")} == {4}
 
 
 async def test_a_batch_is_declined_again_and_again_while_its_time_lasts(gateways, devices):
@@ -54,10 +54,10 @@ async def test_one_client_that_goes_leaves_its_batch_alone(gateways, devices):
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
         queries = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(4)]
         await asyncio.to_thread(
-            wait_for, lambda: [e for e in only.heard("grant") if e["queries"] == 4], "the batch is under way"
+            wait_for, lambda: [e for e in only.reported("grant") if e["queries"] == 4], "the batch is under way"
         )
         queries[1].cancel()
-        await asyncio.to_thread(wait_for, lambda: only.heard("cancel"), "the device is told")
+        await asyncio.to_thread(wait_for, lambda: only.reported("cancel"), "the device is notified")
         others = await asyncio.gather(queries[0], *queries[2:])
         assert [answer.status_code for answer in others] == [200] * 3
         assert gateway.health()["in_flight"] == 0
@@ -80,7 +80,7 @@ async def test_one_client_that_goes_while_its_query_is_held_is_forgotten(gateway
         await asyncio.to_thread(wait_for, lambda: gateway.health()["held"] < held, "one is forgotten")
         only.tell(delay_s=0.05)
         assert {answer.status_code for answer in await asyncio.gather(*queries[:5])} == {200}
-    wait_for(lambda: sum(event["queries"] for event in only.heard("grant")) == 5, "all others went")
+    wait_for(lambda: sum(event["queries"] for event in only.reported("grant")) == 5, "all others went")
     assert not only.said("cancel")
 
 
@@ -112,11 +112,11 @@ async def test_what_is_held_survives_the_loss_of_the_only_device_that_comes_back
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(6)]
         await asyncio.to_thread(
-            wait_for, lambda: len(only.heard("grant")) and gateway.health()["held"] >= 4, "the others are held"
+            wait_for, lambda: len(only.reported("grant")) and gateway.health()["held"] >= 4, "the others are held"
         )
         only.kill()
         found = await asyncio.gather(*waiting)
-    # Nobody is left to wait for: they are told so, at once and clearly.
+    # Nobody is left to wait for: they are notified, at once and clearly.
     assert {answer.status_code for answer in found} == {503}
     errors = {answer.json()["error"].partition("(")[0] for answer in found}
     assert len(errors) == 2, errors
@@ -129,7 +129,7 @@ async def test_a_device_that_was_slow_for_a_while_can_show_that_it_is_not_any_mo
     gateway, only = start(gateways, devices, ["d0"], slo_s=0.6, row_s=0.24)
     only.tell(delay_s=0.57)
     # It is soon expected to be too slow for the SLO, but probed while it is idle.
-    wait_for(lambda: gateway.infer(X) and len(only.heard("grant")) >= 20, "twenty slow answers")
+    wait_for(lambda: gateway.infer(X) and len(only.reported("grant")) >= 20, "twenty slow answers")
     only.tell(delay_s=0.0)
     # A busy machine may make some of them late; not sixty in a row again and again.
     wait_for(lambda: all(gateway.infer(X).status_code == 200 for _ in range(60)), "sixty are served in a row")

@@ -58,7 +58,7 @@ def test_a_rate_that_grows_is_reported_again():
     assert all(b - a >= 1.0 - 1e-6 for a, b in itertools.pairwise(times))
 
 
-def test_a_new_plan_is_told_anew():
+def test_a_new_plan_is_reported_anew():
     detector = planned(0, 60)
     assert run(detector, [(5, 100)])
     detector.set_plan({"a": Band(0, 80)}, 8, 105.0)

@@ -30,7 +30,7 @@ from .conftest import application
 
 
 class Device(Executors):
-    """Takes every grant and answers when it is told to."""
+    """Takes every grant and answers on command."""
 
     def __init__(self) -> None:
         super().__init__("gateway", None)

@@ -124,10 +124,10 @@ class ScriptedCore:
 
     async def listen(self, path: Path) -> asyncio.Server:
         return await asyncio.get_running_loop().create_unix_server(
-            lambda: FrameConnection(ToCore, self._heard, lambda *_: None), str(path)
+            lambda: FrameConnection(ToCore, self._received, lambda *_: None), str(path)
         )
 
-    def _heard(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
+    def _received(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
         if isinstance(message, Hello):
             connection.send(Status(CoreStatus()))
         elif isinstance(message, SubmitQueries):

@@ -110,7 +110,7 @@ async def test_without_another_device_its_queries_get_a_clear_error(gateways, de
     only.tell(delay_s=30.0)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(5)]
-        await asyncio.to_thread(wait_for, lambda: only.heard("grant"), "one is under way")
+        await asyncio.to_thread(wait_for, lambda: only.reported("grant"), "one is under way")
         only.kill()
         errors = []
         for one in waiting:
@@ -137,7 +137,7 @@ def test_a_device_that_hangs_is_given_up_at_the_deadline(gateways, devices):
     assert response.headers["Retry-After"] == "1"
     # It may be given up as a whole before.
     wait_for(
-        lambda: only.heard("cancel") or not gateway.health()["devices"]["d0"]["connected"], "the device is given up"
+        lambda: only.reported("cancel") or not gateway.health()["devices"]["d0"]["connected"], "the device is given up"
     )
 
 
@@ -177,7 +177,7 @@ def test_a_query_declined_for_now_goes_to_another_device(gateways, devices):
     assert response.headers["Retry-After"] == "1"
 
 
-def test_a_model_that_raises_is_told_at_once(gateways, devices):
+def test_a_model_that_raises_is_reported_at_once(gateways, devices):
     gateway, *both = start(gateways, devices)
     for device in both:
         device.tell(refuse=["failed", False])
@@ -220,8 +220,8 @@ def test_a_client_that_goes_away_has_its_query_cancelled(gateways, devices):
     head = b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: %s\r\ncontent-length: %d\r\n\r\n"
     with socket.create_connection(("127.0.0.1", gateway.port), 60) as connection:
         connection.sendall(head % (PATH.encode(), AUTH["Authorization"].encode(), len(BODY)) + BODY)
-        wait_for(lambda: only.heard("query"), "the query is under way")
-    wait_for(lambda: only.heard("cancel"), "the device is told")
+        wait_for(lambda: only.reported("query"), "the query is under way")
+    wait_for(lambda: only.reported("cancel"), "the device is notified")
     wait_for(lambda: gateway.health()["in_flight"] == 0, "nothing stays behind")
     assert 'outcome="cancelled"} 1.0' in gateway.http.get("/metrics").text
 

@@ -61,15 +61,15 @@ def test_describes_itself_as_over_http(client, served):
 
 
 def test_statistics_count_what_was_answered(client):
-    def told():
+    def counts():
         (model,) = client.get_inference_statistics("words", headers=KEYED).model_stats
         return model.inference_stats.success.count, model.inference_count
 
-    before = told()
+    before = counts()
     text = triton.InferInput("text", [2, 1], "BYTES")
     text.set_data_from_numpy(np.array([[b"a"], [b"b"]], object))
     client.infer("words", [text], headers=KEYED)
-    assert np.subtract(told(), before).tolist() == [1, 2]
+    assert np.subtract(counts(), before).tolist() == [1, 2]
     everything = client.get_inference_statistics(headers=KEYED).model_stats
     assert [model.name for model in everything] == ["every", "nan", "numbers", "words"]
 
@@ -84,8 +84,8 @@ def test_infers_and_tells_who_answered(client):
     assert (response.id, response.model_name, response.model_version) == ("q-7", "numbers", "big")
     assert [output.name for output in response.outputs] == ["n", "y"]
     assert len(response.raw_output_contents) == 2
-    told = {name: (p.WhichOneof("parameter_choice"), p) for name, p in response.parameters.items()}
-    assert {name: choice for name, (choice, _) in told.items()} == {
+    returned = {name: (p.WhichOneof("parameter_choice"), p) for name, p in response.parameters.items()}
+    assert {name: choice for name, (choice, _) in returned.items()} == {
         "variant": "string_param",
         "accuracy": "double_param",
         "device": "string_param",
@@ -95,10 +95,10 @@ def test_infers_and_tells_who_answered(client):
         "batch_ms": "double_param",
         "model_ms": "double_param",
     }
-    assert told["variant"][1].string_param == "big"
-    assert told["accuracy"][1].double_param == 95.0
-    assert told["device"][1].string_param == "d0"
-    assert told["batch_size"][1].int64_param == 2
+    assert returned["variant"][1].string_param == "big"
+    assert returned["accuracy"][1].double_param == 95.0
+    assert returned["device"][1].string_param == "d0"
+    assert returned["batch_size"][1].int64_param == 2
 
 
 def test_gives_only_the_outputs_asked_for_and_all_when_none_is_named(client):

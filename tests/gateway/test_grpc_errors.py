@@ -231,7 +231,7 @@ def test_refused_calls_are_counted_by_status(served, channel):
 
 
 @pytest.mark.parametrize(
-    ("told", "code", "words"),
+    ("command", "code", "words"),
     [
         ({"refuse": ["late", False]}, CODE.RESOURCE_EXHAUSTED, "device d0: told to say late"),
         ({"refuse": ["overloaded", False]}, CODE.RESOURCE_EXHAUSTED, "device d0: told to say overloaded"),
@@ -240,9 +240,9 @@ def test_refused_calls_are_counted_by_status(served, channel):
         ({"mute": True, "refuse": None}, CODE.DEADLINE_EXCEEDED, "device d0: no answer within"),
     ],
 )
-def test_what_devices_say_has_its_status(gateways, devices, told, code, words):
+def test_what_devices_say_has_its_status(gateways, devices, command, code, words):
     gateway, only = start(gateways, devices, ["d0"], slo_s=2.0)
-    only.tell(**told)
+    only.tell(**command)
     with grpc.insecure_channel(gateway.grpc) as channel:
         error = refused(channel, request())
         assert (error.code(), words in error.details()) == (code, True), error.details()
@@ -259,13 +259,13 @@ def test_what_devices_say_has_its_status(gateways, devices, told, code, words):
 
 
 @pytest.mark.parametrize("latency_ms", [0.3, 0.45, 1.6])
-def test_a_budget_that_is_too_short_is_told_as_it_was_given(gateways, devices, latency_ms):
+def test_a_budget_that_is_too_short_is_reported_as_it_was_given(gateways, devices, latency_ms):
     gateway, only = start(gateways, devices, ["d0"], slo_s=3.0, row_s=1e-6)
     only.tell(delay_s=1.0)
     with grpc.insecure_channel(gateway.grpc) as channel:
         # An idle device would be probed.
         busy = channel.unary_unary(SERVICE + "ModelInfer").future(request().SerializeToString(), 60, KEYED)
-        wait_for(lambda: only.heard("query"), "the device is busy")
+        wait_for(lambda: only.reported("query"), "the device is busy")
         error = refused(channel, request(latency_ms=latency_ms))
         assert error.details() == f"model 'numbers': cannot be answered within {latency_ms} ms; try again"
         busy.result()

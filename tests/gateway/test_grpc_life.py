@@ -71,7 +71,7 @@ def test_a_cancelled_call_leaves_the_queue(gateways, devices):
         assert all("cancelled" in str(error) for error in errors)
         wait_for(lambda: idle(gateway), "all are forgotten")
     # Those that were held never went there; whatever did is taken back.
-    wait_for(lambda: len(only.heard("cancel")) == len(only.heard("query")), "the device is told")
+    wait_for(lambda: len(only.reported("cancel")) == len(only.reported("query")), "the device is notified")
     assert ended(gateway) == {"cancelled": 5}
 
 
@@ -95,11 +95,11 @@ def test_a_deadline_that_passes_is_a_query_that_was_not_answered_in_time(gateway
             error = refused(channel, request(), timeout=1.0)
             assert error.code() is CODE.DEADLINE_EXCEEDED
             wait_for(lambda: idle(gateway), "it is forgotten")
-            # At its deadline the client gives up as well, and on a busy machine may be heard first.
+            # At its deadline the client gives up as well, and on a busy machine may be received first.
             if "dropped" in ended(gateway):
                 break
-    told = ended(gateway)
-    assert told.keys() <= {"dropped", "cancelled"} and told["dropped"] == 1
+    ends = ended(gateway)
+    assert ends.keys() <= {"dropped", "cancelled"} and ends["dropped"] == 1
 
 
 def test_a_client_that_vanishes_is_forgotten(gateways, devices):
@@ -146,7 +146,7 @@ def test_a_stream_is_read_no_faster_than_it_is_answered(gateways, devices):
 
 
 async def test_a_key_that_is_taken_back_and_an_application_that_is_gone_are_so_in_open_channels(tmp_path):
-    """Nothing is warm, so what is admitted is told so, and what is not says why."""
+    """Nothing is warm, so what is admitted gets that answer, and what is not says why."""
     options = GatewayOptions("g", "127.0.0.1", free_port(), "127.0.0.1", free_port(), tmp_path / "config")
     gateway = FrontProcess(options)
     known = config(plan(1, {}, {}), [application("numbers"), application("words")])
@@ -180,14 +180,14 @@ async def test_sigterm_finishes_what_is_under_way(gateways, devices):
         waiting = [infer(request().SerializeToString(), metadata=KEYED) for _ in range(5)]
         stream = channel.stream_stream(SERVICE + "ModelStreamInfer")(metadata=KEYED)
         await stream.write(request().SerializeToString())
-        while len(only.heard("query")) < 6:
+        while len(only.reported("query")) < 6:
             await asyncio.sleep(0.02)
         gateway.process.send_signal(signal.SIGTERM)
         for one in waiting:
             assert pb.ModelInferResponse.FromString(await one).model_version == "big"
         answer = pb.ModelStreamInferResponse.FromString(await stream.read())
         assert (answer.error_message, answer.infer_response.model_version) == ("", "big")
-        # The stream itself does not keep the gateway; it is told why it ends.
+        # The stream itself does not keep the gateway; it receives the reason why it ends.
         assert (await stream.code(), await stream.details()) == (
             CODE.UNAVAILABLE,
             "the gateway is stopping; try another or try again",
@@ -203,7 +203,7 @@ async def test_sigterm_does_not_wait_for_ever(gateways, devices):
     only.tell(mute=True)
     async with grpc.aio.insecure_channel(gateway.grpc) as channel:
         waiting = channel.unary_unary(SERVICE + "ModelInfer")(request().SerializeToString(), metadata=KEYED)
-        while not only.heard("query"):
+        while not only.reported("query"):
             await asyncio.sleep(0.02)
         gateway.process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(gateway.process.wait, 120) == 0
@@ -262,9 +262,9 @@ def test_http_and_grpc_together_add_up(gateways, devices):
     assert failures == []
     assert ended(gateway) == {"in_time": 3 * each + 3 * each * 5 // 6}
     with triton.InferenceServerClient(gateway.grpc) as client:
-        (told,) = client.get_inference_statistics("numbers", headers=KEY).model_stats
+        (statistics,) = client.get_inference_statistics("numbers", headers=KEY).model_stats
     http = gateway.http.get("/v2/models/numbers/stats", headers=AUTH).json()["model_stats"][0]
-    assert told.inference_count == http["inference_count"] == 3 * each + 3 * each * 5 // 6
+    assert statistics.inference_count == http["inference_count"] == 3 * each + 3 * each * 5 // 6
     assert idle(gateway)
 
 

@@ -28,7 +28,7 @@ WRONG = prefixed(b"a", 1)
 
 
 class Plane:
-    """Takes queries and answers them when it is told to."""
+    """Takes queries and answers them on command."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[bytes, Receiver]] = []
@@ -53,7 +53,7 @@ async def streaming(**given):
         yield server, plane, endpoint
 
 
-async def told(peer: Peer, count: int) -> list[pb.ModelStreamInferResponse]:
+async def received(peer: Peer, count: int) -> list[pb.ModelStreamInferResponse]:
     messages, found = MessageParser(16 * MIB, Rate()), []
     while len(found) < count:
         kind, _, _, payload = await peer.frame()
@@ -93,7 +93,7 @@ async def test_answers_come_in_the_order_of_their_queries():
         await eventually(lambda: len(plane.asked) == 3, "all are asked")
         for data, waits in reversed(plane.asked):
             waits.settle(answer(data.decode()))
-        assert [(one.infer_response.id, one.error_message) for one in await told(peer, 4)] == [
+        assert [(one.infer_response.id, one.error_message) for one in await received(peer, 4)] == [
             ("a", ""),
             ("b", ""),
             ("", "wrong"),
@@ -114,7 +114,7 @@ async def test_queries_without_room_wait_and_are_counted():
         for place in range(rpc_stream.MAX_QUERIES + 100):
             await eventually(lambda place=place: len(plane.asked) > place, "there is room again")
             plane.asked[place][1].settle(answer(f"{place:04}"))
-        found = [one.infer_response.id for one in await told(peer, rpc_stream.MAX_QUERIES + 100)]
+        found = [one.infer_response.id for one in await received(peer, rpc_stream.MAX_QUERIES + 100)]
         assert found == [f"{place:04}" for place in range(rpc_stream.MAX_QUERIES + 100)]
         assert (server.reading, server.unsent) == (0, 0)
 
@@ -160,7 +160,7 @@ async def test_a_stream_that_is_refused_with_an_answer_unread_ends_alone(caplog,
         assert await status(peer, 3) == (CODE.OK, "")
         # And the first one's answer comes before its status.
         peer.send(h2.window_update(1, KIB))
-        assert (await told(peer, 1))[0].infer_response.id == "a"
+        assert (await received(peer, 1))[0].infer_response.id == "a"
         code, said = await status(peer, 1)
         assert (code, "grpc-encoding is missing" in said) == (CODE.INVALID_ARGUMENT, True)
         assert (server.streams, server.reading, server.unsent) == (0, 0, 0)
@@ -176,7 +176,7 @@ async def test_a_stream_that_was_refused_and_is_given_up_leaves_nothing(how):
         await eventually(lambda: len(endpoint.open) == 1, "it is refused")
         if how == "reset":
             peer.send(h2.rst_stream(1, h2.CANCEL), h2.window_update(3, KIB))
-            assert (await told(peer, 1))[0].infer_response.id == "a"
+            assert (await received(peer, 1))[0].infer_response.id == "a"
             await eventually(lambda: server.streams == 1, "it is forgotten")
         peer.writer.transport.abort()
         await eventually(lambda: not server.connections, "the connection is forgotten")
@@ -199,20 +199,20 @@ async def test_what_an_endpoint_raises_for_one_call_leaves_the_others_alone(monk
             peer.ask(number, b"x", to("/hold"))
         await eventually(lambda: len(echo.held) == 3, "all are there")
         kinds = {type(call.waiter) for call in echo.held}
-        heard = []
+        notified = []
 
         def gone(endpoint, call) -> None:
-            heard.append(call.number)
+            notified.append(call.number)
             if call.number < 5:
                 raise RuntimeError("a fault of ours")
 
         monkeypatch.setattr(kinds.pop(), "gone", gone)
         peer.send(h2.rst_stream(1, h2.CANCEL))
-        await eventually(lambda: heard == [1], "it is told")
+        await eventually(lambda: notified == [1], "it is notified")
         peer.ask(7, b"still there?")
         assert (await peer.response(7))[0] == prefixed(b"still there?")
         peer.writer.transport.abort()
-        await eventually(lambda: heard == [1, 3, 5], "the others are told, too")
+        await eventually(lambda: notified == [1, 3, 5], "the others are notified, too")
         assert (server.streams, server.connections) == (0, set())
     assert caplog.text.count("grpc_handler_failed") == 2
 
@@ -288,7 +288,7 @@ async def test_a_stream_that_is_held_has_time_for_the_rest_of_its_message():
         peer.send(h2.frame(h2.DATA, h2.END_STREAM, 1, prefixed(b"last")[6:]))
         await eventually(lambda: len(plane.asked) == 1, "it goes on")
         plane.asked[0][1].settle(answer("last"))
-        assert (await told(peer, rpc_stream.MAX_QUERIES + 2))[-1].infer_response.id == "last"
+        assert (await received(peer, rpc_stream.MAX_QUERIES + 2))[-1].infer_response.id == "last"
         assert await status(peer, 1) == (CODE.OK, "")
 
 
@@ -310,7 +310,7 @@ async def test_others_have_their_turn_between_queries_that_are_refused_at_once()
         endpoint.submit = submit
         many.send(many.head(1), h2.window_update(0, MIB), h2.window_update(1, MIB))
         many.send(h2.frame(h2.DATA, h2.END_STREAM, 1, count * prefixed(b"wrong")))
-        assert len(await told(many, count)) == count
+        assert len(await received(many, count)) == count
         assert await status(many, 1) == (CODE.OK, "")
         assert len(seen) == count + 1
         assert seen.index(b"other") <= 5 * rpc_stream.MAX_QUERIES
@@ -338,7 +338,7 @@ async def test_an_error_that_is_there_at_once_names_its_query():
         ask(peer, 1, b"no-1", b"yes", b"no-2", b"no-3", end=True)
         await eventually(lambda: len(full.asked) == 4, "all are asked")
         full.asked[1][1].settle(answer("yes"))
-        found = [(one.infer_response.id, one.error_message) for one in await told(peer, 4)]
+        found = [(one.infer_response.id, one.error_message) for one in await received(peer, 4)]
         assert found == [("no-1", "no room"), ("yes", ""), ("no-2", "no room"), ("no-3", "no room")]
         assert await status(peer, 1) == (CODE.OK, "")
         assert (server.streams, server.reading, server.unsent) == (0, 0, 0)

@@ -136,7 +136,7 @@ class Talk:
         flags = h2.END_STREAM * (rnd.random() < 0.15)
         self.hear(h2.frame(h2.DATA, 0, number, body) + h2.frame(h2.DATA, flags, number, b""))
 
-    def told(self) -> dict[int, list[str]]:
+    def received(self) -> dict[int, list[str]]:
         """Ids of the whole answers that each stream's client received."""
         out, offset, found, messages = bytes(self.transport.out), 0, {}, {}
         while offset < len(out):
@@ -164,8 +164,8 @@ async def test_whatever_happens_to_streams_is_accounted_for(seed):
             assert open_numbers <= talk.connection.streams.keys()
         if rnd.random() < 0.3:
             talk.endpoint.stop()
-        told = talk.told()
-        for number, ids in told.items():
+        received = talk.received()
+        for number, ids in received.items():
             # Those that nobody could read have no id.
             expected = [id for id in talk.asked[number] if talk.plane.fates.get(id) not in ("wrong", "raises")]
             given = [id for id in ids if talk.plane.fates.get(id) not in ("wrong", None)]

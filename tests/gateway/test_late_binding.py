@@ -113,7 +113,7 @@ async def together(gateway: GatewayProcess, bodies: list[dict]) -> list[tuple[in
     found = [await answer(reader) for reader, _ in opened]
     for _, writer in opened:
         writer.close()
-    return [(status, json.loads(told)) for status, _, told in found]
+    return [(status, json.loads(content)) for status, _, content in found]
 
 
 def seconds_of(path: Path) -> float:
@@ -136,8 +136,8 @@ async def load(http, gateway, stop: asyncio.Event, found: collections.Counter, c
     async def one() -> None:
         while not stop.is_set():
             answer = await http.post(gateway.url + PATH, json=body())
-            told = answer.json()
-            found[answer.status_code, told.get("model_version") or told.get("error")] += 1
+            content = answer.json()
+            found[answer.status_code, content.get("model_version") or content.get("error")] += 1
 
     await asyncio.gather(*(one() for _ in range(clients)))
 
@@ -152,15 +152,17 @@ async def test_queries_that_come_together_run_together_and_get_their_own_answers
     gateway = await world.start(1, world.heavy)
     found = await together(gateway, [body(i) for i in range(48)])
     session = onnxruntime.InferenceSession(str(tiny_models["heavy"]), providers=["CPUExecutionProvider"])
-    for i, (status, told) in enumerate(found):
-        assert status == 200, told
+    for i, (status, content) in enumerate(found):
+        assert status == 200, content
         x = np.array(body(i)["inputs"][0]["data"], np.float32).reshape(1, 4)
-        np.testing.assert_allclose(told["outputs"][0]["data"], session.run(None, {"x": x})[0][0], rtol=1e-3, atol=1e-4)
-    assert max(told["parameters"]["batch_size"] for _, told in found) > 2
+        np.testing.assert_allclose(
+            content["outputs"][0]["data"], session.run(None, {"x": x})[0][0], rtol=1e-3, atol=1e-4
+        )
+    assert max(content["parameters"]["batch_size"] for _, content in found) > 2
     assert counted(gateway, "nereus_gateway_grant_rows_sum") == 48
     assert counted(gateway, "nereus_gateway_grant_rows_count") < 48
     # The wait counts, wherever it was.
-    assert max(told["parameters"]["queue_ms"] for _, told in found) > 5
+    assert max(content["parameters"]["queue_ms"] for _, content in found) > 5
     assert counted(gateway, "nereus_gateway_held") == 0
     assert gateway.health()["in_flight"] == 0
 
@@ -180,7 +182,7 @@ async def test_a_burst_steps_down_in_accuracy_and_nobody_is_refused(world, tmp_p
     assert {answer.json()["model_version"] for answer in calm} == {"slow"}
     statuses = collections.Counter(status for status, _ in burst)
     assert statuses[200] > 5 / 6 * count, statuses
-    assert "quick" in {told.get("model_version") for _, told in burst}
+    assert "quick" in {content.get("model_version") for _, content in burst}
 
 
 @pytest.mark.parametrize("insists", [{"version": "heavy"}, {"min_accuracy": 95}])

@@ -50,7 +50,7 @@ async def test_plan_changes_under_load_fail_no_query(gateways, devices, control_
     async def change(found) -> None:
         while not found[200, "d0", "big"]:
             await asyncio.sleep(0.01)
-        # The new device warms up only after the plan is known, and the old one forgets once it is told.
+        # The new device warms up only after the plan is known, and the old one forgets once it is notified.
         control_plane.send(config(plan(2, {"d0": [], "d1": [("numbers", "small")]}, endpoints), applications))
         await asyncio.sleep(0.3)
         assert {"event": "moved", "plan_version": 2} not in first.events
@@ -146,10 +146,10 @@ async def test_tells_the_control_plane_that_devices_cannot_cope(gateways, device
     found = await load(gateway, 1.5, clients=8)
     assert {status for status, *_ in found} == {200, 503}
     refused = sum(count for (status, *_), count in found.items() if status == 503)
-    told = wait_for(lambda: control_plane.heard(control.Overload), "an overload is reported")
-    assert {(report.device, report.application) for report in told} == {("", "numbers")}
-    assert all(3 <= report.refused <= report.arrived for report in told)
-    assert sum(report.refused for report in told) <= refused
+    reports = wait_for(lambda: control_plane.received(control.Overload), "an overload is reported")
+    assert {(report.device, report.application) for report in reports} == {("", "numbers")}
+    assert all(3 <= report.refused <= report.arrived for report in reports)
+    assert sum(report.refused for report in reports) <= refused
 
 
 def test_reports_each_second_which_configuration_it_holds(gateways, devices, control_plane):
@@ -161,7 +161,7 @@ def test_reports_each_second_which_configuration_it_holds(gateways, devices, con
     def reported(version: int, hash: str) -> bool:
         return any(
             (stats.plan_version, stats.config_hash) == (version, hash)
-            for stats in control_plane.heard(control.GatewayStats)
+            for stats in control_plane.received(control.GatewayStats)
         )
 
     joined(gateways, control_plane)
@@ -183,21 +183,21 @@ def test_tells_what_happened_each_second_and_when_demand_bursts(gateways, device
     sent = 0
     end = time.monotonic() + 120
     # For more than a second, and until it is noticed, however slowly they follow each other.
-    while sent < 25 or not control_plane.heard(control.Burst):
+    while sent < 25 or not control_plane.received(control.Burst):
         assert time.monotonic() < end, "a burst is reported"
         for _ in range(5):
             gateway.infer(X * 2)
         sent += 5
         time.sleep(0.2)
-    bursts = control_plane.heard(control.Burst)
+    bursts = control_plane.received(control.Burst)
     assert (bursts[0].application, bursts[0].plan_version) == ("numbers", 9)
     assert bursts[0].rate > 5
     gateway.post(PATH, b"{}")
     wait_for(
-        lambda: sum(s.applications["numbers"].in_time for s in control_plane.heard(control.GatewayStats)) == sent,
+        lambda: sum(s.applications["numbers"].in_time for s in control_plane.received(control.GatewayStats)) == sent,
         "all queries are counted",
     )
-    seconds = [s.applications["numbers"] for s in control_plane.heard(control.GatewayStats)]
+    seconds = [s.applications["numbers"] for s in control_plane.received(control.GatewayStats)]
     assert sum(s.arrived for s in seconds) == sent
     assert sum(s.arrived_rows for s in seconds) == 2 * sent
     assert sum(s.late + s.dropped + s.failed for s in seconds) == 0
@@ -205,7 +205,7 @@ def test_tells_what_happened_each_second_and_when_demand_bursts(gateways, device
     assert sum(s.normalized_sum for s in seconds) == pytest.approx(sent * 100.0)
     assert sum(s.by_variant.get("big", 0) for s in seconds) == sent
     assert any(0 < s.p50_ms <= s.p95_ms for s in seconds)
-    assert all(s.applications["words"].arrived == 0 for s in control_plane.heard(control.GatewayStats))
+    assert all(s.applications["words"].arrived == 0 for s in control_plane.received(control.GatewayStats))
     kept = [s.slowest for s in seconds]
     assert [one is not None for one in kept] == [s.in_time > 0 for s in seconds]
     for one in filter(None, kept):
@@ -223,7 +223,7 @@ def test_keeps_a_refused_query_of_a_second_with_its_reason(gateways, devices, co
     wait_for(lambda: gateway.infer(X).status_code == 503, "a refusal")
 
     def kept():
-        seconds = [s.applications["numbers"] for s in control_plane.heard(control.GatewayStats) if s.applications]
+        seconds = [s.applications["numbers"] for s in control_plane.received(control.GatewayStats) if s.applications]
         return [s.refused for s in seconds if s.refused is not None]
 
     wait_for(kept, "the refusal is reported")
@@ -238,10 +238,10 @@ def test_tells_which_applications_it_answers(gateways, devices, control_plane):
     placed = plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint})
     control_plane.first = config(placed, [application("numbers"), application("words")])
     gateway = joined(gateways, control_plane)
-    wait_for(lambda: control_plane.heard(control.GatewayStats), "a first second")
-    assert {report.serving for report in control_plane.heard(control.GatewayStats)} == {()}
+    wait_for(lambda: control_plane.received(control.GatewayStats), "a first second")
+    assert {report.serving for report in control_plane.received(control.GatewayStats)} == {()}
     only.warm(("numbers", "big"))
-    wait_for(lambda: control_plane.heard(control.GatewayStats)[-1].serving == ("numbers",), "it answers numbers")
+    wait_for(lambda: control_plane.received(control.GatewayStats)[-1].serving == ("numbers",), "it answers numbers")
     assert gateway.infer(X).status_code == 200
 
 
@@ -257,7 +257,7 @@ def test_is_not_ready_before_it_knows_anything(gateways):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"type": "gateway_config"}', b"\xff\xfe"])
-def test_a_broken_configuration_on_disk_is_told_and_left_alone(gateways, tmp_path, content):
+def test_a_broken_configuration_on_disk_is_reported_and_left_alone(gateways, tmp_path, content):
     members = tmp_path / "home0" / "members"
     members.mkdir(parents=True)
     (members / "gateway-box-gateway-config.json").write_bytes(content)
@@ -271,7 +271,7 @@ async def test_sigterm_finishes_what_is_under_way(gateways, devices):
     only.tell(delay_s=0.6)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=300) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(5)]
-        while len(only.heard("query")) < 5:
+        while len(only.reported("query")) < 5:
             await asyncio.sleep(0.02)
         gateway.process.send_signal(signal.SIGTERM)
         assert [(await one).status_code for one in waiting] == [200] * 5
@@ -285,7 +285,7 @@ async def test_sigterm_does_not_wait_for_ever(gateways, devices):
     only.tell(mute=True)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=300) as http:
         waiting = asyncio.create_task(http.post(PATH, content=BODY))
-        while not only.heard("query"):
+        while not only.reported("query"):
             await asyncio.sleep(0.02)
         gateway.process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(gateway.process.wait, 120) == 0
@@ -388,7 +388,7 @@ def test_reports_which_variants_and_accuracies_queries_request(gateways, devices
     assert gateway.infer(X, min_accuracy=99).status_code == 503
 
     def asked() -> tuple[dict[str, int], float]:
-        seconds = [s.applications["numbers"] for s in control_plane.heard(control.GatewayStats) if s.applications]
+        seconds = [s.applications["numbers"] for s in control_plane.received(control.GatewayStats) if s.applications]
         named = sum((Counter(second.named) for second in seconds), Counter())
         return dict(named), max((second.least_accuracy for second in seconds), default=0.0)
 
@@ -398,4 +398,4 @@ def test_reports_which_variants_and_accuracies_queries_request(gateways, devices
     for number in range(60):
         gateway.infer(X, version=f"nonsense-{number}")
     wait_for(lambda: len(asked()[0]) > 3, "some are reported")
-    assert all(len(s.applications["numbers"].named) <= 16 for s in control_plane.heard(control.GatewayStats))
+    assert all(len(s.applications["numbers"].named) <= 16 for s in control_plane.received(control.GatewayStats))

@@ -189,7 +189,7 @@ def arrivals(control_plane) -> list[int]:
     """Rows of each report."""
     return [
         sum(rows for rows, _ in report.applications.get("numbers", ()))
-        for report in control_plane.heard(control.Arrivals)
+        for report in control_plane.received(control.Arrivals)
     ]
 
 
@@ -207,20 +207,20 @@ def test_one_of_several_tells_its_arrivals_and_a_lone_one_its_bursts(gateways, d
     gateway.wait_ready()
     for _ in range(30):
         gateway.infer([[1.0] * 4] * 2)
-    wait_for(lambda: sum(arrivals(control_plane)) == 60, "all rows are told")
-    assert control_plane.heard(control.Burst) == []
+    wait_for(lambda: sum(arrivals(control_plane)) == 60, "all rows are reported")
+    assert control_plane.received(control.Burst) == []
     wait_for(lambda: arrivals(control_plane)[-1] == 0, "the last report says that it has ended")
-    assert told_nothing_more(control_plane)
+    assert reports_no_more(control_plane)
     control_plane.send(alone)
-    wait_for(lambda: gateway.infer([[1.0] * 4] * 8) and control_plane.heard(control.Burst), "a burst is reported")
+    wait_for(lambda: gateway.infer([[1.0] * 4] * 8) and control_plane.received(control.Burst), "a burst is reported")
     gateway.infer([[1.0] * 4] * 8)
-    assert told_nothing_more(control_plane)
+    assert reports_no_more(control_plane)
 
 
-def told_nothing_more(control_plane) -> bool:
-    """Whether no more arrivals are told for more than a second."""
-    before, seconds = len(arrivals(control_plane)), len(control_plane.heard(control.GatewayStats))
-    wait_for(lambda: len(control_plane.heard(control.GatewayStats)) > seconds + 1, "seconds go by")
+def reports_no_more(control_plane) -> bool:
+    """Whether no more arrivals are reported for more than a second."""
+    before, seconds = len(arrivals(control_plane)), len(control_plane.received(control.GatewayStats))
+    wait_for(lambda: len(control_plane.received(control.GatewayStats)) > seconds + 1, "seconds go by")
     return len(arrivals(control_plane)) == before
 
 
@@ -279,7 +279,7 @@ def test_one_killed_leaves_the_other_serving_and_its_totals_behind(two):
 
 def test_queries_of_both_fronts_share_batches(two):
     two.device.tell(delay_s=2.0)
-    before, known = len(two.device.heard("grant")), sum(done(two).values())
+    before, known = len(two.device.reported("grant")), sum(done(two).values())
     try:
         with ThreadPoolExecutor(24) as pool:
             asked = [pool.submit(infer, two.first, 1) for _ in range(24)]
@@ -291,14 +291,14 @@ def test_queries_of_both_fronts_share_batches(two):
     finally:
         two.device.tell(delay_s=0.0)
     # The first batches start with what is there; behind them the queries of both wait in one queue.
-    assert len(two.device.heard("grant")) - before <= 8
+    assert len(two.device.reported("grant")) - before <= 8
 
 
 def test_when_the_core_dies_its_queries_are_sent_once_more_and_fronts_wait_for_it(two):
     two.device.tell(delay_s=1.0)
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(infer, two.first, 1) for _ in range(4)]
-        wait_for(lambda: two.device.heard("grant"), "they are under way")
+        wait_for(lambda: two.device.reported("grant"), "they are under way")
         two.core.process.kill()
         two.core.process.wait()
         two.device.tell(delay_s=0.0)
@@ -385,7 +385,7 @@ def test_fronts_get_the_configuration_from_their_core(tmp_path, devices, control
 
 def arrived(control_plane) -> list[int]:
     """Queries of each second that was reported."""
-    return [s.applications["numbers"].arrived for s in control_plane.heard(control.GatewayStats) if s.applications]
+    return [s.applications["numbers"].arrived for s in control_plane.received(control.GatewayStats) if s.applications]
 
 
 def test_one_stopped_in_order_loses_no_count(two):
@@ -396,7 +396,7 @@ def test_one_stopped_in_order_loses_no_count(two):
     assert set(counts(two.first)) == {before + 30}
 
 
-def test_what_arrived_in_the_last_second_before_a_stop_is_told(gateways, devices, control_plane):
+def test_what_arrived_in_the_last_second_before_a_stop_is_reported(gateways, devices, control_plane):
     (only,) = devices("d0")
     only.warm(("numbers", "big"))
     control_plane.first = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
@@ -406,8 +406,8 @@ def test_what_arrived_in_the_last_second_before_a_stop_is_told(gateways, devices
         assert gateway.infer([[1.0] * 4] * 2).status_code == 200
     assert gateway.stop() == 0
     wait_for(lambda: control_plane.connection.protocol.close_code is not None, "its link ends")
-    told = [report.applications["numbers"] for report in control_plane.heard(control.GatewayStats)]
-    assert sum(counts.arrived for counts in told) == sum(counts.in_time for counts in told) == 7
+    seconds = [report.applications["numbers"] for report in control_plane.received(control.GatewayStats)]
+    assert sum(counts.arrived for counts in seconds) == sum(counts.in_time for counts in seconds) == 7
 
 
 def test_a_gateway_that_stops_ends_its_link_in_order_and_one_that_dies_does_not(gateways, control_plane):

@@ -116,7 +116,9 @@ async def test_a_device_that_was_killed_is_no_crash(gateways, devices):
     second.tell(delay_s=0.3)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(12)]
-        await asyncio.to_thread(wait_for, lambda: first.heard("grant") and second.heard("grant"), "both are at work")
+        await asyncio.to_thread(
+            wait_for, lambda: first.reported("grant") and second.reported("grant"), "both are at work"
+        )
         first.kill()
         answers = await asyncio.gather(*waiting)
     assert [answer.status_code for answer in answers] == [200] * 12
@@ -159,7 +161,7 @@ async def test_a_client_that_has_gone_leaves_its_input_known(gateways, devices):
         device.tell(delay_s=1.0)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
         query = asyncio.create_task(http.post(PATH, content=body(POISON)))
-        await asyncio.to_thread(wait_for, lambda: any(d.heard("grant") for d in all), "it is at a device")
+        await asyncio.to_thread(wait_for, lambda: any(d.reported("grant") for d in all), "it is at a device")
         query.cancel()
     wait_for(lambda: crashed(all) == 1, "the device has crashed")
     # The next one of its kind is a suspect from the start, and is not tried a third time.
@@ -220,7 +222,7 @@ async def test_nobody_is_tried_where_another_query_may_be_the_cause(gateways, de
         device.tell(crash_on=666.0, delay_s=6.0)
 
     def at_work() -> list:
-        return [device for device in all if device.heard("grant")]
+        return [device for device in all if device.reported("grant")]
 
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
         bad = post(http, "nan", POISON)
@@ -229,7 +231,7 @@ async def test_nobody_is_tried_where_another_query_may_be_the_cause(gateways, de
         await asyncio.to_thread(wait_for, lambda: len(at_work()) == 2, "another one is, too")
         (third,) = [device for device in all if device not in at_work()]
         innocent = [post(http, "numbers", [[float(i), 0.0, 0.0, 0.0]]) for i in range(2)]
-        await asyncio.to_thread(wait_for, lambda: third.heard("grant"), "the third is at work")
+        await asyncio.to_thread(wait_for, lambda: third.reported("grant"), "the third is at work")
         third.signal(signal.SIGSEGV)
         answers = await asyncio.gather(*innocent)
         assert 500 not in [answer.status_code for answer in answers]

@@ -46,7 +46,7 @@ def test_a_gateway_changes_its_stack_with_queries_under_way_and_none_fails(contr
     assert set(answers) == {200}
     assert len([line for line in gateway.log if "stack_switched" in line]) == len(stacks.LIVE)
     assert any("stack_unknown" in line and "of the future" in line for line in gateway.log)
-    assert min(len(device.heard("grant")) for device in (one, two)) > 20
+    assert min(len(device.reported("grant")) for device in (one, two)) > 20
 
 
 def test_a_device_that_is_lost_after_a_switch_has_its_queries_answered_elsewhere(control_plane, devices, gateways):
@@ -68,7 +68,7 @@ def test_a_device_that_is_lost_after_a_switch_has_its_queries_answered_elsewhere
     clients = [threading.Thread(target=lambda: answers.append(gateway.infer([[1, 2, 3, 4]]).status_code)) for _ in "ab"]
     for client in clients:
         client.start()
-    wait_for(lambda: one.heard("grant") and two.heard("grant"), "both devices run")
+    wait_for(lambda: one.reported("grant") and two.reported("grant"), "both devices run")
     control_plane.send(config(plan(2, placed, endpoints, "nereus"), specs))
     wait_for(lambda: any("stack_switched" in line and "nereus" in line for line in gateway.log), "it switches")
     one.kill()

@@ -89,8 +89,8 @@ FAULTS = {
 
 @pytest.mark.parametrize("case", FAULTS)
 def test_faults_are_named(case, tmp_path):
-    changes, told = FAULTS[case]
-    with pytest.raises(ScenarioError, match=told):
+    changes, message = FAULTS[case]
+    with pytest.raises(ScenarioError, match=message):
         load(write(tmp_path, **changes))
 
 

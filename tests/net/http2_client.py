@@ -75,8 +75,8 @@ class Peer:
         while True:
             kind, flags, stream, payload = await self.frame()
             if kind == h2.HEADERS:
-                told = dict(self.decoder.decode(payload, raw=True))
-                fields |= told if stream == number else {}
+                headers = dict(self.decoder.decode(payload, raw=True))
+                fields |= headers if stream == number else {}
             assert kind != h2.RST_STREAM or stream != number, "reset"
             if stream != number:
                 continue

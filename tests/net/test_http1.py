@@ -90,11 +90,11 @@ async def test_a_pipeline_beyond_the_common_limit_is_rejected_behind_its_answers
         await eventually(lambda: server.buffered_bytes > 60 * KIB, "others wait")
         assert server.buffered_bytes <= 64 * KIB
         held.exchanges[0].respond(200, ())
-        told = [(await browser.answer())[0]]
-        while told[-1] == 200:
+        statuses = [(await browser.answer())[0]]
+        while statuses[-1] == 200:
             status, head, _ = await browser.answer()
-            told.append(status)
-        assert (told[-1], b"connection: close" in head, b"retry-after: 1" in head) == (503, True, True)
+            statuses.append(status)
+        assert (statuses[-1], b"connection: close" in head, b"retry-after: 1" in head) == (503, True, True)
         assert await browser.closed()
         await eventually(lambda: (server.buffered_bytes, server.active) == (0, 0), "nothing is left")
 

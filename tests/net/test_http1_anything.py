@@ -76,7 +76,7 @@ class Transport:
 
 
 class Handler:
-    """Answers some requests at once and others when it is told to, with their ids."""
+    """Answers some requests at once and others on command, with their ids."""
 
     def __init__(self, rnd: random.Random) -> None:
         self.rnd = rnd
@@ -159,7 +159,7 @@ async def converse(rnd: random.Random) -> tuple[int, int, int]:
     else:
         # Cut off.
         data = data[: len(data) - (rnd.randrange(40) if rnd.random() < 0.3 else 0)]
-    # Each piece can be told from the others by nothing but its place: bodies are zeros, heads are not.
+    # Each piece is distinguished from the others by nothing but its place: bodies are zeros, heads are not.
     while (data or handler.open or connection._waiting) and not transport.closed:
         chance = rnd.random()
         if chance < 0.5 and data:
@@ -185,7 +185,7 @@ async def converse(rnd: random.Random) -> tuple[int, int, int]:
     await asyncio.sleep(0)
     assert (server.active, server.buffered_bytes, server.unsent_bytes, server.connections) == (0, 0, 0, set())
     assert not handler.open
-    out, told, refused = bytes(transport.out), [], 0
+    out, answered, refused = bytes(transport.out), [], 0
     while out:
         head, _, out = out.partition(b"\r\n\r\n")
         if head == b"HTTP/1.1 100 Continue":
@@ -194,12 +194,12 @@ async def converse(rnd: random.Random) -> tuple[int, int, int]:
         body, out = out[:length], out[length:]
         assert not refused, "a refusal is the last"
         if head.startswith(b"HTTP/1.1 200 "):
-            told.append(int(body))
+            answered.append(int(body))
         else:
             refused = 1
             assert b"connection: close" in head
-    assert told == sizes[: len(told)], "in their turn, and none left out"
-    return len(asked), len(told), refused
+    assert answered == sizes[: len(answered)], "in their turn, and none left out"
+    return len(asked), len(answered), refused
 
 
 @pytest.mark.parametrize("seed", range(4))

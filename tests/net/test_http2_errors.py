@@ -102,7 +102,7 @@ async def test_what_is_no_http2_is_hung_up_on(name):
 
 
 @pytest.mark.parametrize("name", GREETED)
-async def test_who_breaks_the_protocol_is_told_why_and_nobody_else_notices(name):
+async def test_who_breaks_the_protocol_receives_the_reason_and_nobody_else_notices(name):
     data, code = GREETED[name]
     async with serving(http2=LIMITS) as (server, _), connected(server.port) as other:
         await still_serves(other, 1)
@@ -142,7 +142,7 @@ async def test_who_sends_more_than_a_window_is_hung_up_on():
         await eventually(lambda: server.streams == 1, "it is open")
         (connection,) = server.connections
         connection.streams[1].held = True
-        # A held stream's client is told of no room, so this is all that it may send.
+        # A held stream's client gets no room, so this is all that it may send.
         part = h2.frame(h2.DATA, 0, 1, prefixed(bytes(1 << 23))[: 1 << 14])
         peer.send(part * (LIMITS.stream_window_bytes >> 14))
         await eventually(lambda: server.reading > LIMITS.stream_window_bytes - (1 << 14), "all of it is there")

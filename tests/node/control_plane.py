@@ -41,7 +41,7 @@ class ControlPlane:
         self.blobs: dict[str, bytes | tuple[int, bytes, int]] = {}
         self.blob_requests: list[tuple[str, str | None]] = []
         self.shown: list[str] = []
-        self.heard: list[control.FromMember] = []
+        self.received: list[control.FromMember] = []
         self.connections: list[ServerConnection] = []
         self.close_next_with: int | None = None
         self._issued = 0
@@ -87,10 +87,10 @@ class ControlPlane:
                     pass
             return value
 
-    async def told(self, kind: type, where: Callable[[object], bool] = lambda _: True, seconds: float = 120.0):
+    async def receive(self, kind: type, where: Callable[[object], bool] = lambda _: True, seconds: float = 120.0):
         """The first message of this kind (for which ``where`` holds), waited for."""
         return await self.until(
-            lambda: next((m for m in self.heard if isinstance(m, kind) and where(m)), None), seconds
+            lambda: next((m for m in self.received if isinstance(m, kind) and where(m)), None), seconds
         )
 
     def _http(self, connection: ServerConnection, request: Request) -> Response | None:
@@ -114,7 +114,7 @@ class ControlPlane:
             connection.request.path
         ]
         try:
-            self.heard.append(decode(await connection.recv()))
+            self.received.append(decode(await connection.recv()))
             self.connections.append(connection)
             if self.close_next_with is not None:
                 code, self.close_next_with = self.close_next_with, None
@@ -125,7 +125,7 @@ class ControlPlane:
             else:
                 await connection.send(control.encode(control.Pending(reason="wait for approval")))
             async for text in connection:
-                self.heard.append(decode(text))
+                self.received.append(decode(text))
                 self._changed.set()
         except ConnectionClosed:
             pass

@@ -39,7 +39,7 @@ class StandIn:
             state=DeviceState(device=self.device.id, state="up", plan_version=self.plan, warm=self.warm)
         )
 
-    def heard(self, connection: FrameConnection, frame: frames.Frame, _body: memoryview) -> None:
+    def received(self, connection: FrameConnection, frame: frames.Frame, _body: memoryview) -> None:
         match frame:
             case frames.Hello(role="node"):
                 self.note(f"hello {frame.name}")
@@ -129,7 +129,7 @@ async def main() -> None:
     stand_in.note("started")
     if not arguments.never_listen:
         await asyncio.get_running_loop().create_unix_server(
-            lambda: FrameConnection(frames.ToExecutor, stand_in.heard, lambda *_: None), path
+            lambda: FrameConnection(frames.ToExecutor, stand_in.received, lambda *_: None), path
         )
     await stand_in.tell_seconds()
 

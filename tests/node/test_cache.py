@@ -73,7 +73,7 @@ async def test_too_large_a_file_names_the_limit_and_is_not_asked_for_again(cache
 
 
 @pytest.mark.parametrize(("status", "tries", "permanent"), [(404, 1, True), (401, 3, False), (503, 3, False)])
-async def test_an_error_status_is_told_and_tried_again_where_that_may_help(
+async def test_an_error_status_is_reported_and_tried_again_where_that_may_help(
     cache, control_plane, status, tries, permanent
 ):
     digest = control_plane.add_blob(MODEL)
@@ -84,7 +84,7 @@ async def test_an_error_status_is_told_and_tried_again_where_that_may_help(
     assert len(control_plane.blob_requests) == tries
 
 
-async def test_a_control_plane_that_is_away_is_told(cache, control_plane):
+async def test_a_control_plane_that_is_away_is_reported(cache, control_plane):
     digest = control_plane.add_blob(MODEL)
     await control_plane.stop()
     with pytest.raises(FetchError, match="ConnectError") as caught:

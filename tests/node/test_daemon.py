@@ -63,28 +63,28 @@ async def test_a_plan_is_fetched_applied_and_reported(settings, control_plane):
     digest = control_plane.add_blob(b"model one")
     control_plane.greeting = [control.encode(config(5, variant(1, digest)))]
     async with running(settings):
-        joined = await control_plane.told(control.JoinNode)
+        joined = await control_plane.receive(control.JoinNode)
         assert [device.id for device in joined.devices] == ["box/cpu0"]
-        states = await control_plane.told(control.DeviceStates, warm(1, 5))
+        states = await control_plane.receive(control.DeviceStates, warm(1, 5))
         assert [(state.device, state.state) for state in states.devices] == [("box/cpu0", "up")]
         assert control_plane.blob_requests == [(digest, "Bearer secret-1")]
-        stats = await control_plane.told(control.NodeStats, lambda message: message.devices)
+        stats = await control_plane.receive(control.NodeStats, lambda message: message.devices)
         assert [second.device for second in stats.devices] == ["box/cpu0"]
-        overload = await control_plane.told(control.Overload)
+        overload = await control_plane.receive(control.Overload)
         assert overload == control.Overload(device="box/cpu0", application="digits", arrived=10, refused=4)
-        assert await control_plane.told(control.Drift) == control.Drift(device="box/cpu0", variant=7, ratio=1.5)
+        assert await control_plane.receive(control.Drift) == control.Drift(device="box/cpu0", variant=7, ratio=1.5)
 
 
 async def test_a_killed_executor_gets_its_plan_again(settings, control_plane):
     digest = control_plane.add_blob(b"model one")
     control_plane.greeting = [control.encode(config(5, variant(1, digest)))]
     async with running(settings) as daemon:
-        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await control_plane.receive(control.DeviceStates, warm(1, 5))
         os.kill(daemon.executors["box/cpu0"].pid, signal.SIGKILL)
-        lost = await control_plane.told(control.DeviceStates, lambda m: "SIGKILL" in m.devices[0].detail)
+        lost = await control_plane.receive(control.DeviceStates, lambda m: "SIGKILL" in m.devices[0].detail)
         assert (lost.devices[0].state, lost.devices[0].warm) == ("starting", ())
-        control_plane.heard.clear()
-        await control_plane.told(control.DeviceStates, warm(1, 5))
+        control_plane.received.clear()
+        await control_plane.receive(control.DeviceStates, warm(1, 5))
     assert asked(settings) == ["started", "hello box", f"apply 5 [1] {{'{digest[:6]}': 9}}"] * 2
 
 
@@ -92,15 +92,15 @@ async def test_a_node_restarted_without_a_control_plane_goes_on_with_its_last_pl
     digest = control_plane.add_blob(b"model one")
     control_plane.greeting = [control.encode(config(5, variant(1, digest)))]
     async with running(settings):
-        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await control_plane.receive(control.DeviceStates, warm(1, 5))
     await control_plane.stop()
     async with running(settings) as daemon:
         await control_plane.until(lambda: daemon.states()[0].warm == (1,))
         assert not daemon.link.up
-        control_plane.heard.clear()
+        control_plane.received.clear()
         control_plane.greeting = []
         await control_plane.start()
-        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await control_plane.receive(control.DeviceStates, warm(1, 5))
     assert control_plane.shown[-1] == "secret-1"
     assert len(control_plane.blob_requests) == 1
 
@@ -108,12 +108,12 @@ async def test_a_node_restarted_without_a_control_plane_goes_on_with_its_last_pl
 async def test_a_newer_plan_supersedes_one_whose_file_cannot_be_had(settings, control_plane):
     digest = control_plane.add_blob(b"model two")
     async with running(settings):
-        await control_plane.told(control.DeviceStates)
+        await control_plane.receive(control.DeviceStates)
         await control_plane.say(config(5, variant(1, "a" * 64)))
-        states = await control_plane.told(control.DeviceStates, lambda m: "HTTP 404" in m.devices[0].detail)
+        states = await control_plane.receive(control.DeviceStates, lambda m: "HTTP 404" in m.devices[0].detail)
         assert states.devices[0].warm == ()
         await control_plane.say(config(6, variant(2, digest)))
-        states = await control_plane.told(control.DeviceStates, warm(2, 6))
+        states = await control_plane.receive(control.DeviceStates, warm(2, 6))
         assert states.devices[0].detail == ""
 
 
@@ -121,32 +121,32 @@ async def test_a_missing_file_does_not_hold_up_the_others_and_is_tried_again(set
     first, second = control_plane.add_blob(b"model one"), control_plane.add_blob(b"model two")
     body = control_plane.blobs.pop(second)
     async with running(settings):
-        await control_plane.told(control.DeviceStates)
+        await control_plane.receive(control.DeviceStates)
         await control_plane.say(config(5, variant(1, first), variant(2, second)))
-        states = await control_plane.told(control.DeviceStates, warm(1, 5))
+        states = await control_plane.receive(control.DeviceStates, warm(1, 5))
         control_plane.blobs[second] = body
-        states = await control_plane.told(control.DeviceStates, lambda m: m.devices[0].warm == (1, 2))
+        states = await control_plane.receive(control.DeviceStates, lambda m: m.devices[0].warm == (1, 2))
         assert states.devices[0].detail == ""
 
 
 async def test_a_device_that_a_plan_does_not_name_hosts_nothing(settings, control_plane):
     digest = control_plane.add_blob(b"model one")
     async with running(settings):
-        await control_plane.told(control.DeviceStates)
+        await control_plane.receive(control.DeviceStates)
         await control_plane.say(config(5, variant(1, digest)))
-        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await control_plane.receive(control.DeviceStates, warm(1, 5))
         await control_plane.say(config(6, variant(1, digest), device="elsewhere/cpu0"))
-        await control_plane.told(control.DeviceStates, lambda m: m.devices[0].plan_version == 6)
+        await control_plane.receive(control.DeviceStates, lambda m: m.devices[0].plan_version == 6)
     assert asked(settings)[-1] == "apply 6 [] {}"
 
 
 async def test_the_same_configuration_again_disturbs_nobody(settings, control_plane):
     digest = control_plane.add_blob(b"model one")
     async with running(settings):
-        await control_plane.told(control.DeviceStates)
+        await control_plane.receive(control.DeviceStates)
         for version in (5, 5, 6):
             await control_plane.say(config(version, variant(1, digest)))
-        await control_plane.told(control.DeviceStates, warm(1, 6))
+        await control_plane.receive(control.DeviceStates, warm(1, 6))
     assert [line.split()[1] for line in asked(settings) if line.startswith("apply")][-1] == "6"
     assert sum(line.startswith("apply 5") for line in asked(settings)) <= 1
 
@@ -157,11 +157,11 @@ async def test_nonsense_from_the_control_plane_or_on_disk_harms_nothing(settings
     (folder / "node-box-config.json").write_text('{"v": 1, "type": "node_config", "applications": 7}')
     digest = control_plane.add_blob(b"model one")
     async with running(settings):
-        await control_plane.told(control.DeviceStates)
+        await control_plane.receive(control.DeviceStates)
         for text in ("nonsense", '{"v": 1, "type": "explode"}', '{"v": 1, "type": "node_config"}'):
             await control_plane.say(text)
         await control_plane.say(config(5, variant(1, digest)))
-        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await control_plane.receive(control.DeviceStates, warm(1, 5))
     assert len(control_plane.shown) == 1
 
 
@@ -169,12 +169,12 @@ async def test_files_that_no_plan_needs_may_go_and_needed_ones_stay(settings, co
     one, two, kept = (control_plane.add_blob(name) for name in (b"model one", b"model two", b"kept"))
     async with running(settings) as daemon:
         daemon.cache._spare_bytes = 0
-        await control_plane.told(control.DeviceStates)
+        await control_plane.receive(control.DeviceStates)
         await daemon.cache.fetch(kept)
         await control_plane.say(config(5, variant(1, one), keep=(kept,)))
-        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await control_plane.receive(control.DeviceStates, warm(1, 5))
         await control_plane.say(config(6, variant(2, two), keep=(kept,)))
-        await control_plane.told(control.DeviceStates, warm(2, 6))
+        await control_plane.receive(control.DeviceStates, warm(2, 6))
         await control_plane.until(lambda: daemon.cache.path(one) is None)
         assert daemon.cache.path(two) and daemon.cache.path(kept)
 
@@ -191,9 +191,9 @@ def order(job: int, spec: VariantSpec, device: str = "box/cpu0", validation: Val
 async def test_a_profile_is_ordered_measured_and_reported(settings, control_plane):
     digest, validation = control_plane.add_blob(b"model one"), control_plane.add_blob(b"rows")
     async with running(settings):
-        await control_plane.told(control.DeviceStates)
+        await control_plane.receive(control.DeviceStates)
         await control_plane.say(order(3, variant(1, digest), validation=ValidationSpec(validation, "accuracy")))
-        done = await control_plane.told(control.ProfileDone)
+        done = await control_plane.receive(control.ProfileDone)
         assert (done.job, done.accuracy, done.validated_rows, len(done.points)) == (3, 90.0, 4, 1)
     assert "measure 3 v1 9" in asked(settings)
 
@@ -201,26 +201,26 @@ async def test_a_profile_is_ordered_measured_and_reported(settings, control_plan
 async def test_progress_is_relayed_from_fetching_on(settings, control_plane):
     digest = control_plane.add_blob(b"model one")
     async with running(settings) as daemon:
-        await control_plane.told(control.DeviceStates)
-        told = []
+        await control_plane.receive(control.DeviceStates)
+        sent = []
         relay = daemon.jobs._send
-        daemon.jobs._send = lambda message: (told.append(message), relay(message))
+        daemon.jobs._send = lambda message: (sent.append(message), relay(message))
         await control_plane.say(order(3, variant(1, digest)))
-        await control_plane.told(control.ProfileDone)
-    phases = [message.phase for message in told if isinstance(message, control.ProfileProgress)]
+        await control_plane.receive(control.ProfileDone)
+    phases = [message.phase for message in sent if isinstance(message, control.ProfileProgress)]
     assert phases == ["fetching", "measuring"]
 
 
 async def test_a_job_whose_executor_dies_fails_and_may_be_tried_again(settings, control_plane):
     digest = control_plane.add_blob(b"model one")
     async with running(settings):
-        await control_plane.told(control.DeviceStates)
+        await control_plane.receive(control.DeviceStates)
         await control_plane.say(order(3, variant(1, digest, "crash")))
-        failed = await control_plane.told(control.ProfileFailed)
+        failed = await control_plane.receive(control.ProfileFailed)
         assert (failed.job, failed.retry) == (3, True)
         assert "SIGKILL" in failed.message
         await control_plane.say(order(3, variant(2, digest)))
-        assert (await control_plane.told(control.ProfileDone)).job == 3
+        assert (await control_plane.receive(control.ProfileDone)).job == 3
 
 
 @pytest.mark.parametrize(
@@ -233,9 +233,9 @@ async def test_a_job_whose_executor_dies_fails_and_may_be_tried_again(settings, 
 )
 async def test_an_order_that_cannot_be_carried_out_fails_with_the_reason(settings, control_plane, spec, device, says):
     async with running(settings):
-        await control_plane.told(control.DeviceStates)
+        await control_plane.receive(control.DeviceStates)
         await control_plane.say(order(3, spec, device))
-        failed = await control_plane.told(control.ProfileFailed)
+        failed = await control_plane.receive(control.ProfileFailed)
         assert says in failed.message
         assert not failed.retry
 
@@ -243,53 +243,53 @@ async def test_an_order_that_cannot_be_carried_out_fails_with_the_reason(setting
 async def test_what_the_executor_finds_wrong_is_relayed(settings, control_plane):
     digest = control_plane.add_blob(b"model one")
     async with running(settings):
-        await control_plane.told(control.DeviceStates)
+        await control_plane.receive(control.DeviceStates)
         await control_plane.say(order(3, variant(1, digest, "fail")))
-        failed = await control_plane.told(control.ProfileFailed)
+        failed = await control_plane.receive(control.ProfileFailed)
         assert failed == control.ProfileFailed(job=3, message="no such operator", retry=False)
 
 
 async def test_a_cancelled_job_stops_and_answers_nothing(settings, control_plane):
     digest = control_plane.add_blob(b"model one")
     async with running(settings):
-        await control_plane.told(control.DeviceStates)
+        await control_plane.receive(control.DeviceStates)
         await control_plane.say(order(3, variant(1, digest, "hang")))
         await control_plane.until(lambda: "measure 3 hang 9" in asked(settings))
         await control_plane.say(control.ProfileCancel(job=3))
         await control_plane.until(lambda: "cancel 3" in asked(settings))
         await asyncio.sleep(0.1)
-    assert not any(isinstance(m, control.ProfileFailed | control.ProfileDone) for m in control_plane.heard)
+    assert not any(isinstance(m, control.ProfileFailed | control.ProfileDone) for m in control_plane.received)
 
 
-async def test_a_job_that_ends_while_the_control_plane_is_away_is_told_when_it_returns(settings, control_plane):
+async def test_a_job_that_ends_while_the_control_plane_is_away_is_reported_when_it_returns(settings, control_plane):
     digest = control_plane.add_blob(b"model one")
     async with running(settings) as daemon:
-        await control_plane.told(control.DeviceStates)
+        await control_plane.receive(control.DeviceStates)
         await daemon.cache.fetch(digest)
         await control_plane.stop()
         await control_plane.until(lambda: not daemon.link.up)
         daemon.jobs.order(order(3, variant(1, digest)))
         await control_plane.until(lambda: "measure 3 v1 9" in asked(settings))
         await control_plane.start()
-        assert (await control_plane.told(control.ProfileDone)).job == 3
+        assert (await control_plane.receive(control.ProfileDone)).job == 3
 
 
 async def test_each_second_a_node_reports_what_it_holds_though_no_device_has_anything_to_report(
     settings, control_plane
 ):
     async with running(settings, command=("false",)):
-        first = await control_plane.told(control.NodeStats)
+        first = await control_plane.receive(control.NodeStats)
         assert (first.devices, first.plan_version, first.config_hash, first.jobs) == ((), 0, "", ())
         digest = control_plane.add_blob(b"model")
         sent = control.with_hash(config(7, variant(1, digest)))
         await control_plane.say(sent)
-        await control_plane.told(control.NodeStats, lambda m: (m.plan_version, m.config_hash) == (7, sent.hash))
+        await control_plane.receive(control.NodeStats, lambda m: (m.plan_version, m.config_hash) == (7, sent.hash))
         await control_plane.say(order(31, variant(1, digest)))
-        await control_plane.told(control.NodeStats, lambda m: m.jobs == (31,))
+        await control_plane.receive(control.NodeStats, lambda m: m.jobs == (31,))
     # After a restart the stored configuration is known by its hash.
-    control_plane.heard.clear()
+    control_plane.received.clear()
     async with running(settings, command=("false",)):
-        assert (await control_plane.told(control.NodeStats)).config_hash == sent.hash
+        assert (await control_plane.receive(control.NodeStats)).config_hash == sent.hash
 
 
 # --- devices and files that come and go -----------------------------------------------------------------------------
@@ -313,9 +313,9 @@ async def test_a_device_that_appears_later_is_joined_and_served_on(settings, con
     )
     task = asyncio.create_task(daemon.run())
     try:
-        joined = await control_plane.told(control.JoinNode, lambda m: len(m.devices) == 2)
+        joined = await control_plane.receive(control.JoinNode, lambda m: len(m.devices) == 2)
         assert [device.id for device in joined.devices] == ["box/cpu0", "box/cpu1"]
-        states = await control_plane.told(control.DeviceStates, warm(1, 5))
+        states = await control_plane.receive(control.DeviceStates, warm(1, 5))
         assert [state.device for state in states.devices] == ["box/cpu0", "box/cpu1"]
     finally:
         task.cancel()
@@ -332,16 +332,16 @@ async def test_a_file_that_the_disk_damaged_is_fetched_again_and_loaded_anew(set
     digest, idle = control_plane.add_blob(b"model one"), control_plane.add_blob(b"another")
     control_plane.greeting = [control.encode(config(5, variant(1, digest), keep=(idle,)))]
     async with running(settings) as daemon:
-        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await control_plane.receive(control.DeviceStates, warm(1, 5))
         await daemon.cache.fetch(idle)
         first = daemon.executors["box/cpu0"].pid
     (settings.home / "cache" / digest).write_bytes(b"model 0ne")
     (settings.home / "cache" / idle).write_bytes(b"an0ther")
-    control_plane.heard.clear()
+    control_plane.received.clear()
     async with running(settings) as daemon:
-        await control_plane.told(control.DeviceStates, lambda m: "damaged on disk" in m.devices[0].detail)
-        control_plane.heard.clear()
-        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await control_plane.receive(control.DeviceStates, lambda m: "damaged on disk" in m.devices[0].detail)
+        control_plane.received.clear()
+        await control_plane.receive(control.DeviceStates, warm(1, 5))
         assert daemon.executors["box/cpu0"].pid != first
         assert daemon.cache.path(digest).read_bytes() == b"model one"
         assert daemon.cache.path(idle) is None
@@ -360,42 +360,42 @@ async def test_cores_are_divided_anew_beside_what_serves_and_stay_so_after_a_res
     serving = config(5, variant(1, digest))
     control_plane.greeting = [control.encode(serving)]
     async with running(settings) as daemon:
-        first = await control_plane.told(control.JoinNode)
+        first = await control_plane.receive(control.JoinNode)
         assert (first.divided, first.ordered, first.retiring, set(first.cores) >= {0, 1}) == ("0;1", False, (), True)
-        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await control_plane.receive(control.DeviceStates, warm(1, 5))
         before = daemon.executors["box/cpu0"].pid
         ordered = msgspec.structs.replace(serving, cpu_devices="0-1")
         control_plane.greeting = [control.encode(ordered)]
         await control_plane.say(ordered)
-        joined = await control_plane.told(control.JoinNode, _joined(3))
+        joined = await control_plane.receive(control.JoinNode, _joined(3))
         assert [(device.id, device.cores) for device in joined.devices][2] == ("box/cpu2", (0, 1))
         assert (joined.divided, joined.ordered, joined.retiring) == ("0-1", True, ("box/cpu0", "box/cpu1"))
-        await control_plane.told(control.DeviceStates, lambda m: len(m.devices) == 3 and m.devices[2].state == "up")
+        await control_plane.receive(control.DeviceStates, lambda m: len(m.devices) == 3 and m.devices[2].state == "up")
         assert daemon.executors["box/cpu0"].pid == before, "it serves until the new device does"
         beside = daemon.executors["box/cpu2"].pid
     # A restart in the middle goes on with all three.
-    control_plane.heard.clear()
+    control_plane.received.clear()
     async with running(settings) as daemon:
-        joined = await control_plane.told(control.JoinNode)
+        joined = await control_plane.receive(control.JoinNode)
         assert [device.id for device in joined.devices] == ["box/cpu2", "box/cpu0", "box/cpu1"]
         assert joined.retiring == ("box/cpu0", "box/cpu1") and daemon.executors["box/cpu2"].pid != beside
-        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await control_plane.receive(control.DeviceStates, warm(1, 5))
         # Plans leave them out now: they end once they hold nothing.
-        control_plane.heard.clear()
+        control_plane.received.clear()
         moved = config(6, variant(1, digest), device="box/cpu2")
         moved = msgspec.structs.replace(moved, cpu_devices="0-1", retired=("box/cpu0", "box/cpu1"))
         control_plane.greeting = [control.encode(moved)]
         await control_plane.say(moved)
-        joined = await control_plane.told(control.JoinNode, _joined(1))
+        joined = await control_plane.receive(control.JoinNode, _joined(1))
         assert (joined.devices[0].id, joined.retiring) == ("box/cpu2", ())
-        await control_plane.told(control.DeviceStates, lambda m: [d.device for d in m.devices] == ["box/cpu2"])
-    control_plane.heard.clear()
+        await control_plane.receive(control.DeviceStates, lambda m: [d.device for d in m.devices] == ["box/cpu2"])
+    control_plane.received.clear()
     async with running(settings):
-        joined = await control_plane.told(control.JoinNode)
+        joined = await control_plane.receive(control.JoinNode)
         assert [(device.id, device.cores) for device in joined.devices] == [("box/cpu2", (0, 1))]
         # Back to the settings: the first names are free again.
         await control_plane.say(msgspec.structs.replace(moved, cpu_devices="", retired=()))
-        joined = await control_plane.told(control.JoinNode, _joined(3))
+        joined = await control_plane.receive(control.JoinNode, _joined(3))
         assert [device.id for device in joined.devices] == ["box/cpu2", "box/cpu0", "box/cpu1"]
         assert (joined.divided, joined.ordered, joined.retiring) == ("0;1", False, ("box/cpu2",))
 
@@ -424,11 +424,11 @@ def test_devices_of_a_division_listen_where_the_settings_say_now(settings):
 
 async def test_a_division_that_the_box_cannot_have_is_refused_with_the_reason(settings, control_plane):
     async with running(settings) as daemon:
-        await control_plane.told(control.JoinNode)
+        await control_plane.receive(control.JoinNode)
         await control_plane.say(msgspec.structs.replace(config(0), cpu_devices="999x1"))
-        joined = await control_plane.told(control.JoinNode, lambda m: m.division_problem)
+        joined = await control_plane.receive(control.JoinNode, lambda m: m.division_problem)
         assert "asks for 999 cores" in joined.division_problem and joined.divided == "1x1"
         assert list(daemon.executors) == ["box/cpu0"]
         await control_plane.say(config(0))
-        control_plane.heard.clear()
-        await control_plane.told(control.JoinNode, lambda m: not m.division_problem)
+        control_plane.received.clear()
+        await control_plane.receive(control.JoinNode, lambda m: not m.division_problem)

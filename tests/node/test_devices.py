@@ -62,7 +62,7 @@ def test_cores_that_cannot_be_had_are_named(spec, cores, says):
     assert says in _problem(spec, cores)
 
 
-def test_every_mistake_of_a_list_is_told_at_once():
+def test_every_mistake_of_a_list_is_reported_at_once():
     assert len(_problem("0;0;7").splitlines()) == 2
 
 

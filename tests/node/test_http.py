@@ -69,7 +69,7 @@ async def test_a_client_that_leaves_between_two_requests_is_forgotten(settings, 
 
 async def test_metrics_are_the_daemons_and_its_executors(settings, control_plane):
     async with served(settings) as (daemon, client):
-        await control_plane.told(control.DeviceStates, lambda m: m.devices[0].state == "up")
+        await control_plane.receive(control.DeviceStates, lambda m: m.devices[0].state == "up")
         pages = await asyncio.gather(*(client.get("/metrics") for _ in range(4)))
         samples = {
             (sample.name, *sorted(sample.labels.items())): sample.value
@@ -140,7 +140,7 @@ def test_a_taken_address_names_the_variable(settings):
         http.listen(Address("192.0.2.1", 9))
 
 
-def test_pages_become_one_with_each_family_told_of_once():
+def test_pages_become_one_with_each_family_described_once():
     page = (
         "# HELP rows_total Rows.\n# TYPE rows_total counter\nrows_total {n}\n"
         '# HELP wait_s Wait.\n# TYPE wait_s histogram\nwait_s_bucket{{le="1.0"}} {n}\n'

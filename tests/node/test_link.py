@@ -56,7 +56,7 @@ async def joined(home, plane: ControlPlane, **options):
 async def test_the_join_token_is_exchanged_for_a_private_credential(home, control_plane):
     async with joined(home, control_plane) as member:
         await control_plane.until(lambda: member.link.up)
-        assert control_plane.heard[0] == control.JoinGateway(name="gate", address="127.0.0.1:8000")
+        assert control_plane.received[0] == control.JoinGateway(name="gate", address="127.0.0.1:8000")
         assert member.link.credential == "secret-1"
     (file,) = (home / "members").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -110,10 +110,10 @@ async def test_it_comes_back_when_the_control_plane_does_and_brings_what_happene
         sent = time.monotonic()
         await asyncio.sleep(0.3)
         await control_plane.start()
-        stats = await control_plane.told(control.GatewayStats)
+        stats = await control_plane.receive(control.GatewayStats)
         assert stats.applications == second
         assert 0.2 < stats.at <= time.monotonic() - sent + 0.01
-        assert not any(isinstance(message, control.Burst) for message in control_plane.heard)
+        assert not any(isinstance(message, control.Burst) for message in control_plane.received)
         assert member.events == ["up", "down", "up"]
 
 
@@ -312,10 +312,10 @@ async def test_state_sent_before_the_link_is_up_arrives_once_in_its_newest_form(
         member.link.send(control.DeviceStates(devices=(DeviceState(device="d", state=state),)))
     member.link._join = lambda host: control.JoinNode(name="n", devices=())
     task = asyncio.create_task(member.link.run())
-    await control_plane.told(control.DeviceStates)
+    await control_plane.receive(control.DeviceStates)
     await asyncio.sleep(0.1)
-    told = [message for message in control_plane.heard if isinstance(message, control.DeviceStates)]
-    assert [message.devices[0].state for message in told] == ["up"]
+    reports = [message for message in control_plane.received if isinstance(message, control.DeviceStates)]
+    assert [message.devices[0].state for message in reports] == ["up"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -76,25 +76,25 @@ async def test_a_node_serves_survives_a_killed_executor_profiles_and_leaves_clea
         node(settings),
         httpx.AsyncClient(base_url=settings.node_http.url, trust_env=False, timeout=60) as client,
     ):
-        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await control_plane.receive(control.DeviceStates, warm(1, 5))
         health = (await client.get("/health")).json()
         assert (health["status"], health["plan_version"]) == ("ok", 5)
         assert 'device="box/cpu0"' in (await client.get("/metrics")).text
 
         os.kill(health["devices"][0]["pid"], signal.SIGKILL)
-        await control_plane.told(control.DeviceStates, lambda m: "SIGKILL" in m.devices[0].detail)
-        control_plane.heard.clear()
-        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await control_plane.receive(control.DeviceStates, lambda m: "SIGKILL" in m.devices[0].detail)
+        control_plane.received.clear()
+        await control_plane.receive(control.DeviceStates, warm(1, 5))
 
         await control_plane.say(order(3, spec))
-        done = await control_plane.told(object, lambda m: isinstance(m, control.ProfileDone | control.ProfileFailed))
+        done = await control_plane.receive(object, lambda m: isinstance(m, control.ProfileDone | control.ProfileFailed))
         assert isinstance(done, control.ProfileDone), done
         assert [point.batch for point in done.points] == [1, 2, 4, 8]
 
 
 async def test_a_second_daemon_of_the_same_name_is_refused(settings, control_plane):
     async with node(settings):
-        await control_plane.told(control.JoinNode)
+        await control_plane.receive(control.JoinNode)
         second = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

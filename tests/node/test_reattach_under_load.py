@@ -58,7 +58,7 @@ async def test_a_killed_daemon_costs_no_query_and_its_successor_goes_on(settings
     control_plane.greeting = [control.encode(real_config(5, spec))]
     (device,) = devices.find(settings)
     async with node(settings) as daemon:
-        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await control_plane.receive(control.DeviceStates, warm(1, 5))
         executor = await pid_of_executor(settings)
         peer = await Peer().connect(device.endpoint, "gateway")
         await peer.next(ExecutorState)
@@ -68,30 +68,30 @@ async def test_a_killed_daemon_costs_no_query_and_its_successor_goes_on(settings
         # Nothing is measured beyond a batch that takes longer than the SLO, as one of 4 may on a busy machine.
         job = msgspec.structs.replace(job, application=msgspec.structs.replace(job.application, slo_s=60.0))
         await control_plane.say(job)
-        await control_plane.told(control.ProfileProgress, lambda m: m.phase == "measuring")
+        await control_plane.receive(control.ProfileProgress, lambda m: m.phase == "measuring")
         daemon.kill()
         await daemon.wait()
-        control_plane.heard.clear()
+        control_plane.received.clear()
         await load.more(50)
 
         async with node(settings):
-            await control_plane.told(control.DeviceStates, warm(1, 5))
-            await control_plane.told(control.NodeStats, lambda m: m.devices and m.devices[0].plan_version == 5)
+            await control_plane.receive(control.DeviceStates, warm(1, 5))
+            await control_plane.receive(control.NodeStats, lambda m: m.devices and m.devices[0].plan_version == 5)
             assert await pid_of_executor(settings) == executor
             # The control plane orders again what the node does not report: measured on, or measured already.
             await control_plane.say(job)
-            done = await control_plane.told(control.ProfileDone)
+            done = await control_plane.receive(control.ProfileDone)
             assert [point.batch for point in done.points] == [1, 2, 4, 8]
             await control_plane.say(real_config(6, spec))
-            await control_plane.told(control.DeviceStates, warm(1, 6))
+            await control_plane.receive(control.DeviceStates, warm(1, 6))
             await load.more(20)
             await load.stop()
             assert {type(answer) for answer in load.answers} == {Results}
 
-            control_plane.heard.clear()
+            control_plane.received.clear()
             os.kill(executor, signal.SIGSEGV)
-            crashed = await control_plane.told(control.DeviceStates, lambda m: "lost" in m.devices[0].detail)
+            crashed = await control_plane.receive(control.DeviceStates, lambda m: "lost" in m.devices[0].detail)
             assert "SIGSEGV" in crashed.devices[0].detail or "Segmentation fault" in crashed.devices[0].detail
-            control_plane.heard.clear()
-            await control_plane.told(control.DeviceStates, warm(1, 6))
+            control_plane.received.clear()
+            await control_plane.receive(control.DeviceStates, warm(1, 6))
             assert await pid_of_executor(settings) != executor

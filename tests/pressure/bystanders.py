@@ -97,19 +97,19 @@ class Bystanders:
                     inputs=[{"name": "x", "datatype": "FP32", "shape": list(x.shape)}],
                     raw_input_contents=[x.tobytes()],
                 )
-                told = await infer(
+                content = await infer(
                     message.SerializeToString(), metadata=(("authorization", f"Bearer {KEY}"),), timeout=60
                 )
-                self._check(place, number, 200, pb.ModelInferResponse.FromString(told).raw_output_contents[0])
+                self._check(place, number, 200, pb.ModelInferResponse.FromString(content).raw_output_contents[0])
                 number += 1
                 await asyncio.sleep(PAUSE_S)
 
-    def _check(self, place: int, number: int, status: int, told: bytes) -> None:
+    def _check(self, place: int, number: int, status: int, content: bytes) -> None:
         wanted = self._outputs[number % INPUTS]
-        right = status == 200 and len(told) == wanted.nbytes
-        right = right and np.allclose(np.frombuffer(told, np.float32), wanted.ravel(), 1e-4, 1e-5)
+        right = status == 200 and len(content) == wanted.nbytes
+        right = right and np.allclose(np.frombuffer(content, np.float32), wanted.ravel(), 1e-4, 1e-5)
         if not right:
-            self._failed.append(f"client {place}, query {number}: {status} {told[:300]!r}")
+            self._failed.append(f"client {place}, query {number}: {status} {content[:300]!r}")
         self._served[place] += 1
 
 

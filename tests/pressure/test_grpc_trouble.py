@@ -42,8 +42,8 @@ def test_messages_that_are_too_large_are_refused_one_by_one(served):
             assert caught.value.code() is CODE.RESOURCE_EXHAUSTED
         # Nor is the connection spoilt by it.
         x = np.ones((2, COLUMNS), np.float32)
-        told = pb.ModelInferResponse.FromString(infer(message("large", x), metadata=KEYED, timeout=60))
-        assert told.raw_output_contents[0] == (-x).tobytes()
+        response = pb.ModelInferResponse.FromString(infer(message("large", x), metadata=KEYED, timeout=60))
+        assert response.raw_output_contents[0] == (-x).tobytes()
     assert served.rss("gateway") - before < 64 * MIB
 
 

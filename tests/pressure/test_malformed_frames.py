@@ -171,11 +171,11 @@ class BadDevice:
 
     async def _listen(self) -> None:
         self._server = await self._loop.create_unix_server(
-            lambda: FrameConnection(frames.ToExecutor, self._heard, lambda *_: None),
+            lambda: FrameConnection(frames.ToExecutor, self._received, lambda *_: None),
             self.endpoint.removeprefix("unix:"),
         )
 
-    def _heard(self, connection, message, _body) -> None:
+    def _received(self, connection, message, _body) -> None:
         if isinstance(message, Hello):
             connection.transport.write(STATE)
         elif isinstance(message, frames.RunBatch):

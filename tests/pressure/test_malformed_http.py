@@ -106,7 +106,7 @@ def test_all_of_it_at_once_disturbs_nobody(served):
                 client.vanish(reset=True)
 
 
-def test_a_request_without_a_body_is_told_so_and_the_next_one_is_served(served):
+def test_a_request_without_a_body_is_refused_and_the_next_one_is_served(served):
     with Client(served.gateway.port) as client:
         client.send(INFER + b"\r\n" + request("app", ONE))
         status, _, body = client.answer()
@@ -133,8 +133,8 @@ def test_an_id_with_line_ends_comes_back_as_it_went(served):
     body = json.dumps({"id": "a\r\nx-injected: b\r\n\r\n", "inputs": [tensor]}).encode()
     with Client(served.gateway.port) as client:
         client.send(post("/v2/models/app/infer", body, **AUTH))
-        status, headers, told = client.answer()
-    assert (status, json.loads(told)["id"]) == (200, "a\r\nx-injected: b\r\n\r\n")
+        status, headers, content = client.answer()
+    assert (status, json.loads(content)["id"]) == (200, "a\r\nx-injected: b\r\n\r\n")
     assert "x-injected" not in headers
 
 

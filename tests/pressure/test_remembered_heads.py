@@ -29,8 +29,8 @@ def numbers_of(seed: int, rows: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((rows, COLUMNS), dtype=np.float32)
 
 
-def negated(told: bytes, x: np.ndarray) -> bool:
-    return told == (-x).tobytes()
+def negated(content: bytes, x: np.ndarray) -> bool:
+    return content == (-x).tobytes()
 
 
 def test_a_request_cut_anywhere_is_answered_as_a_whole_one(served):
@@ -43,8 +43,8 @@ def test_a_request_cut_anywhere_is_answered_as_a_whole_one(served):
             client.send(whole[:cut])
             time.sleep(WAIT_S)
             client.send(whole[cut:])
-            status, _, told = client.answer()
-            assert (status, told) == (200, expected), cut
+            status, _, content = client.answer()
+            assert (status, content) == (200, expected), cut
 
 
 def test_a_small_body_may_come_in_any_pieces_and_with_the_next_request(served):
@@ -82,8 +82,8 @@ def test_a_large_body_arrives_whole_each_time_however_it_is_cut(served, rows):
                 client.send(whole[start : start + size])
                 if pieces > 1:
                     time.sleep(WAIT_S)
-            status, _, told = client.answer()
-            assert status == 200 and negated(told, x)
+            status, _, content = client.answer()
+            assert status == 200 and negated(content, x)
 
 
 def test_what_follows_a_large_body_is_the_next_request(served):
@@ -118,12 +118,12 @@ def test_one_that_closes_after_its_answer_and_one_that_asks_for_the_head_only_do
             assert b"connection: close" in client.rest().lower()
         with Client(served.gateway.port) as client:
             client.send(get % (b"HEAD", b"") + get % (b"HEAD", b"connection: close\r\n"))
-            told = client.rest()
-            assert told.count(b"HTTP/1.1 200") == 2 and b"{" not in told
+            content = client.rest()
+            assert content.count(b"HTTP/1.1 200") == 2 and b"{" not in content
 
 
 @pytest.mark.parametrize("x", [ONE, np.zeros((1, 1), np.float32)], ids=["answered", "refused"])
-def test_http_1_0_is_told_each_time_whether_its_connection_is_kept(served, x):
+def test_http_1_0_is_notified_each_time_whether_its_connection_is_kept(served, x):
     closing = request("app", x).replace(b"HTTP/1.1\r\n", b"HTTP/1.0\r\n", 1)
     kept = closing.replace(b"host: a\r\n", b"host: a\r\nConnection: keep-alive\r\n", 1)
     with Client(served.gateway.port) as client:
@@ -134,7 +134,7 @@ def test_http_1_0_is_told_each_time_whether_its_connection_is_kept(served, x):
         assert client.rest() == b""
 
 
-def test_http_1_1_is_told_nothing_of_a_connection_that_is_kept(served):
+def test_http_1_1_is_not_notified_of_a_connection_that_is_kept(served):
     with Client(served.gateway.port) as client:
         for _ in range(2):
             client.send(request("app", ONE))

@@ -35,9 +35,9 @@ def test_a_request_that_comes_byte_by_byte_is_answered_and_nobody_waits_for_it(s
 def test_an_answer_that_is_taken_bit_by_bit_arrives_whole(served, numbers):
     with served.bystanders(), Client(served.gateway.port, receive_bytes=4096) as client:
         client.send(request("large", numbers))
-        status, _, told = client.answer(piece=2048, pause=lambda: time.sleep(0.002))
+        status, _, content = client.answer(piece=2048, pause=lambda: time.sleep(0.002))
         assert status == 200
-        np.testing.assert_array_equal(np.frombuffer(told, np.float32).reshape(numbers.shape), -numbers)
+        np.testing.assert_array_equal(np.frombuffer(content, np.float32).reshape(numbers.shape), -numbers)
 
 
 def test_many_who_stop_in_the_middle_of_a_request_cost_others_nothing(served, numbers):
@@ -52,9 +52,9 @@ def test_many_who_stop_in_the_middle_of_a_request_cost_others_nothing(served, nu
         # They were slow, no more than that.
         for i, client in enumerate(clients):
             client.send(whole[20 + 1000 * (i % 3) :])
-            status, _, told = client.answer()
+            status, _, content = client.answer()
             assert status == 200
-            assert told == (-numbers).tobytes()
+            assert content == (-numbers).tobytes()
 
 
 def test_who_asks_for_much_and_reads_nothing_is_not_given_the_gateways_memory(served):
@@ -81,9 +81,9 @@ def test_who_asks_for_much_and_reads_nothing_is_not_given_the_gateways_memory(se
         client.socket.settimeout(60)
         sent = len(asked) * count - len(left)
         for _ in range(sent // len(asked)):
-            status, _, told = client.answer(piece=MIB)
+            status, _, content = client.answer(piece=MIB)
             assert status == 200
-            assert told == (-x).tobytes()
+            assert content == (-x).tobytes()
 
 
 def test_large_bodies_that_never_end_are_refused_before_memory_is_gone(served):

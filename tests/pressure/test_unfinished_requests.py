@@ -19,7 +19,7 @@ LIMITS = Http1Limits(body_bytes=MIB, buffered_bytes=MIB)
 
 
 @pytest.mark.parametrize(
-    ("head", "status", "told"),
+    ("head", "status", "part"),
     [
         (b"GET /health HTTP/1.1\r\n\r\n", 400, b"host"),
         (b"GET /health HTTP/1.1\r\nhost: a\r\nHost: b\r\n\r\n", 400, b"host"),
@@ -28,13 +28,13 @@ LIMITS = Http1Limits(body_bytes=MIB, buffered_bytes=MIB)
         (b"GET /health HTTP/7.3\r\nhost: a\r\n\r\n", 505, b"version"),
     ],
 )
-def test_a_head_that_is_refused_once_is_refused_again(served, head, status, told):
+def test_a_head_that_is_refused_once_is_refused_again(served, head, status, part):
     for _ in range(2):
         with Client(served.gateway.port) as client:
             client.send(head)
             answer = client.rest()
             assert parse(answer[: answer.index(b"\r\n\r\n")])[0] == status
-            assert told in answer
+            assert part in answer
 
 
 def test_http_1_0_needs_no_host(served):
@@ -189,8 +189,8 @@ async def test_a_server_that_stops_answers_requests_that_were_on_their_way():
     begun.write(asked[10:])
     new.write(asked)
     for reads in (begun_reads, new_reads):
-        told = await reads.read()
-        assert told.startswith(b"HTTP/1.1 200 ") and b"connection: close" in told
+        answer = await reads.read()
+        assert answer.startswith(b"HTTP/1.1 200 ") and b"connection: close" in answer
     # Who says nothing is not waited for for long.
     assert await silent_reads.read() == b""
     await stopping

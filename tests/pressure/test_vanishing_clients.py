@@ -107,8 +107,8 @@ async def test_one_of_a_batch_leaves_it_to_the_others(served, reset):
         leaving = Client(served.gateway.port)
         leaving.send(request("slow", inputs[8]))
         gone = infer(_message(inputs[8]), metadata=(("authorization", f"Bearer {KEY}"),))
-        status, _, told = await first
-        np.testing.assert_allclose(np.frombuffer(told, np.float32), session.run(None, {"x": inputs[0]})[0][0], 1e-4)
+        status, _, content = await first
+        np.testing.assert_allclose(np.frombuffer(content, np.float32), session.run(None, {"x": inputs[0]})[0][0], 1e-4)
         # Its batch is answered, so theirs runs now.
         await _until(lambda: served.gateway.health()["held"] == 0)
         leaving.vanish(reset)
@@ -116,8 +116,8 @@ async def test_one_of_a_batch_leaves_it_to_the_others(served, reset):
         answers = [(await one)[2] for one in others]
         answers += [pb.ModelInferResponse.FromString(await one).raw_output_contents[0] for one in calls]
     assert status == 200
-    for x, told in zip(inputs[1:8], answers, strict=True):
-        np.testing.assert_allclose(np.frombuffer(told, np.float32), session.run(None, {"x": x})[0][0], 1e-4)
+    for x, content in zip(inputs[1:8], answers, strict=True):
+        np.testing.assert_allclose(np.frombuffer(content, np.float32), session.run(None, {"x": x})[0][0], 1e-4)
 
 
 def _message(x: np.ndarray) -> bytes:

@@ -213,9 +213,9 @@ def test_java_s_offer_of_h2c_is_ignored_and_its_body_read(served, numbers, piece
             else:
                 for one in begun + body:
                     client.send(bytes([one]))
-            found, headers, told = client.answer()
+            found, headers, content = client.answer()
             assert (found, "connection" in headers) == (200, False)
-            assert application == "app" or told == (-x).tobytes()
+            assert application == "app" or content == (-x).tobytes()
         # Without a body, and with others behind it.
         client.send((head("GET", "/v2/health/live", *OFFER) + begun + body) * 2 + head("GET", "/v2/health/live"))
         assert [client.answer()[0] for _ in range(5)] == [200] * 5

@@ -48,7 +48,7 @@ class Client:
     def __init__(self, port: int, receive_bytes: int | None = None):
         self.socket = socket.socket()
         if receive_bytes is not None:
-            # Before it is connected: the window that the peer is told depends on it.
+            # Before it is connected: the window that the peer receives depends on it.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.settimeout(60)
         self.socket.connect(("127.0.0.1", port))

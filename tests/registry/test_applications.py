@@ -103,7 +103,7 @@ def test_a_bad_field_is_named_with_its_limit(kind, client, announced):
     assert not models.Application.objects.exists() and announced == []
 
 
-def test_every_wrong_field_is_told_at_once(client):
+def test_every_wrong_field_is_reported_at_once(client):
     errors = problem(client.post(URL, {"name": "?", "slo_ms": -1, "signature": _tensor(shape=[2], datatype="X")}), 400)
     assert {"name", "slo_ms", "signature.inputs.0.shape", "signature.inputs.0.datatype"} <= set(errors)
 
@@ -158,13 +158,13 @@ def test_a_body_that_cannot_be_read_is_a_problem(body, kind, status, text, clien
     ],
     ids=["NaN", "infinity", "nested", "many", "a long name"],
 )
-def test_a_number_that_is_not_finite_is_told_with_its_field(body, faults, client):
+def test_a_number_that_is_not_finite_is_reported_with_its_field(body, faults, client):
     errors = problem(client.post(URL, body, content_type="application/json"), 400)
     assert errors == {field: f"must be a finite number, not {given}" for field, given in faults.items()}
 
 
 @pytest.mark.parametrize("given", [5, "x", [[]], True, [None]])
-def test_a_nested_value_that_must_be_an_object_is_told(given, client, application):
+def test_a_nested_value_that_must_be_an_object_is_reported(given, client, application):
     path = URL + "tiny/try/"
     assert "inputs.0" in problem(client.post(path, {"inputs": [given]}), 400)
     inputs = [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [0, 0, 0, 0]}]

@@ -97,7 +97,7 @@ def test_a_page_of_a_list_is_bounded_whatever_is_asked_for(client):
         "negative offset",
     ],
 )
-def test_a_page_that_cannot_be_is_told_with_its_field(clean_redis, name, asked, field, least, client):
+def test_a_page_that_cannot_be_is_reported_with_its_field(clean_redis, name, asked, field, least, client):
     errors = problem(client.get(f"/api/v1/{name}/?{asked}"), 400)
     assert set(errors) == {field} and f"must be a whole number from {least} on, not" in errors[field]
     assert len(errors[field]) < 120

@@ -279,7 +279,7 @@ def good(tmp_path):
     ],
     ids=["crash", "killed", "out of memory in native code", "exit", "silence", "no verdict"],
 )
-def test_whatever_the_process_dies_of_is_told(dies, text, good, settings, monkeypatch, tmp_path):
+def test_whatever_the_process_dies_of_is_reported(dies, text, good, settings, monkeypatch, tmp_path):
     """A stand-in for the worker dies in that way: the sandbox's side must word each."""
     stand_in = tmp_path / "stand_in.py"
     stand_in.write_text(f"import os, sys\nsys.stdin.read()\n{dies}\n")

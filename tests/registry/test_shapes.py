@@ -115,7 +115,7 @@ def test_padded_outputs_that_nothing_cuts_back_are_remarked_on(upload, texts, tm
     assert "masked: dimension 1 is named like no padded input's" in warning
 
 
-def test_a_fixed_batch_size_of_one_is_taken_and_told(upload, client, tmp_path, db):
+def test_a_fixed_batch_size_of_one_is_taken_and_reported(upload, client, tmp_path, db):
     registry.Application.objects.create(name="one", slo_ms=500, signature=signature(models.SINGLE))
     response = upload(model(tmp_path, models.single), application="one")
     assert response.status_code == 201, response.content

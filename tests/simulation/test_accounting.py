@@ -85,7 +85,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_does_not(routing):
     assert runs[0].answered != runs[2].answered
 
 
-def test_a_world_that_contradicts_itself_is_told_and_not_planned_for():
+def test_a_world_that_contradicts_itself_is_reported_and_not_planned_for():
     models = [model("a", "b/c", cpu={1: 10}), model("a/b", "c", cpu={1: 10})]
     with pytest.raises(SimulationError, match=r"cannot be planned for: .*must be unique"):
         simulate(world(models, [(0, "a"), (1, "a/b")]), "proteus")

@@ -69,15 +69,15 @@ def refused(*args: object) -> str:
     [("stack", "stack"), ("strategy", "stack"), ("batching", "batching"), ("routing", "routing")],
 )
 def test_an_unknown_name_is_answered_with_the_known_ones(option, field, tmp_path):
-    told = refused(files(tmp_path), f"--{option}", "nexsus", "--out", tmp_path / "out")
-    assert f"{field}: must be one of" in told and not (tmp_path / "out").exists()
+    message = refused(files(tmp_path), f"--{option}", "nexsus", "--out", tmp_path / "out")
+    assert f"{field}: must be one of" in message and not (tmp_path / "out").exists()
 
 
-def test_what_is_wrong_with_the_scenario_and_with_the_names_is_told_together(tmp_path):
+def test_what_is_wrong_with_the_scenario_and_with_the_names_is_reported_together(tmp_path):
     path = files(tmp_path, "load_time_s = -1\n" + SCENARIO)
     for option in ("batching", "stack"):
-        told = refused(path, f"--{option}", "nexsus", "--out", tmp_path / "out")
-        assert "load_time_s: must be" in told and f"{option}: must be one of" in told
+        message = refused(path, f"--{option}", "nexsus", "--out", tmp_path / "out")
+        assert "load_time_s: must be" in message and f"{option}: must be one of" in message
 
 
 def test_stacks_are_compared_on_one_page_with_a_folder_for_each(tmp_path):
@@ -96,10 +96,10 @@ def test_stacks_are_compared_on_one_page_with_a_folder_for_each(tmp_path):
 
 def test_all_that_is_wrong_with_a_comparison_is_said_before_anything_runs(tmp_path):
     named = ("--strategy", "proteus", "--compare", "proteus,protheus,proteus:a:b:c,")
-    told = refused(files(tmp_path), *named, "--out", tmp_path / "out")
-    assert "'proteus' is the same run as one before it" in told
-    assert "not 'protheus'. Is 'proteus' meant?" in told
-    assert "STACK:BATCHING:ROUTING, not 'proteus:a:b:c'" in told and "not ''" in told
+    message = refused(files(tmp_path), *named, "--out", tmp_path / "out")
+    assert "'proteus' is the same run as one before it" in message
+    assert "not 'protheus'. Is 'proteus' meant?" in message
+    assert "STACK:BATCHING:ROUTING, not 'proteus:a:b:c'" in message and "not ''" in message
     assert not (tmp_path / "out").exists()
 
 
@@ -134,8 +134,8 @@ def test_a_terminal_gets_a_progress_bar_and_is_left_clean(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "taken").write_text("a file")
-    told = refused(files(tmp_path), "--strategy", "proteus", "--out", tmp_path / "taken")
-    assert f"--out: {tmp_path}/taken cannot be written" in told
+    message = refused(files(tmp_path), "--strategy", "proteus", "--out", tmp_path / "taken")
+    assert f"--out: {tmp_path}/taken cannot be written" in message
 
 
 @pytest.mark.skipif(not PUBLISHED.exists(), reason=f"the published profiles and traces are not at {PUBLISHED}")

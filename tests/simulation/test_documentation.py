@@ -16,7 +16,7 @@ from .worlds import files
 PAGE = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
 
 
-def test_the_example_is_a_scenario_and_every_key_is_told(tmp_path, monkeypatch):
+def test_the_example_is_a_scenario_and_every_key_is_documented(tmp_path, monkeypatch):
     asked = set()
     raw = Table.raw
     monkeypatch.setattr(Table, "raw", lambda self, key, default=None: (asked.add(key), raw(self, key, default))[1])
@@ -28,7 +28,7 @@ def test_the_example_is_a_scenario_and_every_key_is_told(tmp_path, monkeypatch):
     assert all(f"`{field.name}`" in PAGE for field in fields(ControlSettings))
 
 
-def test_every_figure_and_file_is_told(tmp_path):
+def test_every_figure_and_file_is_documented(tmp_path):
     scenario = load(files(tmp_path))
     results = simulate(scenario, "proteus")
     plain = {"scenario", "strategy", "batching", "routing", "seed", "devices", "duration_s"}

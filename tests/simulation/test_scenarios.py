@@ -116,26 +116,26 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_scenario_is_told_its_field_and_limit(case, tmp_path):
+def test_a_bad_scenario_is_reported_with_its_field_and_limit(case, tmp_path):
     text, *expected = BAD[case]
     with pytest.raises(ScenarioError) as error:
         load(files(tmp_path, text, trace_csv=TRACE))
     assert any(all(part in fault for part in expected) for fault in error.value.faults), error.value.faults
 
 
-def test_all_faults_are_told_together(tmp_path):
+def test_all_faults_are_reported_together(tmp_path):
     text = "load_time_s = -1\nnetwork_ms = -1\n" + SCENARIO.replace("period_s = 2", "period_s = 0")
     with pytest.raises(ScenarioError) as error:
         load(files(tmp_path, text))
     assert len(error.value.faults) == 3
 
 
-def test_what_one_fault_hides_is_told_with_it(tmp_path):
+def test_what_one_fault_hides_is_reported_with_it(tmp_path):
     text = "strategy = 3\nrouting = 'share'\n" + SCENARIO.replace("cpu = 2", "cpu = -2").replace("poisson", "poison")
     with pytest.raises(ScenarioError) as error:
         load(files(tmp_path, text.replace("default = 200", "default = 200\ndogs = 1")))
-    told = error.value.faults
-    assert [fault.split(":")[0] for fault in told] == [
+    faults = error.value.faults
+    assert [fault.split(":")[0] for fault in faults] == [
         "devices.cpu", "strategy", "routing", "slo_ms.dogs", "generator.kind",
     ]  # fmt: skip
 
@@ -180,7 +180,7 @@ def test_a_trace_has_no_more_queries_than_a_scenario_can_hold(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("2,dogs", "line 5 of"),
         ("1763700000000,faces", "at most 10000000000, counted from the scenario's start, not '1763700000000'"),
@@ -191,10 +191,10 @@ def test_a_trace_has_no_more_queries_than_a_scenario_can_hold(tmp_path, monkeypa
         ("7", "needs arrival_ms"),
     ],
 )
-def test_a_bad_line_of_a_trace_is_named(line, told, tmp_path):
+def test_a_bad_line_of_a_trace_is_named(line, message, tmp_path):
     with pytest.raises(ScenarioError, match="trace: line 5 of") as error:
         load(files(tmp_path, traced("trace.csv"), trace_csv=TRACE + line + "\n"))
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_packed_trace_that_is_cut_short_is_no_trace(tmp_path):
@@ -204,7 +204,7 @@ def test_a_packed_trace_that_is_cut_short_is_no_trace(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("faces,small,90,cpu,8,-1,1,1", "p50_ms above 0"),
         ("faces,small,90,cpu,0,1,1,1", "batch must be at least 1"),
@@ -221,15 +221,15 @@ def test_a_packed_trace_that_is_cut_short_is_no_trace(tmp_path):
         ("faces, ,90,cpu,8,1,1,1", "variant must not be empty"),
     ],
 )
-def test_a_bad_line_of_the_profiles_is_named(line, told, tmp_path):
+def test_a_bad_line_of_the_profiles_is_named(line, message, tmp_path):
     path = files(tmp_path)
     (tmp_path / "profiles.csv").write_text(PROFILES + line + "\n")
     with pytest.raises(ScenarioError, match="profiles: line 10 of") as error:
         load(path)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
-def test_variants_that_would_be_told_apart_by_nothing_are_refused_with_their_line(tmp_path):
+def test_variants_that_nothing_would_distinguish_are_refused_with_their_line(tmp_path):
     path = files(tmp_path)
     text = PROFILES + "a/b,c,90,cpu,1,10,11,10\na,b/c,95,cpu,1,10,11,10\n"
     (tmp_path / "profiles.csv").write_text(text)

@@ -183,14 +183,14 @@ class TestControlLoop:
         # Two devices; 25 long ones a second each, or 1 / (0.5 * 40 ms + 0.5 * 4 ms).
         assert served == [pytest.approx(50), pytest.approx(2 / 0.022)]
 
-    def test_devices_are_told_of_every_class_and_count_on_the_largest_by_default(self):
+    def test_devices_receive_every_class_and_count_on_the_largest_by_default(self):
         sized_variant(texts(), "only", 90, 40, 4)
         plan = specs.msgspec.convert(make_plan("manual").wire, specs.PlanSpec)
         resident = plan.devices[0].residents[0]
         assert [(p.size, p.batch) for p in resident.profile] == [(0, b) for b in (1, 2, 4, 8)]
         assert [(p.size, p.batch, p.p50_s) for p in resident.smaller[:2]] == [(128, 1, 0.004), (128, 2, 0.008)]
 
-    def test_classes_that_take_the_same_time_are_not_told_apart_where_queries_go(self):
+    def test_classes_that_take_the_same_time_are_not_distinguished_where_queries_go(self):
         owner = texts()
         variant = world.variant(owner, "flat", 90, 5)
         assert application_spec(owner).sizes == (128, 512)

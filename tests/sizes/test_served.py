@@ -156,7 +156,7 @@ async def test_a_gateway_counts_arrivals_by_class(executor, gateways, control_pl
 
     def counted() -> dict[int, int]:
         total: dict[int, int] = {}
-        for second in control_plane.heard(GatewayStats):
+        for second in control_plane.received(GatewayStats):
             for size, rows in second.applications["app"].arrived_by_size.items():
                 total[size] = total.get(size, 0) + rows
         return total
@@ -198,7 +198,7 @@ async def test_an_application_of_one_class_has_nothing_to_count(executor, gatewa
     await asked(gateway, SHORT)
 
     def arrived():
-        return [s for s in control_plane.heard(GatewayStats) if s.applications["app"].arrived]
+        return [s for s in control_plane.received(GatewayStats) if s.applications["app"].arrived]
 
     await asyncio.to_thread(wait_for, arrived, "it is counted")
     assert arrived()[0].applications["app"].arrived_by_size == {}

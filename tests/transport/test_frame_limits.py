@@ -85,13 +85,13 @@ class Ends:
         self.ended: asyncio.Queue[Exception | None] = asyncio.Queue()
 
     def connection(self, kind=FrameConnection, **named) -> FrameConnection:
-        def heard(connection, message, body) -> None:
+        def received(connection, message, body) -> None:
             if isinstance(message, Hello):
                 connection.check_hello(message, "gateway")
                 connection.peer = message
             self.received.append(len(body))
 
-        return kind(ToExecutor, heard, lambda _, error: self.ended.put_nowait(error), **named)
+        return kind(ToExecutor, received, lambda _, error: self.ended.put_nowait(error), **named)
 
     @contextlib.asynccontextmanager
     async def listening(self):

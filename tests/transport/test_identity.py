@@ -60,7 +60,7 @@ def test_contexts_speak_tls_1_3_and_demand_a_certificate_of_the_cluster(cluster,
             handshake(server.server_context(), client.client_context())
 
 
-def test_a_member_without_a_certificate_is_told_so(tmp_path):
+def test_a_member_without_a_certificate_is_notified(tmp_path):
     made = MemberIdentity(tmp_path / "a.pem", "node", "a")
     assert stored_key(tmp_path / "a.pem") == made.key_hash and stored_key(tmp_path / "b.pem") == ""
     with pytest.raises(CertificateError, match="has no certificate of its cluster yet"):

@@ -232,10 +232,10 @@ def test_a_template_says_what_rendering_each_answer_says(names, id, queue_ms, da
     terms.outputs = tuple((name, True) for name in names)
     parts = (data, memoryview(data)[:12], b"")
     template = GrpcTemplate(terms, "m", "big", PARAMETERS, ("queue_ms", "model_ms"), HEADERS)
-    told = pb.ModelInferResponse.FromString(template.fill(id, queue_ms, template.fill_batch((2.5,)), parts))
+    filled = pb.ModelInferResponse.FromString(template.fill(id, queue_ms, template.fill_batch((2.5,)), parts))
     plain = grpc.render(query, "m", "big", PARAMETERS | {"queue_ms": queue_ms, "model_ms": 2.5}, HEADERS, parts)
-    assert told == pb.ModelInferResponse.FromString(plain)
-    assert told.parameters["queue_ms"].double_param == queue_ms
+    assert filled == pb.ModelInferResponse.FromString(plain)
+    assert filled.parameters["queue_ms"].double_param == queue_ms
 
 
 @pytest.mark.parametrize(("names", "right"), [(("p",), True), (("p", "missing"), False)])

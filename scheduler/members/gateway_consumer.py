@@ -93,8 +93,8 @@ class GatewayConsumer(MemberConsumer):
                 # An older report says nothing about now.
                 if message.at < telemetry.RECENT_S:
                     await self._reached(message.reach)
-                    if requests := requested_variants.requests_of(second):
-                        await in_thread(requested_variants.record)(requests)
+                    if requested := requested_variants.requests_of(second):
+                        await in_thread(requested_variants.record)(requested)
             case control.Burst() if message.application in known:
                 await self._burst(message)
             case control.Arrivals():

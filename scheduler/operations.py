@@ -99,7 +99,7 @@ def _solving() -> Iterator[Operation]:
         text = live.client().get(SOLVING)
     if text:
         found = json.loads(text)
-        by = found["detail"].removeprefix("by ") if found["trigger"] == "manual" else SYSTEM
+        by = found["detail"].partition(";")[0].removeprefix("by ") if found["trigger"] == "manual" else SYSTEM
         since = datetime.fromtimestamp(found["at"], UTC)
         yield Operation("solving:plan", "solving", "Plan", "running", by, since, detail=found["detail"])
 

@@ -42,10 +42,11 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
             logger.info("plan_superseded", trigger=trigger, detail=detail)
             return
         number = superseded.start()
-        observed = requests.started()
+        served = requests.started()
+        trigger, detail = _reason(trigger, detail, served.reasons)
         try:
             with operations.solving(trigger, detail):
-                made = planner.make_plan(trigger, detail, observed, lease)
+                made = planner.make_plan(trigger, detail, served.rates, lease)
         except leases.LeaseLost as error:
             # Its successor plans from a later state.
             logger.error("plan_dropped", trigger=trigger, reason=str(error))
@@ -57,6 +58,14 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
         live.publish("plan", planner.summary(made))
         if made.changed:
             webhooks.announce("plan", lambda: trails.webhook_event(made))
+
+
+def _reason(trigger: str, detail: str, requested: list[tuple[str, str]]) -> tuple[str, str]:
+    """Return the trigger and the detail of a plan that serves requests beside its own."""
+    if trigger == "period" and requested:
+        trigger = requested[0][0]
+    details = dict.fromkeys([detail, *(detail for _, detail in requested)])
+    return trigger, "; ".join(filter(None, details))
 
 
 @shared_task(name="scheduler.dispatch_profiles")

@@ -6,6 +6,8 @@ step back by hours would hold requests off for hours.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from django.db import transaction
 
 from registry import clock
@@ -17,11 +19,28 @@ from scheduler.telemetry import LARGEST_RATE
 WAITING = live.key("plan_waiting")
 #: a request that was lost with its worker must not block later ones for longer
 WAITING_EXPIRES_S = 15
+#: TRIGGER, a tab and the detail of requests that no plan served yet, the oldest first
+REASONS = live.key("plan_reasons")
+#: reasons that are kept: a plan's detail has 300 characters
+MOST_REASONS = 20
 PAUSED = live.key("plan_pause:")
 #: by application, the rate that a burst reported, and when
 OBSERVED = live.key("burst_rates")
 #: a reported rate counts until the per-second statistics, which come later, show it themselves
 OBSERVED_FOR_S = 4
+
+
+class Served(NamedTuple):
+    """What the requests say that a plan serves.
+
+    Attributes:
+        rates: reported by bursts recently, also to plans with another trigger: one made right after a burst's would
+            otherwise undo it. Items/s by application.
+        reasons: (trigger, detail) of each request, the oldest first.
+    """
+
+    rates: dict[str, float]
+    reasons: list[tuple[str, str]]
 
 
 def _claim(key: str, seconds: float) -> bool:
@@ -41,7 +60,8 @@ def _claim(key: str, seconds: float) -> bool:
 def request_plan(trigger: str, detail: str = "", at_most_every_s: int = 0) -> bool:
     """Request a plan; False if one already waits or was requested too recently.
 
-    One that waits will use the same state. Called inside a transaction, the request is made once that is committed.
+    One that waits will use the same state, and has this request's reason, too. Called inside a transaction, the request
+    is made once that is committed.
     """
     if at_most_every_s and not _claim(PAUSED + trigger, at_most_every_s):
         return False
@@ -49,21 +69,21 @@ def request_plan(trigger: str, detail: str = "", at_most_every_s: int = 0) -> bo
         # Nothing may wait for a request that a rollback takes back.
         transaction.on_commit(lambda: request_plan(trigger, detail))
         return True
+    detail = storable(detail, 300)
+    # Before the claim: the plan that a refused one leaves to others begins after this.
+    with live.client().pipeline() as pipe:
+        pipe.rpush(REASONS, f"{trigger}\t{detail}").ltrim(REASONS, -MOST_REASONS, -1).execute()
     if not _claim(WAITING, WAITING_EXPIRES_S):
         return False
-    queue.send("scheduler.plan", trigger=trigger, detail=storable(detail, 300), ticket=superseded.ticket())
+    queue.send("scheduler.plan", trigger=trigger, detail=detail, ticket=superseded.ticket())
     return True
 
 
-def started() -> dict[str, float]:
-    """Note that the waiting request is being served: later ones queue again.
-
-    Returns:
-        Rates that bursts reported recently, also to plans with another trigger: one made right after a burst's would
-        otherwise undo it.
-    """
+def started() -> Served:
+    """Note that the waiting request is being served: later ones queue again."""
     redis = live.client()
-    redis.delete(WAITING)
+    with redis.pipeline() as pipe:
+        _, reasons, _ = pipe.delete(WAITING).lrange(REASONS, 0, -1).delete(REASONS).execute()
     rates, over = {}, []
     for application, value in redis.hgetall(OBSERVED).items():
         rate, _, at = value.partition(" ")
@@ -73,7 +93,7 @@ def started() -> dict[str, float]:
             over.append(application)
     if over:
         redis.hdel(OBSERVED, *over)
-    return rates
+    return Served(rates, [(trigger, detail) for trigger, _, detail in (reason.partition("\t") for reason in reasons)])
 
 
 def burst(application: str, rate: float, version: int) -> bool:

@@ -135,9 +135,9 @@ def test_requests_and_pauses_end_by_themselves(step, set_clock, later, clean_red
     later(requests.WAITING_EXPIRES_S + 1)
     assert requests.request_plan("overload", at_most_every_s=3)
     requests.burst("digits", 50.0, 1)
-    assert requests.started() == {"digits": 50.0}
+    assert requests.started().rates == {"digits": 50.0}
     later(requests.OBSERVED_FOR_S + 1)
-    assert requests.started() == {}
+    assert requests.started().rates == {}
     # No key may end by Redis' own clock, which is the wall clock.
     assert [key for key in clean_redis.scan_iter("nereus:*") if clean_redis.ttl(key) != -1] == []
 

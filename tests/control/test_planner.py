@@ -96,9 +96,9 @@ def test_demand_beyond_all_variants_is_left_out_and_said_so(digits):
 
 def test_a_rate_reported_with_a_burst_counts_for_the_next_plans_too(digits):
     requests.burst("digits", 150.0, 1)
-    assert make_plan("burst", "", requests.started()).demand == pytest.approx(150)
+    assert make_plan("burst", "", requests.started().rates).demand == pytest.approx(150)
     # An overload report right behind it must not make a plan from statistics that do not know the burst yet.
-    assert make_plan("overload", "", requests.started()).demand == pytest.approx(150)
+    assert make_plan("overload", "", requests.started().rates).demand == pytest.approx(150)
 
 
 def test_one_request_waits_and_the_others_are_notified(digits):

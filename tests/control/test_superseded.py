@@ -47,7 +47,7 @@ def test_requests_that_pile_up_are_served_by_one_plan(world, clean_redis):
     assert all(message["headers"]["expires"] is not None for message in found) and EXPIRES_S <= 60
     for message in found:
         tasks.plan(**arguments(message))
-    assert [plan.trigger_detail for plan in Plan.objects.all()] == ["number 0"]
+    assert [plan.trigger_detail for plan in Plan.objects.all()] == ["number 0; number 1; number 2; number 3"]
     # One that comes after the plan started needs another.
     assert requests.request_plan("change", "later")
     tasks.plan(**arguments(waiting(clean_redis)[-1]))
@@ -69,6 +69,32 @@ def test_a_request_that_came_while_a_plan_was_made_is_served(world, clean_redis,
     monkeypatch.undo()
     tasks.plan(**arguments(waiting(clean_redis)[-1]))
     assert Plan.objects.first().trigger_detail == "meanwhile"
+
+
+def test_a_plan_has_the_reasons_of_all_requests_that_it_serves(world, clean_redis):
+    assert requests.request_plan("overload", "box/cpu refused 3 of 9 items of digits")
+    assert not requests.request_plan("change", "device box/cpu is down")
+    assert not requests.request_plan("change", "device box/cpu is down")
+    (message,) = waiting(clean_redis)
+    # The regular plan comes before it in the queue.
+    tasks.plan("period")
+    plan = Plan.objects.get()
+    assert plan.trigger == "overload"
+    assert plan.trigger_detail == "box/cpu refused 3 of 9 items of digits; device box/cpu is down"
+    tasks.plan(**arguments(message))
+    assert Plan.objects.count() == 1
+    tasks.plan("period")
+    latest = Plan.objects.first()
+    assert (latest.pk, latest.trigger, latest.trigger_detail) == (plan.pk + 1, "period", "")
+
+
+def test_reasons_are_few_however_many_requests_wait(world, clean_redis):
+    for number in range(3 * requests.MOST_REASONS):
+        requests.request_plan("change", f"number {number} " + "x" * 300)
+    assert clean_redis.llen(requests.REASONS) == requests.MOST_REASONS
+    tasks.plan("period")
+    assert clean_redis.llen(requests.REASONS) == 0
+    assert len(Plan.objects.get().trigger_detail) == 300
 
 
 def test_a_plan_that_failed_serves_nobody(world, clean_redis, monkeypatch):

@@ -41,8 +41,13 @@ def content() -> str:
 
     It is another one once Redis was emptied or replaced, and all groups with it.
     """
-    client().set(CONTENT, uuid.uuid4().hex, nx=True)
-    return client().get(CONTENT) or ""
+    while True:
+        new = uuid.uuid4().hex
+        if client().set(CONTENT, new, nx=True):
+            return new
+        # It may be emptied between the two, and has no name then.
+        if found := client().get(CONTENT):
+            return found
 
 
 def event(name: str, data: dict[str, Any]) -> dict[str, Any]:

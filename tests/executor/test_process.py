@@ -17,7 +17,7 @@ import pytest
 from tests.executor.harness import CORE, WIDE, Executor, Peer, application, resident, rows, turning, variant
 from workers import identity
 from workers.executor import gpu
-from workers.executor.__main__ import read_device
+from workers.executor.__main__ import GRACE_S, read_device
 from workers.executor.peers import Peers
 from workers.executor.process import bind_cores, listening_socket
 from workers.protocol import endings
@@ -58,9 +58,12 @@ async def test_sigterm_finishes_what_waits_and_leaves_nothing_behind(tmp_path, t
         waiting = [gateway.dispatch(rows(2000)) for _ in range(49)]
         # Refused at once, and read behind all others: these are there.
         assert (await gateway.query(rows(1), variant=77))[0].code == "not_resident"
+        began = time.monotonic()
         assert await executor.terminate() == 0
-        for id in waiting:
-            assert isinstance((await gateway.answer(id))[0], Results)
+        took_s = time.monotonic() - began
+        answers = [(await gateway.answer(id))[0] for id in waiting]
+        # A busy machine may need longer than what waits has, and the rest is refused then.
+        assert all(isinstance(answer, Results) for answer in answers) or took_s >= GRACE_S
         with pytest.raises(ConnectionRefusedError):
             await Peer().connect(executor.endpoint, "node")
 

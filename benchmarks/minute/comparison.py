@@ -22,6 +22,8 @@ TESTED_DAYS = 2
 ROLLING_FROM = 8
 #: what the margin is for
 QUANTILE = 0.95
+#: inputs of noise, which are the last ones: the square root of the mean, three quantiles and the standard deviation
+NOISE = 5
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,11 @@ def rolling(first: int = ROLLING_FROM, last: int = FITTED_DAYS) -> Iterator[tupl
                 ("regression on the network's inputs", regression(before, came, fitted)),
             )
         }
-        # The square root of the mean is the last input.
-        for name, inputs in (("`minute` without the square root of the mean", seen[:, :-1]), ("`minute`", seen)):
+        for name, inputs in (
+            ("`minute` without noise", seen[:, :-NOISE]),
+            ("`minute` with the square root of the mean alone", seen[:, : 1 - NOISE]),
+            ("`minute`", seen),
+        ):
             levels = (0.5, QUANTILE)
             forms[name] = np.column_stack(
                 [inputs @ quantile_regression(inputs[fitted], came[fitted], level) for level in levels]

@@ -84,7 +84,8 @@ def main() -> None:
         return "".join(f"{indent}{tuple(row)!r},\n" for row in both)
 
     text = (
-        '"""Where the learning forecaster starts. Written by ``python -m benchmarks.minute.fit``."""\n\n'
+        '"""Coefficients that the learning forecaster starts from.\n\n'
+        'Written by ``python -m benchmarks.minute.fit``.\n"""\n\n'
         f"#: quantiles that the coefficients are of\nQUANTILES = {QUANTILES!r}\n"
         f"#: for the largest second of the next minute\nMAXIMUM = (\n{rows(largest, '    ')})\n"
         "#: for the mean of the next seconds, by how many they are\nMEANS = {\n"

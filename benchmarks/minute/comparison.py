@@ -14,7 +14,7 @@ import numpy as np
 from scheduler.control.learned import NEXT_MINUTE, Learner, start
 
 from . import lstm
-from .fit import inputs_at, quantile_regression
+from .fit import PAST_NOISE, inputs_at, quantile_regression
 from .stream import DAY_S, FITTED_DAYS, MINUTE_S, maxima, minutes_before, rates, starts
 
 TESTED_DAYS = 2
@@ -22,8 +22,6 @@ TESTED_DAYS = 2
 ROLLING_FROM = 8
 #: what the margin is for
 QUANTILE = 0.95
-#: inputs of noise, which are the last ones: the square root of the mean, three quantiles and the standard deviation
-NOISE = 5
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,8 @@ def rolling(first: int = ROLLING_FROM, last: int = FITTED_DAYS) -> Iterator[tupl
             )
         }
         for name, inputs in (
-            ("`minute` without noise", seen[:, :-NOISE]),
-            ("`minute` with the square root of the mean alone", seen[:, : 1 - NOISE]),
+            ("`minute` without noise", seen[:, : -1 - PAST_NOISE]),
+            ("`minute` with the square root of the mean alone", seen[:, :-PAST_NOISE]),
             ("`minute`", seen),
         ):
             levels = (0.5, QUANTILE)

@@ -14,7 +14,7 @@ import numpy as np
 from scheduler.control.learned import NEXT_MINUTE, Learner, start
 
 from . import lstm
-from .fit import PAST_NOISE, inputs_at, quantile_regression
+from .fit import inputs_at, quantile_regression
 from .stream import DAY_S, FITTED_DAYS, MINUTE_S, maxima, minutes_before, rates, starts
 
 TESTED_DAYS = 2
@@ -104,11 +104,8 @@ def rolling(first: int = ROLLING_FROM, last: int = FITTED_DAYS) -> Iterator[tupl
                 ("regression on the network's inputs", regression(before, came, fitted)),
             )
         }
-        for name, inputs in (
-            ("`minute` without noise", seen[:, : -1 - PAST_NOISE]),
-            ("`minute` with the square root of the mean alone", seen[:, :-PAST_NOISE]),
-            ("`minute`", seen),
-        ):
+        # The square root of the mean is the last input.
+        for name, inputs in (("`minute` without the square root of the mean", seen[:, :-1]), ("`minute`", seen)):
             levels = (0.5, QUANTILE)
             forms[name] = np.column_stack(
                 [inputs @ quantile_regression(inputs[fitted], came[fitted], level) for level in levels]

@@ -19,8 +19,6 @@ FILE = Path(__file__).resolve().parents[2] / "scheduler" / "control" / "learned_
 #: weight of an error at another rate than the stream's own, errors taken as shares of the rate
 OTHER_RATES = 0.1
 ROUNDS = 60
-#: inputs of the noise that there was, which are the last ones: three quantiles and the standard deviation
-PAST_NOISE = 4
 
 
 def inputs_at(seconds: np.ndarray, at: np.ndarray) -> np.ndarray:
@@ -65,21 +63,16 @@ def fit(seconds: np.ndarray, at: np.ndarray) -> tuple[list, dict[int, list]]:
     """Fit coefficients for the next minute's maximum and, by horizon, for means.
 
     There are some for each of :data:`QUANTILES`. A tenth and ten times the stream count beside it, a tenth each as
-    much, so that they hold for other rates, too. Means do without the noise that there was: with it, those of the
-    Proteus traces' applications, of a few queries/s, were forecast up to a fifth worse.
+    much, so that they hold for other rates, too.
     """
     parts = [(seconds, 1.0), (thinned(seconds, 0.1), 10 * OTHER_RATES), (seconds * 10, OTHER_RATES / 10)]
     seen = np.concatenate([weight * inputs_at(some, at) for some, weight in parts])
 
-    def of(target: Callable[[np.ndarray], np.ndarray], without: int = 0) -> list:
+    def of(target: Callable[[np.ndarray], np.ndarray]) -> list:
         came = np.concatenate([weight * target(some) for some, weight in parts])
-        used = seen[:, : seen.shape[1] - without]
-        found = [quantile_regression(used, came, level) for level in QUANTILES]
-        return [np.append(one, np.zeros(without)).round(4).tolist() for one in found]
+        return [quantile_regression(seen, came, level).round(4).tolist() for level in QUANTILES]
 
-    means = {
-        horizon: of(lambda some, horizon=horizon: mean_after(some, at, horizon), PAST_NOISE) for horizon in HORIZONS_S
-    }
+    means = {horizon: of(lambda some, horizon=horizon: mean_after(some, at, horizon)) for horizon in HORIZONS_S}
     return of(lambda some: maxima(some, at)), means
 
 
@@ -91,8 +84,7 @@ def main() -> None:
         return "".join(f"{indent}{tuple(row)!r},\n" for row in both)
 
     text = (
-        '"""Coefficients that the learning forecaster starts from.\n\n'
-        'Written by ``python -m benchmarks.minute.fit``.\n"""\n\n'
+        '"""Where the learning forecaster starts. Written by ``python -m benchmarks.minute.fit``."""\n\n'
         f"#: quantiles that the coefficients are of\nQUANTILES = {QUANTILES!r}\n"
         f"#: for the largest second of the next minute\nMAXIMUM = (\n{rows(largest, '    ')})\n"
         "#: for the mean of the next seconds, by how many they are\nMEANS = {\n"

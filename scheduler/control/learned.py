@@ -39,9 +39,7 @@ LIMIT = 3.0
 #: seconds that a forecast looks ahead at most: a plan that is meant to last longer is corrected by bursts
 HORIZON_S = 30
 #: number of values that :func:`inputs` makes, and the index of the last minute's mean among them
-INPUTS, LAST_MEAN = 16, 3
-#: quantiles of the past's seconds that are inputs
-PAST_QUANTILES = (0.75, 0.95, 1.0)
+INPUTS, LAST_MEAN = 12, 3
 
 
 class ForecastTarget(NamedTuple):
@@ -77,9 +75,8 @@ def target_of(forecaster: str, period_s: float) -> ForecastTarget | None:
 def inputs(items: np.ndarray) -> np.ndarray:
     """The regressions' inputs, shape (applications, :data:`INPUTS`).
 
-    Largest and mean second of each of the last three minutes, means and largest of their last seconds, the square root
-    of the mean, to which Poisson noise is proportional, and what noise there was: quantiles of all seconds, and the
-    standard deviation of the last minute's. A minute without seconds counts as the one after it.
+    Largest and mean second of each of the last three minutes, means and largest of their last seconds, and the square
+    root of the mean, to which Poisson noise is proportional. A minute without seconds counts as the one after it.
 
     Args:
         items: arrivals, shape (seconds, applications), oldest second first, at least one; only the last
@@ -94,8 +91,7 @@ def inputs(items: np.ndarray) -> np.ndarray:
     recent = [items[-seconds:].mean(axis=0) for seconds in (30, 10, 5)]
     highest = [items[-seconds:].max(axis=0) for seconds in (10, 30)]
     noise = np.sqrt(sum(means) / len(means))
-    quantiles = np.quantile(items[-PAST_S:], PAST_QUANTILES, axis=0)
-    return np.stack([*maxima, *means, *recent, *highest, noise, *quantiles, items[-MINUTE_S:].std(axis=0)], axis=1)
+    return np.stack([*maxima, *means, *recent, *highest, noise], axis=1)
 
 
 def start(target: ForecastTarget, quantile: float) -> np.ndarray:

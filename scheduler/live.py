@@ -45,7 +45,7 @@ def content() -> str:
         new = uuid.uuid4().hex
         if client().set(CONTENT, new, nx=True):
             return new
-        # It may be emptied between the two, and has no name then.
+        # Redis may be emptied between the two commands.
         if found := client().get(CONTENT):
             return found
 

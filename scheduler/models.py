@@ -12,6 +12,9 @@ from django.db import models
 from registry.audit.tracking import AuditedQuerySet
 from scheduler.allocation.problem import CERTIFIED
 
+#: characters of a plan's detail
+MOST_DETAIL = 300
+
 
 class Plan(models.Model):
     """One allocation that was decided: its inputs, its outcome and its reasons.
@@ -27,7 +30,7 @@ class Plan(models.Model):
         MANUAL = "manual", "asked for"
 
     trigger = models.CharField(max_length=8, choices=Trigger.choices)
-    trigger_detail = models.CharField(max_length=300, blank=True, default="")
+    trigger_detail = models.CharField(max_length=MOST_DETAIL, blank=True, default="")
     stack = models.CharField(max_length=40)
     #: the Problem, the Allocation and the wire Plan, as msgspec/JSON builtins; policies are in the last one alone
     problem = models.JSONField()

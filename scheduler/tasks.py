@@ -43,7 +43,7 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
             return
         number = superseded.start()
         served = requests.started()
-        trigger, detail = _reason(trigger, detail, served.reasons)
+        trigger, detail = requests.cause(trigger, detail, served.causes)
         try:
             with operations.solving(trigger, detail):
                 made = planner.make_plan(trigger, detail, served.rates, lease)
@@ -52,20 +52,13 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
             logger.error("plan_dropped", trigger=trigger, reason=str(error))
             return
         superseded.finish(number)
+        requests.served(served.causes)
     if made is not None:
         push.push_all()
         marking.planned(made)
         live.publish("plan", planner.summary(made))
         if made.changed:
             webhooks.announce("plan", lambda: trails.webhook_event(made))
-
-
-def _reason(trigger: str, detail: str, requested: list[tuple[str, str]]) -> tuple[str, str]:
-    """Return the trigger and the detail of a plan that serves requests beside its own."""
-    if trigger == "period" and requested:
-        trigger = requested[0][0]
-    details = dict.fromkeys([detail, *(detail for _, detail in requested)])
-    return trigger, "; ".join(filter(None, details))
 
 
 @shared_task(name="scheduler.dispatch_profiles")

@@ -22,7 +22,7 @@ from scheduler.control.demand import HISTORY_S, Estimates, estimates
 from scheduler.control.leases import HeldLease
 from scheduler.control.wire import wire_plan
 from scheduler.instances.interference import interfered_shares
-from scheduler.models import Plan
+from scheduler.models import MOST_DETAIL, Plan
 from scheduler.trail.sides import hosts_the_same
 from scheduler.trail.trails import plan_side
 from workers import log
@@ -174,7 +174,7 @@ def _row(
     ordered = sorted(devices, key=lambda d: d.ref)
     return Plan(
         trigger=trigger,
-        trigger_detail=detail[:300],
+        trigger_detail=detail[:MOST_DETAIL],
         stack=stack,
         problem=builtins(problem),
         allocation=builtins(dataclasses.replace(allocation, policies=())),

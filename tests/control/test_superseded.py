@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import json
+from contextlib import suppress
+from unittest.mock import Mock
 
 import pytest
 
 from scheduler import tasks
 from scheduler.control import requests
-from scheduler.models import Plan
+from scheduler.models import MOST_DETAIL, Plan
 from scheduler.queue import EXPIRES_S
 from tests.control.world import application, node, variant
 
@@ -71,7 +73,7 @@ def test_a_request_that_came_while_a_plan_was_made_is_served(world, clean_redis,
     assert Plan.objects.first().trigger_detail == "meanwhile"
 
 
-def test_a_plan_has_the_reasons_of_all_requests_that_it_serves(world, clean_redis):
+def test_a_plan_has_the_causes_of_all_requests_that_it_serves(world, clean_redis):
     assert requests.request_plan("overload", "box/cpu refused 3 of 9 items of digits")
     assert not requests.request_plan("change", "device box/cpu is down")
     assert not requests.request_plan("change", "device box/cpu is down")
@@ -79,8 +81,8 @@ def test_a_plan_has_the_reasons_of_all_requests_that_it_serves(world, clean_redi
     # The regular plan comes before it in the queue.
     tasks.plan("period")
     plan = Plan.objects.get()
-    assert plan.trigger == "overload"
-    assert plan.trigger_detail == "box/cpu refused 3 of 9 items of digits; device box/cpu is down"
+    assert plan.trigger == "change"
+    assert plan.trigger_detail == "device box/cpu is down; box/cpu refused 3 of 9 items of digits"
     tasks.plan(**arguments(message))
     assert Plan.objects.count() == 1
     tasks.plan("period")
@@ -88,13 +90,32 @@ def test_a_plan_has_the_reasons_of_all_requests_that_it_serves(world, clean_redi
     assert (latest.pk, latest.trigger, latest.trigger_detail) == (plan.pk + 1, "period", "")
 
 
-def test_reasons_are_few_however_many_requests_wait(world, clean_redis):
-    for number in range(3 * requests.MOST_REASONS):
-        requests.request_plan("change", f"number {number} " + "x" * 300)
-    assert clean_redis.llen(requests.REASONS) == requests.MOST_REASONS
+def test_any_number_of_bursts_hides_no_change_and_nobodys_request(world, clean_redis):
+    requests.request_plan("change", "device box/cpu is down")
+    requests.request_plan("manual", "by admin")
+    requests.request_plan("overload", "x" * MOST_DETAIL)
+    for number in range(50):
+        requests.burst("digits", 5.0 + number, 1)
+    assert sum(clean_redis.llen(key) for key in clean_redis.keys(requests.CAUSES + "*")) == 3 + requests.MOST_CAUSES
     tasks.plan("period")
-    assert clean_redis.llen(requests.REASONS) == 0
-    assert len(Plan.objects.get().trigger_detail) == 300
+    plan = Plan.objects.get()
+    assert plan.trigger == "manual" and plan.trigger_detail.startswith("by admin; device box/cpu is down; xxx")
+    assert len(plan.trigger_detail) == MOST_DETAIL
+    assert not clean_redis.keys(requests.CAUSES + "*")
+
+
+def test_causes_outlive_a_plan_that_fails_or_loses_its_lease(world, clean_redis, monkeypatch):
+    from scheduler.control import leases, planner
+
+    requests.request_plan("overload", "refused")
+    requests.request_plan("change", "device box/cpu is down")
+    for error in (RuntimeError("a bad moment"), leases.LeaseLost("another plans")):
+        monkeypatch.setattr(planner, "make_plan", Mock(side_effect=error))
+        with suppress(RuntimeError):
+            tasks.plan("period")
+    monkeypatch.undo()
+    tasks.plan("period")
+    assert Plan.objects.get().trigger_detail == "device box/cpu is down; refused"
 
 
 def test_a_plan_that_failed_serves_nobody(world, clean_redis, monkeypatch):

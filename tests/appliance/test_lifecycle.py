@@ -38,7 +38,7 @@ def gone(appliance: RunningAppliance) -> None:
 def test_ctrl_c_ends_everything_in_order_with_connections_open(home, tiny_models):
     appliance = RunningAppliance(home).start()
     with appliance.rest() as client:
-        register(client, "kept", {"quick": tiny_models["quick"]})
+        register(client, "kept", {"quick": tiny_models["quick"]}, late="serve")
     holding = threading.Thread(target=lambda: asyncio.run(_hold_websocket(appliance)), daemon=True)
     holding.start()
     assert len(appliance.group_members()) >= 9

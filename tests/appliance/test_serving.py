@@ -206,7 +206,8 @@ def test_more_applications_than_devices_share_them_and_all_answer(appliance, tin
     names = ["second", "third"]
     with appliance.rest() as client:
         for name in names:
-            register(client, name, {"quick": tiny_models["quick"], "medium": tiny_models["medium"]})
+            models = {variant: tiny_models[variant] for variant in ("quick", "medium")}
+            register(client, name, models, late="serve")
         with appliance.inference() as inference:
             for name in ["tiny", *names]:
                 eventually(

@@ -240,7 +240,8 @@ def test_a_machine_that_was_asleep_restarts_nothing(tmp_path):
             os.kill(pid, signal.SIGSTOP)
         with pytest.raises(subprocess.TimeoutExpired):
             supervisor.wait(4)
-        for pid in (supervisor.pid, service):
+        # In this order: the supervisor would replace one that is stopped.
+        for pid in (service, supervisor.pid):
             os.kill(pid, signal.SIGCONT)
         with pytest.raises(subprocess.TimeoutExpired):
             supervisor.wait(3)

@@ -132,7 +132,7 @@ async def test_a_browser_can_ask_for_the_state_again(staff, cluster):
         await browser.say('{"command": "snapshot"}')
         assert (await browser.until("snapshot"))["applications"] == []
         await browser.say('{"command": "resync"}')
-        assert (await browser.event())["event"] == "history"
+        await browser.until("history")
         await browser.say('{"command": "ping"}')
         assert (await browser.until("pong"))["now"] == pytest.approx(time.time(), abs=60)
 

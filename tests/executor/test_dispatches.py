@@ -74,7 +74,7 @@ async def answers(peer: Peer, ids) -> list:
     return [(await peer.answer(id))[0] for id in ids]
 
 
-def occupy(peer: Peer, id: int = 900, count: int = 120) -> None:
+def occupy(peer: Peer, id: int = 900, count: int = 600) -> None:
     """Keep the device busy for a good while."""
     grant(peer, range(id, id + 1), variant=1, each=count, max_rows=4)
 

@@ -6,10 +6,12 @@ A change makes before it breaks, and no query fails for it.
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from tests.executor.harness import Executor, application, resident, rows, turning, variant
+from workers.executor.residency import BREAK_GRACE_S
 from workers.protocol.frames import ExecutorState, Moved, Refusal, Results, StateReport
 
 MIB = 1024 * 1024
@@ -131,11 +133,17 @@ async def test_where_memory_is_short_the_old_variant_goes_first(tmp_path, tiny_m
         gateway = await executor.applied(1, [old], [spec], [quick])
         queued = [gateway.dispatch(rows(2000), max_rows=16) for _ in range(45)]
         await gateway.next(ExecutorState, lambda state: state.queued)
+        began = time.monotonic()
         executor.apply(2, [resident(variant(2, medium), memory_bytes=60 * MIB)], [spec], [medium])
         await gateway.next(ExecutorState, lambda state: state.plan_version == 2)
         assert {} in [warm(state) for state in gateway.of(ExecutorState) if state.plan_version == 1]
         assert not [s for s in gateway.of(ExecutorState) if {"v1", "v2"} <= set(warm(s))]
-        assert {(await gateway.answer(id))[0].variant for id in queued} == {"v1"}
+        took_s = time.monotonic() - began
+        answers = [(await gateway.answer(id))[0] for id in queued]
+        served = [answer for answer in answers if isinstance(answer, Results)]
+        assert {answer.variant for answer in served} == {"v1"}
+        # On a busy machine the grace may end first; the rest is refused.
+        assert len(served) == len(answers) or took_s >= BREAK_GRACE_S
         assert (await gateway.query(rows(1), variant=2))[0].variant == "v2"
 
 

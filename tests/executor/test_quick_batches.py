@@ -49,13 +49,13 @@ async def test_a_backlog_of_quick_batches_leaves_the_loop_to_others(tiny_models,
 
     Frames are read between quick batches that follow each other: a cancelled query is not answered.
     """
-    path, app = tiny_models["medium"], application(slo_s=600.0)
+    path, app = tiny_models["heavy"], application(slo_s=600.0)
     async with Executor(tmp_path, queue_rows="4096") as executor:
-        # A millisecond a row, whatever the profile says: the first batch tells, later ones go to the thread.
+        # Milliseconds a row, whatever the profile says: the first batch tells, later ones go to the thread.
         made = resident(variant(1, path), MOMENT_S, 1)
         gateway = await executor.applied(1, [made], [app], [path])
         x = {"x": np.ones((1, 4), np.float32)}
-        ids = [gateway.dispatch(x, budget_s=600.0) for _ in range(1000)]
+        ids = [gateway.dispatch(x, budget_s=600.0) for _ in range(600)]
         await gateway.answer(ids[0])
         gateway.connection.send(Withdraw(ids[-1]))
         for id in ids[:-1]:

@@ -96,9 +96,9 @@ async def test_wrong_queries_are_refused_by_field(executor, tiny_models):
 async def test_hopeless_queries_are_shed_or_served_as_the_application_says(executor, tiny_models):
     path = tiny_models["quick"]
     specs = [application(), application("patient", late="serve")]
-    residents = [resident(variant(1, path), 0.05), resident(variant(2, path, "patient"), 0.05)]
+    residents = [resident(variant(1, path), 50.0), resident(variant(2, path, "patient"), 0.05)]
     gateway = await executor.applied(1, residents, specs, [path])
-    refusal, _ = await gateway.query(rows(1), budget_s=0.02)
+    refusal, _ = await gateway.query(rows(1), budget_s=20.0)
     assert (refusal.code, refusal.retryable) == ("late", True)
     refusal, _ = await gateway.query(rows(1), budget_s=-0.1)
     assert (refusal.code, refusal.retryable) == ("late", False)

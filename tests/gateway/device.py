@@ -7,8 +7,9 @@ It is a process of its own:
 It computes with numpy and does as commanded, one JSON line on stdin a command: ``{"warm": [[id, name, application,
 accuracy], ...]}``, ``{"delay_s": 0.1}``, ``{"refuse": ["late", true]}`` or null, ``{"mute": true}``,
 ``{"draining": true}``, ``{"crash_on": 666}`` (it crashes on a batch with that value), ``{"stop_on": 666}`` (its
-watchdog stops such a batch); or nothing, ``{}``, after which gateways do not get its state. A grant's queries of one
-shape it answers together. It reports each frame that it receives on stdout as a JSON line.
+watchdog stops such a batch), ``{"supervised": false}`` (it does not publish its crash); or nothing, ``{}``, after which
+gateways do not get its state. A grant's queries of one shape it answers together. It reports each frame that it
+receives on stdout as a JSON line.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import sys
 
 import numpy as np
 
+from workers.protocol import endings
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frames import (
     ExecutorState,
@@ -39,8 +41,10 @@ from workers.protocol.frames import (
 
 
 class Device:
-    def __init__(self, name: str):
+    def __init__(self, name: str, endpoint: str):
         self.name = name
+        self.endpoint = endpoint
+        self.supervised = True
         self.warm: tuple[WarmVariant, ...] = ()
         self.delay_s = 0.0
         self.refuse: list | None = None
@@ -91,6 +95,9 @@ class Device:
     def answer(self, connection, grant: RunBatch, body) -> None:
         ids = [id for id, _, _ in grant.queries]
         if self.crash_on is not None and self.crash_on in np.frombuffer(body, "<f4"):
+            if self.supervised:
+                # The gateway waits a second for it, which a busy machine may take before others publish it.
+                endings.write(self.endpoint, endings.Ending(os.getpid(), True, "killed by SIGSEGV"))
             os.kill(os.getpid(), signal.SIGSEGV)
         if self.stop_on is not None and self.stop_on in np.frombuffer(body, "<f4"):
             for id in ids:
@@ -193,7 +200,7 @@ def report(event: str, **fields) -> None:
 
 
 async def main(endpoint: str, name: str) -> None:
-    device = Device(name)
+    device = Device(name, endpoint)
     loop = asyncio.get_running_loop()
     await loop.create_unix_server(
         lambda: FrameConnection(ToExecutor, device.received, device.lost), endpoint.removeprefix("unix:")

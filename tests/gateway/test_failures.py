@@ -203,7 +203,12 @@ async def test_the_only_device_is_asked_even_while_it_drains(gateways, devices):
     only.tell(delay_s=2.0)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(6)]
-        await asyncio.to_thread(wait_for, lambda: gateway.health()["in_flight"] == 6, "they are under way")
+
+        def under_way() -> int:
+            # On a busy machine some may be answered by now.
+            return gateway.health()["in_flight"] + sum(one.done() for one in waiting)
+
+        await asyncio.to_thread(wait_for, lambda: under_way() == 6, "they are under way")
         only.tell(draining=True, delay_s=0.05)
         waiting += [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(3)]
         assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200] * 9
@@ -285,12 +290,12 @@ def test_min_accuracy_and_version_lead_to_the_devices_that_can(gateways, devices
 
 async def test_a_device_that_was_silent_gets_batches_again_once_it_answers(gateways, devices):
     # Late answers are served, so that no answer depends on the machine.
-    gateway, only = start(gateways, devices, ["d0"], slo_s=0.2, late="serve")
+    gateway, only = start(gateways, devices, ["d0"], slo_s=0.05, late="serve")
     only.signal(signal.SIGSTOP)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
         first = asyncio.create_task(http.post(PATH, content=BODY))
         # Longer than a query is waited for before its device gets no more batches, and less than a stuck device gets.
-        await asyncio.sleep(3.0)
+        await asyncio.sleep(1.0)
         only.signal(signal.SIGCONT)
         assert (await first).status_code == 200
         assert (await http.post(PATH, content=BODY)).status_code == 200

@@ -174,7 +174,7 @@ async def test_a_key_that_is_taken_back_and_an_application_that_is_gone_are_so_i
 
 async def test_sigterm_finishes_what_is_under_way(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
-    only.tell(delay_s=0.6)
+    only.tell(delay_s=0.3)
     async with grpc.aio.insecure_channel(gateway.grpc) as channel:
         infer = channel.unary_unary(SERVICE + "ModelInfer")
         waiting = [infer(request().SerializeToString(), metadata=KEYED) for _ in range(5)]

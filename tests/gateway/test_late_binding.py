@@ -168,11 +168,11 @@ async def test_queries_that_come_together_run_together_and_get_their_own_answers
 
 
 async def test_a_burst_steps_down_in_accuracy_and_nobody_is_refused(world, tmp_path):
-    slow_path, quick_path = turning(tmp_path / "slow.onnx", 60_000), turning(tmp_path / "quick.onnx", 1)
+    slow_path, quick_path = turning(tmp_path / "slow.onnx", 600_000), turning(tmp_path / "quick.onnx", 1)
     world.models = {"slow": slow_path, "quick": quick_path}
     # Whatever the machine's pace is, the accurate variant has time for no more than a few of so many queries.
     count, row_s = 300, seconds_of(slow_path)
-    app = application("app", max(2.0, 40 * row_s), WIDE)
+    app = application("app", max(20.0, 40 * row_s), WIDE)
     slow = resident(variant(1, slow_path, accuracy=99.9, name="slow"), row_s, max_batch=1)
     quick = resident(variant(2, quick_path, accuracy=80.0, name="quick"), 0.0005, max_batch=8)
     gateway = await world.start(1, slow, relief=[quick], app=app, NEREUS_QUEUE_ROWS=str(count))
@@ -284,10 +284,10 @@ async def test_a_core_that_stops_leaves_its_devices_to_the_other_one_at_once(wor
 
 
 async def test_an_application_that_goes_has_what_is_held_for_it_ended(world, control_plane, tmp_path):
-    path = turning(tmp_path / "slow.onnx", 15_000)
+    path = turning(tmp_path / "slow.onnx", 300_000)
     world.models = {"slow": path}
     app = application("app", 600.0, WIDE)
-    slow = resident(variant(1, path, name="slow"), 0.05, max_batch=1)
+    slow = resident(variant(1, path, name="slow"), 0.5, max_batch=1)
     gateway = await world.start(1, slow, app=app, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
     await until(lambda: control_plane.connection, "the gateway joined")
     waiting = asyncio.create_task(together(gateway, [body(i) for i in range(120)]))

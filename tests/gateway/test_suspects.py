@@ -128,7 +128,9 @@ async def test_a_device_that_was_killed_is_no_crash(gateways, devices):
 
 async def test_an_unexplained_loss_is_no_crash(gateways, devices):
     gateway, (first, second) = poisoned(gateways, devices, 2)
-    first.supervised = second.supervised = False
+    for device in (first, second):
+        device.supervised = False
+        device.tell(supervised=False)
     assert gateway.infer(POISON).status_code == 503
     # Once more on the other device, and no further.
     wait_for(lambda: crashed([first, second]) == 2, "both have crashed")
@@ -158,11 +160,14 @@ async def test_a_stopped_run_is_tried_again_alone_unless_it_was(gateways, device
 async def test_a_client_that_has_gone_leaves_its_input_known(gateways, devices):
     gateway, all = poisoned(gateways, devices, 3)
     for device in all:
-        device.tell(delay_s=1.0)
+        device.tell(delay_s=6.0)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
         query = asyncio.create_task(http.post(PATH, content=body(POISON)))
         await asyncio.to_thread(wait_for, lambda: any(d.reported("grant") for d in all), "it is at a device")
         query.cancel()
+    # What is running keeps its delay.
+    for device in all:
+        device.tell(delay_s=0.0)
     wait_for(lambda: crashed(all) == 1, "the device has crashed")
     # The next one of its kind is a suspect from the start, and is not tried a third time.
     wait_for(lambda: gateway.health()["suspect_inputs"] == 1, "its input is known")

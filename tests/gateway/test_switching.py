@@ -56,7 +56,7 @@ def test_a_device_that_is_lost_after_a_switch_has_its_queries_answered_elsewhere
     one.supervised = False
     for device in (one, two):
         device.warm(("numbers", "big"))
-        device.tell(delay_s=2.0)
+        device.tell(delay_s=10.0)
     specs = [application("numbers")]
     control_plane.first = config(plan(1, placed, endpoints, "proteus"), specs)
     gateway = gateways(NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="token")

@@ -220,10 +220,10 @@ async def test_grpclib_reads_errors_and_its_deadline_and_cancels():
             await UnaryUnaryMethod(channel, "/missing", bytes, bytes)(b"x")
         assert (caught.value.status.value, caught.value.message) == (12, "method: not known")
         with pytest.raises(asyncio.TimeoutError):
-            await UnaryUnaryMethod(channel, "/hold", bytes, bytes)(b"x", timeout=2.0)
+            await UnaryUnaryMethod(channel, "/hold", bytes, bytes)(b"x", timeout=5.0)
         await eventually(lambda: len(echo.gone) == 1, "the call was cancelled")
         # The client has spent a part of its time before.
-        assert 0.5 < echo.held[0].left_s(echo.held[0].opened_at) <= 2.0
+        assert 0 < echo.held[0].left_s(echo.held[0].opened_at) <= 5.0
         assert server.streams == 0
 
 

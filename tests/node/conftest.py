@@ -32,7 +32,9 @@ QUICK_LINK = LinkTiming(
     ping_every=60.0,
     ping_answer=60.0,
 )
-QUICK_RESTART = RestartTiming(first=0.1, longest=0.4, limit=3, answer=120.0, silent=120.0, hung=120.0, term=3.0)
+QUICK_RESTART = RestartTiming(
+    first=0.1, longest=0.4, limit=3, answer=120.0, silent=120.0, hung=120.0, reattach=120.0, term=3.0
+)
 
 
 @pytest.fixture

@@ -105,9 +105,9 @@ async def test_it_comes_back_when_the_control_plane_does_and_brings_what_happene
         await control_plane.stop()
         await control_plane.until(lambda: not member.link.up)
         second = {"digits": ApplicationStats(arrived=5)}
+        sent = time.monotonic()
         member.link.send(control.GatewayStats(applications=second, ready=True))
         member.link.send(control.Burst(application="digits", rate=9.0, plan_version=1))
-        sent = time.monotonic()
         await asyncio.sleep(0.3)
         await control_plane.start()
         stats = await control_plane.receive(control.GatewayStats)

@@ -178,13 +178,14 @@ def test_people_see_when_a_failed_delivery_is_tried_again(inside, receiver, clea
     assert webhooks._queue(one.pk, text) and webhooks.retries(one.pk) == []
     before = clock.wall()
     webhooks._deliver(one.pk, text, 0)
+    after = clock.wall()
     ada = account("ada")
     headers = {"Authorization": bearer(ada)}
     (shown,) = Client().get("/api/v1/webhooks/", headers=headers).json()["results"]
     (retry,) = shown["retries"]
     assert (retry["event"], retry["tries"]) == ("plan", 1)
     (kept,) = webhooks.retries(one.pk)
-    assert outgoing.PAUSES_S[0] <= kept.again.timestamp() - before <= outgoing.PAUSES_S[0] + outgoing.TIMEOUT_S
+    assert before <= kept.again.timestamp() - outgoing.PAUSES_S[0] <= after
     browser = Client()
     browser.force_login(ada)
     page = browser.get("/access/").content.decode()

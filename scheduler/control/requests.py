@@ -23,7 +23,7 @@ WAITING_EXPIRES_S = 15
 #: by trigger, details of requests that no plan served yet, the oldest first
 CAUSES = live.key("plan_causes:")
 #: triggers of requests, of which a plan that serves several has the first
-RANKED = (Plan.Trigger.MANUAL, Plan.Trigger.CHANGE, Plan.Trigger.OVERLOAD, Plan.Trigger.BURST)
+RANKED = (Plan.Trigger.MANUAL, Plan.Trigger.CHANGE, Plan.Trigger.BURST, Plan.Trigger.OVERLOAD)
 #: causes kept for each trigger, so that bursts push out no others
 MOST_CAUSES = 5
 PAUSED = live.key("plan_pause:")

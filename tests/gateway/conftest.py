@@ -158,7 +158,9 @@ class DeviceProcess:
 
     @property
     def crashed(self) -> bool:
-        return self.process.poll() == -signal.SIGSEGV
+        # What it published the gateway may know before this process knows its status.
+        ending = endings.read(self.endpoint, self.process.pid)
+        return (ending is not None and ending.crashed) or self.process.poll() == -signal.SIGSEGV
 
     def reported(self, event: str) -> list[dict]:
         return [e for e in self.events if e["event"] == event]

@@ -62,8 +62,10 @@ async def test_sigterm_finishes_what_waits_and_leaves_nothing_behind(tmp_path, t
         assert await executor.terminate() == 0
         took_s = time.monotonic() - began
         answers = [(await gateway.answer(id))[0] for id in waiting]
-        # A busy machine may need longer than what waits has, and the rest is refused then.
-        assert all(isinstance(answer, Results) for answer in answers) or took_s >= GRACE_S
+        assert any(isinstance(answer, Results) for answer in answers)
+        # On a busy machine the grace may end first; the rest is handed back.
+        refused = {(answer.code, answer.retryable) for answer in answers if isinstance(answer, Refusal)}
+        assert not refused or (refused == {("draining", True)} and took_s >= GRACE_S)
         with pytest.raises(ConnectionRefusedError):
             await Peer().connect(executor.endpoint, "node")
 

@@ -165,7 +165,7 @@ async def test_a_client_that_has_gone_leaves_its_input_known(gateways, devices):
         query = asyncio.create_task(http.post(PATH, content=body(POISON)))
         await asyncio.to_thread(wait_for, lambda: any(d.reported("grant") for d in all), "it is at a device")
         query.cancel()
-    # What is running keeps its delay.
+    # The call under way keeps its delay.
     for device in all:
         device.tell(delay_s=0.0)
     wait_for(lambda: crashed(all) == 1, "the device has crashed")

@@ -7,7 +7,7 @@ is dispatched, and loads what the plan wants there when it can best be spared.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 
 from scheduler.allocation.standby_choice import ROOM
@@ -90,7 +90,7 @@ class LateEngine(Engine):
         device.due.clear()
         self._due(device, now + load_s)
         self._at(now + load_s, self._on_loaded, device)
-        self._offer(device, now)
+        self._offer([device], now)
         until = now + load_s + 2 * self._scenario.network_s
         self._act(self._binding.set_loading(device.name, until, now), now)
 
@@ -165,8 +165,7 @@ class LateEngine(Engine):
         device.load_ended()
         # Batches that waited for this load are on their way.
         self._postpone_loads(device, now)
-        self._move(now)
-        self._offer(device, now)
+        self._offer([*self._moved(), device], now)
         self._act(self._binding.set_loading(device.name, now, now), now)
         self._next(device, now)
         for other in self._devices.values():
@@ -203,14 +202,14 @@ class LateEngine(Engine):
                     device.begin(device.loads[0])
                     device.load_ended()
             self._due(device, now)
-        self._move(now)
+        self._moved()
+        self._offer(self._devices.values(), now)
         for device in self._devices.values():
-            self._offer(device, now)
             if not device.batches:
                 self._load(device, now)
 
-    def _move(self, now: float) -> None:
-        """Offer anew where an application no longer waits for a variant.
+    def _moved(self) -> list[LateDevice]:
+        """Return the devices to offer anew: an application there no longer waits for a variant.
 
         Call it after a change of what is still to be loaded.
         """
@@ -219,15 +218,20 @@ class LateEngine(Engine):
             coming = [*device.loads, *([] if device.loading is None else [device.loading])]
             self._moving |= {self._application[variant] for variant in coming}
         moved = before - self._moving
-        for device in self._devices.values() if moved else ():
-            if any(self._application[v] in moved and v not in device.wanted for v in device.loaded):
-                self._offer(device, now)
+        if not moved:
+            return []
+        return [
+            device
+            for device in self._devices.values()
+            if any(self._application[v] in moved and v not in device.wanted for v in device.loaded)
+        ]
 
-    def _offer(self, device: LateDevice, now: float) -> None:
-        """Offer the dispatcher what the device can run now.
+    def _offer(self, devices: Iterable[LateDevice], now: float) -> None:
+        """Offer the dispatcher what the devices can run now; of one that loads, what it can run afterwards."""
+        options = {device.name: self._options_of(device) for device in devices}
+        self._act(self._binding.offered(options, now), now)
 
-        While the device loads, offer what it can run afterwards.
-        """
+    def _options_of(self, device: LateDevice) -> dict[QueryClass, OptionSet]:
         # A variant that left the plan serves on only until its application has moved to the new ones.
         warm = [
             variant
@@ -248,7 +252,7 @@ class LateEngine(Engine):
                 QueryClass(name): self._parts.option_set(options) for name, options in by_application.items()
             }
             self._option_sets[key] = option_sets
-        self._act(self._binding.offered(device.name, option_sets, now), now)
+        return option_sets
 
     def _option(self, kind: str, variant: SimulatedVariant) -> ServingOption | None:
         """None: it is too slow for the SLO whatever the batch."""

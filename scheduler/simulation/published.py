@@ -121,7 +121,7 @@ class PublishedEngine(Engine):
                 )
                 options[variant.application].append(option)
         option_sets = {QueryClass(name): OptionSet(some, policies[name]) for name, some in options.items()}
-        self._binding.offered(device.name, option_sets, now)
+        self._binding.offered({device.name: option_sets}, now)
 
     def _hold(self, device: PublishedDevice, now: float) -> None:
         """Report to the binding until when loads keep the device from serving."""

@@ -148,7 +148,17 @@ class World:
 
     def offer(self, device: str, menus: Mapping[str, OptionSet]) -> None:
         """The device can run this now, by application."""
-        self.call("offered", device, {class_of(name): menu for name, menu in menus.items()})
+        self.offer_all({device: menus})
+
+    def offer_all(self, menus_by_device: Mapping[str, Mapping[str, OptionSet]]) -> None:
+        """Devices can run this now, by application: the changes of one plan."""
+        self.call(
+            "offered",
+            {
+                device: {class_of(name): menu for name, menu in menus.items()}
+                for device, menus in menus_by_device.items()
+            },
+        )
 
     def set_up(self, device: str, up: bool) -> None:
         self._act(self.binding.device_changed(device, self.now, up=up))

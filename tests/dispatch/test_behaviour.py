@@ -185,6 +185,18 @@ def test_a_device_that_comes_up_takes_over_what_waits_for_another():
     ]
 
 
+def test_queries_that_wait_move_with_their_application_whatever_the_order_of_devices():
+    a, b = {"a": menu(option("a", 100, {1: 0.1}))}, {"b": menu(option("b", 100, {1: 0.1}))}
+    for order in (("one", "two"), ("two", "one")):
+        world = World({"a": 0.5, "b": 0.5}, {"one": a, "two": b})
+        queries = [world.submit(name) for name in ("a", "a", "b", "b")]
+        assert [query.state for query in queries] == [DISPATCHED, WAITING] * 2
+        moved = {"one": b, "two": a}
+        world.offer_all({name: moved[name] for name in order})
+        assert None not in answers(world)
+        assert [query.device for query in queries] == ["one", "two", "two", "one"]
+
+
 MIXED = {
     "slow": menu(option("slow", 100, {1: 0.09})),
     "quick": menu(option("quick", 100, {1: 0.01})),

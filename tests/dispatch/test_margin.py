@@ -47,9 +47,8 @@ def binding(run_s: float = RUN_S) -> LateBinding:
     """One device, batches of one."""
     known = LateBinding()
     known.configured({"app": ServiceTerms(SLO_S)}, 0.0)
-    known.offered(
-        "device", {QueryClass("app"): OptionSet([ServingOption(1, 90.0, LatencyModel([(1, run_s)]), 1)])}, 0.0
-    )
+    option = ServingOption(1, 90.0, LatencyModel([(1, run_s)]), 1)
+    known.offered({"device": {QueryClass("app"): OptionSet([option])}}, 0.0)
     known.device_changed("device", 0.0, up=True)
     return known
 

@@ -179,9 +179,8 @@ class Held:
         self.ids = itertools.count(1)
         self.holding.configure({"numbers": self.spec}, self.now)
         times = LatencyModel([(most, run_s)], interpolate=False)
-        self.holding.set_options(
-            "d0", {QueryClass("numbers"): OptionSet([ServingOption(1, 100.0, times, most)])}, self.now
-        )
+        option = ServingOption(1, 100.0, times, most)
+        self.holding.set_options({"d0": {QueryClass("numbers"): OptionSet([option])}}, self.now)
         self.holding.set_up("d0", True, self.now)
 
     def submit(self) -> InFlightQuery:

@@ -50,9 +50,8 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
     spec = application("numbers", 60.0)
     now = asyncio.get_running_loop().time()
     core.configure(Catalog(GatewayConfig(applications=(spec,), key_hashes=(), plan=PlanSpec(version=1))), now)
-    core.set_options(
-        "d0", {QueryClass("numbers"): OptionSet([ServingOption(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now
-    )
+    option = ServingOption(1, 100.0, LatencyModel([(1, 0.01)]), 1)
+    core.set_options({"d0": {QueryClass("numbers"): OptionSet([option])}}, now)
     core._driver.set_up("d0", True, now)
     bodies = weakref.WeakSet()
     ended: list[type] = []

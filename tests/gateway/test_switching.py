@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 
+import pytest
+
 from workers.dispatch import stacks
 
 from .conftest import application, config, plan, wait_for
@@ -78,3 +80,32 @@ def test_a_device_that_is_lost_after_a_switch_has_its_queries_answered_elsewhere
     one.start()
     one.warm(("numbers", "big"))
     wait_for(lambda: gateway.health()["devices"]["d0"]["connected"], "the device is connected again")
+
+
+@pytest.mark.parametrize("stack", stacks.LIVE)
+@pytest.mark.parametrize("new", [False, True], ids=["a known device", "a new device"])
+def test_queries_that_wait_move_with_their_application(stack, new, control_plane, devices, gateways):
+    """Whatever the order in which the gateway looks at devices."""
+    one, two = devices("d0", "d1")
+    endpoints = {device.name: device.endpoint for device in (one, two)}
+    one.warm(("numbers", "big"))
+    one.tell(delay_s=1.0)
+    two.warm(("numbers", "small"))
+    specs = [application("numbers")]
+    placed = {"d0": [("numbers", "big")]} | ({} if new else {"d1": []})
+    control_plane.first = config(plan(1, placed, endpoints, stack), specs)
+    gateway = gateways(NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="token")
+    gateway.wait_ready()
+    answers: list = []
+    ask = lambda: answers.append(gateway.infer([[1, 2, 3, 4]]))  # noqa: E731
+    clients = [threading.Thread(target=ask) for _ in range(4)]
+    for client in clients:
+        client.start()
+    wait_for(lambda: one.reported("grant"), "a query runs")
+    wait_for(lambda: gateway.health()["in_flight"] == 4, "the others wait")
+    placed = {"d0": [], "d1": [("numbers", "small")]}
+    control_plane.send(config(plan(2, placed, endpoints, stack), specs))
+    for client in clients:
+        client.join(120)
+    assert [answer.status_code for answer in answers] == [200] * 4, [answer.text for answer in answers]
+    assert "d1" in {answer.json()["parameters"]["device"] for answer in answers}

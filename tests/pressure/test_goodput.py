@@ -93,7 +93,7 @@ def serve(kind: str, load: float, takes: Callable[[float, float], float] = stead
     ]
     binding.configured({"app": ServiceTerms(SLO_S)}, 0.0)
     binding.rtt_changed("device", WAY_S)
-    binding.offered("device", {QueryClass("app"): OptionSet(options)}, 0.0)
+    binding.offered({"device": {QueryClass("app"): OptionSet(options)}}, 0.0)
     wake_at = binding.device_changed("device", 0.0, up=True).wake_at
     rate = load * capacity(kind)
     arrival, free_at, served, arrived = draw.expovariate(rate), 0.0, 0, 0

@@ -91,7 +91,7 @@ class World:
 
     def offer(self, name: str, offer: Mapping[QueryClass, OptionSet]) -> None:
         self.offers[name] = offer
-        self.act(self.binding.offered(name, offer, self.now))
+        self.act(self.binding.offered({name: offer}, self.now))
 
     def change(self, name: str, up: bool | None = None, busy_until: float | None = None) -> None:
         if up is not None:

@@ -97,7 +97,7 @@ def latency_key(at_most: bool, *ratios: float) -> float:
     binding = LateBinding()
     binding.configured({"app": ServiceTerms(1.0)}, 0.0)
     made = ServingOption("v", 100.0, LatencyModel([(1, 0.1)]), 1, at_most=at_most)
-    binding.offered("d0", {WHOLE: OptionSet([made])}, 0.0)
+    binding.offered({"d0": {WHOLE: OptionSet([made])}}, 0.0)
     for tick in range(200):
         learn(binding._groups.device("d0"), made, 1, 0.1 * ratios[tick % len(ratios)], float(tick))
     return factor(binding, WHOLE)
@@ -128,7 +128,7 @@ def test_what_ran_is_held_against_its_own_class():
         name: OptionSet([ServingOption("v", 100.0, LatencyModel([(1, seconds)]), 1)])
         for name, seconds in ((WHOLE, 0.5), (SHORT, 0.01))
     }
-    binding.offered("d0", menus, 0.0)
+    binding.offered({"d0": menus}, 0.0)
     for tick in range(100):
         learn(binding._groups.device("d0"), menus[SHORT].options[0], 1, 0.02, float(tick))
     assert factor(binding, SHORT) == pytest.approx(2.0, abs=0.2)

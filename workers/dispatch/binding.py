@@ -105,10 +105,15 @@ class Binding(Protocol):
     def configured(self, applications: Mapping[str, ServiceTerms], now: float) -> Decisions:
         """Replace all applications. Waiting queries of others are refused."""
 
-    def offered(self, device: Hashable, option_sets: Mapping[QueryClass, OptionSet], now: float) -> Decisions:
-        """Replace what the device can run, by query class.
+    def offered(self, options: Mapping[Hashable, Mapping[QueryClass, OptionSet]], now: float) -> Decisions:
+        """Replace what devices can run.
 
-        The classes are those of unrestricted queries (``permitted`` is None).
+        All changes of a plan belong in one call: a query that waits for a device which can answer it no longer goes to
+        one that now can.
+
+        Args:
+            options: by device, and there by query class, those of unrestricted queries (``permitted`` is None). Other
+                devices are unchanged.
         """
 
     def device_changed(

@@ -85,9 +85,10 @@ class BindingDriver:
         self._binding, self.stack = create(stack), stack
         binding = self._binding
         self._act(binding.configured(self._service_terms, now), now)
-        for device, option_sets in self._option_sets.items():
+        for device in self._option_sets:
             binding.rtt_changed(device, self._rtts.get(device, 0.0))
-            self._act(binding.offered(device, option_sets, now), now)
+        self._act(binding.offered(self._option_sets, now), now)
+        for device in self._option_sets:
             ends = [one.batch.end for one in self._in_flight if one.batch.device_name == device]
             self._act(binding.device_changed(device, now, device in self._up, max(ends, default=None)), now)
         unbound = {flight.id for flight in self._arrived}
@@ -138,10 +139,10 @@ class BindingDriver:
             if flight.id in self._held and flight.id not in waiting:
                 self.submit(flight)
 
-    def set_options(self, device: str, option_sets: Mapping[QueryClass, OptionSet], now: float) -> None:
-        """Set what the device can run now."""
-        self._option_sets[device] = option_sets
-        self._act(self._binding.offered(device, option_sets, now), now)
+    def set_options(self, options: Mapping[str, Mapping[QueryClass, OptionSet]], now: float) -> None:
+        """Set what devices can run now, by device."""
+        self._option_sets.update(options)
+        self._act(self._binding.offered(options, now), now)
 
     def set_up(self, device: str, up: bool, now: float) -> None:
         """Set whether the device accepts queries; the binding adapts its schedule."""

@@ -210,9 +210,9 @@ class Core:
         """Switch to the stack of that name; waiting queries are bound again."""
         self._driver.use(stack, now)
 
-    def set_options(self, device: str, option_sets: Mapping[QueryClass, OptionSet], now: float) -> None:
-        """Set what the device can run now."""
-        self._driver.set_options(device, option_sets, now)
+    def set_options(self, options: Mapping[str, Mapping[QueryClass, OptionSet]], now: float) -> None:
+        """Set what devices can run now, by device."""
+        self._driver.set_options(options, now)
 
     def reported(self, device: str, state: ExecutorState, now: float) -> None:
         """Handle a device's state."""

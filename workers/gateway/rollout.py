@@ -181,8 +181,8 @@ class Rollout:
         }
         for device, some in option_sets.items():
             if states[device].draining:
-                some = {one: option_set for one, option_set in some.items() if one.application not in elsewhere}
-            self.core.set_options(device, some, now)
+                option_sets[device] = {one: made for one, made in some.items() if one.application not in elsewhere}
+        self.core.set_options(option_sets, now)
 
     # --- executors' listener ------------------------------------------------------------------------------------------
 
@@ -202,8 +202,12 @@ class Rollout:
             if self._moved is not None and self._moved == self._adoption.adopted:
                 self.executors.send(device, Moved(self._moved))
         if changed:
-            self._step(now)
+            # Before the device is used: of those from before it was lost, it may have none warm.
+            self._set_options(now)
         self.core.reported(device, state, now)
+        if changed:
+            # Last: the device must be in use before an application moves to it.
+            self._step(now)
         self._look_who_leads()
 
     def executor_lost(self, device: str, reason: str) -> None:

@@ -75,19 +75,21 @@ class LateBinding:
         self._groups.regroup(now)
         return self._decisions(now)
 
-    def offered(self, device: Hashable, option_sets: Mapping[QueryClass, OptionSet], now: float) -> Decisions:
+    def offered(self, options: Mapping[Hashable, Mapping[QueryClass, OptionSet]], now: float) -> Decisions:
         """See :class:`..binding.Binding`. Batches whose option is gone are rescheduled."""
-        known = self._groups.device(device)
-        if self._groups.offer(known, option_sets):
+        known = {self._groups.device(name): option_sets for name, option_sets in options.items()}
+        changed = [device for device, option_sets in known.items() if self._groups.offer(device, option_sets)]
+        if changed:
             self._groups.regroup(now)
             displaced = []
-            for batch in list(known.scheduled):
-                options = known.option_sets.get(batch.served.query_class)
-                if options is None or all(option.key != batch.option.key for option in options.options):
-                    self._schedule.remove(batch, now)
-                    displaced += batch.queries
+            for device in changed:
+                for batch in list(device.scheduled):
+                    left = device.option_sets.get(batch.served.query_class)
+                    if left is None or all(option.key != batch.option.key for option in left.options):
+                        self._schedule.remove(batch, now)
+                        displaced += batch.queries
+                self._schedule.changed[device] = None
             self._schedule.reschedule(displaced, now)
-            self._schedule.changed[known] = None
         return self._decisions(now)
 
     def device_changed(

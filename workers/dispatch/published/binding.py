@@ -68,12 +68,13 @@ class PublishedBinding:
             self._changed[device] = None
         return self._decisions(now)
 
-    def offered(self, device: Hashable, option_sets: Mapping[QueryClass, OptionSet], now: float) -> Decisions:
-        changed = self._device(device)
-        lost = changed.offer(option_sets, self._applications)
-        if lost is not None:
-            self._unroute(lost, changed)
-            self._changed[changed] = None
+    def offered(self, options: Mapping[Hashable, Mapping[QueryClass, OptionSet]], now: float) -> Decisions:
+        for name, option_sets in options.items():
+            changed = self._device(name)
+            lost = changed.offer(option_sets, self._applications)
+            if lost is not None:
+                self._unroute(lost, changed)
+                self._changed[changed] = None
         return self._decisions(now)
 
     def device_changed(

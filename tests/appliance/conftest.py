@@ -28,3 +28,13 @@ def appliance(tmp_path_factory, tiny_models):
     finally:
         running.stop()
         print(running.log()[-20000:])  # shown by pytest when a test failed
+
+
+@pytest.fixture
+def patient(appliance):
+    """An SLO that a busy machine keeps, taken back in the end: no query is given up after ten times its SLO."""
+    with appliance.rest() as client:
+        slo_ms = client.get("/applications/tiny/").json()["slo_ms"]
+        assert client.patch("/applications/tiny/", json={"slo_ms": 10 * slo_ms}).status_code == 200
+        yield
+        assert client.patch("/applications/tiny/", json={"slo_ms": slo_ms}).status_code == 200

@@ -23,7 +23,7 @@ def serve(appliance, cores: list[list[int]]) -> bool:
     return good and sorted(one["cores"] for one in found) == cores
 
 
-def test_cores_are_divided_anew_under_load_and_back(appliance, signed_in):  # noqa: F811
+def test_cores_are_divided_anew_under_load_and_back(appliance, patient, signed_in):  # noqa: F811
     page = signed_in
     before = devices(appliance)
     cores = sorted(core for one in before.values() for core in one["cores"])

@@ -94,7 +94,7 @@ def test_executors_are_confined_and_nothing_else_is(appliance):
     assert confined == {pid for pid in appliance.group_members() if b"workers.executor" in _command(pid)} != set()
 
 
-def test_a_killed_executor_comes_back_and_no_query_hangs(appliance):
+def test_a_killed_executor_comes_back_and_no_query_hangs(appliance, patient):
     with load(appliance, rate=25) as running:
         eventually(lambda: running.report.ok > 30, why="queries are answered")
         victims = [pid for pid in appliance.group_members() if b"workers.executor" in _command(pid)]
@@ -130,7 +130,7 @@ def _command(pid: int) -> bytes:
         return b""
 
 
-def test_plan_changes_under_load_fail_no_query(appliance):
+def test_plan_changes_under_load_fail_no_query(appliance, patient):
     """Turning the accuracies over makes each new plan prefer another variant."""
     with appliance.rest() as client, load(appliance, rate=25) as running:
         seen = set()
@@ -157,7 +157,7 @@ def _answers_with(appliance, variant: str) -> bool:
     return answer.status_code == 200 and answer.json()["parameters"]["variant"] == variant
 
 
-def test_the_data_plane_serves_on_while_the_control_plane_is_away(appliance):
+def test_the_data_plane_serves_on_while_the_control_plane_is_away(appliance, patient):
     supervisor = appliance.process.pid
     services = ("web", "celery", "planning", "simulation", "beat", "redis")
     os.kill(supervisor, signal.SIGSTOP)  # so that nothing is restarted

@@ -59,7 +59,7 @@ async def test_plan_changes_under_load_fail_no_query(gateways, devices, control_
             await asyncio.sleep(0.01)
         first.warm()
         # And to a third plan, whose device is the first again.
-        while not found[200, "d1", "small"]:
+        while not found[200, "d1", "small"] or (await asyncio.to_thread(gateway.health))["devices"]["d0"]["warm"]:
             await asyncio.sleep(0.01)
         control_plane.send(config(plan(3, {"d0": [("numbers", "big")]}, endpoints), applications))
         first.warm(("numbers", "big"))

@@ -94,6 +94,7 @@ class DeviceService:
             queued=self.queue.rows_by_application(),
             busy_s=self.device_loop.busy_s(time.monotonic()),
             errors=self.residency.errors,
+            newest_plan=self.residency.newest_plan,
         )
 
     def device_state(self) -> DeviceState:

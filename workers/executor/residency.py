@@ -72,11 +72,18 @@ class Residency:
         """Bytes that the loaded variants take, as profiled."""
         return sum(loaded.memory_bytes for loaded in self.loaded.values())
 
+    @property
+    def newest_plan(self) -> int:
+        """Version of the newest plan, in force or not; 0: there is none."""
+        return self._target.plan_version if self._target is not None else 0
+
     def apply(self, message: Apply) -> None:
         """Make this the plan; variants still loading stay only if it wants them."""
         self._target = message
         if not self.settling:
             self._task = asyncio.get_running_loop().create_task(self._settle())
+        # Gateways move to what is warm already as soon as it is sure to stay.
+        self._on_change()
 
     async def stop(self) -> None:
         if self._task is not None:

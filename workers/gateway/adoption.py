@@ -42,6 +42,14 @@ def planned_applications(plan: PlanSpec) -> dict[str, _Planned]:
     }
 
 
+def _wanted(plan: PlanSpec) -> dict[str, frozenset[int]]:
+    """Ids of the variants that each device should have warm."""
+    return {
+        device.device: frozenset(one.variant.id for one in (*device.residents, *device.relief))
+        for device in plan.devices
+    }
+
+
 class Adoption:
     """The present routes, by the plans received and the variants that are warm.
 
@@ -49,6 +57,9 @@ class Adoption:
     or, ``limit_s`` after the plan was first due, with those devices that can serve it. It moves sooner when its old
     routes no longer work. An application that the new plan leaves out keeps its old routes until all others have
     moved. Routes lead only to devices on which some variant of the application is warm.
+
+    A device may unload what the newest plan that it knows does not want, and that plan may be older than the target.
+    While the old routes work, only those of its warm variants count that all plans since then want there.
 
     Attributes:
         target: the newest plan.
@@ -59,6 +70,10 @@ class Adoption:
     def __init__(self, limit_s: float = 5.0):
         self._limit_s = limit_s
         self._warm: dict[str, dict[str, frozenset[int]]] = {}
+        self._known_plan: dict[str, int] = {}
+        self._wanted: dict[str, frozenset[int]] = {}
+        #: by device that does not know the target: the variants that stay there once they are warm
+        self._staying: dict[str, frozenset[int]] = {}
         self._current: dict[str, _Planned] = {}
         self._pending: dict[str, _Planned] = {}
         self._pending_since: dict[str, float] = {}
@@ -71,18 +86,33 @@ class Adoption:
 
         An application still on its way keeps its time limit, so that frequent plans cannot hold it back forever.
         """
+        before, self._wanted = self._wanted, _wanted(plan)
         self.target = plan
         self.adopted = None
+        for device in self._warm:
+            self._look_what_stays(device, before.get(device, frozenset()))
         wanted = planned_applications(plan)
         self._pending = {name: wanted.get(name, _NOTHING) for name in wanted.keys() | self._current.keys()}
         self._pending_since = {name: self._pending_since.get(name, now) for name in self._pending}
 
-    def warm(self, device: str, variants: Mapping[str, frozenset[int]]) -> bool:
-        """Set the ids of a device's warm variants by application; True if they changed."""
-        if self._warm.get(device) == variants:
+    def warm(self, device: str, variants: Mapping[str, frozenset[int]], known_plan: int = 0) -> bool:
+        """Set the ids of a device's warm variants by application; True if anything changed.
+
+        Args:
+            known_plan: version of the newest plan that the device knows; 0: it does not say.
+        """
+        if self._warm.get(device) == variants and self._known_plan.get(device) == known_plan:
             return False
-        self._warm[device] = dict(variants)
+        self._warm[device], self._known_plan[device] = dict(variants), known_plan
+        self._look_what_stays(device, frozenset())
         return True
+
+    def _look_what_stays(self, device: str, wanted_before: frozenset[int]) -> None:
+        if self._known_plan[device] in (0, self.target.version):
+            self._staying.pop(device, None)
+        else:
+            before = self._staying.get(device, wanted_before)
+            self._staying[device] = before & self._wanted.get(device, frozenset())
 
     def reported(self, device: str) -> bool:
         """Return True if the device has reported since it was last lost."""
@@ -90,7 +120,8 @@ class Adoption:
 
     def lost(self, device: str) -> None:
         """Forget what was warm on a device whose connection is lost."""
-        self._warm.pop(device, None)
+        for known in (self._warm, self._known_plan, self._staying):
+            known.pop(device, None)
 
     def step(self, now: float) -> list[str]:
         """Move applications that may move, update :attr:`routes`; return those that moved."""
@@ -147,7 +178,8 @@ class Adoption:
 
     def _fully_warm(self, name: str, planned: _Planned, device: str) -> bool:
         warm = self._warm.get(device, {}).get(name, frozenset())
-        return bool(warm) and planned.variants[device] <= warm
+        staying = self._staying.get(device, warm)
+        return bool(warm & staying) and planned.variants[device] <= warm & staying
 
     def _serving(self, name: str, planned: _Planned) -> tuple[tuple[str, float], ...]:
         able = {device: share for device, share in planned.shares if self._serves(device, name)}

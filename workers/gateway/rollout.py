@@ -194,7 +194,9 @@ class Rollout:
             warm.setdefault(variant.application, set()).add(variant.id)
         known = {application: frozenset(ids) for application, ids in warm.items()}
         first = not self._adoption.reported(device)
-        changed = self._adoption.warm(device, known) or state.draining is not self._draining.get(device)
+        changed = self._adoption.warm(device, known, state.newest_plan) or state.draining is not self._draining.get(
+            device
+        )
         self._draining[device] = state.draining
         if first:
             self.executors.got(now)

@@ -88,14 +88,17 @@ class LearnedOfDevice(msgspec.Struct, frozen=True, array_like=True):
 class ExecutorState(Frame, frozen=True):
     """The state of an executor and its device.
 
-    Sent on Hello and at each change of plan, warmth or draining, and about ten times a second while rows wait.
+    Sent on Hello, at each new plan and each change of warmth or draining, and about ten times a second while rows wait.
 
     Attributes:
+        plan_version: of the plan in force.
         draining: send nothing new.
         queued: rows that wait, by application.
         busy_s: seconds until the running batch ends, as expected.
         errors: by variant's name, why it could not be loaded; under the empty name, why the plan could not be applied.
         learned: by the core that had the device before, for the one that gets it.
+        newest_plan: version of the newest plan that it knows; nothing warm of that plan is unloaded. 0: none, or it
+            runs older code.
     """
 
     device: Name
@@ -106,6 +109,7 @@ class ExecutorState(Frame, frozen=True):
     busy_s: Seconds
     errors: dict[str, Text] = {}
     learned: LearnedOfDevice | None = None
+    newest_plan: Count = 0
 
 
 # --- gateway to executor --------------------------------------------------------------------------------------------

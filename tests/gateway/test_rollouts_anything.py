@@ -1,0 +1,300 @@
+"""No query is refused because of a plan's change, in whatever order its messages arrive.
+
+The devices follow plans as executors do: they load before they forget, and forget what a newer plan leaves out once the
+gateway has moved, or what nobody needs at any time. All messages wait until the test delivers them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from unittest import mock
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from workers.dispatch import stacks
+from workers.gateway import executors
+from workers.gateway.accounts import Accounts, Limits
+from workers.gateway.front import Front
+from workers.gateway.metrics import GatewayMetrics
+from workers.gateway.rollout import Rollout
+from workers.protocol.frames import (
+    ExecutorState,
+    Moved,
+    Refusal,
+    RequestShape,
+    Results,
+    ResultTensor,
+    RunBatch,
+    TensorHeader,
+    WarmVariant,
+)
+from workers.transport.endpoints import Endpoint
+from workers.v2.query import Terms, V2Query
+
+from .conftest import VARIANTS, application, config, plan
+
+DEVICES = ("d0", "d1")
+PLACES = [("numbers", "big"), ("numbers", "small"), ("nan", "only")]
+BY_ID = {VARIANTS[name][variant][0]: (name, variant) for name, variant in PLACES}
+#: so long that nothing depends on how long the test takes
+SLO_S, RUN_S = 600.0, 20.0
+APPLICATIONS = {name: application(name, SLO_S) for name in ("numbers", "nan")}
+SHAPE = RequestShape(1, (TensorHeader("x", "FP32", (1, 4), 16),))
+#: more turns than anything that is under way needs
+TURNS = 200
+
+
+class Device:
+    """An executor, and the gateway's connection to it in one.
+
+    Attributes:
+        sent: messages to the gateway, not yet delivered.
+        received: messages from it, not yet read.
+    """
+
+    unreached_since = owed_since = lease = None
+
+    def __init__(self, name: str) -> None:
+        self.device, self.endpoint = name, Endpoint(f"unix:/{name}")
+        self.state: ExecutorState | None = None
+        self.sent: deque[ExecutorState | Results | Refusal] = deque()
+        self.received: deque[RunBatch | Moved] = deque()
+        self.queue: deque[RunBatch] = deque()
+        self.plan: dict[int, None] = {}
+        self.warm: dict[int, None] = {}
+        #: variants that left the plan of this version; the gateway must follow it before they go
+        self.leaving: dict[int, int] = {}
+        self.version = self.moved = 0
+
+    # --- as the gateway's connection ---
+
+    def connected(self) -> Device:
+        """A new connection, on which nothing is under way but the device's state."""
+        self.state, self.moved = None, 0
+        for messages in (self.sent, self.received, self.queue):
+            messages.clear()
+        self.report()
+        return self
+
+    def send(self, message: Moved) -> bool:
+        self.received.append(message)
+        return True
+
+    def send_batches(self, messages) -> bool:
+        self.received += [message for message, _ in messages]
+        return True
+
+    def look_after_lease(self, now: float) -> None:
+        """It has none."""
+
+    async def close(self, stops: bool = False) -> None:
+        """A later plan may name the device again."""
+
+    # --- as the executor ---
+
+    def report(self) -> None:
+        warm = tuple(WarmVariant(id, BY_ID[id][1], BY_ID[id][0], 90.0, True) for id in self.warm)
+        self.sent.append(ExecutorState(self.device, 0, warm, False, {}, 0.0, newest_plan=self.version))
+
+    def possible(self, world: World) -> list[Callable[[], object]]:
+        """Steps that change something."""
+        found = [
+            (self.version < world.version, partial(self.follow, world)),
+            (self.cold(), self.load),
+            (self.forgettable(), self.forget),
+            (self.received, self.read),
+            (self.queue, self.run),
+            (self.sent, partial(world.deliver, self)),
+        ]
+        return [step for possible, step in found if possible]
+
+    def cold(self) -> list[int]:
+        return [id for id in self.plan if id not in self.warm]
+
+    def follow(self, world: World) -> None:
+        """Hear of the newest plan."""
+        self.version, wanted = world.version, world.placed.get(self.device, [])
+        self.plan = dict.fromkeys(VARIANTS[name][variant][0] for name, variant in wanted)
+        self.report()
+        self.load()
+
+    def load(self) -> bool:
+        """Load the plan's next variant; the plan is in force with the last one."""
+        cold = self.cold()
+        for id in cold[:1]:
+            self.warm[id] = None
+            self.report()
+        if len(cold) <= 1:
+            self.leaving = {id: self.leaving.get(id, self.version) for id in self.warm if id not in self.plan}
+        return bool(cold)
+
+    def forget(self) -> bool:
+        """Forget a variant that neither plan nor gateway need."""
+        gone = self.forgettable()
+        for id in gone[:1]:
+            del self.leaving[id], self.warm[id]
+            self.report()
+        return bool(gone)
+
+    def forgettable(self) -> list[int]:
+        gone = [id for id, version in self.leaving.items() if version <= self.moved and id not in self.plan]
+        return [id for id in gone if all(batch.variant != id for batch in self.queue)]
+
+    def read(self) -> bool:
+        if not self.received:
+            return False
+        message = self.received.popleft()
+        if isinstance(message, Moved):
+            self.moved = max(self.moved, message.plan_version)
+        elif message.variant in self.warm:
+            self.queue.append(message)
+        else:
+            self.sent += [Refusal(id, "not_resident", "not here", True) for id, _, _ in message.queries]
+        return True
+
+    def run(self) -> bool:
+        if not self.queue:
+            return False
+        batch, tensor = self.queue.popleft(), ResultTensor("y", "FP32", (1, 4), 16)
+        for id, _, _ in batch.queries:
+            self.sent.append(Results(batch.number, (id,), "v", 90.0, 95.0, 0.0, 0.001, 1, 0.001, (tensor,)))
+        return True
+
+
+class World:
+    """A gateway's rollout between clients and devices."""
+
+    def __init__(self, stack: str) -> None:
+        self.stack, self.versions = stack, itertools.count(1)
+        self.devices = {name: Device(name) for name in DEVICES}
+        metrics = GatewayMetrics()
+        self.front = Front(Accounts(metrics, Limits(1000, 1000, 1 << 30, 1000)))
+        self.rollout = Rollout("gateway", 64, 1e9, metrics)
+        self.front.core = self.rollout.core
+        self.asked, self.outcomes = 0, []
+
+    def place(self, placed: dict[str, list[tuple[str, str]]]) -> None:
+        """The gateway hears of a plan at once, and the devices when they follow it."""
+        self.version = next(self.versions)
+        endpoints = {name: device.endpoint.address for name, device in self.devices.items()}
+        made = plan(self.version, placed, endpoints, self.stack, row_s=RUN_S)
+        self.rollout.configure(config(made, list(APPLICATIONS.values())))
+        self.placed = placed
+
+    def deliver(self, device: Device) -> bool:
+        """Deliver the device's next message to the gateway."""
+        if not device.sent:
+            return False
+        message = device.sent.popleft()
+        if self.rollout.executors.get(device.device) is not device:
+            return True
+        if isinstance(message, ExecutorState):
+            device.state = message
+            self.rollout.executor_state(device.device, message)
+        elif isinstance(message, Refusal):
+            self.rollout.executor_refusal(device.device, message)
+        else:
+            self.rollout.executor_results(device.device, message, memoryview(bytes(16)))
+        return True
+
+    def ask(self, name: str, queries: int) -> None:
+        for _ in range(queries):
+            self.asked += 1
+            query = V2Query(
+                str(self.asked), Terms(SHAPE, 1, (("y", True),), 16, SLO_S), (memoryview(bytes(16)),), SLO_S
+            )
+            now = asyncio.get_running_loop().time()
+            self.front.submit(
+                APPLICATIONS[name], query, None, now, lambda flight, outcome: self.outcomes.append(outcome)
+            )
+
+    async def turn(self) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    async def follow(self) -> None:
+        """Let all devices load what the newest plan wants, and the gateway hear of it. Nothing is run or forgotten."""
+        for device in self.devices.values():
+            device.follow(self)
+            while device.load():
+                pass
+            while device.read() or self.deliver(device):
+                await self.turn()
+
+    async def settle(self) -> None:
+        """Let all that is under way come to its end."""
+        for _ in range(TURNS):
+            moved = False
+            for device in self.devices.values():
+                if device.version < self.version:
+                    device.follow(self)
+                for step in (device.load, device.read, device.run, device.forget):
+                    moved |= step()
+                moved |= self.deliver(device)
+            await self.turn()
+            if not moved and len(self.outcomes) == self.asked:
+                return
+            if not moved:
+                await asyncio.sleep(0.002)
+        raise AssertionError(f"{len(self.outcomes)} of {self.asked} are answered")
+
+
+placements = st.fixed_dictionaries(
+    {}, optional={name: st.lists(st.sampled_from(PLACES), unique=True, max_size=2) for name in DEVICES}
+).filter(lambda placed: {name for some in placed.values() for name, _ in some} == set(APPLICATIONS))
+
+
+#: queries by application, the next plan, whether devices follow it at once, and which of the possible steps follow
+rounds = st.tuples(
+    st.fixed_dictionaries({name: st.integers(0, 3) for name in APPLICATIONS}),
+    placements,
+    st.booleans(),
+    st.lists(st.integers(0, 100), max_size=8),
+)
+
+
+async def live(stack: str, first: dict, script: list[tuple[dict[str, int], dict, bool, list[int]]]) -> World:
+    world = World(stack)
+    with mock.patch.object(executors, "ExecutorConnection", lambda device, *_: world.devices[device].connected()):
+        world.place(first)
+        await world.settle()
+        for asked, placed, followed, chosen in script:
+            for name, queries in asked.items():
+                world.ask(name, queries)
+            await world.turn()
+            world.place(placed)
+            if followed:
+                await world.follow()
+            for number in chosen:
+                possible = [step for device in world.devices.values() for step in device.possible(world)]
+                if possible:
+                    possible[number % len(possible)]()
+                    await world.turn()
+        await world.settle()
+        await world.rollout.close()
+    return world
+
+
+BIG, NAN = ("numbers", "big"), ("nan", "only")
+
+
+@example(
+    # The first device has unloaded what the third plan wants there, and the gateway does not know it yet.
+    stack="nereus",
+    first={"d0": [NAN, BIG]},
+    script=[
+        ({"numbers": 0, "nan": 3}, {"d0": [BIG], "d1": [NAN]}, True, [0, 0, 0]),
+        ({"numbers": 0, "nan": 1}, {"d0": [BIG, NAN]}, False, []),
+    ],
+)
+@given(stack=st.sampled_from(stacks.LIVE), first=placements, script=st.lists(rounds, max_size=4))
+def test_no_query_is_refused_and_the_newest_plan_is_adopted(stack, first, script):
+    world = asyncio.run(live(stack, first, script))
+    refused = [outcome for outcome in world.outcomes if isinstance(outcome, Exception)]
+    assert not refused, refused
+    assert world.rollout.status().adopted == world.version

@@ -209,9 +209,9 @@ class LateEngine(Engine):
                 self._load(device, now)
 
     def _moved(self) -> list[LateDevice]:
-        """Return the devices to offer anew: an application there no longer waits for a variant.
+        """Return devices with an application that no longer waits for a variant.
 
-        Call it after a change of what is still to be loaded.
+        They are to be offered anew. Call it after a change of what is still to be loaded.
         """
         before, self._moving = self._moving, set()
         for device in self._devices.values():
@@ -227,7 +227,10 @@ class LateEngine(Engine):
         ]
 
     def _offer(self, devices: Iterable[LateDevice], now: float) -> None:
-        """Offer the dispatcher what the devices can run now; of one that loads, what it can run afterwards."""
+        """Offer the dispatcher what the devices can run now.
+
+        Of one that loads, this is what it can run afterwards.
+        """
         options = {device.name: self._options_of(device) for device in devices}
         self._act(self._binding.offered(options, now), now)
 

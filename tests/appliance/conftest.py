@@ -32,7 +32,10 @@ def appliance(tmp_path_factory, tiny_models):
 
 @pytest.fixture
 def patient(appliance):
-    """An SLO that a busy machine keeps, taken back in the end: no query is given up after ten times its SLO."""
+    """An SLO that a busy machine keeps, taken back in the end.
+
+    A query that is served late is given up after ten times its SLO, too.
+    """
     with appliance.rest() as client:
         slo_ms = client.get("/applications/tiny/").json()["slo_ms"]
         assert client.patch("/applications/tiny/", json={"slo_ms": 10 * slo_ms}).status_code == 200

@@ -1,4 +1,4 @@
-"""No query is refused because of a plan's change, in whatever order its messages arrive.
+"""No query is refused because of a plan's change, in whatever order messages come.
 
 The devices follow plans as executors do: they load before they forget, and forget what a newer plan leaves out once the
 gateway has moved, or what nobody needs at any time. All messages wait until the test delivers them.
@@ -218,7 +218,10 @@ class World:
             await asyncio.sleep(0)
 
     async def follow(self) -> None:
-        """Let all devices load what the newest plan wants, and the gateway hear of it. Nothing is run or forgotten."""
+        """Let all devices load what the newest plan wants, and the gateway know.
+
+        Nothing is run or forgotten.
+        """
         for device in self.devices.values():
             device.follow(self)
             while device.load():

@@ -96,10 +96,13 @@ class Adoption:
         self._pending_since = {name: self._pending_since.get(name, now) for name in self._pending}
 
     def warm(self, device: str, variants: Mapping[str, frozenset[int]], known_plan: int = 0) -> bool:
-        """Set the ids of a device's warm variants by application; True if anything changed.
+        """Set the ids of a device's warm variants by application.
 
         Args:
             known_plan: version of the newest plan that the device knows; 0: it does not say.
+
+        Returns:
+            True if anything changed.
         """
         if self._warm.get(device) == variants and self._known_plan.get(device) == known_plan:
             return False

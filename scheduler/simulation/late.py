@@ -229,7 +229,7 @@ class LateEngine(Engine):
     def _offer(self, devices: Iterable[LateDevice], now: float) -> None:
         """Offer the dispatcher what the devices can run now.
 
-        Of one that loads, this is what it can run afterwards.
+        A device that loads is offered with what it can run afterwards.
         """
         options = {device.name: self._options_of(device) for device in devices}
         self._act(self._binding.offered(options, now), now)

@@ -343,8 +343,7 @@ def test_a_lost_device_is_a_repair_until_it_is_back(appliance, signed_in):
     try:
         (text,) = wait(browser, shown)
         assert "of this appliance's capacity is lost" in text and "since" in text
-        number = int(by_testid(browser, "repairs-count").text)
-        assert number >= 1
+        wait(browser, lambda: int(by_testid(browser, "repairs-count").text) >= 1)
         wait(browser, lambda: "need" in by_testid(browser, "repairs-told").get_attribute("textContent"))
     finally:
         killer.stop()

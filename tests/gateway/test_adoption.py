@@ -20,8 +20,8 @@ def offered(adoption: Adoption, version: int, now: float, **placed) -> None:
     adoption.step(now)
 
 
-def reported(adoption: Adoption, device: str, now: float, known_plan: int = 0, **ids) -> None:
-    adoption.warm(device, {name: frozenset(warm) for name, warm in ids.items()}, known_plan)
+def reported(adoption: Adoption, device: str, now: float, received_plan: int = 0, **ids) -> None:
+    adoption.warm(device, {name: frozenset(warm) for name, warm in ids.items()}, received_plan)
     adoption.step(now)
 
 
@@ -104,38 +104,57 @@ def test_a_quick_succession_of_plans_does_not_hold_the_change_back():
     assert adoption.adopted == 7
 
 
-def test_a_variant_that_left_is_not_moved_back_to_until_its_device_knows_that_it_is_wanted_again():
+def test_a_variant_that_left_is_not_moved_back_to_until_its_device_has_the_plan():
     adoption = serving()
-    reported(adoption, "d0", 0.5, known_plan=1, numbers=[BIG])
+    reported(adoption, "d0", 0.5, received_plan=1, numbers=[BIG])
     offered(adoption, 2, 1.0, d1=[("numbers", "small")])
-    reported(adoption, "d1", 2.0, known_plan=2, numbers=[SMALL])
+    reported(adoption, "d1", 2.0, received_plan=2, numbers=[SMALL])
     assert adoption.adopted == 2
-    # The first device has still it warm, and may be about to unload it.
+    # The first device still has it warm, and may be about to unload it.
     offered(adoption, 3, 3.0, d0=[("numbers", "big")])
     assert adoption.adopted is None and adoption.routes == {"numbers": (("d1", 1.0), ("d0", 0.0))}
-    reported(adoption, "d0", 3.1, known_plan=2, numbers=[BIG])
+    reported(adoption, "d0", 3.1, received_plan=2, numbers=[BIG])
     assert adoption.adopted is None
-    reported(adoption, "d0", 3.2, known_plan=3, numbers=[BIG])
+    reported(adoption, "d0", 3.2, received_plan=3, numbers=[BIG])
     assert adoption.adopted == 3 and adoption.routes == {"numbers": (("d0", 1.0), ("d1", 0.0))}
 
 
-def test_a_variant_that_all_plans_want_stays_whichever_of_them_its_device_knows():
+def test_a_variant_of_all_plans_stays_whichever_of_them_its_device_has():
     adoption = serving()
-    reported(adoption, "d0", 0.5, known_plan=1, numbers=[BIG])
+    reported(adoption, "d0", 0.5, received_plan=1, numbers=[BIG])
     for version in (2, 3):
         offered(adoption, version, float(version), d0=[("numbers", "big")], d1=[("words", "only")])
         assert adoption.routes == {"numbers": (("d0", 1.0),)} and not adoption.moving("numbers")
-    # One of these plans did not want it.
+    # One of these plans has it elsewhere.
     offered(adoption, 4, 4.0, d1=[("numbers", "small")])
     offered(adoption, 5, 5.0, d0=[("numbers", "big")])
     assert adoption.moving("numbers")
-    reported(adoption, "d0", 6.0, known_plan=5, numbers=[BIG])
+    reported(adoption, "d0", 6.0, received_plan=5, numbers=[BIG])
     assert not adoption.moving("numbers")
 
 
-def test_a_device_that_learns_of_no_plan_is_waited_for_until_the_limit():
+def test_a_device_with_a_plan_that_the_gateway_lacks_is_not_sure_to_keep_anything():
     adoption = serving()
-    reported(adoption, "d1", 0.5, known_plan=1, numbers=[SMALL])
+    reported(adoption, "d0", 0.5, received_plan=1, numbers=[BIG])
+    offered(adoption, 2, 1.0, d0=[("numbers", "big")], d1=[("words", "only")])
+    # The third plan has it elsewhere, and reaches the device alone.
+    reported(adoption, "d0", 1.5, received_plan=3, numbers=[BIG])
+    offered(adoption, 4, 2.0, d0=[("numbers", "big")])
+    assert adoption.moving("numbers")
+    reported(adoption, "d0", 2.5, received_plan=4, numbers=[BIG])
+    assert adoption.adopted == 4
+
+
+def test_a_report_of_a_plan_changes_nothing_where_nothing_waits_for_it():
+    adoption = serving()
+    assert not adoption.warm("d0", {"numbers": frozenset([BIG])}, 1)
+    offered(adoption, 2, 1.0, d0=[("numbers", "small")])
+    assert adoption.warm("d0", {"numbers": frozenset([BIG])}, 2)
+
+
+def test_a_device_that_receives_no_plan_is_waited_for_until_the_limit():
+    adoption = serving()
+    reported(adoption, "d1", 0.5, received_plan=1, numbers=[SMALL])
     offered(adoption, 2, 1.0, d1=[("numbers", "small")])
     adoption.step(5.9)
     assert adoption.moving("numbers")

@@ -7,9 +7,10 @@ gateway has moved, or what nobody needs at any time. All messages wait until the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from unittest import mock
 
@@ -117,7 +118,7 @@ class Device:
         return [id for id in self.plan if id not in self.warm]
 
     def follow(self, world: World) -> None:
-        """Hear of the newest plan."""
+        """Receive the newest plan."""
         self.version, wanted = world.version, world.placed.get(self.device, [])
         self.plan = dict.fromkeys(VARIANTS[name][variant][0] for name, variant in wanted)
         self.report()
@@ -178,13 +179,17 @@ class World:
         self.front.core = self.rollout.core
         self.asked, self.outcomes = 0, []
 
-    def place(self, placed: dict[str, list[tuple[str, str]]]) -> None:
-        """The gateway hears of a plan at once, and the devices when they follow it."""
-        self.version = next(self.versions)
+    def place(self, placed: dict[str, list[tuple[str, str]]], reaches_gateway: bool = True) -> None:
+        """Make a plan; the devices receive it when they follow it.
+
+        The gateway receives it at once, or the next one.
+        """
+        self.version, self.placed = next(self.versions), placed
+        if not reaches_gateway:
+            return
         endpoints = {name: device.endpoint.address for name, device in self.devices.items()}
         made = plan(self.version, placed, endpoints, self.stack, row_s=RUN_S)
         self.rollout.configure(config(made, list(APPLICATIONS.values())))
-        self.placed = placed
 
     def deliver(self, device: Device) -> bool:
         """Deliver the device's next message to the gateway."""
@@ -252,25 +257,34 @@ placements = st.fixed_dictionaries(
 ).filter(lambda placed: {name for some in placed.values() for name, _ in some} == set(APPLICATIONS))
 
 
-#: queries by application, the next plan, whether devices follow it at once, and which of the possible steps follow
+#: queries by application; the next plan; whether it reaches the gateway, and all devices at once; further steps
 rounds = st.tuples(
     st.fixed_dictionaries({name: st.integers(0, 3) for name in APPLICATIONS}),
     placements,
+    st.booleans(),
     st.booleans(),
     st.lists(st.integers(0, 100), max_size=8),
 )
 
 
-async def live(stack: str, first: dict, script: list[tuple[dict[str, int], dict, bool, list[int]]]) -> World:
+@contextlib.asynccontextmanager
+async def living(stack: str, first: dict) -> AsyncIterator[World]:
+    """A world in which the first plan is in force."""
     world = World(stack)
     with mock.patch.object(executors, "ExecutorConnection", lambda device, *_: world.devices[device].connected()):
         world.place(first)
         await world.settle()
-        for asked, placed, followed, chosen in script:
+        yield world
+        await world.rollout.close()
+
+
+async def live(stack: str, first: dict, script: list[tuple[dict[str, int], dict, bool, bool, list[int]]]) -> World:
+    async with living(stack, first) as world:
+        for asked, placed, reaches_gateway, followed, chosen in script:
             for name, queries in asked.items():
                 world.ask(name, queries)
             await world.turn()
-            world.place(placed)
+            world.place(placed, reaches_gateway)
             if followed:
                 await world.follow()
             for number in chosen:
@@ -278,8 +292,9 @@ async def live(stack: str, first: dict, script: list[tuple[dict[str, int], dict,
                 if possible:
                     possible[number % len(possible)]()
                     await world.turn()
+        if script:
+            world.place(script[-1][1])
         await world.settle()
-        await world.rollout.close()
     return world
 
 
@@ -291,8 +306,8 @@ BIG, NAN = ("numbers", "big"), ("nan", "only")
     stack="nereus",
     first={"d0": [NAN, BIG]},
     script=[
-        ({"numbers": 0, "nan": 3}, {"d0": [BIG], "d1": [NAN]}, True, [0, 0, 0]),
-        ({"numbers": 0, "nan": 1}, {"d0": [BIG, NAN]}, False, []),
+        ({"numbers": 0, "nan": 3}, {"d0": [BIG], "d1": [NAN]}, True, True, [0, 0, 0]),
+        ({"numbers": 0, "nan": 1}, {"d0": [BIG, NAN]}, True, False, []),
     ],
 )
 @given(stack=st.sampled_from(stacks.LIVE), first=placements, script=st.lists(rounds, max_size=4))
@@ -301,3 +316,20 @@ def test_no_query_is_refused_and_the_newest_plan_is_adopted(stack, first, script
     refused = [outcome for outcome in world.outcomes if isinstance(outcome, Exception)]
     assert not refused, refused
     assert world.rollout.status().adopted == world.version
+
+
+async def test_a_device_that_is_back_gets_no_query_before_it_is_warm():
+    async with living("nereus", {"d0": [BIG], "d1": [BIG, NAN]}) as world:
+        back, other = world.devices.values()
+        world.rollout.executor_lost("d0", "it ended")
+        world.rollout.executor_ended("d0", None)
+        world.ask("numbers", 3)
+        await world.turn()
+        back.warm.clear()
+        back.connected()
+        world.deliver(back)
+        await world.turn()
+        batches = [[one for one in device.received if isinstance(one, RunBatch)] for device in (back, other)]
+        assert [len(some) for some in batches] == [0, 1]
+        await world.settle()
+        assert not [outcome for outcome in world.outcomes if isinstance(outcome, Exception)]

@@ -74,7 +74,7 @@ class Residency:
 
     @property
     def newest_plan(self) -> int:
-        """Version of the newest plan, in force or not; 0: there is none."""
+        """Version of the newest plan received, in force or not; 0: there is none."""
         return self._target.plan_version if self._target is not None else 0
 
     def apply(self, message: Apply) -> None:
@@ -120,6 +120,8 @@ class Residency:
                     raise LoadError("the plan names no file for it")
                 if have is not None:
                     await self._unload([have])
+                    if self._target is not target:
+                        return
                 await self._make_room(resident, residents)
                 await self._load(resident, application, path)
             except (LoadError, RunError) as error:

@@ -42,12 +42,9 @@ def planned_applications(plan: PlanSpec) -> dict[str, _Planned]:
     }
 
 
-def _wanted(plan: PlanSpec) -> dict[str, frozenset[int]]:
-    """Ids of the variants that each device should have warm."""
-    return {
-        device.device: frozenset(one.variant.id for one in (*device.residents, *device.relief))
-        for device in plan.devices
-    }
+def _residents(plan: PlanSpec) -> dict[str, frozenset[int]]:
+    """Ids of each device's residents."""
+    return {device.device: frozenset(one.variant.id for one in device.residents) for device in plan.devices}
 
 
 class Adoption:
@@ -58,8 +55,8 @@ class Adoption:
     routes no longer work. An application that the new plan leaves out keeps its old routes until all others have
     moved. Routes lead only to devices on which some variant of the application is warm.
 
-    A device may unload what the newest plan that it knows does not want, and that plan may be older than the target.
-    While the old routes work, only those of its warm variants count that all plans since then want there.
+    A device may unload what is no resident of the newest plan that it has received, which may be older than the target.
+    While the old routes work, only those of its warm variants count that are residents there in all plans since.
 
     Attributes:
         target: the newest plan.
@@ -70,9 +67,9 @@ class Adoption:
     def __init__(self, limit_s: float = 5.0):
         self._limit_s = limit_s
         self._warm: dict[str, dict[str, frozenset[int]]] = {}
-        self._known_plan: dict[str, int] = {}
-        self._wanted: dict[str, frozenset[int]] = {}
-        #: by device that does not know the target: the variants that stay there once they are warm
+        self._received_plan: dict[str, int] = {}
+        self._residents: dict[str, frozenset[int]] = {}
+        #: by device that has not received the target: the variants that stay there once they are warm
         self._staying: dict[str, frozenset[int]] = {}
         self._current: dict[str, _Planned] = {}
         self._pending: dict[str, _Planned] = {}
@@ -86,36 +83,42 @@ class Adoption:
 
         An application still on its way keeps its time limit, so that frequent plans cannot hold it back forever.
         """
-        before, self._wanted = self._wanted, _wanted(plan)
+        before, self._residents = self._residents, _residents(plan)
         self.target = plan
         self.adopted = None
         for device in self._warm:
-            self._look_what_stays(device, before.get(device, frozenset()))
+            staying = self._staying.get(device, before.get(device, frozenset()))
+            self._set_staying(device, staying & self._residents.get(device, frozenset()))
         wanted = planned_applications(plan)
         self._pending = {name: wanted.get(name, _NOTHING) for name in wanted.keys() | self._current.keys()}
         self._pending_since = {name: self._pending_since.get(name, now) for name in self._pending}
 
-    def warm(self, device: str, variants: Mapping[str, frozenset[int]], known_plan: int = 0) -> bool:
+    def warm(self, device: str, variants: Mapping[str, frozenset[int]], received_plan: int = 0) -> bool:
         """Set the ids of a device's warm variants by application.
 
         Args:
-            known_plan: version of the newest plan that the device knows; 0: it does not say.
+            received_plan: version of the newest plan that the device has received; 0: not reported.
 
         Returns:
-            True if anything changed.
+            True if :meth:`step` may have something to do.
         """
-        if self._warm.get(device) == variants and self._known_plan.get(device) == known_plan:
-            return False
-        self._warm[device], self._known_plan[device] = dict(variants), known_plan
-        self._look_what_stays(device, frozenset())
-        return True
+        changed = self._warm.get(device) != variants
+        if changed:
+            self._warm[device] = dict(variants)
+        if self._received_plan.get(device) != received_plan:
+            self._received_plan[device] = received_plan
+            before = self._staying.get(device)
+            # It may have received plans that this gateway has not.
+            self._set_staying(device, frozenset())
+            changed |= bool(self._pending) and self._staying.get(device) != before
+        return changed
 
-    def _look_what_stays(self, device: str, wanted_before: frozenset[int]) -> None:
-        if self._known_plan[device] in (0, self.target.version):
+    def _set_staying(self, device: str, variants: frozenset[int]) -> None:
+        """Set which variants stay, unless the device has received the target."""
+        if self._received_plan[device] in (0, self.target.version):
             self._staying.pop(device, None)
         else:
-            before = self._staying.get(device, wanted_before)
-            self._staying[device] = before & self._wanted.get(device, frozenset())
+            self._staying[device] = variants
 
     def reported(self, device: str) -> bool:
         """Return True if the device has reported since it was last lost."""
@@ -123,7 +126,7 @@ class Adoption:
 
     def lost(self, device: str) -> None:
         """Forget what was warm on a device whose connection is lost."""
-        for known in (self._warm, self._known_plan, self._staying):
+        for known in (self._warm, self._received_plan, self._staying):
             known.pop(device, None)
 
     def step(self, now: float) -> list[str]:

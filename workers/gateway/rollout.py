@@ -203,8 +203,8 @@ class Rollout:
             logger.info("executor_up", device=device, plan_version=state.plan_version, warm=len(state.warm))
             if self._moved is not None and self._moved == self._adoption.adopted:
                 self.executors.send(device, Moved(self._moved))
-        if changed:
-            # Before the device is used: of those from before it was lost, it may have none warm.
+        if first:
+            # Before the device is used: its options may be those of before it was lost.
             self._set_options(now)
         self.core.reported(device, state, now)
         if changed:

@@ -97,8 +97,8 @@ class ExecutorState(Frame, frozen=True):
         busy_s: seconds until the running batch ends, as expected.
         errors: by variant's name, why it could not be loaded; under the empty name, why the plan could not be applied.
         learned: by the core that had the device before, for the one that gets it.
-        newest_plan: version of the newest plan that it knows; nothing warm of that plan is unloaded. 0: none, or it
-            runs older code.
+        newest_plan: version of the newest plan received; its residents that are warm are not unloaded. 0: none, or the
+            executor runs older code.
     """
 
     device: Name

@@ -24,21 +24,29 @@ import httpx
 
 #: Ports below the ephemeral range, in another order for each process that asks.
 _PORTS = itertools.cycle(random.SystemRandom().sample(range(10_000, 32_000), 22_000))
+_CLAIMS: list[socket.socket] = []
 #: printed once everything serves, and once the data plane does
 READY, SERVING = "Ctrl-C stops everything", "Serving after"
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that are free now and that this process was not given before."""
+    """Ports that are free now and that no living process was given.
+
+    They are claimed by abstract sockets, which end with this process.
+    """
     found: list[int] = []
     while len(found) < count:
         port = next(_PORTS)
-        with socket.socket() as probe:
-            try:
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0nereus-port-{port}")
+            with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        except OSError:
+            claim.close()
+            continue
+        _CLAIMS.append(claim)
         found.append(port)
     return found
 

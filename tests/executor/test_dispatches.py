@@ -31,7 +31,8 @@ LATE = -0.001
 
 @pytest.fixture
 async def executor(tmp_path):
-    async with Executor(tmp_path) as running:
+    # What keeps the device busy may wait before it runs, and must leave room for more.
+    async with Executor(tmp_path, queue_rows="100000") as running:
         yield running
 
 
@@ -142,7 +143,9 @@ async def test_one_cancelled_in_a_batch_that_waits_leaves_the_others_alone(gatew
     for id in (11, 12):
         gateway.connection.send(Withdraw(id))
     grant(gateway, range(21, 23))
-    assert {answer.batch_rows for answer in await answers(gateway, range(21, 23))} == {2}
+    found = await answers(gateway, range(21, 23))
+    assert not [answer for answer in found if isinstance(answer, Refusal)], found
+    assert {answer.batch_rows for answer in found} == {2}
     assert {11, 12}.isdisjoint(gateway.answers)
 
 

@@ -6,6 +6,8 @@ checkout's appliance.
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import itertools
 import json
 import os
@@ -15,6 +17,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +27,6 @@ import httpx
 
 #: Ports below the ephemeral range, in another order for each process that asks.
 _PORTS = itertools.cycle(random.SystemRandom().sample(range(10_000, 32_000), 22_000))
-_CLAIMS: list[socket.socket] = []
 #: printed once everything serves, and once the data plane does
 READY, SERVING = "Ctrl-C stops everything", "Serving after"
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -33,22 +35,28 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 def free_ports(count: int) -> list[int]:
     """Ports that are free now and that no living process was given.
 
-    They are claimed by abstract sockets, which end with this process.
+    A byte of a file is locked for each, which ends with this process.
     """
     found: list[int] = []
     while len(found) < count:
         port = next(_PORTS)
-        claim = socket.socket(socket.AF_UNIX)
         try:
-            claim.bind(f"\0nereus-port-{port}")
+            fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
         except OSError:
-            claim.close()
             continue
-        _CLAIMS.append(claim)
         found.append(port)
     return found
+
+
+@functools.cache
+def _claims() -> int:
+    """The file of claimed ports.
+
+    It stays open until this process ends: closing it would end the claims.
+    """
+    return os.open(Path(tempfile.gettempdir()) / f"nereus-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def eventually(what: Callable[[], Any], timeout: float = 300, every: float = 0.2, why: str = "") -> Any:

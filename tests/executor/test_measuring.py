@@ -60,7 +60,7 @@ async def test_growing_stops_with_the_first_batch_past_the_slo(executor, tiny_mo
 async def test_serving_goes_on_while_a_busy_device_measures(executor, tiny_models):
     path = tiny_models["medium"]
     gateway = await executor.applied(1, [resident(variant(1, path), 0.003)], [application()], [path])
-    executor.node.connection.send(order(1, tiny_models["quick"], max_batch=4))
+    executor.node.connection.send(order(1, tiny_models["quick"], max_batch=64))
     answers, finished = [], asyncio.create_task(ended(executor, 1))
 
     async def client(seed):
@@ -68,7 +68,7 @@ async def test_serving_goes_on_while_a_busy_device_measures(executor, tiny_model
             answers.append((await gateway.query(rows(1, seed)))[0])
 
     await asyncio.gather(*(client(i) for i in range(16)))
-    assert [point.batch for point in (await finished).points] == [1, 2, 4]
+    assert [point.batch for point in (await finished).points] == [1, 2, 4, 8, 16, 32, 64]
     assert len(answers) > 50
     assert all(isinstance(answer, Results) for answer in answers)
     await executor.node.next(StatsReport, lambda message: message.stats.profiling > 0)

@@ -194,16 +194,14 @@ class Rollout:
             warm.setdefault(variant.application, set()).add(variant.id)
         known = {application: frozenset(ids) for application, ids in warm.items()}
         first = not self._adoption.reported(device)
-        changed = self._adoption.warm(device, known, state.newest_plan) or state.draining is not self._draining.get(
-            device
-        )
+        changed = self._adoption.warm(device, known, state.newest_plan)
+        changed |= state.draining is not self._draining.get(device)
         self._draining[device] = state.draining
         if first:
             self.executors.got(now)
             logger.info("executor_up", device=device, plan_version=state.plan_version, warm=len(state.warm))
             if self._moved is not None and self._moved == self._adoption.adopted:
                 self.executors.send(device, Moved(self._moved))
-        if first:
             # Before the device is used: its options may be those of before it was lost.
             self._set_options(now)
         self.core.reported(device, state, now)

@@ -1,7 +1,7 @@
 """No query is refused because of a plan's change, in whatever order messages come.
 
-The devices follow plans as executors do: they load before they forget, and forget what a newer plan leaves out once the
-gateway has moved, or what nobody needs at any time. All messages wait until the test delivers them.
+The devices follow plans as executors do: they load before they unload, and unload what a newer plan leaves out at any
+time after the gateway has moved. All messages wait until the test delivers them.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Device:
         found = [
             (self.version < world.version, partial(self.follow, world)),
             (self.cold(), self.load),
-            (self.forgettable(), self.forget),
+            (self.unloadable(), self.unload),
             (self.received, self.read),
             (self.queue, self.run),
             (self.sent, partial(world.deliver, self)),
@@ -134,15 +134,15 @@ class Device:
             self.leaving = {id: self.leaving.get(id, self.version) for id in self.warm if id not in self.plan}
         return bool(cold)
 
-    def forget(self) -> bool:
-        """Forget a variant that neither plan nor gateway need."""
-        gone = self.forgettable()
+    def unload(self) -> bool:
+        """Unload a variant that neither plan nor gateway need."""
+        gone = self.unloadable()
         for id in gone[:1]:
             del self.leaving[id], self.warm[id]
             self.report()
         return bool(gone)
 
-    def forgettable(self) -> list[int]:
+    def unloadable(self) -> list[int]:
         gone = [id for id, version in self.leaving.items() if version <= self.moved and id not in self.plan]
         return [id for id in gone if all(batch.variant != id for batch in self.queue)]
 
@@ -225,12 +225,12 @@ class World:
     async def follow(self) -> None:
         """Let all devices load what the newest plan wants, and the gateway know.
 
-        Nothing is run or forgotten.
+        Nothing is run or unloaded.
         """
         for device in self.devices.values():
             device.follow(self)
-            while device.load():
-                pass
+            for _ in device.cold():
+                device.load()
             while device.read() or self.deliver(device):
                 await self.turn()
 
@@ -241,7 +241,7 @@ class World:
             for device in self.devices.values():
                 if device.version < self.version:
                     device.follow(self)
-                for step in (device.load, device.read, device.run, device.forget):
+                for step in (device.load, device.read, device.run, device.unload):
                     moved |= step()
                 moved |= self.deliver(device)
             await self.turn()
@@ -302,7 +302,7 @@ BIG, NAN = ("numbers", "big"), ("nan", "only")
 
 
 @example(
-    # The first device has unloaded what the third plan wants there, and the gateway does not know it yet.
+    # The first device has unloaded what the third plan places there, and its report has not arrived.
     stack="nereus",
     first={"d0": [NAN, BIG]},
     script=[

@@ -197,7 +197,12 @@ def test_a_query_sent_as_soon_as_a_first_variant_is_ready_is_answered(appliance,
         answer = inference.post("/v2/models/fresh/infer", json=v2_request())
         assert answer.status_code == 200, answer.text
         (variant,) = client.get("/applications/fresh/variants/").json()["results"]
-        assert (variant["state"], variant["detail"]) == ("ready", "") and variant["warm_on"]
+        assert (variant["state"], variant["detail"]) == ("ready", "")
+        # Gateways report that it is answered, nodes where it is warm: either may come first.
+        eventually(
+            lambda: client.get("/applications/fresh/variants/").json()["results"][0]["warm_on"],
+            why="a device where it is warm",
+        )
         assert client.delete("/applications/fresh/?drain=true").status_code in (202, 204)
         eventually(lambda: client.get("/applications/fresh/").status_code == 404, why="the application is gone")
 
@@ -220,7 +225,7 @@ def test_more_applications_than_devices_share_them_and_all_answer(appliance, tin
             assert answer.status_code == 409, answer.text
             assert client.delete(f"/applications/{name}/?drain=true").status_code in (202, 204)
         eventually(
-            lambda: [a["name"] for a in client.get("/applications/").json()["results"]] == ["tiny"],
+            lambda: not {a["name"] for a in client.get("/applications/").json()["results"]}.intersection(names),
             why="drained applications are gone",
         )
 

@@ -162,6 +162,39 @@ def test_a_device_that_receives_no_plan_is_waited_for_until_the_limit():
     assert adoption.adopted == 2
 
 
+def test_devices_that_take_no_batches_are_waited_for_until_the_limit():
+    adoption = serving()
+    offered(adoption, 2, 1.0, d1=[("numbers", "small")], d2=[("numbers", "small")])
+    both = frozenset(["d1", "d2"])
+    for device in sorted(both):
+        adoption.warm(device, {"numbers": frozenset([SMALL])})
+    adoption.step(2.0, both)
+    assert adoption.moving("numbers") and adoption.resting == both
+    adoption.step(5.9, both)
+    assert adoption.routes["numbers"][0] == ("d0", 1.0)
+    adoption.step(6.0, both)
+    assert adoption.adopted == 2
+
+
+def test_one_device_that_takes_batches_is_enough():
+    adoption = serving()
+    offered(adoption, 2, 1.0, d1=[("numbers", "small")], d2=[("numbers", "small")])
+    for device in ("d1", "d2"):
+        adoption.warm(device, {"numbers": frozenset([SMALL])})
+    adoption.step(2.0, frozenset(["d1"]))
+    assert adoption.adopted == 2
+
+
+def test_old_devices_that_take_no_batches_are_not_waited_for():
+    adoption = serving()
+    offered(adoption, 2, 1.0, d1=[("numbers", "small")], d2=[("numbers", "small")])
+    adoption.warm("d1", {"numbers": frozenset([SMALL])})
+    adoption.step(2.0, frozenset(["d0", "d1"]))
+    assert adoption.moving("numbers")
+    adoption.step(2.1, frozenset(["d0"]))
+    assert adoption.adopted == 2
+
+
 def test_an_application_left_out_is_served_until_the_others_have_moved():
     adoption = serving()
     offered(adoption, 2, 1.0, d0=[("words", "only")])

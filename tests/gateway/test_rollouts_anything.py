@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from unittest import mock
 
@@ -23,6 +23,7 @@ from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.front import Front
 from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.rollout import Rollout
+from workers.protocol.endings import Ending
 from workers.protocol.frames import (
     ExecutorState,
     Moved,
@@ -170,9 +171,9 @@ class Device:
 class World:
     """A gateway's rollout between clients and devices."""
 
-    def __init__(self, stack: str) -> None:
+    def __init__(self, stack: str, devices: Iterable[str]) -> None:
         self.stack, self.versions = stack, itertools.count(1)
-        self.devices = {name: Device(name) for name in DEVICES}
+        self.devices = {name: Device(name) for name in devices}
         metrics = GatewayMetrics()
         self.front = Front(Accounts(metrics, Limits(1000, 1000, 1 << 30, 1000)))
         self.rollout = Rollout("gateway", 64, 1e9, metrics)
@@ -268,9 +269,9 @@ rounds = st.tuples(
 
 
 @contextlib.asynccontextmanager
-async def living(stack: str, first: dict) -> AsyncIterator[World]:
+async def living(stack: str, first: dict, devices: Iterable[str] = DEVICES) -> AsyncIterator[World]:
     """A world in which the first plan is in force."""
-    world = World(stack)
+    world = World(stack, devices)
     with mock.patch.object(executors, "ExecutorConnection", lambda device, *_: world.devices[device].connected()):
         world.place(first)
         await world.settle()
@@ -331,5 +332,34 @@ async def test_a_device_that_is_back_gets_no_query_before_it_is_warm():
         await world.turn()
         batches = [[one for one in device.received if isinstance(one, RunBatch)] for device in (back, other)]
         assert [len(some) for some in batches] == [0, 1]
+        await world.settle()
+        assert not [outcome for outcome in world.outcomes if isinstance(outcome, Exception)]
+
+
+async def test_no_application_moves_to_a_device_that_tries_a_suspect_alone():
+    placed = {"d0": [BIG], "d1": [NAN], "d2": [NAN], "d3": [NAN]}
+    async with living("nereus", placed, placed) as world:
+
+        def given_a_batch() -> Device:
+            (found,) = [device for device in world.devices.values() if device.received]
+            return found
+
+        world.ask("nan", 1)
+        await world.turn()
+        crashed = given_a_batch()
+        crashed.received.clear()
+        world.rollout.executor_lost(crashed.device, "it ended")
+        world.rollout.executor_ended(crashed.device, Ending(1, True, "killed by SIGSEGV"))
+        reserved = given_a_batch()
+        world.ask("numbers", 3)
+        await world.turn()
+        world.place({reserved.device: [BIG, NAN]})
+        reserved.follow(world)
+        while world.deliver(reserved):
+            await world.turn()
+        assert world.rollout.status().adopted is None
+        assert reserved.read() and reserved.run() and world.deliver(reserved)
+        world.rollout.tick(asyncio.get_running_loop().time())
+        assert world.rollout.status().adopted == world.version
         await world.settle()
         assert not [outcome for outcome in world.outcomes if isinstance(outcome, Exception)]

@@ -144,6 +144,10 @@ class BindingDriver:
         self._option_sets.update(options)
         self._act(self._binding.offered(options, now), now)
 
+    def in_use(self, device: str) -> bool:
+        """Return whether the device accepts queries."""
+        return device in self._up
+
     def set_up(self, device: str, up: bool, now: float) -> None:
         """Set whether the device accepts queries; the binding adapts its schedule."""
         if up == (device in self._up):

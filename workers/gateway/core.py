@@ -221,6 +221,10 @@ class Core:
         self._driver.reported(device, state, now)
         self._decide_postponed()
 
+    def in_use(self, device: str) -> bool:
+        """Return whether batches are dispatched to the device now."""
+        return self._driver.in_use(device)
+
     # --- decisions carried out ----------------------------------------------------------------------------------------
 
     def usable(self, device: str) -> bool:

@@ -105,7 +105,8 @@ class Rollout:
         if self.core.transfers_changed:
             self.core.transfers_changed = False
             self._set_options(now)
-        if now >= self._adoption.due():
+        adoption = self._adoption
+        if now >= adoption.due() or (adoption.adopted is None and self._resting() != adoption.resting):
             self._step(now)
 
     def keep_executors(self) -> None:
@@ -160,7 +161,7 @@ class Rollout:
     def _step(self, now: float) -> None:
         """Move applications whose variants are warm."""
         adoption = self._adoption
-        for application in adoption.step(now):
+        for application in adoption.step(now, self._resting()):
             logger.info("routes_moved", application=application, version=adoption.target.version)
         self._options.moved(adoption.moving)
         self._set_options(now)
@@ -169,6 +170,14 @@ class Rollout:
             self._moved = adoption.adopted
             self.executors.broadcast(Moved(adoption.adopted))
             logger.info("plan_adopted", version=adoption.adopted)
+
+    def _resting(self) -> frozenset[str]:
+        """Connected devices to which nothing is dispatched just now.
+
+        They are reserved for a trial, or could not be sent a batch.
+        """
+        states = self.executors.states()
+        return frozenset(device for device, state in states.items() if state and not self.core.in_use(device))
 
     def _set_options(self, now: float) -> None:
         """Set each device's options; draining ones keep what only they have warm."""

@@ -19,6 +19,8 @@ from .conftest import AUTH, GatewayProcess, config, wait_for
 from .test_real_executor import plans
 
 QUERIES = 6
+#: rounds of queries within which a busy machine leaves one of them alone
+ROUNDS = 20
 STAGES = ("queue_ms", "network_ms", "batch_ms", "model_ms")
 
 
@@ -66,16 +68,24 @@ async def test_the_stages_add_up_to_the_latency(gateway, tmp_path):
         front = await asyncio.to_thread(gateway, config(plans(executor, 1, resident(made, max_batch=1)), [app]))
         await asyncio.to_thread(wait_for, lambda: front.http.get("/v2/health/ready").status_code == 200, "it is ready")
         for protocol in ("json", "binary", "grpc"):
-            found = [await asyncio.to_thread(asked, front, protocol) for _ in range(QUERIES)]
+            found = []
+            for _ in range(ROUNDS):
+                found += [await asyncio.to_thread(asked, front, protocol) for _ in range(QUERIES)]
+                # Time between client and front is no stage, but it was short for some query.
+                rest = min(one["client_ms"] - sum(one[name] for name in STAGES) for one in found)
+                if rest < min(one["model_ms"] for one in found):
+                    break
+            else:
+                raise AssertionError(f"{rest} ms of each query are in no stage")
             for one in found:
                 assert all(one[name] >= 0 for name in STAGES)
                 assert one["network_ms"] > 0 and one["model_ms"] > 0 and one["batch_ms"] > 0
                 assert sum(one[name] for name in STAGES) <= one["client_ms"] + 0.01
-            # Time between client and front is no stage, but it was short for some query.
-            rest = min(one["client_ms"] - sum(one[name] for name in STAGES) for one in found)
-            assert rest < min(one["model_ms"] for one in found)
-        # Runs of one row follow each other: all but the first one wait.
-        together = await asyncio.gather(*[asyncio.to_thread(asked, front, "grpc") for _ in range(QUERIES)])
-        waits = sorted(one["queue_ms"] for one in together)
-        assert waits[-1] > min(one["model_ms"] for one in together)
-        assert all(sum(one[name] for name in STAGES) <= one["client_ms"] + 0.01 for one in together)
+        # Runs of one row follow each other: all but the first one wait, where clients send at the same time.
+        for _ in range(ROUNDS):
+            together = await asyncio.gather(*[asyncio.to_thread(asked, front, "grpc") for _ in range(QUERIES)])
+            assert all(sum(one[name] for name in STAGES) <= one["client_ms"] + 0.01 for one in together)
+            if max(one["queue_ms"] for one in together) > min(one["model_ms"] for one in together):
+                break
+        else:
+            raise AssertionError("no query waited for another one")

@@ -41,17 +41,19 @@ def check(
     cut_from: float = float("inf"),
     cut_to: float = float("inf"),
     gateways: Collection[str] = ("gateway",),
+    unstored: tuple[float, float] = (float("inf"), float("inf")),
 ) -> list[Violation]:
     """All violations.
 
     Args:
         cut_from, cut_to: queries under way between these moments may end unknown, since fronts were hit.
         gateways: members whose plans decide; a plan is in force until all of them follow newer ones.
+        unstored: members could not store between these moments what they followed, and may have it no more afterwards.
     """
     queries, found = _ends(events)
     found += _answers(queries, cut_from, cut_to)
     found += _allowed(queries, events, gateways)
-    found += _versions(events)
+    found += _versions(events, unstored)
     found += _demand(queries, events, (cut_from, cut_to))
     return found
 
@@ -134,7 +136,7 @@ def _allowed(queries: dict[str, Query], events: Sequence[Event], gateways: Colle
 # --- 3. plan versions -------------------------------------------------------------------------------------------------
 
 
-def _versions(events: Sequence[Event]) -> list[Violation]:
+def _versions(events: Sequence[Event], unstored: tuple[float, float]) -> list[Violation]:
     found = []
     newest: dict[str, int] = {}
     contents: dict[int, str] = {}
@@ -143,7 +145,8 @@ def _versions(events: Sequence[Event]) -> list[Violation]:
             before = newest.get(event.member, 0)
             if event.version < before:
                 found.append(Violation("plan versions", f"{event.member} went from {before} to {event.version}"))
-            newest[event.member] = max(before, event.version)
+            if not unstored[0] <= event.at <= unstored[1]:
+                newest[event.member] = max(before, event.version)
         elif isinstance(event, Planned) and contents.setdefault(event.version, event.digest) != event.digest:
             found.append(Violation("plan versions", f"there are two plans with version {event.version}"))
     return found

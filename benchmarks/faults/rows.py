@@ -49,6 +49,7 @@ class Row:
         back: makes a probe that is true once the broken part works again.
         from_start: times count from the beginning of the fault, not from its end.
         cuts: clients' connections may break.
+        unstored: nothing can be stored until the fault ends.
         lasting: the fault ends with the row.
         for_good: nothing serves afterwards.
         afterwards: checks the site at the end, and returns what is wrong, or "".
@@ -62,6 +63,7 @@ class Row:
     site: type[Site] = Site
     back: Callable[[Site], Probe] | None = None
     cuts: bool = False
+    unstored: bool = False
     lasting: bool = False
     for_good: bool = False
     from_start: bool = False
@@ -236,6 +238,7 @@ def _disk_rows() -> list[Row]:
             OwnDisk,
             new_plan,
             cuts=True,
+            unstored=True,
         ),
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import tempfile
 import time
@@ -129,6 +130,8 @@ def carry_out(row: Row, site: Site, folder: Path, seed: int = 0) -> Result:
     clients_file.unlink()
     since = fault_at if row.from_start else healed_at
     queries = queries_of(events)
+    never = (math.inf, math.inf)
+    cut, unstored = (fault_at, end) if row.cuts else never, (fault_at, healed_at) if row.unstored else never
     by_application = costs(queries, site.slo_s, fault_at, end)
     served = [cost.back_s for cost in costs(queries, site.slo_s, since, end).values()]
     return Result(
@@ -137,7 +140,7 @@ def carry_out(row: Row, site: Site, folder: Path, seed: int = 0) -> Result:
         before=costs(queries, site.slo_s, start, fault_at),
         served_s=None if None in served or not served else max(served),
         back_s=took,
-        violations=check(events, *((fault_at, end) if row.cuts else ())),
+        violations=check(events, *cut, unstored=unstored),
         wrong=wrong,
     )
 

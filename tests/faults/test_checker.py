@@ -215,6 +215,13 @@ def test_a_version_of_zero_is_no_plan():
     assert check([Follows("gateway", 5, 1.0), Follows("gateway", 0, 2.0), Follows("gateway", 5, 3.0)]) == []
 
 
+def test_a_member_may_lose_the_plan_that_it_could_not_store_and_no_earlier_one():
+    events = [Follows("cpu0", version, at) for version, at in ((5, 1.0), (6, 2.0), (5, 3.0))]
+    assert check(events, unstored=(1.5, 2.5)) == []
+    assert [one.rule for one in check(events)] == ["plan versions"]
+    assert [one.rule for one in check([*events, Follows("cpu0", 4, 4.0)], unstored=(1.5, 2.5))] == ["plan versions"]
+
+
 def test_outputs_of_all_variants_that_a_row_uploads_are_known(tmp_path):
     models = {name: convolutions(tmp_path, name, width) for name, (width, _) in VARIANTS.items()}
     rows = [models["quick"].rows(1, seed=number) for number in range(2)]

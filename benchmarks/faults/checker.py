@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -36,23 +37,27 @@ class Query:
         return self.end.at - self.sent.at
 
 
+#: from and to
+NEVER = (math.inf, math.inf)
+
+
 def check(
     events: Sequence[Event],
     cut_from: float = float("inf"),
     cut_to: float = float("inf"),
     gateways: Collection[str] = ("gateway",),
-    unstored: tuple[float, float] = (float("inf"), float("inf")),
+    unstored: tuple[float, float] = NEVER,
 ) -> list[Violation]:
     """All violations.
 
     Args:
         cut_from, cut_to: queries under way between these moments may end unknown, since fronts were hit.
         gateways: members whose plans decide; a plan is in force until all of them follow newer ones.
-        unstored: members could not store between these moments what they followed, and may have it no more afterwards.
+        unstored: members could not store between these moments what they followed, and may have lost it afterwards.
     """
     queries, found = _ends(events)
     found += _answers(queries, cut_from, cut_to)
-    found += _allowed(queries, events, gateways)
+    found += _allowed(queries, events, gateways, unstored)
     found += _versions(events, unstored)
     found += _demand(queries, events, (cut_from, cut_to))
     return found
@@ -104,9 +109,15 @@ def _answers(queries: dict[str, Query], cut_from: float, cut_to: float) -> list[
 # --- 2. a plan in force allowed it ------------------------------------------------------------------------------------
 
 
-def _allowed(queries: dict[str, Query], events: Sequence[Event], gateways: Collection[str]) -> list[Violation]:
+def _allowed(
+    queries: dict[str, Query], events: Sequence[Event], gateways: Collection[str], unstored: tuple[float, float]
+) -> list[Violation]:
     plans = sorted((one for one in events if isinstance(one, Planned)), key=lambda plan: plan.version)
-    followed = [one for one in events if isinstance(one, Follows) and one.member in gateways]
+    followed = [
+        one
+        for one in events
+        if isinstance(one, Follows) and one.member in gateways and not unstored[0] <= one.at <= unstored[1]
+    ]
     spans = []
     for plan in plans:
         # In force until its followers follow a newer one: queries sent before that may still have been under way.
@@ -139,14 +150,18 @@ def _allowed(queries: dict[str, Query], events: Sequence[Event], gateways: Colle
 def _versions(events: Sequence[Event], unstored: tuple[float, float]) -> list[Violation]:
     found = []
     newest: dict[str, int] = {}
+    stored: dict[str, int] | None = None
     contents: dict[int, str] = {}
     for event in events:
         if isinstance(event, Follows) and event.version:
+            if stored is None and event.at >= unstored[0]:
+                stored = dict(newest)
+            if stored is not None and event.at > unstored[1]:
+                newest, stored, unstored = stored, None, NEVER
             before = newest.get(event.member, 0)
             if event.version < before:
                 found.append(Violation("plan versions", f"{event.member} went from {before} to {event.version}"))
-            if not unstored[0] <= event.at <= unstored[1]:
-                newest[event.member] = max(before, event.version)
+            newest[event.member] = max(before, event.version)
         elif isinstance(event, Planned) and contents.setdefault(event.version, event.digest) != event.digest:
             found.append(Violation("plan versions", f"there are two plans with version {event.version}"))
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import shutil
 import tempfile
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 from benchmarks.client_process import ClientProcess
 
 from . import history
-from .checker import Violation, check, queries_of
+from .checker import NEVER, Violation, check, queries_of
 from .figures import Cost, costs
 from .history import Ended, Event, Tail
 from .observer import Observer
@@ -130,8 +129,7 @@ def carry_out(row: Row, site: Site, folder: Path, seed: int = 0) -> Result:
     clients_file.unlink()
     since = fault_at if row.from_start else healed_at
     queries = queries_of(events)
-    never = (math.inf, math.inf)
-    cut, unstored = (fault_at, end) if row.cuts else never, (fault_at, healed_at) if row.unstored else never
+    cut, unstored = (fault_at, end) if row.cuts else NEVER, (fault_at, healed_at) if row.unstored else NEVER
     by_application = costs(queries, site.slo_s, fault_at, end)
     served = [cost.back_s for cost in costs(queries, site.slo_s, since, end).values()]
     return Result(

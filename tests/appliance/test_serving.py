@@ -198,7 +198,7 @@ def test_a_query_sent_as_soon_as_a_first_variant_is_ready_is_answered(appliance,
         assert answer.status_code == 200, answer.text
         (variant,) = client.get("/applications/fresh/variants/").json()["results"]
         assert (variant["state"], variant["detail"]) == ("ready", "")
-        # Gateways report that it is answered, nodes where it is warm: either may come first.
+        # Gateways report that the application is answered, nodes where the variant is warm: either may come first.
         eventually(
             lambda: client.get("/applications/fresh/variants/").json()["results"][0]["warm_on"],
             why="a device where it is warm",

@@ -215,11 +215,42 @@ def test_a_version_of_zero_is_no_plan():
     assert check([Follows("gateway", 5, 1.0), Follows("gateway", 0, 2.0), Follows("gateway", 5, 3.0)]) == []
 
 
-def test_a_member_may_lose_the_plan_that_it_could_not_store_and_no_earlier_one():
-    events = [Follows("cpu0", version, at) for version, at in ((5, 1.0), (6, 2.0), (5, 3.0))]
-    assert check(events, unstored=(1.5, 2.5)) == []
-    assert [one.rule for one in check(events)] == ["plan versions"]
-    assert [one.rule for one in check([*events, Follows("cpu0", 4, 4.0)], unstored=(1.5, 2.5))] == ["plan versions"]
+@pytest.mark.parametrize(
+    ("versions", "unstored", "right"),
+    [
+        # By second, from 1.0 on.
+        ([5, 6, 5, 7], (1.5, 2.5), True),
+        ([5, 6, 5], (9.0, 9.5), False),
+        # Stored before.
+        ([5, 6, 4], (1.5, 2.5), False),
+        ([5, 6, 5], (2.5, 2.8), False),
+        # Lost once, at the end.
+        ([5, 7, 6, 5], (1.5, 3.5), False),
+        ([5, 6, 5, 6, 5], (1.5, 2.5), False),
+    ],
+)
+def test_a_member_may_lose_only_plans_that_it_could_not_store(versions, unstored, right):
+    events = [Follows("cpu0", version, 1.0 + second) for second, version in enumerate(versions)]
+    assert [one.rule for one in check(events, unstored=unstored)] == ([] if right else ["plan versions"])
+
+
+def test_a_gateway_may_answer_by_the_plan_that_it_had_stored():
+    def planned(version: int, variant: str) -> Planned:
+        return Planned(
+            version, float(version), f"digest{version}", (("left", variant, "cpu0"),), {f"left/{variant}": 80.0}
+        )
+
+    events = [
+        planned(5, "a"),
+        Follows("gateway", 5, 5.5),
+        planned(6, "b"),
+        Follows("gateway", 6, 8.0),
+        Follows("gateway", 5, 12.0),
+        Sent("q", "left", "http", 13.0),
+        Ended("q", 13.1, "ok", 200, "q", "a", "cpu0", 80.0),
+    ]
+    assert check(events, unstored=(7.0, 10.0)) == []
+    assert {one.rule for one in check(events)} == {"plan versions", "allowed variant"}
 
 
 def test_outputs_of_all_variants_that_a_row_uploads_are_known(tmp_path):

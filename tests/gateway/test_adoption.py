@@ -162,21 +162,21 @@ def test_a_device_that_receives_no_plan_is_waited_for_until_the_limit():
     assert adoption.adopted == 2
 
 
-def test_devices_that_take_no_batches_are_waited_for_until_the_limit():
+def test_devices_that_are_not_in_use_are_waited_for_until_the_limit():
     adoption = serving()
     offered(adoption, 2, 1.0, d1=[("numbers", "small")], d2=[("numbers", "small")])
     both = frozenset(["d1", "d2"])
     for device in sorted(both):
         adoption.warm(device, {"numbers": frozenset([SMALL])})
     adoption.step(2.0, both)
-    assert adoption.moving("numbers") and adoption.resting == both
+    assert adoption.moving("numbers") and adoption.not_in_use == both
     adoption.step(5.9, both)
     assert adoption.routes["numbers"][0] == ("d0", 1.0)
     adoption.step(6.0, both)
     assert adoption.adopted == 2
 
 
-def test_one_device_that_takes_batches_is_enough():
+def test_one_new_device_in_use_is_enough():
     adoption = serving()
     offered(adoption, 2, 1.0, d1=[("numbers", "small")], d2=[("numbers", "small")])
     for device in ("d1", "d2"):
@@ -185,13 +185,18 @@ def test_one_device_that_takes_batches_is_enough():
     assert adoption.adopted == 2
 
 
-def test_old_devices_that_take_no_batches_are_not_waited_for():
+def test_old_devices_that_are_not_in_use_hasten_nothing():
     adoption = serving()
     offered(adoption, 2, 1.0, d1=[("numbers", "small")], d2=[("numbers", "small")])
     adoption.warm("d1", {"numbers": frozenset([SMALL])})
-    adoption.step(2.0, frozenset(["d0", "d1"]))
+    adoption.step(2.0, frozenset(["d0"]))
     assert adoption.moving("numbers")
-    adoption.step(2.1, frozenset(["d0"]))
+
+
+def test_an_application_that_stays_on_a_device_that_is_not_in_use_holds_no_plan_up():
+    adoption = serving()
+    adoption.set_target(plan(2, {"d0": [("numbers", "big")]}, ENDPOINTS), 1.0)
+    adoption.step(1.0, frozenset(["d0"]))
     assert adoption.adopted == 2
 
 

@@ -363,3 +363,26 @@ async def test_no_application_moves_to_a_device_that_tries_a_suspect_alone():
         assert world.rollout.status().adopted == world.version
         await world.settle()
         assert not [outcome for outcome in world.outcomes if isinstance(outcome, Exception)]
+
+
+async def test_an_old_device_that_takes_no_batches_for_a_moment_has_no_application_moved_too_early():
+    small = ("numbers", "small")
+    placed = {"d0": [BIG, NAN], "d1": [NAN], "d2": [], "d3": []}
+    async with living("nereus", placed, placed) as world:
+        old, second = world.devices["d0"], world.devices["d2"]
+        world.place({"d0": [NAN], "d1": [NAN], "d2": [small], "d3": [small]})
+        second.follow(world)
+        while world.deliver(second):
+            await world.turn()
+        # The last device loads yet; so does the second one for the next plan.
+        world.place({"d0": [NAN], "d1": [NAN], "d2": [BIG]})
+        world.ask("numbers", 3)
+        await world.turn()
+        for in_use in (False, True):
+            world.rollout.core._driver.set_up(old.device, in_use, asyncio.get_running_loop().time())
+            world.rollout.tick(asyncio.get_running_loop().time())
+            await world.turn()
+        assert world.rollout.status().adopted is None
+        await world.settle()
+        assert world.rollout.status().adopted == world.version
+        assert not [outcome for outcome in world.outcomes if isinstance(outcome, Exception)]

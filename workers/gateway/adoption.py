@@ -58,11 +58,11 @@ class Adoption:
     A device may unload what is no resident of the newest plan that it has received, which may be older than the target.
     While the old routes work, only those of its warm variants count that are residents there in all plans since.
 
-    A connected device may take no batches for a moment. Routes that lead to such devices alone do not work then, and
-    no application moves to them before the time limit.
+    A connected device may not be in use for a moment. Before the time limit, no application moves from devices in use
+    to others that are all not in use.
 
     Attributes:
-        resting: devices that took no batches at the last :meth:`step`.
+        not_in_use: connected devices that took no batches at the last :meth:`step`.
         target: the newest plan.
         adopted: the version that all applications follow; None while some still move.
         routes: by application, ((device, share), ...) with a sum of 1; other warm devices stand by with share 0.
@@ -78,7 +78,7 @@ class Adoption:
         self._current: dict[str, _Planned] = {}
         self._pending: dict[str, _Planned] = {}
         self._pending_since: dict[str, float] = {}
-        self.resting: frozenset[str] = frozenset()
+        self.not_in_use: frozenset[str] = frozenset()
         self.target = PlanSpec(version=0)
         self.adopted: int | None = None
         self.routes: Routes = {}
@@ -134,13 +134,13 @@ class Adoption:
         for known in (self._warm, self._received_plan, self._staying):
             known.pop(device, None)
 
-    def step(self, now: float, resting: frozenset[str] = frozenset()) -> list[str]:
+    def step(self, now: float, not_in_use: frozenset[str] = frozenset()) -> list[str]:
         """Move applications that may move, update :attr:`routes`; return those that moved.
 
         Args:
-            resting: devices that take no batches just now.
+            not_in_use: connected devices that take no batches now.
         """
-        self.resting = resting
+        self.not_in_use = not_in_use
         moved = [name for name, planned in self._pending.items() if planned.shares and self._may_move(name, now)]
         for name in moved:
             self._move(name)
@@ -154,7 +154,7 @@ class Adoption:
         return moved
 
     def due(self) -> float:
-        """Return the time at which :meth:`step` is due by its limit (inf: never)."""
+        """Return the time at which :meth:`step` is due because of a time limit."""
         return min((self._pending_since[name] + self._limit_s for name in self._pending), default=math.inf)
 
     @property
@@ -172,14 +172,17 @@ class Adoption:
         return {device for planned in both for device, _ in planned.shares}
 
     def _may_move(self, name: str, now: float) -> bool:
-        planned = self._pending[name]
-        new = {device for device, _ in planned.shares if self._serves(device, name)}
-        old = {device for device, _ in self._current.get(name, _NOTHING).shares if self._serves(device, name)}
-        if not new or not old or now >= self._pending_since[name] + self._limit_s:
-            return bool(new)
-        if new <= self.resting:
+        planned, current = self._pending[name], self._current.get(name, _NOTHING)
+        old_works = any(self._serves(device, name) for device, _ in current.shares)
+        if not old_works or now >= self._pending_since[name] + self._limit_s:
+            return any(self._serves(device, name) for device, _ in planned.shares)
+        if not all(self._fully_warm(name, planned, device) for device, _ in planned.shares):
             return False
-        return old <= self.resting or all(self._fully_warm(name, planned, device) for device, _ in planned.shares)
+        return self._in_use(planned, name) or not self._in_use(current, name)
+
+    def _in_use(self, planned: _Planned, name: str) -> bool:
+        """Whether some device that can serve the application takes batches now."""
+        return any(device not in self.not_in_use and self._serves(device, name) for device, _ in planned.shares)
 
     def _move(self, name: str) -> None:
         planned = self._pending.pop(name)

@@ -145,7 +145,7 @@ class BindingDriver:
         self._act(self._binding.offered(options, now), now)
 
     def in_use(self, device: str) -> bool:
-        """Return whether the device accepts queries."""
+        """Return whether the device takes batches now."""
         return device in self._up
 
     def set_up(self, device: str, up: bool, now: float) -> None:

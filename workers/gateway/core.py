@@ -222,7 +222,7 @@ class Core:
         self._decide_postponed()
 
     def in_use(self, device: str) -> bool:
-        """Return whether batches are dispatched to the device now."""
+        """Return whether the device takes batches now."""
         return self._driver.in_use(device)
 
     # --- decisions carried out ----------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ class Rollout:
             self.core.transfers_changed = False
             self._set_options(now)
         adoption = self._adoption
-        if now >= adoption.due() or (adoption.adopted is None and self._resting() != adoption.resting):
+        if now >= adoption.due() or (adoption.adopted is None and self._not_in_use() != adoption.not_in_use):
             self._step(now)
 
     def keep_executors(self) -> None:
@@ -161,7 +161,7 @@ class Rollout:
     def _step(self, now: float) -> None:
         """Move applications whose variants are warm."""
         adoption = self._adoption
-        for application in adoption.step(now, self._resting()):
+        for application in adoption.step(now, self._not_in_use()):
             logger.info("routes_moved", application=application, version=adoption.target.version)
         self._options.moved(adoption.moving)
         self._set_options(now)
@@ -171,11 +171,8 @@ class Rollout:
             self.executors.broadcast(Moved(adoption.adopted))
             logger.info("plan_adopted", version=adoption.adopted)
 
-    def _resting(self) -> frozenset[str]:
-        """Connected devices to which nothing is dispatched just now.
-
-        They are reserved for a trial, or could not be sent a batch.
-        """
+    def _not_in_use(self) -> frozenset[str]:
+        """Connected devices that take no batches now, reserved for a trial for instance."""
         states = self.executors.states()
         return frozenset(device for device, state in states.items() if state and not self.core.in_use(device))
 

@@ -154,7 +154,7 @@ class Adoption:
         return moved
 
     def due(self) -> float:
-        """Return the time at which :meth:`step` is due because of a time limit."""
+        """Return when :meth:`step` is due because of a time limit (inf: never)."""
         return min((self._pending_since[name] + self._limit_s for name in self._pending), default=math.inf)
 
     @property

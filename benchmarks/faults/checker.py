@@ -43,8 +43,8 @@ NEVER = (math.inf, math.inf)
 
 def check(
     events: Sequence[Event],
-    cut_from: float = float("inf"),
-    cut_to: float = float("inf"),
+    cut_from: float = math.inf,
+    cut_to: float = math.inf,
     gateways: Collection[str] = ("gateway",),
     unstored: tuple[float, float] = NEVER,
 ) -> list[Violation]:
@@ -150,18 +150,16 @@ def _allowed(
 def _versions(events: Sequence[Event], unstored: tuple[float, float]) -> list[Violation]:
     found = []
     newest: dict[str, int] = {}
-    stored: dict[str, int] | None = None
+    stored: dict[str, int] = {}
     contents: dict[int, str] = {}
     for event in events:
         if isinstance(event, Follows) and event.version:
-            if stored is None and event.at >= unstored[0]:
-                stored = dict(newest)
-            if stored is not None and event.at > unstored[1]:
-                newest, stored, unstored = stored, None, NEVER
-            before = newest.get(event.member, 0)
+            before = (stored if event.at > unstored[1] else newest).get(event.member, 0)
             if event.version < before:
                 found.append(Violation("plan versions", f"{event.member} went from {before} to {event.version}"))
             newest[event.member] = max(before, event.version)
+            if not unstored[0] <= event.at <= unstored[1]:
+                stored[event.member] = max(before, event.version)
         elif isinstance(event, Planned) and contents.setdefault(event.version, event.digest) != event.digest:
             found.append(Violation("plan versions", f"there are two plans with version {event.version}"))
     return found

@@ -49,7 +49,10 @@ BAD = {
     "text among numbers": (request(tensor(data=[1, 2, 3, "4"])), "must be numbers; it has strings"),
     "out of range": (request(tensor(data=[1, 2, 3, 1e39])), "inputs.x.data: of FP32 must be from -3.4"),
     "no data": (request(tensor(data=None)), "neither data nor parameters.binary_data_size"),
-    "data twice": (request(tensor(parameters={"binary_data_size": 16})), "has both data and"),
+    "another size than the data's": (
+        request(tensor(parameters={"binary_data_size": 15})),
+        "inputs.x.parameters.binary_data_size: is 15, its data has 16 bytes",
+    ),
     "binary data missing": (
         request(tensor(data=None, parameters={"binary_data_size": 16})),
         "binary_data_size: is 16, 0 bytes are left",
@@ -70,14 +73,17 @@ BAD = {
     ),
     "binary_data is a number": (
         request(outputs=[{"name": "y", "parameters": {"binary_data": 1}}]),
-        "binary_data: must be true or false",
+        "binary_data: must be true or false, not 1",
     ),
-    "unknown parameter": (request(parameters={"min_acuracy": 1}), "parameters.min_acuracy: unknown; known are"),
+    "final response is a number": (
+        request(parameters={"triton_enable_empty_final_response": 2}),
+        "parameters.triton_enable_empty_final_response: must be true or false, not 2",
+    ),
     "a sequence": (request(parameters={"sequence_id": 1}), "sequences (stateful models) are not supported"),
-    "latency is text": (request(parameters={"latency_ms": "10"}), "parameters.latency_ms: must be a number"),
+    "latency is text": (request(parameters={"latency_ms": "10"}), "parameters.latency_ms: must be a number, not '10'"),
     "latency is zero": (request(parameters={"latency_ms": 0}), "latency_ms: must be a finite number above 0"),
     "latency is true": (request(parameters={"latency_ms": True}), "parameters.latency_ms: must be a number"),
-    "accuracy above 100": (request(parameters={"min_accuracy": 101}), "min_accuracy: must be from 0 to 100"),
+    "accuracy above 100": (request(parameters={"min_accuracy": 101}), "min_accuracy: must be from 0 to 100, not 101"),
     "parameters are a list": (request(parameters=[1]), "$.parameters"),
     "deeply nested": (b'{"inputs":' + b"[" * 60_000, "body: "),
 }

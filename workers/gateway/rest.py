@@ -331,7 +331,7 @@ class Rest:
         return _Infer(catalog, spec, variant, reader, self._sizes.of(spec), text)
 
     def _answered(self, flight: InFlightQuery, outcome: Outcome) -> None:
-        """Answer a query's request. Raises ModelFailed if it got a rendering error."""
+        """Answer a query's request. Raises GatewayError if it got a rendering error."""
         exchange: Exchange = flight.context
         if isinstance(outcome, GatewayError):
             exchange.respond(*self._error(outcome))
@@ -388,7 +388,8 @@ def _open(page: Callable[[Exchange], None]) -> Call:
 def _render(flight: InFlightQuery, answer: Answer) -> Response:
     accepts, parameters = flight.context.head.state.accepts, answer.parameters()
     model, version = flight.spec.name, answer.run.variant
-    body, header_length = http.render(flight.query, model, version, parameters, answer.headers, answer.parts)
+    null = flight.spec.non_finite == "null"
+    body, header_length = http.render(flight.query, model, version, parameters, answer.headers, answer.parts, null)
     headers = [_JSON]
     if header_length is not None:
         headers = [_BINARY, (b"inference-header-content-length", b"%d" % header_length)]

@@ -11,6 +11,8 @@ import socket
 
 import pytest
 
+from workers.secret_kinds import new_secret
+
 from .conftest import AUTH, ROWS
 
 PATH = "/v2/models/numbers/infer"
@@ -125,6 +127,12 @@ LENGTH = "Inference-Header-Content-Length"
         ({"Authorization": ""}, b"{}", 401, "must be 'Bearer KEY'"),
         ({"Authorization": "Basic abc"}, b"{}", 401, "must be 'Bearer KEY'"),
         ({"Authorization": "Bearer wrong"}, b"{}", 401, "this API key is not known"),
+        (
+            {"Authorization": f"Bearer {new_secret('api_token')}"},
+            b"{}",
+            401,
+            "this is an API token, which is for REST (/api/v1/); queries take an API key",
+        ),
     ],
 )
 def test_bad_headers_are_refused(served, headers, body, status, words):

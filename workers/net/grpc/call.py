@@ -457,7 +457,7 @@ class Call(Http2Stream):
     def sweep(self, now: float) -> None:
         """End the call if its client makes no progress; called each second."""
         limits, silent_s = self._server.limits, now - self.moved
-        if self._public and now - self.opened_at > limits.public_call_s:
+        if self._public and self.reading and now - self.opened_at > limits.public_call_s:
             self.evict(invalid(f"message: must have come within {limits.public_call_s:g} s"))
         elif self.outbox is not None:
             if silent_s > limits.write_s:

@@ -181,7 +181,8 @@ def query(message: pb.ModelInferRequest, contents: Sequence[Buffer], signature: 
             data = _raw(place, field, item, inputs[place], contents[place])
         else:
             data = _typed(field, item, inputs[place].contents)
-        check_binary_size(field, size, data)
+        if size is not None:
+            check_binary_size(field, size, data)
         return data
 
     return check(request, signature, max_rows, take)
@@ -280,11 +281,12 @@ _final = pb.ModelInferResponse()
 set_parameters(_final, FINAL)
 #: the same serialised: fields of a message may stand in any order
 _FINAL = _final.SerializeToString()
+_FINAL_BYTES = len(_FINAL)
 
 
 def streamed(response: bytes) -> bytes:
     """A serialised ModelStreamInferResponse around a serialised ModelInferResponse, marked as the final one."""
-    return b"".join((_STREAMED, varint(len(response) + len(_FINAL)), response, _FINAL))
+    return b"".join((_STREAMED, varint(len(response) + _FINAL_BYTES), response, _FINAL))
 
 
 def streamed_error(id: str, message: str) -> bytes:

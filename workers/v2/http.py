@@ -97,10 +97,11 @@ class _Binary:
 
     def take(self, _place: int, field: str, item: Input) -> Buffer:
         """See :data:`Take`."""
-        size = binary_size(field, item)
+        size = binary_size(field, item) if item.parameters else None
         if item.data is not None:
             data = tensors.pack(item.datatype, item.shape, item.data)
-            check_binary_size(field, size, data)
+            if size is not None:
+                check_binary_size(field, size, data)
             return data
         if size is None:
             raise V2Error(f"{field}: has neither data nor parameters.binary_data_size")

@@ -328,9 +328,9 @@ def binary_size(field: str, item: Input) -> int | None:
     return size
 
 
-def check_binary_size(field: str, size: int | None, data: Buffer) -> None:
+def check_binary_size(field: str, size: int, data: Buffer) -> None:
     """Check the size that an input gives beside data of its own. Raises V2Error."""
-    if size is not None and size != len(data):
+    if size != len(data):
         raise V2Error(f"{field}.parameters.binary_data_size: is {size}, its data has {len(data)} bytes")
 
 

@@ -256,10 +256,21 @@ def test_a_client_that_asks_first_is_asked_to_continue(served):
         assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
 
 
-def test_results_that_json_cannot_say_are_a_clear_error(served):
+def test_results_that_json_cannot_say_are_a_clear_error_and_no_failure(served):
+    def ended() -> tuple[int, int]:
+        (model,) = served.http.get("/v2/models/nan/stats", headers=AUTH).json()["model_stats"]
+        return tuple(model["inference_stats"][how]["count"] for how in ("success", "fail"))
+
+    before = ended()
     response = served.infer([[1, 2, 3, 4]], "nan")
-    assert response.status_code == 500
+    assert response.status_code == 422
     assert "outputs.y: has NaN or infinity, which have no JSON form; ask for binary data" in response.json()["error"]
+    assert 'non_finite: "null"' in response.json()["error"]
+    assert ended() == (before[0] + 1, before[1])
+    body = request(outputs=[{"name": "n"}, {"name": "y", "parameters": {"binary_data": True}}])
+    response = served.post("/v2/models/nan/infer", body)
+    assert response.status_code == 200
+    assert response.content.endswith(b"\0\0\xc0\x7f" * 4)
 
 
 def test_still_serves_after_all_that(served):

@@ -1,4 +1,4 @@
-"""``grpc.health.v1``: what probes and balancers ask, answered by the readiness that V2 reports."""
+"""``grpc.health.v1``: probes and balancers get the readiness that V2 reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Queries as clients of other servers send them: with nulls, parameters of their own, and older names of codings."""
+"""Queries as clients of other servers send them.
+
+They have nulls, parameters of their own, and older names of codings.
+"""
 
 from __future__ import annotations
 

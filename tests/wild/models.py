@@ -153,7 +153,7 @@ RECIPROCALS = Signature(
 
 
 def reciprocals(path: Path) -> Path:
-    """1/x in each datatype of :data:`NUMBERS`, infinite or NaN at times, and x as a whole number."""
+    """1/x in each of :data:`NUMBERS`, NaN at 0, and x as a whole number."""
     nodes = [
         helper.make_node("Div", ["x", "x"], ["one"]),
         helper.make_node("Div", ["one", "x"], ["y_fp32"]),

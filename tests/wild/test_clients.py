@@ -1,4 +1,4 @@
-"""The inference clients that people have get their answers, each in a process of an environment of its own."""
+"""The inference clients that people have, in an environment of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The V2 gRPC edge: calls of ``inference.GRPCInferenceService`` and ``grpc.health.v1.Health``.
+"""The V2 gRPC edge: calls of ``inference.GRPCInferenceService``, and health.
 
 A call is admitted by its headers (method, key, deadline, compression), so that no client can make the gateway read a
 message that it would reject anyway. :mod:`workers.v2.grpc` parses and renders messages.
@@ -281,11 +281,11 @@ class Rpc:
         receiver.settle(response)
 
     def second(self) -> None:
-        """Tell those who watch the health what has changed; called each second."""
+        """Report changed health to those who watch it; called each second."""
         self._health.look()
 
     def stop(self) -> None:
-        """The gateway stops: streams take no more queries, and nobody watches the health any more."""
+        """The gateway stops: streams take no more queries, and watches end."""
         self._streaming.stop()
         self._health.stop()
 

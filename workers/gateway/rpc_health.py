@@ -1,4 +1,4 @@
-"""``grpc.health.v1.Health``: readiness in the words that probes and balancers speak.
+"""``grpc.health.v1.Health``: readiness for probes and balancers.
 
 Source: https://github.com/grpc/grpc/blob/master/doc/health-checking.md. A service is ``""`` or
 ``inference.GRPCInferenceService`` (as ``/v2/health/ready``; no key needed), or an application (as
@@ -46,7 +46,10 @@ class Health:
         self.methods: dict[bytes, GrpcMethod] = {_PATH + b"Check": _Check(self), _PATH + b"Watch": _Watch(self)}
 
     def client(self, authorization: bytes | None) -> str:
-        """The hash of a call's API key; empty without a valid one, which only an application's health needs."""
+        """Return the hash of a call's API key; empty without a valid one.
+
+        Only the health of an application needs one.
+        """
         try:
             return "" if authorization is None else self._front.catalog.authenticate(authorization)
         except (Unauthenticated, Unavailable):
@@ -132,7 +135,10 @@ class _Watch(GrpcMethod):
 
 
 def _service(data: bytes) -> str:
-    """The service that a HealthCheckRequest names: like StringValue, its only field is a string with the number 1."""
+    """Return the service that a HealthCheckRequest names.
+
+    Like StringValue, its only field is a string with the number 1.
+    """
     try:
         return StringValue.FromString(data).value
     except DecodeError:
@@ -140,5 +146,8 @@ def _service(data: bytes) -> str:
 
 
 def _answer(status: Serving) -> bytes:
-    """A HealthCheckResponse: like Int32Value, its only field is a varint with the number 1."""
+    """Return a HealthCheckResponse.
+
+    Like Int32Value, its only field is a varint with the number 1.
+    """
     return Int32Value(value=status).SerializeToString()

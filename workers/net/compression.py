@@ -33,7 +33,7 @@ class CompressionError(ValueError):
 
 
 def named(encoding: bytes) -> bytes:
-    """Return the name in :data:`ENCODINGS` of an encoding that a client names; others unchanged, in lower case."""
+    """Return the name of an encoding in :data:`ENCODINGS`; others in lower case."""
     encoding = encoding.strip().lower()
     return _ALIASES.get(encoding, encoding)
 

@@ -285,7 +285,7 @@ _FINAL_BYTES = len(_FINAL)
 
 
 def streamed(response: bytes) -> bytes:
-    """A serialised ModelStreamInferResponse around a serialised ModelInferResponse, marked as the final one."""
+    """A serialised ModelStreamInferResponse around a ModelInferResponse."""
     return b"".join((_STREAMED, varint(len(response) + _FINAL_BYTES), response, _FINAL))
 
 

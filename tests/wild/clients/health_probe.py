@@ -1,4 +1,7 @@
-"""The official client of grpc.health.v1. Run with the gateway's HTTP and gRPC address and a key."""
+"""The official client of grpc.health.v1.
+
+Run with the gateway's HTTP and gRPC address and a key.
+"""
 
 import sys
 

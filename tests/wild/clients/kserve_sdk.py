@@ -1,4 +1,7 @@
-"""KServe's Python SDK over REST and gRPC. Run with the gateway's HTTP and gRPC address and a key."""
+"""KServe's Python SDK over REST and gRPC.
+
+Run with the gateway's HTTP and gRPC address and a key.
+"""
 
 import asyncio
 import sys

@@ -1,4 +1,7 @@
-"""tritonclient over HTTP: also its options. Run with the gateway's HTTP and gRPC address and a key."""
+"""tritonclient over HTTP: also its options.
+
+Run with the gateway's HTTP and gRPC address and a key.
+"""
 
 import sys
 
@@ -11,7 +14,7 @@ X = np.array([[1, -2, 3]], np.float32)
 
 
 def auth() -> dict[str, str]:
-    """A dict for each call: the client writes its own headers into the one that it is given."""
+    """A dict for each call, since the client writes its own headers into it."""
     return {"Authorization": f"Bearer {KEY}"}
 
 

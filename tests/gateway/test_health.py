@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import grpc
 import msgspec
@@ -71,6 +72,9 @@ async def test_who_watches_is_told_what_changes(tmp_path, devices):
         overall = watch(StringValue())
         # Nothing is configured yet, and so no key is known.
         assert (await overall.read()).value == NOT_SERVING
+        (call,) = gateway._calls._health._watching
+        # It outlasts the time that other calls without a key have.
+        call.sweep(time.monotonic() + 60.0)
         gateway.configure(given)
         assert (await overall.read()).value == SERVING
         one, none = (watch(StringValue(value=name), metadata=META) for name in ("numbers", "nothing"))

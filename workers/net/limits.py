@@ -160,7 +160,7 @@ class GrpcLimits:
     calls: int = 20_000
     #: public calls in progress: honest ones last no longer than a frame takes to arrive
     public_calls: int = 1000
-    #: the message of a public call, and the time that it may take to arrive
+    #: the message of a public call, and the time that it and the end of the call may take
     public_message_bytes: int = 64
     public_call_s: float = 10.0
     #: an unfinished message without any new bytes

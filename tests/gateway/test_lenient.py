@@ -96,8 +96,8 @@ def test_http2_without_tls_is_told_what_is_spoken_here(served):
     with socket.create_connection(("127.0.0.1", served.port), 60) as connection:
         connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
         head = connection.recv(1000)
-    assert head.startswith(b"HTTP/1.1 505 ")
-    assert b"HTTP/2: not supported here; send HTTP/1.1" in head
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"HTTP/2 is not spoken at this port; send HTTP/1.1" in head
 
 
 @pytest.mark.parametrize(

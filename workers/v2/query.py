@@ -16,6 +16,7 @@ them open (an empty sequence). BF16 is sent as binary data only; FP16 in JSON to
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
@@ -202,7 +203,7 @@ def refuse(field: str, name: str, value: Any) -> None:
     """
     for begin, why in _REFUSED.items():
         if value and name.startswith(begin):
-            raise V2Error(f"{field}: {why}")
+            raise V2Error(f"{field[:200]}: {why}")
 
 
 def _at_most(known: float | None, value: float) -> float:
@@ -335,9 +336,10 @@ def check_binary_size(field: str, size: int, data: Buffer) -> None:
 
 
 def quote(value: Any) -> str:
-    """A value for an error, cut off where it is long."""
-    text = repr(value[:200] if isinstance(value, str) else value)
-    return text if len(text) <= 90 else text[:80] + "…"
+    """A value for an error, cut off where it is long or deep."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= 80 else value[:80] + "…")
+    return reprlib.repr(value)
 
 
 # --- responses ------------------------------------------------------------------------------------------------------

@@ -32,7 +32,9 @@ def python() -> Path:
         if not (folder / "complete").exists():
             shutil.rmtree(folder, ignore_errors=True)
             uv = Path(sys.executable).with_name("uv")
-            subprocess.run([uv, "venv", "-q", "--python", sys.executable, folder], check=True)
+            # MLServer takes no later one.
+            known = sys.executable if sys.version_info < (3, 13) else ">=3.11,<3.13"
+            subprocess.run([uv, "venv", "-q", "--no-python-downloads", "--python", known, folder], check=True)
             install = [uv, "pip", "install", "-q", "--python", folder / "bin" / "python"]
             subprocess.run([*install, "-r", lists[0], "--override", lists[1]], check=True)
             (folder / "complete").touch()

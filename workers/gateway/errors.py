@@ -168,7 +168,7 @@ class ModelFailed(GatewayError):
     status, code, outcome = 500, Code.INTERNAL, "failed"
 
 
-class NotSendable(GatewayError):
+class Unrenderable(GatewayError):
     """The model answered, and an output cannot be sent in the form that was asked for.
 
     Not retryable without asking for another form.

@@ -16,8 +16,8 @@ from workers.protocol.frames import Buffer, TensorHeader
 from workers.protocol.specs import Signature
 
 from . import tensors
-from .query import Input, NoJsonForm, Request, V2Error, V2Query, binary_size, check, check_binary_size, wanted
-from .tensors import TensorError
+from .query import Input, NotSendable, Request, V2Error, V2Query, binary_size, check, check_binary_size, wanted
+from .tensors import NoJsonForm, TensorError
 
 #: header with the length of the JSON part of a body
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -140,8 +140,8 @@ def render(
         null: write null for NaN and infinities in JSON.
 
     Raises:
-        NoJsonForm: an output has no JSON form and was not asked for as binary data.
-        V2Error: an output is missing.
+        NotSendable: an output has no JSON form and was not asked for as binary data.
+        V2Error: an output is missing or broken.
     """
     described: list[dict[str, Any]] = []
     binary: list[Buffer] = []
@@ -153,8 +153,10 @@ def render(
         else:
             try:
                 entry["data"] = tensors.unpack(header.datatype, header.shape, part, null)
+            except NoJsonForm as error:
+                raise NotSendable(f"outputs.{name}: {error}") from None
             except TensorError as error:
-                raise NoJsonForm(f"outputs.{name}: {error}") from None
+                raise V2Error(f"outputs.{name}: {error}") from None
         described.append(entry)
     response: dict[str, Any] = {"id": query.id} if query.id else {}
     response.update(model_name=model, model_version=version, parameters=parameters, outputs=described)

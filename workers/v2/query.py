@@ -51,7 +51,7 @@ class V2Error(ValueError):
     """The client's mistake; the text names the field and the limit."""
 
 
-class NoJsonForm(V2Error):
+class NotSendable(V2Error):
     """An output cannot be sent as JSON, though the model gave it."""
 
 

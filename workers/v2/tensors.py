@@ -25,6 +25,10 @@ class TensorError(ValueError):
     """A tensor's data does not fit its datatype or shape."""
 
 
+class NoJsonForm(TensorError):
+    """A tensor is whole, and JSON has no form for some of its values."""
+
+
 def elements(shape: Sequence[int]) -> int:
     """Number of elements of a shape (a scalar shape: 1)."""
     return math.prod(shape)
@@ -162,22 +166,22 @@ def unpack(datatype: str, shape: Sequence[int], data: Buffer, null: bool = False
         null: give None for NaN and infinities.
 
     Raises:
-        TensorError: bytes that do not fit the shape, or values without a JSON form (NaN, infinity, BF16, BYTES that
-            are not UTF-8): the caller may ask for binary data instead.
+        NoJsonForm: NaN, infinity, BF16, or BYTES that are not UTF-8; the caller may ask for binary data instead.
+        TensorError: bytes that do not fit the shape.
     """
     check_packed(datatype, shape, data)
     if datatype == "BYTES":
         try:
             return [bytes(part).decode() for part in _split_bytes(data)]
         except UnicodeDecodeError:
-            raise TensorError(f"has BYTES elements that are not UTF-8; {_WAY_OUT}") from None
+            raise NoJsonForm(f"has BYTES elements that are not UTF-8; {_WAY_OUT}") from None
     if datatype == "BF16":
-        raise TensorError(f"BF16 has no JSON form; {_WAY_OUT}")
+        raise NoJsonForm(f"BF16 has no JSON form; {_WAY_OUT}")
     array = np.frombuffer(data, NUMPY[datatype])
     values = array.tolist()
     if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
         if not null:
-            raise TensorError(
+            raise NoJsonForm(
                 f"has NaN or infinity, which have no JSON form; {_WAY_OUT}, or have the application answer with null "
                 '(its setting non_finite: "null")'
             )

@@ -86,6 +86,10 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
             "name": {"validators": [models.name_validator]},
             "description": {"max_length": 2000},
             "group": {"help_text": "Your own name for applications that belong together; the console folds by it."},
+            "non_finite": {
+                "help_text": "NaN and infinities in a JSON answer: null, or error: status 422 with a hint to ask for "
+                "binary data, which has them."
+            },
             "weight": {"help_text": "Worth of one answer, where not all demand can be served."},
             "floor": {"help_text": "Share of the demand served before anything beyond other applications' floors is."},
         }

@@ -175,6 +175,7 @@ class Measuring:
         model = await device.load(memory.around, load)
         # Memory that others' runs left in the arena would hide what this variant needs.
         device.runtime.watchdog.shrink_next = True
+        model.alone = model.alone or order.variant.alone
         batches = _batches(min(order.max_batch, model.most_rows or order.max_batch))
         await self._first_run(order, model, memory)
         begun = 0
@@ -294,7 +295,8 @@ class Measuring:
         arrays, labels = await device.load(validation.read, job.validation_path, order.application.signature)
         points = shapes.of_class(job.profile, 0)
         good = [point for point in points if point.p95_s <= order.application.slo_s] or points[:1]
-        best = max((point for point in good if point.batch <= VALIDATION_ROWS), key=lambda p: p.batch)
+        most = 1 if model.alone else VALIDATION_ROWS
+        best = max((point for point in good if point.batch <= most), key=lambda p: p.batch)
         for start in range(0, len(labels), best.batch):
             self._progress(job, "validating", start / len(labels), always=start == 0)
             piece = {name: array[start : start + best.batch] for name, array in arrays.items()}

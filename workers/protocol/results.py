@@ -59,6 +59,12 @@ def answers(results: Results, body: memoryview) -> list[Answer]:
 
 
 @functools.lru_cache(maxsize=1024)
+def without_rows(headers: tuple[TensorHeader, ...]) -> tuple[TensorHeader, ...]:
+    """Headers of an answer of one row as clients see them whose signature has no batch dimension."""
+    return tuple([TensorHeader(one.name, one.datatype, one.shape[1:], one.nbytes) for one in headers])
+
+
+@functools.lru_cache(maxsize=1024)
 def _alike(name: str, datatype: str, shape: tuple[int, ...], nbytes: int) -> tuple[TensorHeader, ...]:
     """Return the same object for the same output.
 

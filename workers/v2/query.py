@@ -10,8 +10,8 @@ would misread the response.
 
 The first dimension counts rows, of which a query has at least one. Where the signature has no batch dimension, a query
 is one row that its shapes do not show: from here to the executor they begin with 1. Other dimensions
-may be 0 where the signature leaves them open (an empty sequence). BF16 is sent as binary data only; FP16 in JSON too, as
-numbers that FP16 can represent.
+may be 0 where the signature leaves them open (an empty sequence). BF16 is sent as binary data only; FP16 in JSON too,
+as numbers that FP16 can represent.
 """
 
 from __future__ import annotations

@@ -244,6 +244,14 @@ def change_variant(variant: Variant, fields: dict[str, Any]) -> Variant:
     return variant
 
 
+def run_alone(variant: Variant, why: str) -> None:
+    """Have a variant's queries run alone from now on; the first reason stays."""
+    with transaction.atomic():
+        if Variant.objects.filter(pk=variant.pk, alone="").update(alone=why):
+            events.changed("variant", str(variant), replan=variant.state in Variant.PLANNED)
+            logger.error("variant_runs_alone", variant=str(variant), reason=why)
+
+
 def answers(application: str) -> None:
     """Note that every gateway answers queries of the application.
 

@@ -18,4 +18,9 @@ class Migration(migrations.Migration):
             name='alone',
             field=models.TextField(blank=True, default=''),
         ),
+        migrations.AlterField(
+            model_name='fault',
+            name='cause',
+            field=models.CharField(choices=[('crashed', 'the executor crashed'), ('stopped', 'the run exceeded its limit and was stopped'), ('mixed', 'the answer to a query depended on the others of its run')], max_length=7),
+        ),
     ]

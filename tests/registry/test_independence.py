@@ -168,19 +168,25 @@ def test_any_layer_is_accused_exactly_if_rows_meet_in_it(width, hidden, weights,
     assert bool(found(proto)) == (over_rows is not None)
 
 
-def test_queries_of_several_rows_are_compared_as_they_came():
+async def test_queries_of_several_rows_are_compared_as_they_came():
+    async def doubled(given):
+        return [given["x"] * 2]
+
+    async def summed(given):
+        return [np.cumsum(given["x"], 0)]
+
     inputs = {"x": np.arange(10, dtype=np.int64).reshape(5, 2)}
-    assert rows.influence(lambda given: [given["x"] * 2], inputs, (2, 3), ["y"]) == ""
-    found = rows.influence(lambda given: [np.cumsum(given["x"], 0)], inputs, (2, 3), ["y"])
+    assert await rows.influence(doubled, inputs, (2, 3), ["y"]) == ""
+    found = await rows.influence(summed, inputs, (2, 3), ["y"])
     assert found == "y: beside other queries 6 of 6 values differ"
 
 
-def test_a_label_that_rounding_decides_is_no_influence():
-    def label(given):
+async def test_a_label_that_rounding_decides_is_no_influence():
+    async def label(given):
         # Which of two is larger depends on the size of the run alone.
         return [np.full(len(given["x"]), len(given["x"]) % 2)]
 
-    assert rows.influence(label, {"x": np.zeros((4, 1), np.float32)}, (1, 1, 1, 1), ["y"]) == ""
+    assert await rows.influence(label, {"x": np.zeros((4, 1), np.float32)}, (1, 1, 1, 1), ["y"]) == ""
 
 
 # --- the inspection -------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ round differently: :func:`around` allows for that, and only for floating-point n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,11 +17,23 @@ from .codec import BF16
 Arrays = Mapping[str, np.ndarray]
 #: returns the outputs of a run, in the order of the signature
 Run = Callable[[Arrays], Sequence[np.ndarray]]
+RunSoon = Callable[[Arrays], Awaitable[Sequence[np.ndarray]]]
 #: largest difference, as a part of the output's largest value, that is no influence: sums of unlike order
 _STRICT = {np.dtype(np.float64): 1e-13, np.dtype(np.float32): 1e-5, np.dtype(np.float16): 4e-3, BF16: 3e-2}
 #: the same between runs of different sizes; quantised models round differently by a whole step
 _ROUNDING = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-4, np.dtype(np.float16): 2e-2, BF16: 1e-1}
 QUANTISED = 1e-2
+
+
+class KeptBatch(NamedTuple):
+    """Queries that were served in one run.
+
+    Attributes:
+        rows: of each query; ``inputs``: of all of them.
+    """
+
+    inputs: Arrays
+    rows: tuple[int, ...]
 
 
 def beside(expected: np.ndarray, found: np.ndarray) -> str:
@@ -66,7 +79,7 @@ def filled(inputs: Arrays, start: int, end: int) -> dict[str, np.ndarray]:
     return {name: array[places] for name, array in inputs.items()}
 
 
-def influence(run: Run, inputs: Arrays, rows: Sequence[int], names: Sequence[str]) -> str:
+async def influence(run: RunSoon, inputs: Arrays, rows: Sequence[int], names: Sequence[str]) -> str:
     """Run queries together and one by one, and describe how an answer differs; empty: none does.
 
     A difference in whole numbers or text counts only if other rows cause it: rounding, which differs between runs of
@@ -79,15 +92,15 @@ def influence(run: Run, inputs: Arrays, rows: Sequence[int], names: Sequence[str
     Raises:
         Exception: what ``run`` raises.
     """
-    together, start = run(inputs), 0
+    together, start = await run(inputs), 0
     for count in rows:
         end = start + count
-        alone = run({name: array[start:end] for name, array in inputs.items()})
+        alone = await run({name: array[start:end] for name, array in inputs.items()})
         strict: Sequence[np.ndarray] | None = None
         for place, (name, one, every) in enumerate(zip(names, alone, together, strict=True)):
             found = around(one, every[start:end], QUANTISED)
             if found and one.dtype not in _ROUNDING and one.shape == every[start:end].shape:
-                strict = strict or run(filled(inputs, start, end))
+                strict = strict or await run(filled(inputs, start, end))
                 found = beside(strict[place][start:end], every[start:end])
             if found:
                 return f"{name}: beside other queries {found}"

@@ -23,15 +23,16 @@ import numpy as np
 
 from workers import log, metrics
 from workers.protocol import shapes
-from workers.protocol.control import ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
+from workers.protocol.control import FaultReport, ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
 from workers.protocol.frames import Measure, Relay
 from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import ProfilePoint
 
-from . import validation
+from . import lull_checks, validation
 from .codec import BF16
 from .device import DeviceService
 from .exclusive import WorkKind
+from .independence import KeptBatch
 from .runtime import Arrays, LoadError, RunError, RunnableModel, RunStopped, Runtime, out_of_memory
 from .size_classes import SizeClasses
 from .watchdog import PROFILING_LEAST_S
@@ -293,6 +294,7 @@ class Measuring:
             raise _Failed("validation: the order names no file for it")
         metric = metrics.create(order.validation.metric)
         arrays, labels = await device.load(validation.read, job.validation_path, order.application.signature)
+        await self._check_rows(job, model, arrays)
         points = shapes.of_class(job.profile, 0)
         good = [point for point in points if point.p95_s <= order.application.slo_s] or points[:1]
         most = 1 if model.alone else VALIDATION_ROWS
@@ -311,6 +313,31 @@ class Measuring:
         if not math.isfinite(percent):
             raise _Failed(f"validation: the metric {order.validation.metric} gave {percent}, which is no accuracy")
         return percent, len(labels)
+
+    async def _check_rows(self, job: _Job, model: RunnableModel, arrays: Arrays) -> None:
+        """Hold some rows alone against the same rows together; what differs runs alone from now on."""
+        if model.alone or model.most_rows is not None:
+            return
+        order, count = job.order, len(next(iter(arrays.values())))
+        usual_s = shapes.of_class(job.profile, 0)[-1].p50_s
+        for places in _choices(count):
+            kept = KeptBatch({name: array[places] for name, array in arrays.items()}, (1,) * len(places))
+            found = await lull_checks.mixed(model, kept, lambda call: self._step(order, call, usual_s))
+            if found:
+                model.alone = True
+                detail = f"{found}, with rows of the validation set"
+                report = FaultReport(
+                    device=self._device.info.id, variant=order.variant.id, cause="mixed", detail=detail
+                )
+                self._device.peers.report(Relay(report))
+                return
+
+
+def _choices(rows: int) -> list[np.ndarray]:
+    """Places of a few rows, near each other and far apart."""
+    random = np.random.default_rng(rows)
+    chosen = [np.arange(min(rows, 4)), *(random.choice(rows, min(rows, size), False) for size in (2, 3, 8))]
+    return [places for places in chosen if len(places) > 1]
 
 
 def _batches(max_batch: int) -> list[int]:

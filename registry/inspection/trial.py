@@ -175,8 +175,8 @@ def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, is_input: b
         return [
             InputFault(
                 field,
-                f"has no batch dimension: the first is fixed at {shape[0]}; export the model with a dynamic first one "
-                f"(or one of 1, to be served row by row), or {_CURE}",
+                f"has no batch dimension: the first is fixed at {shape[0]}; {_CURE} (or, if it is meant to be the "
+                "batch, export the model with a dynamic first one, or one of 1, to be served row by row)",
             )
         ]
     faults = []

@@ -45,7 +45,7 @@ def from_onnxruntime(kind: str) -> str | None:
 
 
 def with_rows(signature: dict[str, Any], batch: bool) -> dict[str, Any]:
-    """Return a signature whose shapes begin with the rows, as everything behind the edges has them.
+    """Return a signature whose shapes begin with the rows, as behind the edges.
 
     Without a batch dimension a query is one row, which neither clients nor models see.
     """

@@ -181,7 +181,7 @@ class _Trial:
         return ""
 
     def _certain(self, name: str, one: int, alone: np.ndarray) -> bool:
-        """Whole numbers may differ once: rounding decides between two labels that are as good."""
+        """Return False for the first row whose whole numbers differ: rounding may do that."""
         if alone.dtype.kind == "f" or alone.dtype == BF16:
             return True
         return self._doubted.setdefault(name, one) != one
@@ -200,7 +200,7 @@ class _Trial:
 
 
 def _mixtures(pool: int, size: int, random: np.random.Generator) -> Iterator[list[int]]:
-    """Places in the pool for a few batches: in order, shifted, reversed, with duplicates, at random."""
+    """Yield places in the pool for a few batches: in order, reversed, at random."""
     order = [place % pool for place in range(size)]
     yield order
     yield order[::-1]

@@ -238,7 +238,7 @@ def _run(
 
 
 def _without_rows(run: Run) -> Run:
-    """Runs of a model without a batch dimension, in terms of one row that it does not see."""
+    """Return runs of one row that the model, without a batch dimension, does not see."""
 
     def once(feeds: Arrays) -> list[np.ndarray]:
         values = run({name: array.reshape(array.shape[1:]) for name, array in feeds.items()})
@@ -254,7 +254,7 @@ def _is_tensor(value: Any) -> bool:
 def _alone(
     path: str, session: ort.InferenceSession, signature: dict[str, Any], feeds: dict[str, Any], fixed: bool
 ) -> str:
-    """Return why queries must run alone; empty: no influence of rows on each other was found."""
+    """Return why queries must run alone; empty: rows do not influence each other."""
     names = [tensor["name"] for tensor in signature["outputs"]]
     run = functools.partial(_run, session, signature, names)
     model = onnx.load_model(path, load_external_data=False)

@@ -1,4 +1,4 @@
-"""Queries that run alone, as bindings see them: batches of one query, of any number of rows."""
+"""Queries that run alone make batches of one query, of any number of rows."""
 
 from __future__ import annotations
 

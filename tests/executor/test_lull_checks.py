@@ -1,4 +1,4 @@
-"""Rows that influence each other, found by the validation set and by served batches, on a real executor."""
+"""A real executor finds rows of validation sets and batches that are dependent."""
 
 from __future__ import annotations
 

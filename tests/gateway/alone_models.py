@@ -1,4 +1,4 @@
-"""Models whose queries must run alone: without a batch dimension, or with rows that influence each other."""
+"""Models without a batch dimension, and with rows that influence each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ node = helper.make_node
 
 
 class Example(NamedTuple):
-    """A model, its application's signature, and a query with values of the client's own."""
+    """A model, its application's signature, and queries by the client's number."""
 
     proto: onnx.ModelProto
     signature: Signature
@@ -32,7 +32,7 @@ def model(nodes, inputs, outputs, constants=()) -> onnx.ModelProto:
 
 
 def _example(nodes, inputs, outputs, constants, query, batch: bool) -> Example:
-    """Shapes of the signature are the model's; without a batch dimension they get one that it does not see."""
+    """Make an example whose model has no, or one, batch dimension."""
 
     def spec(name, kind, shape) -> TensorSpec:
         sizes = tuple(size if isinstance(size, int) else -1 for size in shape)

@@ -1,4 +1,4 @@
-"""Queries that run alone, through a real gateway to a real executor: no answer holds anything of another client's."""
+"""No answer of a real gateway and executor holds anything of another client's."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_no_answer_depends_on_other_clients(gateways, tmp_path, examples, 
 
 
 def _client(gateway, examples: list[tuple[str, Example]], sessions, number: int) -> list:
-    """Ask by one of the protocols, and return answers that differ from the model's own."""
+    """Return answers, by one of the protocols, that differ from the model's own."""
     wrong, ask = [], [_json, _binary, _grpc][number % 3]
     for turn in range(QUERIES):
         name, example = examples[(number + turn) % len(examples)]

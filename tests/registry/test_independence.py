@@ -1,4 +1,4 @@
-"""Rows that influence each other are found, and those that do not are never accused."""
+"""Rows that influence each other are found, and no others are accused."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class ServingOption:
         self.key = (self.utility, *self.latency_key)
 
     def seconds(self, rows: int) -> float:
-        """Expected seconds of a batch; one query larger than a batch runs in pieces, or alone."""
+        """Expected seconds; one query larger than a batch runs in pieces, or alone."""
         if rows <= self.max_rows:
             return self.by_rows[rows]
         if self.alone:

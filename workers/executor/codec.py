@@ -95,7 +95,7 @@ def encode(name: str, array: np.ndarray) -> tuple[TensorHeader, Buffer]:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """An output as an array: onnxruntime gives scalars of some types as Python's or numpy's own."""
+    """Return an output as an array; onnxruntime gives some scalars as Python's own."""
     return value if isinstance(value, np.ndarray) else np.array(value, object if isinstance(value, str) else None)
 
 

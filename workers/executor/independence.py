@@ -1,4 +1,4 @@
-"""Whether the answer to a query depends on the other queries of its run: outputs compared. Pure.
+"""Comparison of outputs: does an answer depend on other queries of its run? Pure.
 
 The same rows at the same place of a run of the same size give the same bits, whatever stands beside them: no kernel of
 an independent model looks at other rows. So :func:`beside` is strict. Runs of other sizes may use other kernels, which
@@ -37,12 +37,12 @@ class KeptBatch(NamedTuple):
 
 
 def beside(expected: np.ndarray, found: np.ndarray) -> str:
-    """Describe how the same rows at the same place differ beside others; empty: they do not."""
+    """Describe how rows differ at the same place beside others; empty: not at all."""
     return _difference(expected, found, _STRICT.get(expected.dtype, 0.0))
 
 
 def around(expected: np.ndarray, found: np.ndarray, least: float = 0.0) -> str:
-    """Describe how the same rows differ in runs of different sizes; empty: they do not.
+    """Describe how rows differ between runs of unlike sizes; empty: not at all.
 
     Args:
         least: part of the largest value by which floating-point numbers may differ at least.
@@ -73,14 +73,14 @@ def _difference(expected: np.ndarray, found: np.ndarray, part: float) -> str:
 
 
 def filled(inputs: Arrays, start: int, end: int) -> dict[str, np.ndarray]:
-    """Inputs of the same size in which the rows from ``start`` to ``end`` stand alone: copies of them fill the rest."""
+    """Return inputs with copies of the rows from ``start`` to ``end`` for all others."""
     rows = len(next(iter(inputs.values())))
     places = start + (np.arange(rows) - start) % (end - start)
     return {name: array[places] for name, array in inputs.items()}
 
 
 async def influence(run: RunSoon, inputs: Arrays, rows: Sequence[int], names: Sequence[str]) -> str:
-    """Run queries together and one by one, and describe how an answer differs; empty: none does.
+    """Run queries together and each alone, and describe how one differs; or empty.
 
     A difference in whole numbers or text counts only if other rows cause it: rounding, which differs between runs of
     different sizes, may decide between two labels that are as good.

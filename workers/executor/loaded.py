@@ -58,7 +58,8 @@ class Loaded:
     def update(self, resident: Resident, application: ApplicationSpec) -> None:
         """Follow a newer plan; latencies start afresh only with another profile."""
         self.variant: VariantSpec = resident.variant
-        self.model.alone = self.model.alone or resident.variant.alone
+        if resident.variant.alone:
+            self.model.alone = True
         self.id = resident.variant.id
         # Percent in the application's metric, and of its best variant; 0 where it is not known.
         self.accuracy = resident.variant.accuracy or 0.0

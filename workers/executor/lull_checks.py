@@ -1,4 +1,4 @@
-"""Checks of served batches in lulls: an answer must not depend on the other queries of its run.
+"""Checks of served batches in lulls: queries must not influence each other.
 
 One batch in a while of each variant is kept, and run again, together and query by query, while the device has nothing
 else to do. A difference takes batching away from the variant at once, and is reported.
@@ -50,7 +50,7 @@ def keep(loaded: Loaded, batch: DispatchedBatch) -> None:
 
 
 async def mixed(model: RunnableModel, kept: KeptBatch, step: Callable[[Callable[[], Any]], Any]) -> str:
-    """Describe how queries influence each other; empty: they do not, or the model refuses them.
+    """Describe how queries influence each other; empty: not, or the model fails.
 
     Args:
         step: runs a call on the device; to be awaited.

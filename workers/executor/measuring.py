@@ -315,7 +315,7 @@ class Measuring:
         return percent, len(labels)
 
     async def _check_rows(self, job: _Job, model: RunnableModel, arrays: Arrays) -> None:
-        """Hold some rows alone against the same rows together; what differs runs alone from now on."""
+        """Compare rows together and each alone; report if they influence each other."""
         if model.alone or model.most_rows is not None:
             return
         order, count = job.order, len(next(iter(arrays.values())))

@@ -60,7 +60,7 @@ def answers(results: Results, body: memoryview) -> list[Answer]:
 
 @functools.lru_cache(maxsize=1024)
 def without_rows(headers: tuple[TensorHeader, ...]) -> tuple[TensorHeader, ...]:
-    """Headers of an answer of one row as clients see them whose signature has no batch dimension."""
+    """Return headers of a one-row answer without the row, as the client's signature."""
     return tuple([TensorHeader(one.name, one.datatype, one.shape[1:], one.nbytes) for one in headers])
 
 

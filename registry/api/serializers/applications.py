@@ -36,7 +36,7 @@ class SignatureSerializer(serializers.Serializer):
 
 @extend_schema_field(SignatureSerializer)
 class SignatureField(serializers.JSONField):
-    """A signature that passes :func:`registry.signatures.check`, with the application's ``batch``."""
+    """A signature that passes :func:`registry.signatures.check` with ``batch``."""
 
     def to_internal_value(self, data: Any) -> Any:
         batch = self.parent.initial_data.get("batch", getattr(self.parent.instance, "batch", True))

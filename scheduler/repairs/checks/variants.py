@@ -105,7 +105,7 @@ def blocked(facts: Facts) -> Iterator[Repair]:
 
 
 def mixed(facts: Facts) -> Iterator[Repair]:
-    """Variants whose queries were batched before they were found to influence each other."""
+    """Variants whose queries were found to influence each other while batched."""
     for variant in facts.variants:
         if variant.pk in facts.mixed:
             yield Repair(

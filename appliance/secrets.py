@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workers import disk, log
+from workers.secret_kinds import PREFIXES, new_secret
 from workers.settings import JOIN_TOKEN_FILE
 
 CREDENTIALS = "credentials.json"
@@ -89,18 +90,13 @@ def make_credentials(home: Path) -> dict[str, Any]:
         values = credentials(home)
         if not values:
             made = {"console_user": ADMIN, "console_password": random.token_urlsafe(12)}
-            values = made | {name: new_secret() for name in ("api_token", "api_key", "join_token")} | {"installed": []}
+            values = made | {kind: new_secret(kind) for kind in PREFIXES} | {"installed": []}
             save_credentials(home, values)
         elif "installed" not in values:
             # From an earlier release, which stored them once they were in the database, or about to be.
             values["installed"] = sorted(set(ENTRIES) & set(values))
         _keep_join_token(home, values)
         return values
-
-
-def new_secret() -> str:
-    """240 random bits, URL-safe: a key or token that nobody can guess."""
-    return random.token_urlsafe(30)
 
 
 def save_credentials(home: Path, values: dict[str, Any]) -> None:

@@ -11,7 +11,8 @@ from django.utils import timezone
 from registry import authority, events, usable
 from registry.audit.recording import record
 from registry.errors import Conflict
-from registry.models import ApiKey, ApiToken, Device, Gateway, JoinToken, Member, Node, hash_secret, new_secret
+from registry.models import ApiKey, ApiToken, Device, Gateway, JoinToken, Member, Node, hash_secret
+from workers.secret_kinds import new_secret
 
 #: applications that an error names
 NAMED = 5
@@ -227,7 +228,7 @@ def create_api_key(name: str, **limits: Any) -> tuple[ApiKey, str]:
     Raises:
         Conflict: the name is taken.
     """
-    key = new_secret()
+    key = new_secret("api_key")
     return _create(ApiKey(name=name, prefix=key[:8], key_hash=hash_secret(key), **limits), "api_key"), key
 
 
@@ -248,7 +249,7 @@ def create_api_token(name: str, user: Any, role: str, expires: datetime | None =
     Raises:
         Conflict: the name is taken.
     """
-    token = new_secret()
+    token = new_secret("api_token")
     row = ApiToken(name=name, user=user, role=role, expires=expires, prefix=token[:8], token_hash=hash_secret(token))
     return _create(row, "api_token"), token
 
@@ -261,7 +262,7 @@ def create_join_token(name: str, **limits: Any) -> tuple[JoinToken, str]:
     Raises:
         Conflict: the name is taken.
     """
-    token = new_secret()
+    token = new_secret("join_token")
     return _create(JoinToken(name=name, token_hash=hash_secret(token), **limits), "join_token"), token
 
 

@@ -5,12 +5,11 @@ Tasks take ids and tolerate missing rows.
 
 from __future__ import annotations
 
-import os
-
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
 
 from workers import log
+from workers.confinement.limits import lower_priority
 
 logger = log.get("tasks")
 
@@ -202,7 +201,7 @@ def _watch(sender, **_) -> None:
     if "control" in queues:
         succession.start()
     if "simulation" in queues:
-        os.setpriority(os.PRIO_PROCESS, 0, max(SIMULATION_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
+        lower_priority(SIMULATION_NICE)
         _resume_what_ifs()
 
 

@@ -22,6 +22,7 @@ from registry import clock, console_key
 from registry.access.roles import AccessRole
 from registry.models import FRESH_S, ApiKey, ApiToken, Gateway, JoinToken, Node, hash_secret
 from scheduler.control import versions
+from workers.secret_kinds import PREFIXES, new_secret
 
 Credentials = dict[str, Any]
 #: what a secret's row is called, unless another home's is called so
@@ -89,10 +90,10 @@ def _choose(values: Credentials) -> list[str]:
                 f"{user.username} stays as it is; the user {values['console_user']} is made beside it, with a token "
                 "and keys of its own."
             )
-    for name in ("api_token", "api_key", "join_token"):
+    for name in PREFIXES:
         if name in installed and not _there(name, values[name]):
             # Deleted by an operator: it must not come back to life.
-            values[name] = secrets.new_secret()
+            values[name] = new_secret(name)
             installed.discard(name)
     values["installed"] = sorted(installed)
     return lines
@@ -118,7 +119,7 @@ def _install_user(values: Credentials) -> list[str]:
     users = get_user_model().objects
     user = users.filter(username=values["console_user"]).first()
     if user is None and "console_user" not in values["installed"]:
-        password = values.setdefault("console_password", secrets.new_secret()[:16])
+        password = values.setdefault("console_password", new_secret()[:16])
         user = users.create_superuser(values["console_user"], password=password)
         lines.append(f"Console user {user.username}, password {password} (shown this once).")
     if "api_token" not in values or _there("api_token", values["api_token"]):

@@ -24,6 +24,7 @@ FIELD_LABELS = {
     "is_superuser": "Superuser",
     "kind": "Admits",
     "late": "Late queries",
+    "non_finite": "NaN and infinity",
     "share": "Share of capacity",
     "slo_ms": "SLO ms",
     "url": "Address",

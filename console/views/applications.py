@@ -42,6 +42,7 @@ def index(request):
             "rows": [(application, needing[application.name]) for application in found],
             "datatypes": DATATYPES,
             "late_choices": Application.Late.choices,
+            "non_finite_choices": Application.NonFinite.choices,
         },
     )
 
@@ -83,6 +84,7 @@ def detail(request, name: str):
             "size_tables": size_tables(variants, application.sizes),
             "metrics": metrics.names(),
             "late_choices": Application.Late.choices,
+            "non_finite_choices": Application.NonFinite.choices,
         },
     )
 

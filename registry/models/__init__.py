@@ -7,7 +7,7 @@ here.
 
 from registry.audit.entries import AuditEntry
 from registry.models.applications import Application, ValidationSet, Variant
-from registry.models.credentials import ApiKey, ApiToken, JoinToken, hash_secret, new_secret
+from registry.models.credentials import ApiKey, ApiToken, JoinToken, hash_secret
 from registry.models.members import FRESH_S, Device, Gateway, Member, Node
 from registry.models.names import name_validator
 from registry.models.profiles import ALONE, Fault, Profile, ProfileJob, ProfileLatency
@@ -32,5 +32,4 @@ __all__ = [
     "Variant",
     "hash_secret",
     "name_validator",
-    "new_secret",
 ]

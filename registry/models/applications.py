@@ -16,6 +16,10 @@ class Application(models.Model):
         SHED = "shed", "refuse what cannot be in time"
         SERVE = "serve", "answer late"
 
+    class NonFinite(models.TextChoices):
+        ERROR = "error", "refuse with a hint"
+        NULL = "null", "write null"
+
     class State(models.TextChoices):
         ACTIVE = "active"
         DRAINING = "draining"
@@ -27,6 +31,7 @@ class Application(models.Model):
         "group",
         "slo_ms",
         "late",
+        "non_finite",
         "signature",
         "batch",
         "padding",
@@ -41,6 +46,8 @@ class Application(models.Model):
     group = models.CharField(max_length=63, blank=True, default="")
     slo_ms = models.FloatField(validators=[MinValueValidator(1), MaxValueValidator(600_000)])
     late = models.CharField(max_length=5, choices=Late.choices, default=Late.SHED)
+    #: JSON answers have no NaN and infinities; binary data has
+    non_finite = models.CharField(max_length=5, choices=NonFinite.choices, default=NonFinite.ERROR)
     #: {"inputs": [{"name", "datatype", "shape"}], "outputs": [...]}, batch dimension first (-1)
     signature = models.JSONField()
     #: False: shapes are the models' own, without a batch dimension, and queries run one by one

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
 
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -21,11 +20,6 @@ def hash_secret(secret: str) -> str:
     Secrets here are long and random, so a slow hash would only burden the query path.
     """
     return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def new_secret() -> str:
-    """256 random bits, URL-safe."""
-    return secrets.token_urlsafe(32)
 
 
 class Expiring(models.Model):

@@ -46,6 +46,7 @@ def application_spec(
         slo_s=application.slo_ms / 1000,
         signature=specs.Signature(tensors("inputs"), tensors("outputs"), application.batch),
         late=application.late,
+        non_finite=application.non_finite,
         weight=application.weight,
         padding={name: float(value) for name, value in application.padding.items()},
         sizes=sizes if profiled is None else shapes.distinct_sizes(sizes, profiled),

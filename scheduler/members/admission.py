@@ -20,9 +20,10 @@ from registry import clock
 from registry.audit import origins
 from registry.audit.recording import record
 from registry.members import use_token
-from registry.models import Gateway, JoinToken, Member, Node, hash_secret, name_validator, new_secret
+from registry.models import Gateway, JoinToken, Member, Node, hash_secret, name_validator
 from scheduler.members.peers import Peer
 from workers import log
+from workers.secret_kinds import new_secret
 
 logger = log.get("members")
 

@@ -77,7 +77,7 @@ function output(one) {
       el("caption", { class: "small muted" }, `${one.name}${one.top.length > 1 ? `, row ${i + 1}` : ""}: largest of ${one.elements / (one.shape[0] || 1)}`),
       row.map((entry) => el("tr", {}, el("td", {}, `class ${entry.index}`), el("td", {}, el("progress", { max: most, value: Math.max(0, entry.value ?? 0) })), el("td", { class: "num" }, String(entry.value === null ? "none" : Number(entry.value.toPrecision(5)))))));
   });
-  const shown = one.data.map((value) => (typeof value === "number" ? Number(value.toPrecision(6)) : value)).join(", ");
+  const shown = one.data.map((value) => (typeof value === "number" ? Number(value.toPrecision(6)) : String(value))).join(", ");
   return [...rows, el("details", { open: rows.length === 0 }, el("summary", {}, `${one.name}: ${one.datatype} ${one.shape.join(" × ")}`),
     el("pre", { class: "code" }, one.data.length < one.elements ? `${shown}, … (${one.elements} in all)` : shown))];
 }

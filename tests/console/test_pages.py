@@ -369,3 +369,11 @@ def test_an_applications_page_says_why_by_the_plan_in_force(staff, cluster):
     page = text(staff.get("/applications/digits/"))
     assert "None of 30.0 items/s is served." in page and f"/plans/{plan.pk}/" in page
     assert "Best is not used" in page and "of no concern" not in page and EVIL not in page
+
+
+def test_settings_offer_null_for_numbers_that_json_has_not(staff, cluster):
+    models.Application.objects.filter(name="digits").update(non_finite="null")
+    chosen = {"/applications/": "", "/applications/digits/": " selected"}
+    for page, mark in chosen.items():
+        form = re.search(r'<select name="non_finite">.*?</select>', text(staff.get(page)))[0]
+        assert f'<option value="null"{mark}>' in form and '<option value="error">' in form

@@ -349,17 +349,6 @@ def test_nothing_is_kept_for_an_application_that_was_not_refused_where_queries_c
     assert first.batch is second.batch
 
 
-def test_others_are_less_accurate_while_an_application_that_depends_on_their_devices_is_refused():
-    common = menu(option("accurate", 100, {1: 0.1}), option("quick", 90, {1: 0.01}))
-    shared = {"common": common, "rare": RARE}
-    world = World({"common": 0.5, "rare": 0.3, "other": 0.5}, {"shared": shared, "own": {"other": common}})
-    assert [world.submit("rare").state for _ in range(10)].count(REFUSED) == 9
-    world.advance(0.25)
-    assert (world.submit("common").variant, world.submit("other").variant) == ("quick", "accurate")
-    world.advance(1.0)
-    assert world.submit("common").variant == "accurate"
-
-
 def test_others_are_as_accurate_as_before_on_devices_that_the_refused_application_cannot_use():
     common = menu(option("accurate", 100, {1: 0.1}), option("quick", 90, {1: 0.01}))
     world = World({"common": 0.5, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}, "own": {"common": common}})

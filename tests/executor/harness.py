@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -245,9 +245,12 @@ class Executor:
         device: str = "box/cpu0",
         address: str = "",
         forked: bool = True,
+        under: Sequence[str] = (),
         **settings: str,
     ):
-        self._forked = forked
+        self._forked = forked and not under
+        #: the command that starts it, such as nice
+        self._under = under
         self.endpoint = f"unix:{folder}/executor.sock"
         self.info = DeviceInfo(device, "cpu", "test", "", (CORE,), None, memory_bytes, self.endpoint, address)
         self._folder = folder
@@ -269,7 +272,9 @@ class Executor:
                 lambda: of_members().start(*command, "--parent", str(of_members().pid), **how)
             )
         else:
-            self.process = subprocess.Popen([sys.executable, *command, "--parent", str(os.getpid())], **how)
+            self.process = subprocess.Popen(
+                [*self._under, sys.executable, *command, "--parent", str(os.getpid())], **how
+            )
         self.node = await self.peer("node")
         return self
 

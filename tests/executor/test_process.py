@@ -14,16 +14,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.executor.harness import CORE, WIDE, Executor, Peer, application, resident, rows, turning, variant
+from tests.executor.harness import CORE, WIDE, Executor, Peer, application, order, resident, rows, turning, variant
 from workers import identity
 from workers.executor import gpu
 from workers.executor.__main__ import GRACE_S, read_device
 from workers.executor.peers import Peers
 from workers.executor.process import bind_cores, listening_socket
 from workers.protocol import endings
+from workers.protocol.control import ProfileDone, ProfileFailed
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frames import ExecutorIdentity, ExecutorState, ReceivedByExecutor, Refusal, Results
 from workers.protocol.specs import DeviceInfo
+
+#: hard limits below those that the executor sets itself, which it may not raise
+TIGHT = ("prlimit", f"--data={4 << 30}", "--core=0:0", "--nofile=512")
 
 
 def test_the_executor_never_imports_the_control_plane():
@@ -49,6 +53,16 @@ async def test_it_keeps_to_its_cores_and_its_socket_to_its_user(tmp_path):
     # The next one takes over the dead one's socket.
     async with Executor(tmp_path, forked=False) as executor:
         await executor.peer()
+
+
+@pytest.mark.parametrize("under", [("nice", "-n", "19"), TIGHT])
+async def test_it_serves_and_measures_under_tighter_limits_than_its_own(tmp_path, tiny_models, under):
+    path = tiny_models["quick"]
+    async with Executor(tmp_path, memory_bytes=8 << 30, under=under) as executor:
+        gateway = await executor.applied(1, [resident(variant(1, path), 0.05)], [application(slo_s=60.0)], [path])
+        assert isinstance((await gateway.query(rows(1)))[0], Results)
+        executor.node.connection.send(order(1, path, max_batch=2))
+        assert (await executor.node.next(ProfileDone | ProfileFailed)).points
 
 
 async def test_sigterm_finishes_what_waits_and_leaves_nothing_behind(tmp_path, tiny_models):

@@ -38,6 +38,10 @@ def seeds() -> list[bytes]:
     ]
     header = json.dumps({"id": "b", "inputs": inputs, "outputs": outputs}, separators=(",", ":")).encode()
     found.append(bytes([1, len(header) % 256]) + header + bytes(10))
+    left_out = {"id": None, "parameters": {"own": [1], "timeout": None}, "outputs": None, "inputs": inputs}
+    inputs[0] |= {"data": None, "parameters": {"binary_data_size": 8, "content_type": "np"}}
+    header = json.dumps(left_out).encode()
+    found.append(bytes([1, len(header) % 256]) + header + bytes(10))
     nested = {
         "inputs": [{"name": d.lower(), "datatype": d, "shape": [2, 2], "data": [[1, 0], [0, 1]]} for d in DATATYPES]
     }

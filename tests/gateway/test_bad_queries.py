@@ -11,6 +11,8 @@ import socket
 
 import pytest
 
+from workers.secret_kinds import new_secret
+
 from .conftest import AUTH, ROWS
 
 PATH = "/v2/models/numbers/infer"
@@ -49,7 +51,10 @@ BAD = {
     "text among numbers": (request(tensor(data=[1, 2, 3, "4"])), "must be numbers; it has strings"),
     "out of range": (request(tensor(data=[1, 2, 3, 1e39])), "inputs.x.data: of FP32 must be from -3.4"),
     "no data": (request(tensor(data=None)), "neither data nor parameters.binary_data_size"),
-    "data twice": (request(tensor(parameters={"binary_data_size": 16})), "has both data and"),
+    "another size than the data's": (
+        request(tensor(parameters={"binary_data_size": 15})),
+        "inputs.x.parameters.binary_data_size: is 15, its data has 16 bytes",
+    ),
     "binary data missing": (
         request(tensor(data=None, parameters={"binary_data_size": 16})),
         "binary_data_size: is 16, 0 bytes are left",
@@ -70,14 +75,17 @@ BAD = {
     ),
     "binary_data is a number": (
         request(outputs=[{"name": "y", "parameters": {"binary_data": 1}}]),
-        "binary_data: must be true or false",
+        "binary_data: must be true or false, not 1",
     ),
-    "unknown parameter": (request(parameters={"min_acuracy": 1}), "parameters.min_acuracy: unknown; known are"),
+    "final response is a number": (
+        request(parameters={"triton_enable_empty_final_response": 2}),
+        "parameters.triton_enable_empty_final_response: must be true or false, not 2",
+    ),
     "a sequence": (request(parameters={"sequence_id": 1}), "sequences (stateful models) are not supported"),
-    "latency is text": (request(parameters={"latency_ms": "10"}), "parameters.latency_ms: must be a number"),
+    "latency is text": (request(parameters={"latency_ms": "10"}), "parameters.latency_ms: must be a number, not '10'"),
     "latency is zero": (request(parameters={"latency_ms": 0}), "latency_ms: must be a finite number above 0"),
     "latency is true": (request(parameters={"latency_ms": True}), "parameters.latency_ms: must be a number"),
-    "accuracy above 100": (request(parameters={"min_accuracy": 101}), "min_accuracy: must be from 0 to 100"),
+    "accuracy above 100": (request(parameters={"min_accuracy": 101}), "min_accuracy: must be from 0 to 100, not 101"),
     "parameters are a list": (request(parameters=[1]), "$.parameters"),
     "deeply nested": (b'{"inputs":' + b"[" * 60_000, "body: "),
 }
@@ -119,6 +127,12 @@ LENGTH = "Inference-Header-Content-Length"
         ({"Authorization": ""}, b"{}", 401, "must be 'Bearer KEY'"),
         ({"Authorization": "Basic abc"}, b"{}", 401, "must be 'Bearer KEY'"),
         ({"Authorization": "Bearer wrong"}, b"{}", 401, "this API key is not known"),
+        (
+            {"Authorization": f"Bearer {new_secret('api_token')}"},
+            b"{}",
+            401,
+            "this is an API token, which is for REST (/api/v1/); queries take an API key",
+        ),
     ],
 )
 def test_bad_headers_are_refused(served, headers, body, status, words):
@@ -242,10 +256,21 @@ def test_a_client_that_asks_first_is_asked_to_continue(served):
         assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
 
 
-def test_results_that_json_cannot_say_are_a_clear_error(served):
+def test_results_that_json_cannot_say_are_a_clear_error_and_no_failure(served):
+    def ended() -> tuple[int, int]:
+        (model,) = served.http.get("/v2/models/nan/stats", headers=AUTH).json()["model_stats"]
+        return tuple(model["inference_stats"][how]["count"] for how in ("success", "fail"))
+
+    before = ended()
     response = served.infer([[1, 2, 3, 4]], "nan")
-    assert response.status_code == 500
+    assert response.status_code == 422
     assert "outputs.y: has NaN or infinity, which have no JSON form; ask for binary data" in response.json()["error"]
+    assert 'non_finite: "null"' in response.json()["error"]
+    assert ended() == (before[0] + 1, before[1])
+    body = request(outputs=[{"name": "n"}, {"name": "y", "parameters": {"binary_data": True}}])
+    response = served.post("/v2/models/nan/infer", body)
+    assert response.status_code == 200
+    assert response.content.endswith(b"\0\0\xc0\x7f" * 4)
 
 
 def test_still_serves_after_all_that(served):

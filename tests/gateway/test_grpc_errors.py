@@ -78,7 +78,6 @@ def still_serves(channel) -> None:
         (request(latency_ms=0), CODE.INVALID_ARGUMENT, "parameters.latency_ms: must be a finite number above 0"),
         (request(latency_ms=float("nan")), CODE.INVALID_ARGUMENT, "parameters.latency_ms: must be a finite number"),
         (request(min_accuracy=101), CODE.INVALID_ARGUMENT, "parameters.min_accuracy: must be from 0 to 100"),
-        (request(speed=1), CODE.INVALID_ARGUMENT, "parameters.speed: unknown; known are latency_ms"),
         (b"\xff\xff\xff", CODE.INVALID_ARGUMENT, "message: is not a valid inference.ModelInferRequest"),
         (b"", CODE.NOT_FOUND, "model '': no such application"),
         (request(min_accuracy=99.0), CODE.UNAVAILABLE, "min_accuracy: 99 cannot be met; the best available now is 95"),

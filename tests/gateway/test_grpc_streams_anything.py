@@ -178,4 +178,4 @@ async def test_whatever_happens_to_streams_is_accounted_for(seed):
         assert not talk.plane.waiting, "forgotten, each of them"
         assert not talk.endpoint.open
         cancelled += list(talk.plane.fates.values()).count("cancelled")
-    assert min(answered, cancelled, waited) > 100
+    assert min(answered, cancelled, waited) > 50

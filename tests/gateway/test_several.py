@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import httpx
+import msgspec
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -29,7 +30,7 @@ from workers.protocol import control
 from workers.protocol.specs import Band
 
 from .conftest import AUTH, DeviceProcess, GatewayProcess, application, config, plan, wait_for
-from .test_failures import BODY, PATH
+from .test_failures import BODY, PATH, X
 from .test_process import run
 
 #: seconds that a page may take on a busy machine
@@ -41,9 +42,11 @@ class Pair:
 
     def __init__(self, folder: Path):
         self.device = DeviceProcess(folder, "d0")
-        self.device.warm(("numbers", "big"))
-        placed = plan(1, {"d0": [("numbers", "big")]}, {"d0": self.device.endpoint}, batch=8)
-        made = config(placed, [application("numbers")])
+        residents = [("numbers", "big"), ("nan", "only")]
+        self.device.warm(*residents)
+        placed = plan(1, {"d0": residents}, {"d0": self.device.endpoint}, batch=8)
+        nan = msgspec.structs.replace(application("nan"), non_finite="null")
+        made = config(placed, [application("numbers"), nan])
         self.core = GatewayProcess(folder / "home", made, core=True, NEREUS_GATEWAYS="2")
         self.first = GatewayProcess(folder / "home", beside=self.core, NEREUS_GATEWAYS="2")
         self.second = GatewayProcess(folder / "home", beside=self.core, number=2, NEREUS_GATEWAYS="2")
@@ -145,6 +148,11 @@ def test_connections_reach_both_and_whoever_is_asked_knows_all_queries(two):
     assert sum(each.values()) == 40 and all(each.values())
     # A page that comes by the shared port says whose it is.
     assert {name for _, name in samples(ask(two.first, "GET", "/metrics").decode())} < {g.name for g in two}
+
+
+def test_a_relayed_answer_has_null_where_the_application_says_so(two):
+    (y, n) = json.loads(ask(two.first, "POST", "/v2/models/nan/infer", BODY))["outputs"]
+    assert (y["data"], n["data"]) == ([None] * 4, [int(sum(X[0]))])
 
 
 def test_the_core_reports_its_gauges_and_fronts_do_not_repeat_them(two):

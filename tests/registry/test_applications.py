@@ -10,6 +10,7 @@ import copy
 import pytest
 
 from registry import models
+from scheduler.control.wire import application_spec
 from tests.registry.conftest import problem
 from tests.registry.graphs import SIGNATURE
 
@@ -49,6 +50,7 @@ BAD = {
     "SLO beyond numbers": ({"slo_ms": "1e999"}, "slo_ms", "valid number"),
     "SLO in words": ({"slo_ms": "fast"}, "slo_ms", "valid number"),
     "late policy": ({"late": "never"}, "late", "is not one of shed, serve"),
+    "non-finite numbers": ({"non_finite": "zero"}, "non_finite", "is not one of error, null"),
     "weight": ({"weight": 0}, "weight", "0.001"),
     "unknown field": ({"slo": 5}, "slo", "did you mean slo_ms?"),
     "field that cannot be set": ({"state": "draining"}, "state", "cannot be set"),
@@ -201,6 +203,12 @@ def test_changes_touch_only_what_they_name(client, application, announced):
     assert announced == [("application", "tiny")]
     client.patch(URL + "tiny/", {"slo_ms": 40})
     assert announced == [("application", "tiny")], "a change to the same value is none"
+
+
+def test_null_for_numbers_that_json_has_not_reaches_the_data_plane(client, application):
+    assert application_spec(models.Application.objects.get(name="tiny")).non_finite == "error"
+    assert client.patch(URL + "tiny/", {"non_finite": "null"}).json()["non_finite"] == "null"
+    assert application_spec(models.Application.objects.get(name="tiny")).non_finite == "null"
 
 
 def test_the_name_cannot_change(client, application):

@@ -166,10 +166,16 @@ def changed(change) -> pb.ModelInferRequest:
         ),
         (
             lambda m: setattr(m.inputs[1].parameters["shared_memory_region"], "string_param", "r"),
-            "inputs.a.parameters.shared_memory_region: not supported over gRPC",
+            "inputs.a.parameters.shared_memory_region: not supported; send data in the request",
         ),
-        (lambda m: m.parameters["priority"].SetInParent(), "parameters.priority: has no value"),
-        (lambda m: setattr(m.parameters["latency_ms"], "string_param", "1"), "parameters.latency_ms: must be a number"),
+        (
+            lambda m: setattr(m.inputs[1].parameters["binary_data_size"], "int64_param", 7),
+            "inputs.a.parameters.binary_data_size: is 7, its data has 8 bytes",
+        ),
+        (
+            lambda m: setattr(m.parameters["latency_ms"], "string_param", "1"),
+            "parameters.latency_ms: must be a number, not '1'",
+        ),
         (lambda m: setattr(m.parameters["latency_ms"], "int64_param", 0), "a finite number above 0"),
         (
             lambda m: setattr(m.parameters["sequence_id"], "int64_param", 1),
@@ -254,6 +260,7 @@ def test_answers_are_what_protobuf_would_write(size):
     assert answer.parameters["batch_size"].int64_param == 3
     assert answer.parameters["late"].bool_param is True
     streamed = pb.ModelStreamInferResponse.FromString(grpc.streamed(answer.SerializeToString()))
+    assert streamed.infer_response.parameters.pop("triton_final_response").bool_param
     assert streamed.infer_response == answer
 
 

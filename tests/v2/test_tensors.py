@@ -118,3 +118,11 @@ def test_refuses_to_unpack_what_json_cannot_say(datatype, data, words):
     with pytest.raises(TensorError) as caught:
         tensors.unpack(datatype, [1], data)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
+def test_null_stands_for_what_is_no_number_where_it_is_wanted(datatype):
+    packed = np.array([1.5, np.nan, -np.inf, -0.0, np.inf], NUMPY[datatype]).tobytes()
+    found = tensors.unpack(datatype, [5], packed, null=True)
+    assert found == [1.5, None, None, -0.0, None]
+    assert math.copysign(1, found[3]) == -1

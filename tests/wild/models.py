@@ -145,6 +145,25 @@ def tokens_of(path: Path, length: int) -> Path:
     )
 
 
+NUMBERS = ("FP16", "FP32", "FP64", "BF16")
+RECIPROCALS = Signature(
+    (TensorSpec("x", "FP32", (-1, -1)),),
+    (*(TensorSpec("y_" + d.lower(), d, (-1, -1)) for d in NUMBERS), TensorSpec("size", "INT64", (-1, -1))),
+)
+
+
+def reciprocals(path: Path) -> Path:
+    """1/x in each of :data:`NUMBERS`, NaN at 0, and x as a whole number."""
+    nodes = [
+        helper.make_node("Div", ["x", "x"], ["one"]),
+        helper.make_node("Div", ["one", "x"], ["y_fp32"]),
+        *(helper.make_node("Cast", ["y_fp32"], ["y_" + d.lower()], to=ONNX[d]) for d in NUMBERS if d != "FP32"),
+        helper.make_node("Cast", ["x"], ["size"], to=T.INT64),
+    ]
+    outputs = [_value(f"y_{d.lower()}", ONNX[d], ["b", "n"]) for d in NUMBERS]
+    return save(path, nodes, [_value("x", T.FLOAT, ["b", "n"])], [*outputs, _value("size", T.INT64, ["b", "n"])])
+
+
 def text_beside_bf16(path: Path) -> Path:
     """Text and a BF16 tensor as they came."""
     nodes = [helper.make_node("Identity", ["text"], ["again"]), helper.make_node("Identity", ["bf16"], ["out_bf16"])]

@@ -17,7 +17,7 @@ from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 from tests.gateway.conftest import AUTH
 from workers.protocol.datatypes import NUMPY
 
-from .models import DATATYPES
+from .models import DATATYPES, NUMBERS
 
 
 @pytest.fixture
@@ -188,3 +188,30 @@ def test_strings_of_every_length_survive(client):
     given.set_data_from_numpy(text)
     result = client.infer("text", [given], headers=dict(AUTH))
     assert serialize_byte_tensor(result.as_numpy("again")).item() == serialize_byte_tensor(text).item()
+
+
+def reciprocal_outputs(client, name: str, x: list[float], binary: tuple[str, ...]) -> triton.InferResult:
+    given = tensor("x", "FP32", np.array([x], np.float32), binary=False)
+    outputs = [f"y_{d.lower()}" for d in NUMBERS] + ["size"]
+    wanted = [triton.InferRequestedOutput(output, output in binary) for output in outputs]
+    return client.infer(name, [given], outputs=wanted, headers=dict(AUTH))
+
+
+def test_null_stands_for_what_is_no_number_in_several_outputs(client):
+    result = reciprocal_outputs(client, "nulls", [4, 0, -0.0, 1e-6], ("y_bf16",))
+    # 1e6 is infinite in FP16 alone.
+    found = {name: result.get_output(name)["data"] for name in ("y_fp16", "y_fp32", "y_fp64", "size")}
+    assert found["y_fp16"] == [0.25, None, None, None]
+    assert found["y_fp32"][:3] == found["y_fp64"][:3] == [0.25, None, None]
+    assert found["y_fp32"][3] == pytest.approx(1e6) == found["y_fp64"][3]
+    assert found["size"] == [4, 0, 0, 0]
+    assert np.isnan(result.as_numpy("y_bf16").astype(np.float32)).tolist() == [[False, True, True, False]]
+
+
+def test_without_that_setting_such_an_output_is_refused_and_others_are_not(client):
+    with pytest.raises(InferenceServerException, match=r"outputs\.y_fp16: has NaN or infinity.*non_finite") as caught:
+        reciprocal_outputs(client, "reciprocals", [1e-6], ("y_bf16", "y_fp32", "y_fp64"))
+    assert caught.value.status() == "422"
+    result = reciprocal_outputs(client, "reciprocals", [1e-6], ("y_bf16", "y_fp16"))
+    assert np.isinf(result.as_numpy("y_fp16")).all()
+    assert result.get_output("size")["data"] == [0]

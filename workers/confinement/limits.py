@@ -31,19 +31,43 @@ def limit(cpu_s: int, address_space: int, file_bytes: int) -> None:
         address_space: bytes.
         file_bytes: bytes written to any one file.
     """
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 2))
-    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES, MOST_FILES))
+    lower_limit(resource.RLIMIT_CPU, cpu_s, cpu_s + 2)
+    lower_limit(resource.RLIMIT_AS, address_space)
+    lower_limit(resource.RLIMIT_FSIZE, file_bytes)
+    lower_limit(resource.RLIMIT_NOFILE, MOST_FILES)
     no_core()
     os.nice(10)
     first_to_be_killed()
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def lower_limit(kind: int, soft: int, hard: int | None = None) -> None:
+    """Set a resource limit, or leave the one in force where that is lower.
+
+    Raising a hard limit is a privilege, which may have been dropped already.
+
+    Args:
+        kind: one of ``resource.RLIMIT_*``.
+        hard: None: as ``soft``.
+    """
+    wanted = (soft, soft if hard is None else hard)
+    inherited = resource.getrlimit(kind)[1]
+    if inherited != resource.RLIM_INFINITY:
+        wanted = (min(wanted[0], inherited), min(wanted[1], inherited))
+    resource.setrlimit(kind, wanted)
+
+
+def lower_priority(niceness: int) -> None:
+    """Give this thread, and threads that it starts, at least this niceness.
+
+    A lower one than it has is a privilege, which may have been dropped already.
+    """
+    os.setpriority(os.PRIO_PROCESS, 0, max(niceness, os.getpriority(os.PRIO_PROCESS, 0)))
+
+
 def no_core() -> None:
     """Write no core dumps: they would hold queries."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    lower_limit(resource.RLIMIT_CORE, 0)
 
 
 def first_to_be_killed() -> None:
@@ -59,7 +83,7 @@ def separate_network() -> bool:
     """
     if not unshare(_CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWIPC):
         return False
-    resource.setrlimit(resource.RLIMIT_NPROC, (MOST_THREADS, MOST_THREADS))
+    lower_limit(resource.RLIMIT_NPROC, MOST_THREADS)
     return True
 
 

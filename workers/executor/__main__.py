@@ -23,6 +23,7 @@ import msgspec
 import uvloop
 
 from workers import identity, log
+from workers.confinement.limits import lower_priority
 from workers.protocol import run_record
 from workers.protocol.frame_limits import QueryLimits
 from workers.protocol.specs import DeviceInfo
@@ -184,7 +185,7 @@ def _import_parts() -> None:
 
     Late, too, since libraries start threads, which must find the process bound to its cores already.
     """
-    os.setpriority(os.PRIO_PROCESS, 0, _IMPORT_NICE)
+    lower_priority(_IMPORT_NICE)
     for part in ("device", "measuring", "runtime", "server", "watchdog"):
         importlib.import_module(f"workers.executor.{part}")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from workers.confinement.limits import lower_priority
 from workers.protocol.control import Drift, Overload
 from workers.protocol.frames import ExecutorState, Relay, StateReport, StatsReport
 from workers.protocol.specs import DeviceInfo, DeviceState
@@ -82,7 +82,7 @@ class DeviceService:
         # A load beside serving competes for the core; niced it takes what is left over. With more cores the
         # session's own threads would inherit the niceness, and an unprivileged process cannot take it back.
         if self.info.kind == "cpu" and self.runtime.cores == 1:
-            os.setpriority(os.PRIO_PROCESS, 0, _LOADER_NICE)
+            lower_priority(_LOADER_NICE)
 
     # --- state ------------------------------------------------------------------------------------------------------
 

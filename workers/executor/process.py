@@ -22,6 +22,7 @@ from typing import NoReturn
 import psutil
 
 from workers import confinement, log, oom
+from workers.confinement.limits import lower_limit
 from workers.protocol import endings
 from workers.protocol.specs import DeviceInfo
 from workers.settings import SOCKET_PATH_LIMIT, Settings
@@ -75,7 +76,7 @@ def limit_memory(device: DeviceInfo) -> None:
     limit = memory_limit(device)
     if limit and device.kind == "cpu":
         stacks = _SESSIONS * _STACK * max(0, len(device.cores) - 1)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit + stacks, limit + stacks))
+        lower_limit(resource.RLIMIT_DATA, limit + stacks)
 
 
 def memory_limit(device: DeviceInfo) -> int:

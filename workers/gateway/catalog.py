@@ -6,6 +6,7 @@ import hashlib
 
 from workers.protocol.control import GatewayConfig
 from workers.protocol.specs import ApplicationSpec, PlanSpec, Resident, VariantSpec
+from workers.secret_kinds import PREFIXES, USES, kind_of
 
 from .errors import NoSuchVariant, NotFound, Unauthenticated, Unavailable
 from .key_limits import check_expiry, permit
@@ -48,7 +49,7 @@ class Catalog:
         # Only hashes are compared, so the time of a comparison reveals nothing about keys.
         found = hashlib.sha256(key.strip()).hexdigest()
         if found not in self._keys:
-            raise Unauthenticated("Authorization: this API key is not known")
+            raise Unauthenticated(_unknown(key.strip().decode("latin-1")))
         check_expiry(self.config.key_limits.get(found))
         return found
 
@@ -104,7 +105,15 @@ class Catalog:
         if version not in variants:
             has = ", ".join(sorted(variants)) or "none"
             raise NoSuchVariant(
-                f"version {version[:80]!r}: the plan has no such variant of {model}; it has {has}. A registered one is "
-                "loaded once queries name it, where there is room"
+                f"version {version[:80]!r}: the plan has no such variant of {model}; it has {has}. Versions are names "
+                "of variants: leave the version out for Nereus to choose one. A registered variant is loaded once "
+                "queries name it, where there is room"
             )
         return spec, version
+
+
+def _unknown(key: str) -> str:
+    kind = kind_of(key)
+    if kind in ("", "api_key"):
+        return "Authorization: this API key is not known"
+    return f"Authorization: this is {USES[kind]}; queries take an API key (console, Keys; {PREFIXES['api_key']}…)"

@@ -1,7 +1,7 @@
 """Errors that a query can end in, with their status in HTTP and gRPC.
 
 ``outcome`` is how the gateway counts them: ``dropped`` (refused to keep others in time), ``failed`` (should have been
-answered), or None (the client's mistake: rejected before it counts as a query).
+answered), ``answered`` (as an answer), or None (the client's mistake: rejected before it counts as a query).
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class MethodNotAllowed(GatewayError):
 
 
 class UnsupportedMethod(GatewayError):
-    """gRPC has no such method here. Permanent."""
+    """The protocol has such a method, which is not served here. Permanent."""
 
-    status, code, outcome = 404, Code.UNIMPLEMENTED, None
+    status, code, outcome = 501, Code.UNIMPLEMENTED, None
 
 
 class BodyTooLarge(GatewayError):
@@ -166,6 +166,15 @@ class ModelFailed(GatewayError):
     """
 
     status, code, outcome = 500, Code.INTERNAL, "failed"
+
+
+class Unrenderable(GatewayError):
+    """The model answered, and an output cannot be sent in the form that was asked for.
+
+    Not retryable without asking for another form.
+    """
+
+    status, code, outcome = 422, Code.INVALID_ARGUMENT, "answered"
 
 
 def of_name(name: str, message: str, retry_after_s: float | None) -> GatewayError:

@@ -155,8 +155,9 @@ class Front:
                 answer(flight, Answer(run, queue, headers, parts))
             except GatewayError as error:
                 # The edge could not render the result, and has sent the client an error.
-                self.accounts.failed(flight, error)
-                continue
+                if error.outcome != "answered":
+                    self.accounts.failed(flight, error)
+                    continue
             except Exception as error:
                 logger.exception("answer_failed", application=flight.spec.name)
                 self.accounts.failed(flight, ModelFailed(f"internal error: {type(error).__name__}"))

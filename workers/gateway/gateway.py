@@ -114,8 +114,8 @@ class FrontProcess:
         pages = OpenPages(self._metadata, self._metrics, options.access)
         rest = Rest(self._front, self._metadata, self._metrics, sizes, self._parsing, pages)
         self._http = HttpServer(rest, _http_limits(options))
-        rpc = Rpc(self._front, self._metadata, self._metrics, sizes, self._parsing)
-        self._rpc = GrpcServer(rpc, _grpc_limits(options))
+        self._calls = Rpc(self._front, self._metadata, self._metrics, sizes, self._parsing)
+        self._rpc = GrpcServer(self._calls, _grpc_limits(options))
         self._ticker: asyncio.Task | None = None
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -275,6 +275,7 @@ class FrontProcess:
             self._fronts.report()
 
     def _second(self) -> None:
+        self._calls.second()
         stats = self._front.accounts.take_second(self._front.catalog.applications)
         siblings = self._options.siblings
         keys, fronts = ({}, 1) if self._shared is None else (self._shared.keys_elsewhere(), len(siblings.totals))

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from workers.confinement.limits import lower_limit
 from workers.net.compression import CompressionError, decompress
 from workers.protocol.frames import RequestShape
 from workers.protocol.specs import Signature
@@ -133,8 +134,7 @@ def confine(max_request_bytes: int) -> None:
     """
     os.nice(NICE)
     most = BASE_BYTES + BYTES_PER_BYTE * max_request_bytes
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    lower_limit(resource.RLIMIT_AS, most)
 
 
 def serve(gateway: socket.socket) -> None:

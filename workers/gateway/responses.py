@@ -8,9 +8,9 @@ from typing import Any
 from workers import log
 from workers.v2.grpc_template import GrpcTemplate
 from workers.v2.http_template import HttpTemplate
-from workers.v2.query import V2Error
+from workers.v2.query import NotSendable, V2Error
 
-from .errors import ModelFailed
+from .errors import ModelFailed, Unrenderable
 from .in_flight import STAGES, Answer, InFlightQuery
 
 logger = log.get("gateway.responses")
@@ -43,6 +43,7 @@ class Responses:
             filled: False: never a filled template.
 
         Raises:
+            Unrenderable: an output has no JSON form.
             ModelFailed: it cannot be rendered.
         """
         try:
@@ -57,6 +58,8 @@ class Responses:
                 if template is not None:
                     return template.fill(flight.query.id, answer.queue_ms, rendered[3], answer.parts)
             return self._render(flight, answer)
+        except NotSendable as error:
+            raise Unrenderable(str(error)) from None
         except V2Error as error:
             raise ModelFailed(str(error)) from None
         except Exception:

@@ -34,6 +34,7 @@ from .errors import (
     MethodNotAllowed,
     NotFound,
     UnsupportedEncoding,
+    UnsupportedMethod,
 )
 from .front import Front
 from .in_flight import Answer, InFlightQuery, Outcome
@@ -53,6 +54,16 @@ _encode = msgspec.json.Encoder().encode
 QUICK_BYTES = 16 * 1024
 #: lists and objects in JSON, each of which takes a hundred times as long as a byte of a number
 QUICK_LISTS = 2048
+#: Triton's extensions that are not served, by a part of their paths below ``/v2``
+_UNSUPPORTED = {
+    "systemsharedmemory": "shared memory is",
+    "cudasharedmemory": "shared memory is",
+    "repository": "loading and unloading over this protocol are (variants are uploaded over REST and loaded by plans)",
+    "trace": "trace settings are",
+    "logging": "log settings are",
+    "generate": "generating text is",
+    "generate_stream": "generating text is",
+}
 #: bytes of a body that is not used: some clients send '{}'
 UNUSED_BODY_BYTES = 64
 
@@ -208,7 +219,7 @@ class Rest:
             methods, call = self._fixed[path]
             model, version = "", None
         elif found is None:
-            raise NotFound(f"path {_shown(head.target)}: not found")
+            raise self._no_such(path, head)
         else:
             model, version, verb = found
             self._front.catalog.permit(client, model)
@@ -217,7 +228,7 @@ class Rest:
         if method != "POST":
             _no_body(head)
             return _Admitted(call, model, version, client=client)
-        encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+        encoding = compression.named(headers.get(b"content-encoding", b"identity"))
         if encoding not in compression.ENCODINGS:
             known = "gzip, deflate and identity"
             raise UnsupportedEncoding(f"Content-Encoding: {_shown(encoding[:80])} is not supported; {known} are")
@@ -228,6 +239,16 @@ class Rest:
         else:
             head.body_bytes = IN_LOOP_BYTES
         return _Admitted(call, model, version, header_length, encoding, accepts, client)
+
+    def _no_such(self, path: tuple[str, ...], head: RequestHead) -> GatewayError:
+        """The error for a path below ``/v2`` that is not served."""
+        verb = 1 if path[1] != "models" else 5 if path[3:4] == ("versions",) else 3
+        what = _UNSUPPORTED.get("".join(path[verb : verb + 1]))
+        if what is None:
+            return NotFound(f"path {_shown(head.target)}: not found")
+        served = ["/" + "/".join(one) for one in (*self._open, *self._fixed)]
+        served += ["/v2/models/M[/versions/V]" + ("/" + verb if verb else "") for verb in self._of_model]
+        return UnsupportedMethod(f"path {_shown(head.target)}: {what} not supported; supported are {', '.join(served)}")
 
     def _model_path(self, path: tuple[str, ...]) -> tuple[str, str | None, str] | None:
         """(model, version, verb) of ``/v2/models/M[/versions/V][/VERB]``."""
@@ -331,7 +352,7 @@ class Rest:
         return _Infer(catalog, spec, variant, reader, self._sizes.of(spec), text)
 
     def _answered(self, flight: InFlightQuery, outcome: Outcome) -> None:
-        """Answer a query's request. Raises ModelFailed if it got a rendering error."""
+        """Answer a query's request. Raises GatewayError if it got a rendering error."""
         exchange: Exchange = flight.context
         if isinstance(outcome, GatewayError):
             exchange.respond(*self._error(outcome))
@@ -388,7 +409,8 @@ def _open(page: Callable[[Exchange], None]) -> Call:
 def _render(flight: InFlightQuery, answer: Answer) -> Response:
     accepts, parameters = flight.context.head.state.accepts, answer.parameters()
     model, version = flight.spec.name, answer.run.variant
-    body, header_length = http.render(flight.query, model, version, parameters, answer.headers, answer.parts)
+    null = flight.spec.non_finite == "null"
+    body, header_length = http.render(flight.query, model, version, parameters, answer.headers, answer.parts, null)
     headers = [_JSON]
     if header_length is not None:
         headers = [_BINARY, (b"inference-header-content-length", b"%d" % header_length)]

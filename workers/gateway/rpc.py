@@ -1,4 +1,4 @@
-"""The V2 gRPC edge: calls of ``inference.GRPCInferenceService``.
+"""The V2 gRPC edge: calls of ``inference.GRPCInferenceService``, and health.
 
 A call is admitted by its headers (method, key, deadline, compression), so that no client can make the gateway read a
 message that it would reject anyway. :mod:`workers.v2.grpc` parses and renders messages.
@@ -33,6 +33,7 @@ from .metrics import GatewayMetrics
 from .parser_process import Parsed, ParseOrder
 from .parsing import IN_LOOP_BYTES, Parse, Parsing
 from .responses import Responses
+from .rpc_health import Health
 from .rpc_stream import Receiver, Streaming, Submit
 
 logger = log.get("gateway.rpc")
@@ -66,6 +67,7 @@ class Rpc:
         self._memory = GrpcMemory()
         self._memory_of: Catalog | None = None
         self._streaming = Streaming(self._submit, self.rejected, self._withdraw)
+        self._health = Health(front, metadata)
         self._open: dict[bytes, GrpcMethod] = {
             b"ServerLive": _Plain(pb.ServerLiveRequest, lambda *_: pb.ServerLiveResponse(live=True)),
             b"ServerReady": _Plain(
@@ -128,7 +130,7 @@ class Rpc:
 
     def _most(self, endpoint: GrpcMethod, catalog: Catalog) -> int:
         """The most bytes of a message."""
-        if isinstance(endpoint, _Plain):
+        if not isinstance(endpoint, _Infer | Streaming):
             return IN_LOOP_BYTES
         if self._message_bytes_of is not catalog:
             self._message_bytes_of, self._message_bytes = catalog, self._sizes.message_bytes(catalog)
@@ -140,7 +142,11 @@ class Rpc:
         if fields[b":method"] != b"POST" or not fields.get(b"content-type", b"").startswith(b"application/grpc"):
             raise Invalid("request: must be a POST of application/grpc")
         if not path.startswith(SERVICE):
-            raise UnsupportedMethod(f"method {_shown(path)}: no such service; {_shown(SERVICE)} is served")
+            health = self._health.methods.get(path)
+            if health is None:
+                known = ", ".join(map(_shown, (SERVICE, *self._health.methods)))
+                raise UnsupportedMethod(f"method {_shown(path)}: no such service; {known} are served")
+            return health, self._health.client(fields.get(b"authorization"))
         name = path[len(SERVICE) :]
         endpoint = self._open.get(name)
         if endpoint is not None:
@@ -274,9 +280,14 @@ class Rpc:
             raise
         receiver.settle(response)
 
+    def second(self) -> None:
+        """Report changed health to those who watch it; called each second."""
+        self._health.look()
+
     def stop(self) -> None:
-        """The gateway stops: streams take no more queries."""
+        """The gateway stops: streams take no more queries, and watches end."""
         self._streaming.stop()
+        self._health.stop()
 
     def _check(self, client: str, application: str) -> None:
         """Check that a key is still valid, and reaches an application.

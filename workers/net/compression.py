@@ -12,6 +12,10 @@ Buffer = bytes | bytearray | memoryview
 
 #: names in ``content-encoding`` and ``grpc-encoding``
 ENCODINGS = (b"identity", b"gzip", b"deflate")
+#: the same under an older name (RFC 9110, section 8.4.1.3)
+_ALIASES = {b"x-gzip": b"gzip"}
+#: members of a gzip file, and bytes of it that are looked at in one piece: what follows a member is copied each time
+MOST_MEMBERS, PIECE_BYTES = 4096, 16 * 1024
 #: decompressed bytes that do not hold up the event loop
 INLINE_BYTES = 64 * 1024
 #: bytes of responses that are worth compressing and do not hold up the event loop
@@ -28,6 +32,12 @@ class CompressionError(ValueError):
         self.too_large = too_large
 
 
+def named(encoding: bytes) -> bytes:
+    """Return the name of an encoding in :data:`ENCODINGS`; others in lower case."""
+    encoding = encoding.strip().lower()
+    return _ALIASES.get(encoding, encoding)
+
+
 def decompress(encoding: bytes, data: Buffer, limit: int) -> Buffer:
     """Undo one of :data:`ENCODINGS`.
 
@@ -36,10 +46,11 @@ def decompress(encoding: bytes, data: Buffer, limit: int) -> Buffer:
     """
     if encoding == b"identity":
         return data
-    # "deflate" means zlib's format, but some clients send the bare stream.
-    windows = (_GZIP,) if encoding == b"gzip" else (_ZLIB, _RAW)
+    if encoding == b"gzip":
+        return _gunzip(data, limit)
     problem = "cut off"
-    for window in windows:
+    # "deflate" means zlib's format, but some clients send the bare stream.
+    for window in (_ZLIB, _RAW):
         reader = zlib.decompressobj(window)
         try:
             plain = reader.decompress(data, limit + 1)
@@ -47,11 +58,39 @@ def decompress(encoding: bytes, data: Buffer, limit: int) -> Buffer:
             problem = str(error)
             continue
         if len(plain) > limit:
-            raise CompressionError(f"at most {limit} bytes once decompressed", True)
+            raise _too_large(limit)
         if reader.eof and not reader.unused_data:
             return plain
         problem = "something follows its end" if reader.eof else "cut off"
     raise CompressionError(f"not valid {encoding.decode()}: {problem}")
+
+
+def _gunzip(data: Buffer, limit: int) -> bytes:
+    """Undo gzip, of one member or several (RFC 1952, section 2.2)."""
+    view, offset, size, left = memoryview(data), 0, len(data), limit
+    plain: list[bytes] = []
+    for _ in range(MOST_MEMBERS):
+        begin, reader = offset, zlib.decompressobj(_GZIP)
+        while not reader.eof:
+            if offset == size:
+                raise CompressionError("not valid gzip: cut off")
+            piece = view[offset : offset + PIECE_BYTES]
+            try:
+                plain.append(reader.decompress(piece, left + 1))
+            except zlib.error as error:
+                problem = "something follows its end" if 0 < begin == offset else error
+                raise CompressionError(f"not valid gzip: {problem}") from None
+            left -= len(plain[-1])
+            if left < 0:
+                raise _too_large(limit)
+            offset += len(piece) - len(reader.unused_data)
+        if offset == size:
+            return plain[0] if len(plain) == 1 else b"".join(plain)
+    raise CompressionError(f"not valid gzip: at most {MOST_MEMBERS} members are taken")
+
+
+def _too_large(limit: int) -> CompressionError:
+    return CompressionError(f"at most {limit} bytes once decompressed", True)
 
 
 def choose(accept: bytes, size: int) -> bytes | None:
@@ -64,7 +103,7 @@ def choose(accept: bytes, size: int) -> bytes | None:
         return None
     for item in accept.lower().split(b","):
         name, _, quality = item.partition(b";")
-        name = name.strip()
+        name = named(name)
         if name in (b"gzip", b"deflate") and quality.replace(b" ", b"") not in (b"q=0", b"q=0.0", b"q=0.00"):
             return name
     return None

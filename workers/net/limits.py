@@ -158,9 +158,9 @@ class GrpcLimits:
     http2: Http2Limits = field(default_factory=Http2Limits)
     #: calls of identified clients in progress, a twentieth of them at most on one connection (``http2.streams``)
     calls: int = 20_000
-    #: public calls in progress: honest ones last no longer than a frame takes to arrive
+    #: public calls in progress: honest ones last no longer than a frame takes to arrive, or wait for further responses
     public_calls: int = 1000
-    #: the message of a public call, and the time that the whole call may take
+    #: the message of a public call, and the time that it and the end of the call may take
     public_message_bytes: int = 64
     public_call_s: float = 10.0
     #: an unfinished message without any new bytes

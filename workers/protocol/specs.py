@@ -67,6 +67,7 @@ class ApplicationSpec(msgspec.Struct, frozen=True):
     Attributes:
         slo_s: seconds from arrival to answer.
         late: ``shed`` refuses what cannot be in time, ``serve`` answers late.
+        non_finite: JSON for NaN and infinities in an output: ``null``, or an ``error``.
         weight: worth of one of its rows, relative to other applications.
         padding: fill value by input whose open dimensions are filled up to the longest of a batch. Queries that differ
             in the shape of any other input do not run together.
@@ -81,6 +82,7 @@ class ApplicationSpec(msgspec.Struct, frozen=True):
     weight: float = 1.0
     padding: dict[str, float] = {}
     sizes: tuple[int, ...] = ()
+    non_finite: str = "error"
 
 
 class ProfilePoint(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from workers.protocol.frames import Buffer, TensorHeader
 from workers.protocol.specs import Signature
 
 from . import tensors
-from .query import COPY_BYTES, Input, Output, Request, V2Error, V2Query, check, wanted
+from .query import COPY_BYTES, Input, Output, Request, V2Error, V2Query, binary_size, check, check_binary_size, wanted
 
 #: fields at the top level of a message, one for each input, output, contents and parameter: more would take seconds
 FIELDS = 4096
@@ -169,34 +169,33 @@ def query(message: pb.ModelInferRequest, contents: Sequence[Buffer], signature: 
             "one for each is needed, or none and typed contents in all inputs"
         )
     request = Request(
-        inputs=[
-            Input(item.name, item.shape[:], item.datatype, _parameters("inputs." + item.name, item.parameters))
-            for item in inputs
-        ],
+        inputs=[Input(item.name, item.shape[:], item.datatype, _parameters(item.parameters)) for item in inputs],
         id=message.id,
-        parameters=_parameters("", message.parameters),
-        outputs=[Output(item.name, _parameters("outputs." + item.name, item.parameters)) for item in outputs],
+        parameters=_parameters(message.parameters),
+        outputs=[Output(item.name, _parameters(item.parameters)) for item in outputs],
     )
 
     def take(place: int, field: str, item: Input) -> Buffer:
-        for name in item.parameters:
-            raise V2Error(f"{field}.parameters.{name}: not supported over gRPC")
+        size = binary_size(field, item) if item.parameters else None
         if contents:
-            return _raw(place, field, item, inputs[place], contents[place])
-        return _typed(field, item, inputs[place].contents)
+            data = _raw(place, field, item, inputs[place], contents[place])
+        else:
+            data = _typed(field, item, inputs[place].contents)
+        if size is not None:
+            check_binary_size(field, size, data)
+        return data
 
     return check(request, signature, max_rows, take)
 
 
-def _parameters(owner: str, parameters: Mapping[str, pb.InferParameter]) -> dict[str, Any]:
+def _parameters(parameters: Mapping[str, pb.InferParameter]) -> dict[str, Any] | None:
     if not parameters:
-        return {}
+        return None
     values = {}
     for name, parameter in parameters.items():
         choice = parameter.WhichOneof("parameter_choice")
-        if choice is None:
-            raise V2Error(f"{owner + '.' if owner else ''}parameters.{name}: has no value")
-        values[name] = getattr(parameter, choice)
+        # Without a value it is what null is in JSON.
+        values[name] = None if choice is None else getattr(parameter, choice)
     return values
 
 
@@ -276,9 +275,18 @@ def set_parameters(message: pb.ModelInferResponse, parameters: Mapping[str, str 
             parameter.double_param = value
 
 
+#: parameters of each response of a stream: Triton's mark that no other one follows for the query
+FINAL = {"triton_final_response": True}
+_final = pb.ModelInferResponse()
+set_parameters(_final, FINAL)
+#: the same serialised: fields of a message may stand in any order
+_FINAL = _final.SerializeToString()
+_FINAL_BYTES = len(_FINAL)
+
+
 def streamed(response: bytes) -> bytes:
-    """A serialised ModelStreamInferResponse around a serialised ModelInferResponse."""
-    return b"".join((_STREAMED, varint(len(response)), response))
+    """A serialised ModelStreamInferResponse around a ModelInferResponse."""
+    return b"".join((_STREAMED, varint(len(response) + _FINAL_BYTES), response, _FINAL))
 
 
 def streamed_error(id: str, message: str) -> bytes:
@@ -286,9 +294,9 @@ def streamed_error(id: str, message: str) -> bytes:
 
     It says why the query of this id failed.
     """
-    return pb.ModelStreamInferResponse(
-        error_message=message, infer_response=pb.ModelInferResponse(id=id)
-    ).SerializeToString()
+    response = pb.ModelInferResponse(id=id)
+    set_parameters(response, FINAL)
+    return pb.ModelStreamInferResponse(error_message=message, infer_response=response).SerializeToString()
 
 
 def varint(value: int) -> bytes:

@@ -16,8 +16,8 @@ from workers.protocol.frames import Buffer, TensorHeader
 from workers.protocol.specs import Signature
 
 from . import tensors
-from .query import Input, Request, V2Error, V2Query, check, wanted
-from .tensors import TensorError
+from .query import Input, NotSendable, Request, V2Error, V2Query, binary_size, check, check_binary_size, wanted
+from .tensors import NoJsonForm, TensorError
 
 #: header with the length of the JSON part of a body
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -26,7 +26,7 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 class IndexRequest(msgspec.Struct):
     """A request for the repository's index. ``ready``: only ready models."""
 
-    ready: bool = False
+    ready: bool | None = None
 
 
 _decoder = msgspec.json.Decoder(Request)
@@ -97,13 +97,14 @@ class _Binary:
 
     def take(self, _place: int, field: str, item: Input) -> Buffer:
         """See :data:`Take`."""
-        size = _binary_size(field, item.parameters)
+        size = binary_size(field, item) if item.parameters else None
+        if item.data is not None:
+            data = tensors.pack(item.datatype, item.shape, item.data)
+            if size is not None:
+                check_binary_size(field, size, data)
+            return data
         if size is None:
-            if item.data is msgspec.UNSET:
-                raise V2Error(f"{field}: has neither data nor parameters.binary_data_size")
-            return tensors.pack(item.datatype, item.shape, item.data)
-        if item.data is not msgspec.UNSET:
-            raise V2Error(f"{field}: has both data and parameters.binary_data_size; one is needed")
+            raise V2Error(f"{field}: has neither data nor parameters.binary_data_size")
         data = self._data[self._offset : self._offset + size]
         if len(data) < size:
             raise V2Error(f"{field}.parameters.binary_data_size: is {size}, {len(data)} bytes are left in the body")
@@ -119,17 +120,6 @@ class _Binary:
             raise V2Error(f"body: {left} bytes after the last input's binary data")
 
 
-def _binary_size(field: str, parameters: dict[str, Any]) -> int | None:
-    size = None
-    for name, value in parameters.items():
-        if name != "binary_data_size":
-            raise V2Error(f"{field}.parameters.{name}: not supported; binary_data_size is")
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise V2Error(f"{field}.parameters.binary_data_size: must be a whole number, 0 or more")
-        size = value
-    return size
-
-
 # --- responses ------------------------------------------------------------------------------------------------------
 
 
@@ -140,13 +130,18 @@ def render(
     parameters: dict[str, Any],
     headers: Sequence[TensorHeader],
     parts: Sequence[Buffer],
+    null: bool = False,
 ) -> tuple[list[Buffer], int | None]:
     """Return a response body and the length of its JSON part (None: all of it).
 
     Outputs are in the order that the query wants.
 
+    Args:
+        null: write null for NaN and infinities in JSON.
+
     Raises:
-        V2Error: an output is missing, or has no JSON form and was not asked for as binary data.
+        NotSendable: an output has no JSON form and was not asked for as binary data.
+        V2Error: an output is missing or broken.
     """
     described: list[dict[str, Any]] = []
     binary: list[Buffer] = []
@@ -157,7 +152,9 @@ def render(
             binary.append(part)
         else:
             try:
-                entry["data"] = tensors.unpack(header.datatype, header.shape, part)
+                entry["data"] = tensors.unpack(header.datatype, header.shape, part, null)
+            except NoJsonForm as error:
+                raise NotSendable(f"outputs.{name}: {error}") from None
             except TensorError as error:
                 raise V2Error(f"outputs.{name}: {error}") from None
         described.append(entry)

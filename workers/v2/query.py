@@ -5,8 +5,9 @@ executors take them; :func:`wanted` picks a query's outputs. Every mistake is a 
 and its limit.
 
 Dialect: https://github.com/kserve/open-inference-protocol and Triton's extensions ``binary_tensor_data`` and
-``parameters``. Sequences, shared memory and classification are rejected, not ignored: a client that asks for them
-would misread the response.
+``parameters``. Optional fields that are null count as left out. Unknown parameters are ignored, as the extension has
+them be clients' own; sequences, shared memory and classification are rejected: a client that asks for them would
+misread the response.
 
 The first dimension counts rows, of which a query has at least one. Where the signature has no batch dimension, a query
 is one row that its shapes do not show: from here to the executor they begin with 1. Other dimensions
@@ -17,6 +18,7 @@ as numbers that FP16 can represent.
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
@@ -39,8 +41,20 @@ COPY_BYTES = 4096
 ANY_BYTES = frozenset(ITEM_BYTES) - {"BOOL"}
 
 
+#: parameters of extensions that are not served, by the beginning of their names
+_REFUSED = {
+    "sequence_": "sequences (stateful models) are not supported; send each query by itself",
+    "shared_memory_": "not supported; send data in the request, and take outputs from the response",
+    "classification": "not supported; leave it out, and rank the whole output",
+}
+
+
 class V2Error(ValueError):
     """The client's mistake; the text names the field and the limit."""
+
+
+class NotSendable(V2Error):
+    """An output cannot be sent as JSON, though the model gave it."""
 
 
 class Terms(msgspec.Struct, eq=False):
@@ -101,24 +115,24 @@ class Input(msgspec.Struct):
     name: str
     shape: list[int]
     datatype: str
-    parameters: dict[str, Any] = {}
-    data: Any = msgspec.UNSET
+    parameters: dict[str, Any] | None = None
+    data: Any = None
 
 
 class Output(msgspec.Struct):
     """One output that the client wants."""
 
     name: str
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] | None = None
 
 
 class Request(msgspec.Struct):
     """A query as the client describes it, nothing checked but its types."""
 
     inputs: list[Input]
-    id: str = ""
-    parameters: dict[str, Any] = {}
-    outputs: list[Output] = []
+    id: str | None = None
+    parameters: dict[str, Any] | None = None
+    outputs: list[Output] | None = None
 
 
 #: returns the packed data of an input, of the size that its shape needs, by its place in the request, its name in
@@ -136,9 +150,10 @@ def check(request: Request, signature: Signature, max_rows: int, take: Take) -> 
     Raises:
         V2Error: the query is not valid.
     """
-    if len(request.id) > MAX_ID:
+    id = request.id or ""
+    if len(id) > MAX_ID:
         raise V2Error(f"id: at most {MAX_ID} characters")
-    binary_default, latency_s, min_accuracy = _parameters(request.parameters)
+    binary_default, latency_s, min_accuracy = _parameters(request.parameters or {})
     outputs = _outputs(request.outputs, signature, binary_default)
     found = _inputs(request.inputs, signature, max_rows, take)
     headers, parts = zip(*(found[spec.name] for spec in signature.inputs), strict=True)
@@ -151,7 +166,7 @@ def check(request: Request, signature: Signature, max_rows: int, take: Take) -> 
             )
     form = RequestShape(rows, headers, tuple([name for name, _ in outputs]))
     nbytes = sum([header.nbytes for header in headers])
-    return V2Query(request.id, Terms(form, rows, outputs, nbytes, latency_s, min_accuracy), parts, latency_s)
+    return V2Query(id, Terms(form, rows, outputs, nbytes, latency_s, min_accuracy), parts, latency_s)
 
 
 # --- parameters -----------------------------------------------------------------------------------------------------
@@ -160,24 +175,37 @@ def check(request: Request, signature: Signature, max_rows: int, take: Take) -> 
 def _parameters(parameters: dict[str, Any]) -> tuple[bool, float | None, float | None]:
     binary, latency_s, min_accuracy = False, None, None
     for name, value in parameters.items():
+        field = f"parameters.{name}"
+        if value is None:
+            continue
         if name == "binary_data_output":
-            binary = _flag("parameters.binary_data_output", value)
+            binary = _flag(field, value)
         elif name == "latency_ms":
-            latency_s = _at_most(latency_s, _number("parameters.latency_ms", value, 0.0, None) / 1e3)
+            latency_s = _at_most(latency_s, _number(field, value, 0.0, None) / 1e3)
         elif name == "timeout":  # Triton clients' own parameter, in microseconds
-            latency_s = _at_most(latency_s, _number("parameters.timeout", value, 0.0, None) / 1e6)
+            latency_s = _at_most(latency_s, _number(field, value, 0.0, None) / 1e6)
         elif name == "min_accuracy":
-            min_accuracy = _number("parameters.min_accuracy", value, None, 100.0)
+            min_accuracy = _number(field, value, None, 100.0)
         elif name == "priority":
             # Accepted and ignored: deadlines alone order the queue.
-            _number("parameters.priority", value, None, None)
-        elif name.startswith("sequence_"):
-            raise V2Error(f"parameters.{name}: sequences (stateful models) are not supported")
+            _number(field, value, None, None)
+        elif name == "triton_enable_empty_final_response":
+            # Every query has one response, which is the final one.
+            _flag(field, value)
         else:
-            raise V2Error(
-                f"parameters.{name}: unknown; known are latency_ms, min_accuracy, binary_data_output, timeout, priority"
-            )
+            refuse(field, name, value)
     return binary, latency_s, min_accuracy
+
+
+def refuse(field: str, name: str, value: Any) -> None:
+    """Ignore a parameter that is the client's own.
+
+    Raises:
+        V2Error: it belongs to an extension that is not served, and its value asks for something.
+    """
+    for begin, why in _REFUSED.items():
+        if value and name.startswith(begin):
+            raise V2Error(f"{field[:200]}: {why}")
 
 
 def _at_most(known: float | None, value: float) -> float:
@@ -186,41 +214,42 @@ def _at_most(known: float | None, value: float) -> float:
 
 def _number(field: str, value: Any, above: float | None, up_to: float | None) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise V2Error(f"{field}: must be a number")
+        raise V2Error(f"{field}: must be a number, not {quote(value)}")
     try:
         value = float(value)
     except OverflowError:
         value = math.inf
     if not math.isfinite(value) or (above is not None and value <= above):
-        raise V2Error(f"{field}: must be a finite number" + ("" if above is None else f" above {above:g}"))
+        over = "" if above is None else f" above {above:g}"
+        raise V2Error(f"{field}: must be a finite number{over}, not {value:g}")
     if up_to is not None and not 0 <= value <= up_to:
-        raise V2Error(f"{field}: must be from 0 to {up_to:g}")
+        raise V2Error(f"{field}: must be from 0 to {up_to:g}, not {value:g}")
     return value
 
 
 def _flag(field: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise V2Error(f"{field}: must be true or false")
+        raise V2Error(f"{field}: must be true or false, not {quote(value)}")
     return value
 
 
-def _outputs(wanted: list[Output], signature: Signature, binary_default: bool) -> tuple[tuple[str, bool], ...]:
+def _outputs(wanted: list[Output] | None, signature: Signature, binary_default: bool) -> tuple[tuple[str, bool], ...]:
     known = [spec.name for spec in signature.outputs]
     if not wanted:
         return tuple((name, binary_default) for name in known)
     chosen: dict[str, bool] = {}
     for output in wanted:
         if output.name not in known:
-            raise V2Error(f"outputs: {_quote(output.name)} is not an output; the application has {', '.join(known)}")
+            raise V2Error(f"outputs: {quote(output.name)} is not an output; the application has {', '.join(known)}")
         if output.name in chosen:
-            raise V2Error(f"outputs: {_quote(output.name)} is named twice")
+            raise V2Error(f"outputs: {quote(output.name)} is named twice")
         binary = binary_default
-        for name, value in output.parameters.items():
+        for name, value in (output.parameters or {}).items():
             field = f"outputs.{output.name}.parameters.{name}"
-            if name == "binary_data":
+            if name != "binary_data":
+                refuse(field, name, value)
+            elif value is not None:
                 binary = _flag(field, value)
-            else:
-                raise V2Error(f"{field}: not supported; binary_data is")
         chosen[output.name] = binary
     return tuple(chosen.items())
 
@@ -237,7 +266,7 @@ def _inputs(
     for place, item in enumerate(given):
         spec = specs.get(item.name)
         if spec is None:
-            raise V2Error(f"inputs: {_quote(item.name)} is not an input; the application takes {', '.join(specs)}")
+            raise V2Error(f"inputs: {quote(item.name)} is not an input; the application takes {', '.join(specs)}")
         field = f"inputs.{item.name}"
         if item.name in found:
             raise V2Error(f"{field}: is given twice")
@@ -263,7 +292,7 @@ def _check_shape(field: str, item: Input, spec: TensorSpec, batch: bool) -> None
     wanted = spec.shape if batch else spec.shape[1:]
     if item.datatype != spec.datatype:
         if item.datatype not in DATATYPES:
-            raise V2Error(f"{field}.datatype: {_quote(item.datatype)} is not a V2 datatype; must be {spec.datatype}")
+            raise V2Error(f"{field}.datatype: {quote(item.datatype)} is not a V2 datatype; must be {spec.datatype}")
         raise V2Error(f"{field}.datatype: is {item.datatype}, must be {spec.datatype}")
     if len(item.shape) != len(wanted):
         raise V2Error(f"{field}.shape: has {len(item.shape)} dimensions, must have {len(wanted)} as in {list(wanted)}")
@@ -286,8 +315,36 @@ def _check_rows(rows: int, max_rows: int) -> None:
         raise V2Error(f"inputs: {rows} rows (first dimension); must be 1 to {max_rows}")
 
 
-def _quote(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:80] + "…")
+def binary_size(field: str, item: Input) -> int | None:
+    """The bytes that an input says it has as binary data; None: it does not say.
+
+    Raises:
+        V2Error: this is no size, or another parameter asks for what is not served.
+    """
+    size = None
+    for name, value in (item.parameters or {}).items():
+        if name != "binary_data_size":
+            refuse(f"{field}.parameters.{name}", name, value)
+        elif value is not None:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise V2Error(
+                    f"{field}.parameters.binary_data_size: must be a whole number, 0 or more, not {quote(value)}"
+                )
+            size = value
+    return size
+
+
+def check_binary_size(field: str, size: int, data: Buffer) -> None:
+    """Check the size that an input gives beside data of its own. Raises V2Error."""
+    if size != len(data):
+        raise V2Error(f"{field}.parameters.binary_data_size: is {size}, its data has {len(data)} bytes")
+
+
+def quote(value: Any) -> str:
+    """A value for an error, cut off where it is long or deep."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= 80 else value[:80] + "…")
+    return reprlib.repr(value)
 
 
 # --- responses ------------------------------------------------------------------------------------------------------

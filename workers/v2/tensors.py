@@ -18,10 +18,15 @@ from workers.protocol.datatypes import ITEM_BYTES, NUMPY
 from workers.protocol.frames import Buffer
 
 _U32 = struct.Struct("<I")
+_WAY_OUT = "ask for binary data (the output's parameters.binary_data: true)"
 
 
 class TensorError(ValueError):
     """A tensor's data does not fit its datatype or shape."""
+
+
+class NoJsonForm(TensorError):
+    """A tensor is whole, and JSON has no form for some of its values."""
 
 
 def elements(shape: Sequence[int]) -> int:
@@ -158,22 +163,32 @@ def _range(datatype: str) -> str:
     return f"of {datatype} must be from {info.min} to {info.max}"
 
 
-def unpack(datatype: str, shape: Sequence[int], data: Buffer) -> list:
+def unpack(datatype: str, shape: Sequence[int], data: Buffer, null: bool = False) -> list:
     """Packed bytes as a flat JSON list.
 
+    Args:
+        null: give None for NaN and infinities.
+
     Raises:
-        TensorError: bytes that do not fit the shape, or values without a JSON form (NaN, infinity, BF16, BYTES that
-            are not UTF-8): the caller may ask for binary data instead.
+        NoJsonForm: NaN, infinity, BF16, or BYTES that are not UTF-8; the caller may ask for binary data instead.
+        TensorError: bytes that do not fit the shape.
     """
     check_packed(datatype, shape, data)
     if datatype == "BYTES":
         try:
             return [bytes(part).decode() for part in _split_bytes(data)]
         except UnicodeDecodeError:
-            raise TensorError("has BYTES elements that are not UTF-8; ask for binary data") from None
+            raise NoJsonForm(f"has BYTES elements that are not UTF-8; {_WAY_OUT}") from None
     if datatype == "BF16":
-        raise TensorError("BF16 has no JSON form; ask for binary data")
+        raise NoJsonForm(f"BF16 has no JSON form; {_WAY_OUT}")
     array = np.frombuffer(data, NUMPY[datatype])
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise TensorError("has NaN or infinity, which have no JSON form; ask for binary data")
-    return array.tolist()
+    values = array.tolist()
+    if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
+        if not null:
+            raise NoJsonForm(
+                f"has NaN or infinity, which have no JSON form; {_WAY_OUT}, or have the application answer with null "
+                '(its setting non_finite: "null")'
+            )
+        for place in np.flatnonzero(~finite).tolist():
+            values[place] = None
+    return values

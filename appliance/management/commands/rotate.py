@@ -14,9 +14,10 @@ from appliance.secrets import credentials, replace_secret_key, save_credentials
 from registry import events
 from registry.errors import Conflict
 from registry.members import replace_authority
-from registry.models import ApiKey, ApiToken, Gateway, JoinToken, Node, hash_secret, new_secret
+from registry.models import ApiKey, ApiToken, Gateway, JoinToken, Node, hash_secret
 from workers import tls
 from workers.certificates import CertificateError
+from workers.secret_kinds import new_secret
 
 #: those of a box of its own, which need no database
 FILES = {"tls", "tls-authority"}
@@ -169,7 +170,7 @@ def _replace(model: type, column: str, kind: str, old: str | None) -> str:
     row = rows.first()
     if row is None:
         raise CommandError(f"{kind}: credentials.json has none that is in use; make one in the console")
-    secret = new_secret()
+    secret = new_secret(kind)
     prefix = {} if model is JoinToken else {"prefix": secret[:8]}
     rows.update(**{column: hash_secret(secret)}, **prefix)
     events.changed(kind, row.name)

@@ -98,6 +98,10 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
                 "help_text": "False: models have no batch dimension. Shapes in the signature are the models' own "
                 "(scalars, [time, batch, classes], states, any number of detected objects), and queries run one by one."
             },
+            "non_finite": {
+                "help_text": "NaN and infinities in a JSON answer: null, or error: status 422 with a hint to ask for "
+                "binary data, which has them."
+            },
             "weight": {"help_text": "Worth of one answer, where not all demand can be served."},
             "floor": {"help_text": "Share of the demand served before anything beyond other applications' floors is."},
         }

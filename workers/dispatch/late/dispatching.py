@@ -88,9 +88,7 @@ class Dispatching:
             waited_s = now - batch.queries[0].arrived if not alone or device.free_at >= now else 0.0
             congestion = offer.congestion(waited_s, slo_s)
             self._schedule.take_first(batch)
-            application = batch.application_name
-            refusals = max(served.refusal_pressure(now), device.refusal_pressure(application, now))
-            self.dispatch(batch, max(pressure, offer.usual.mean, congestion, refusals), now)
+            self.dispatch(batch, max(pressure, offer.usual.mean, congestion, served.refusal_pressure(now)), now)
         if device.free_at > now and not device.dispatched and not device.loading and device.up:
             self._timers.set(device, device.free_at)
         elif device.wake_at != INF:

@@ -126,7 +126,7 @@ def best_new_batch(
         device, soonest_s = _first_device(offer, now)
         if device is None:
             continue
-        level = _level(served, offer, device, soonest_s, slo_s, least, now)
+        level = offer.level(soonest_s - device.rtt_s, slo_s, slo_s / served.slo_s, least, now)
         value, option = offer.option_set.ranked(level)[0]
         if value > highest:
             highest, found = value, (option, device, soonest_s)
@@ -138,21 +138,6 @@ def best_new_batch(
     if now + soonest_s + seconds <= deadline and not (first.dependents and starves(served, first, seconds, now)):
         return option, first
     return _next_best(served, query.rows, now, deadline, above)
-
-
-def _level(
-    served: ServedClass,
-    offer: ClassOffer,
-    device: ScheduledDevice,
-    soonest_s: float,
-    slo_s: float,
-    least: float,
-    now: float,
-) -> int:
-    """Return the level at which a device chooses that starts ``soonest_s`` from now."""
-    if device.dependents:
-        least = max(least, device.refusal_pressure(served.query_class.application, now))
-    return offer.level(soonest_s - device.rtt_s, slo_s, slo_s / served.slo_s, least, now)
 
 
 def _next_best(
@@ -167,7 +152,9 @@ def _next_best(
         device, soonest_s = _first_device(offer, now)
         if device is None or now + soonest_s > deadline:
             continue
-        options = offer.option_set.ranked(_level(served, offer, device, soonest_s, slo_s, least, now))
+        options = offer.option_set.ranked(
+            offer.level(soonest_s - device.rtt_s, slo_s, slo_s / served.slo_s, least, now)
+        )
         ranked += [(value, rank, option, device, soonest_s, offer) for rank, (value, option) in enumerate(options)]
     ranked.sort(key=lambda candidate: (-candidate[0], candidate[1]))
     fallback = None

@@ -153,18 +153,6 @@ class ScheduledDevice:
         points.reverse()
         return points
 
-    def refusal_pressure(self, application: str, now: float) -> float:
-        """Return the least pressure that refusals of other dependents call for.
-
-        They may have no quicker option themselves: then ``application`` must leave them time.
-        """
-        least = 0.0
-        for other, _ in self.dependents:
-            # There may be many, and most were not refused: without a call for each.
-            if now - other.refused_at < OVERLOAD_S and other.query_class.application != application:
-                least = max(least, other.refusal_pressure(now))
-        return least
-
     def recount(self) -> None:
         """After a change of scheduled batches or corrections."""
         total_s = slos = 0.0

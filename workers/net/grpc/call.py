@@ -457,7 +457,9 @@ class Call(Http2Stream):
     def sweep(self, now: float) -> None:
         """End the call if its client makes no progress; called each second."""
         limits, silent_s = self._server.limits, now - self.moved
-        if self._public and now - self.opened_at > limits.public_call_s:
+        # Only one that takes several responses stays open between its request and the last of them.
+        arriving_or_ended = self.reading or self.trailers is not None
+        if self._public and arriving_or_ended and now - self.opened_at > limits.public_call_s:
             self.evict(invalid(f"message: must have come within {limits.public_call_s:g} s"))
         elif self.outbox is not None:
             if silent_s > limits.write_s:

@@ -214,8 +214,11 @@ class RequestParser:
             logger.error("http_connection_failed", exc_info=error)
             self._fail(500, "internal error")
         except httptools.HttpParserError as error:
-            version = "invalid http version" in str(error).lower()
-            self._fail(505 if version else 400, f"not a valid HTTP request: {error}")
+            text = str(error)
+            if "PRI" in text:
+                text = "HTTP/2 is not spoken at this port; send HTTP/1.1 (gRPC has a port of its own)"
+            version = "invalid http version" in text.lower()
+            self._fail(505 if version else 400, f"not a valid HTTP request: {text}")
         self._raw = None
         # llhttp buffers a header until it is complete, and accepts chunk extensions of any length.
         self._unreported = 0 if self._reported else self._unreported + len(data)

@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('registry', '0023_division'),
+        ('registry', '0024_application_non_finite'),
     ]
 
     operations = [

@@ -16,6 +16,7 @@ from registry import events, profiling, storage, uploads, usage
 from registry.errors import Conflict, InputFault, InvalidInput
 from registry.inspection import sandbox
 from registry.models import Application, ProfileJob, ValidationSet, Variant
+from registry.signatures import with_rows
 from workers import log
 
 logger = log.get("registry")
@@ -52,12 +53,13 @@ def change_application(application: Application, fields: dict[str, Any]) -> Appl
         current = Application.objects.select_for_update().filter(pk=application.pk).first()
         if current is None or current.state != Application.State.ACTIVE:
             raise Conflict(f"application {application.name!r} is being deleted")
-        if fields.get("signature", current.signature) != current.signature and _bound(current):
-            raise Conflict(
-                "the signature cannot change while the application has variants or a validation set; "
-                "delete those first, or register another application",
-                "signature",
-            )
+        for name in ("signature", "batch"):
+            if fields.get(name, getattr(current, name)) != getattr(current, name) and _bound(current):
+                raise Conflict(
+                    f"the {_BOUND[name]} cannot change while the application has variants or a validation set; "
+                    "delete those first, or register another application",
+                    name,
+                )
         changes = {name: value for name, value in fields.items() if getattr(current, name) != value}
         if changes:
             Application.objects.filter(pk=current.pk).update(**changes)
@@ -66,6 +68,9 @@ def change_application(application: Application, fields: dict[str, Any]) -> Appl
             profiling.order_anew(current)
         current.refresh_from_db()
     return current
+
+
+_BOUND = {"signature": "signature", "batch": "batch dimension"}
 
 
 def _bound(application: Application) -> bool:
@@ -132,7 +137,12 @@ def create_variant(
         _check_new_variant(application, name, accuracy)
         with uploads.inspecting(application.name, name, incoming.size):
             facts = sandbox.inspect_model(
-                incoming.path, application.signature, settings.NEREUS, application.sizes, application.padding
+                incoming.path,
+                application.signature,
+                settings.NEREUS,
+                application.sizes,
+                application.padding,
+                application.batch,
             )
         with storage.lock():
             try:
@@ -150,6 +160,7 @@ def create_variant(
                         accuracy_source=Variant.Source.MEASURED if accuracy is None else Variant.Source.DECLARED,
                         opset=facts["opset"],
                         inspection=facts,
+                        alone=facts.pop("alone"),
                     )
                     profiling.order(variant, ProfileJob.Reason.REGISTRATION)
                     events.changed("variant", str(variant), replan=False)
@@ -190,7 +201,7 @@ def _still(application: Application) -> None:
     current = Application.objects.select_for_update().filter(pk=application.pk).first()
     if current is None or current.state != Application.State.ACTIVE:
         raise Conflict(f"application {application.name!r} is being deleted")
-    if current.signature != application.signature:
+    if (current.signature, current.batch) != (application.signature, application.batch):
         raise Conflict("the application's signature changed during the upload; upload again", "file")
 
 
@@ -231,6 +242,14 @@ def change_variant(variant: Variant, fields: dict[str, Any]) -> Variant:
             profiling.order(variant, ProfileJob.Reason.DEMAND, profiling.known_device_types()[:1])
     variant.refresh_from_db()
     return variant
+
+
+def run_alone(variant: Variant, why: str) -> None:
+    """Have a variant's queries run alone from now on; the first reason stays."""
+    with transaction.atomic():
+        if Variant.objects.filter(pk=variant.pk, alone="").update(alone=why):
+            events.changed("variant", str(variant), replan=variant.state in Variant.PLANNED)
+            logger.error("variant_runs_alone", variant=str(variant), reason=why)
 
 
 def answers(application: str) -> None:
@@ -316,7 +335,8 @@ def set_validation(application: Application, metric: str, incoming: storage.Inco
     try:
         digest = incoming.finish()
         with uploads.inspecting(application.name, "", incoming.size):
-            facts = sandbox.inspect_validation(incoming.path, application.signature, metric, settings.NEREUS)
+            signature = with_rows(application.signature, application.batch)
+            facts = sandbox.inspect_validation(incoming.path, signature, metric, settings.NEREUS)
         with storage.lock():
             try:
                 with transaction.atomic():

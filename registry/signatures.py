@@ -44,11 +44,24 @@ def from_onnxruntime(kind: str) -> str | None:
     return ONNXRUNTIME_TYPES.get(kind)
 
 
-def check(signature: Any) -> list[InputFault]:
+def with_rows(signature: dict[str, Any], batch: bool) -> dict[str, Any]:
+    """Return a signature whose shapes begin with the rows, as behind the edges.
+
+    Without a batch dimension a query is one row, which neither clients nor models see.
+    """
+    if batch:
+        return signature
+    return {
+        kind: [{**tensor, "shape": [-1, *tensor["shape"]]} for tensor in tensors] for kind, tensors in signature.items()
+    }
+
+
+def check(signature: Any, batch: bool = True) -> list[InputFault]:
     """Return everything that is wrong with a signature; fields are relative.
 
     A signature is ``{"inputs": [TENSOR...], "outputs": [...]}``. A TENSOR is ``{"name", "datatype", "shape"}`` with the
-    batch dimension first (-1) and other dimensions -1 (any) or 1 and more.
+    batch dimension first (-1) and other dimensions -1 (any) or 1 and more. Without a ``batch`` dimension any may be
+    -1, and there may be none.
     """
     if not isinstance(signature, dict):
         return [InputFault("", "must be an object with inputs and outputs")]
@@ -64,15 +77,17 @@ def check(signature: Any) -> list[InputFault]:
             continue
         names: set[str] = set()
         for index, tensor in enumerate(tensors):
-            faults += _check_tensor(tensor, f"{kind}.{index}", names)
+            faults += _check_tensor(tensor, f"{kind}.{index}", names, batch)
     return faults
 
 
+#: what to do where tensors do not begin with the rows
+_CURE = '; for models without a batch dimension, set "batch": false on the application and give their own shapes'
 _KINDS = ("inputs", "outputs")
 _KEYS = ("name", "datatype", "shape")
 
 
-def _check_tensor(tensor: Any, where: str, names: set[str]) -> list[InputFault]:
+def _check_tensor(tensor: Any, where: str, names: set[str], batch: bool) -> list[InputFault]:
     if not isinstance(tensor, dict):
         return [InputFault(where, "must be an object with name, datatype and shape")]
     faults = [
@@ -91,23 +106,26 @@ def _check_tensor(tensor: Any, where: str, names: set[str]) -> list[InputFault]:
     if not isinstance(datatype, str) or datatype not in DATATYPES:
         faults.append(InputFault(f"{where}.datatype", f"{datatype!r} is not one of {', '.join(DATATYPES)}"))
         datatype = None
-    return faults + _check_shape(tensor.get("shape"), f"{where}.shape", datatype)
+    return faults + _check_shape(tensor.get("shape"), f"{where}.shape", datatype, batch)
 
 
-def _check_shape(shape: Any, where: str, datatype: str | None) -> list[InputFault]:
-    if not isinstance(shape, list) or not 1 <= len(shape) <= MAX_RANK:
-        return [InputFault(where, f"must be a list of 1 to {MAX_RANK} dimensions, the batch dimension (-1) first")]
+def _check_shape(shape: Any, where: str, datatype: str | None, batch: bool) -> list[InputFault]:
+    if not batch and (not isinstance(shape, list) or len(shape) > MAX_RANK):
+        return [InputFault(where, f"must be a list of at most {MAX_RANK} dimensions")]
+    if batch and (not isinstance(shape, list) or not 1 <= len(shape) <= MAX_RANK):
+        detail = f"must be a list of 1 to {MAX_RANK} dimensions, the batch dimension (-1) first{_CURE}"
+        return [InputFault(where, detail)]
     if not all(isinstance(size, int) and not isinstance(size, bool) for size in shape):
         return [InputFault(where, "must hold whole numbers: -1 (any) or 1 and more")]
-    if shape[0] != -1:
-        return [InputFault(where, f"must begin with -1, the batch dimension; it begins with {shape[0]}")]
+    if batch and shape[0] != -1:
+        return [InputFault(where, f"must begin with -1, the batch dimension; it begins with {shape[0]}{_CURE}")]
     if any(size != -1 and size < 1 for size in shape):
         return [InputFault(where, "must hold dimensions of -1 (any) or 1 and more")]
     if any(size > MAX_ROW_BYTES for size in shape):
         # Not repeated: Python writes out no number of thousands of digits.
         return [InputFault(where, f"has a dimension of more than {MAX_ROW_BYTES}, and a row at most as many bytes")]
     row = DATATYPES[datatype] if datatype else 1
-    for size in shape[1:]:
+    for size in shape[1:] if batch else shape:
         row *= max(size, 1)
     if row > MAX_ROW_BYTES:
         return [InputFault(where, f"a row would take {row} bytes; the limit is {MAX_ROW_BYTES} bytes")]
@@ -118,7 +136,7 @@ def _open_inputs(signature: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {tensor["name"]: tensor for tensor in signature["inputs"] if -1 in tensor["shape"][1:]}
 
 
-def check_padding(padding: Any, signature: dict[str, Any]) -> list[InputFault]:
+def check_padding(padding: Any, signature: dict[str, Any], batch: bool = True) -> list[InputFault]:
     """Return everything that is wrong with ``padding``; fields are relative.
 
     It has values by input, for a valid signature. Only inputs with open dimensions beside the batch can be padded, with
@@ -126,6 +144,8 @@ def check_padding(padding: Any, signature: dict[str, Any]) -> list[InputFault]:
     """
     if not isinstance(padding, dict):
         return [InputFault("", "must be an object of numbers by input")]
+    if padding and not batch:
+        return [InputFault("", "says nothing: without a batch dimension queries never share a run")]
     faults = []
     able = _open_inputs(signature)
     for name, value in padding.items():
@@ -166,7 +186,7 @@ _RANGES = {
 }
 
 
-def check_sizes(sizes: Any, signature: dict[str, Any]) -> list[InputFault]:
+def check_sizes(sizes: Any, signature: dict[str, Any], batch: bool = True) -> list[InputFault]:
     """Return everything that is wrong with ``sizes`` for a valid signature.
 
     They are ascending sizes of its inputs' open dimensions.
@@ -178,6 +198,7 @@ def check_sizes(sizes: Any, signature: dict[str, Any]) -> list[InputFault]:
         return [InputFault("", f"must be from 1 to {MAX_SIZE}")]
     if sorted(set(sizes)) != sizes:
         return [InputFault("", "must ascend, each size once")]
+    signature = with_rows(signature, batch)
     if sizes and not _open_inputs(signature):
         return [InputFault("", "says nothing: no input has an open dimension (-1) beside the batch")]
     if sizes:

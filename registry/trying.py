@@ -192,7 +192,7 @@ def _flat(data: Any) -> list[Any]:
 def _shown(output: dict[str, Any]) -> dict[str, Any]:
     """An output with its first elements, and the largest of its first rows."""
     shape, data = output.get("shape") or [], output.get("data") or []
-    rows = shape[0] if shape else 1
+    rows = shape[0] if len(shape) > 1 else 1
     columns = len(data) // rows if rows else 0
     ranked = []
     numbers = output.get("datatype") not in ("BYTES", "BOOL")

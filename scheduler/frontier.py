@@ -64,9 +64,13 @@ def frontier(application: Application, slo_ms: float | None = None) -> list[Fron
     normalized = normalized_accuracies([application])
     shares = _shares(application)
     found = []
-    for variant in variants.prefetch_related("profiles__latencies"):
+    for variant in variants.select_related("application").prefetch_related("profiles__latencies"):
         for profile in variant.profiles.all():
-            points = [(point.batch, point.p95_ms) for point in profile.latencies.all() if not point.size]
+            points = [
+                (point.batch, point.p95_ms)
+                for point in profile.latencies.all()
+                if not point.size and (point.batch == 1 or not variant.why_alone)
+            ]
             if not points or profile.blocked:
                 continue
             best = planned_batch(points, application.slo_ms if slo_ms is None else slo_ms)

@@ -14,11 +14,11 @@ from registry.inspection.contents import refused
 
 
 def inspect(
-    path: str, signature: dict[str, Any], sizes: Sequence[int] = (), padding: Sequence[str] = ()
+    path: str, signature: dict[str, Any], sizes: Sequence[int] = (), padding: Sequence[str] = (), batch: bool = True
 ) -> dict[str, Any]:
     """Return facts about the model.
 
-    ``sizes`` and ``padding`` are those of :func:`.trial.run`.
+    ``sizes``, ``padding`` and ``batch`` are those of :func:`.trial.run`.
 
     Raises:
         InvalidInput: with everything found wrong at the first stage that failed.
@@ -30,7 +30,7 @@ def inspect(
         raise refused(f"is not a valid ONNX model: {_first_line(error)}") from None
     from registry.inspection import trial
 
-    return {**facts, **trial.run(path, signature, sizes, padding)}
+    return {**facts, **trial.run(path, signature, sizes, padding, batch)}
 
 
 def read(path: str) -> dict[str, Any]:

@@ -32,21 +32,24 @@ def inspect_model(
     settings: Settings,
     sizes: Sequence[int] = (),
     padding: Mapping[str, float] | None = None,
+    batch: bool = True,
 ) -> dict[str, Any]:
     """Return facts about an ONNX file that fits the signature.
 
-    They are opset, sizes, tensors, warnings and ``max_batch``: 1 where the model takes one row at a time, else None.
+    They are opset, sizes, tensors, warnings, ``alone`` (why its queries run alone; empty: they share runs) and
+    ``max_batch``: 1 where the model takes one row at a time, else None.
 
     Args:
         sizes: of open dimensions at which it must run; none: any that it takes.
         padding: the inputs that will be padded.
+        batch: whether tensors begin with a batch dimension.
 
     Raises:
         InvalidInput: it cannot be a variant; fields begin with ``file``.
         Busy: other inspections are in the way.
         Conflict: this box cannot isolate it, and its settings demand that.
     """
-    order = {"kind": "model", "signature": signature}
+    order = {"kind": "model", "signature": signature, "batch": batch}
     return _inspect(path, {**order, "sizes": list(sizes), "padding": sorted(padding or ())}, settings)
 
 

@@ -6,23 +6,29 @@ that.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
 from registry.errors import InputFault, InvalidInput
-from registry.signatures import MAX_NAME, from_onnxruntime
+from registry.inspection import independence
+from registry.signatures import MAX_NAME, from_onnxruntime, with_rows
 from workers.executor import bfloat16
-from workers.executor.codec import BF16
+from workers.executor.codec import BF16, as_array
+from workers.executor.independence import Arrays, Run
 from workers.protocol.shapes import OPEN_SIZES
 from workers.protocol.specs import Signature, TensorSpec
 
 ROWS = (1, 3)
-#: largest difference of a row's result, relative, allowed between different batches that contain it
-BATCH_TOLERANCE = 0.01
+#: what helps where tensors do not begin with the rows
+_CURE = 'set "batch": false on the application, give the models\' own shapes, and have queries run one by one'
+#: operators whose outputs are as long as they find something
+_COUNTING = {"NonMaxSuppression", "NonZero", "Unique", "Compress"}
 
 _NUMPY = {
     "BOOL": np.bool_,
@@ -42,29 +48,44 @@ _NUMPY = {
 }
 
 
-def run(path: str, signature: dict[str, Any], sizes: Sequence[int] = (), padding: Sequence[str] = ()) -> dict[str, Any]:
+def run(
+    path: str, signature: dict[str, Any], sizes: Sequence[int] = (), padding: Sequence[str] = (), batch: bool = True
+) -> dict[str, Any]:
     """Load, compare and run a model, and return facts about it.
 
-    They are the model's own tensors, ``max_batch`` (1: it takes one row at a time; None: any number) and warnings.
+    They are the model's own tensors, ``max_batch`` (1: it takes one row at a time; None: any number), ``alone`` (why
+    its queries must run alone; empty: they may share runs) and warnings.
 
     Args:
         sizes: of dimensions that the application leaves open, all of which the model must take; none: one of
             ``OPEN_SIZES``.
         padding: the inputs that will be padded.
+        batch: False: no dimension is one of rows.
 
     Raises:
         InvalidInput: it fails the trial.
         MemoryError: it needs more than the process' limit.
     """
     session = _load(path)
-    _compare(session, signature)
-    fixed = any(tensor.shape[0] == 1 for tensor in session.get_inputs())
-    warnings = _try(session, signature, sizes, (1,) if fixed else ROWS) + _uncut(session, signature, padding)
+    _compare(session, signature, batch)
+    fixed = not batch or any(tensor.shape[0] == 1 for tensor in session.get_inputs())
+    signature = with_rows(signature, batch)
+    try:
+        feeds = _try(session, signature, sizes, (1,) if fixed else ROWS, batch)
+    except InvalidInput as error:
+        firsts = {tensor.shape[0] for tensor in session.get_inputs()} if batch else ()
+        if len(firsts) < 2:
+            raise
+        # Likely the reason, where one is a batch and another is time or a state.
+        shown = ", ".join(sorted(map(str, firsts)))
+        detail = f"have unlike first dimensions ({shown}), which may be no batch: then {_CURE}"
+        raise InvalidInput([*error.faults, InputFault("file.inputs", detail)]) from None
     return {
         "max_batch": 1 if fixed else None,
+        "alone": _alone(path, session, signature, feeds, fixed) if batch else "",
         "inputs": [_description(tensor) for tensor in session.get_inputs()],
         "outputs": [_description(tensor) for tensor in session.get_outputs()],
-        "warnings": warnings,
+        "warnings": _uncut(session, signature, padding),
     }
 
 
@@ -108,7 +129,7 @@ def _description(tensor: Any) -> dict[str, Any]:
     return {"name": tensor.name[:MAX_NAME], "datatype": from_onnxruntime(tensor.type) or tensor.type, "shape": shape}
 
 
-def _compare(session: ort.InferenceSession, signature: dict[str, Any]) -> None:
+def _compare(session: ort.InferenceSession, signature: dict[str, Any], batch: bool) -> None:
     faults = []
     for kind, tensors in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
         own = {tensor.name: tensor for tensor in tensors}
@@ -121,7 +142,7 @@ def _compare(session: ort.InferenceSession, signature: dict[str, Any]) -> None:
                     InputFault(where, f"is missing: the application's signature has it; the model's {kind} are {names}")
                 )
                 continue
-            faults += _compare_tensor(tensor, wanted, where, kind == "inputs")
+            faults += _compare_tensor(tensor, wanted, where, kind == "inputs", batch)
         if kind == "inputs":
             known = {wanted["name"] for wanted in signature[kind]}
             faults += [
@@ -139,7 +160,7 @@ def _compare(session: ort.InferenceSession, signature: dict[str, Any]) -> None:
         raise InvalidInput(faults)
 
 
-def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, is_input: bool) -> list[InputFault]:
+def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, is_input: bool, batch: bool) -> list[InputFault]:
     datatype = from_onnxruntime(tensor.type)
     if datatype != wanted["datatype"]:
         return [
@@ -153,21 +174,22 @@ def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, is_input: b
         return []  # an output of unknown shape: the trial run determines it
     field = f"{where}.shape"
     if len(shape) != len(expected):
+        cure = f"; {_CURE}" if batch and not shape else ""
         return [
             InputFault(
-                field, f"has {len(shape)} dimensions {_shown(shape)}; the application's signature has {expected}"
+                field, f"has {len(shape)} dimensions {_shown(shape)}; the application's signature has {expected}{cure}"
             )
         ]
-    if isinstance(shape[0], int) and shape[0] != 1:
+    if batch and isinstance(shape[0], int) and shape[0] != 1:
         return [
             InputFault(
                 field,
-                f"has no batch dimension: the first is fixed at {shape[0]}; export the model with a dynamic first one "
-                "(or one of 1, to be served row by row)",
+                f"has no batch dimension: the first is fixed at {shape[0]}; {_CURE} (or, if it is meant to be the "
+                "batch, export the model with a dynamic first one, or one of 1, to be served row by row)",
             )
         ]
     faults = []
-    for index in range(1, len(shape)):
+    for index in range(1 if batch else 0, len(shape)):
         size, want = shape[index], expected[index]
         if not isinstance(size, int):
             continue
@@ -224,13 +246,66 @@ def _run(
     return session.run(names, feeds)
 
 
+def _without_rows(run: Run) -> Run:
+    """Return runs of one row that the model, without a batch dimension, does not see."""
+
+    def once(feeds: Arrays) -> list[np.ndarray]:
+        values = run({name: array.reshape(array.shape[1:]) for name, array in feeds.items()})
+        return [np.expand_dims(as_array(value), 0) if _is_tensor(value) else value for value in values]
+
+    return once
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic | bool | int | float | str)
+
+
+def _alone(
+    path: str, session: ort.InferenceSession, signature: dict[str, Any], feeds: dict[str, Any], fixed: bool
+) -> str:
+    """Return why queries must run alone; empty: rows do not influence each other."""
+    names = [tensor["name"] for tensor in signature["outputs"]]
+    run = functools.partial(_run, session, signature, names)
+    model = onnx.load_model(path, load_external_data=False)
+    hints = independence.Hints(model)
+    try:
+        if not fixed:
+            return independence.reason(run, feeds, names, hints)
+        independence.keeps_rows(run, feeds, names, hints)
+    except independence.NotRows as found:
+        detail = f"has no batch dimension: {_rows(found.rows)} in gave shape {found.shape}; {_CURE}"
+        raise _invalid(f"file.outputs.{found.name}.shape", detail) from None
+    own = {tensor.name: tensor.shape for tensor in session.get_outputs()}
+    objects = {name for name in names if own[name] and not isinstance(own[name][0], int)}
+    if objects and (kinds := sorted({node.op_type for node in model.graph.node} & _COUNTING)):
+        name = sorted(objects)[0]
+        detail = (
+            f"may have any number of rows for one row in (its first dimension is {own[name][0]!r}, and the model has "
+            f"{', '.join(kinds)}); {_CURE}"
+        )
+        raise _invalid(f"file.outputs.{name}.shape", detail)
+    return ""
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'s' if count > 1 else ''}"
+
+
 def _try(
-    session: ort.InferenceSession, signature: dict[str, Any], sizes: Sequence[int], counts: Sequence[int]
-) -> list[str]:
+    session: ort.InferenceSession,
+    signature: dict[str, Any],
+    sizes: Sequence[int],
+    counts: Sequence[int],
+    batch: bool,
+) -> dict[str, Any]:
+    """Run at each size, and return rows that ran at the first of them."""
     names = [tensor["name"] for tensor in signature["outputs"]]
     has_open = any(size == -1 for tensor in signature["inputs"] for size in tensor["shape"][1:])
+    run = functools.partial(_run, session, signature, names)
+    if not batch:
+        run = _without_rows(run)
     failure: Exception | None = None
-    remarks: list[str] | None = None
+    ran: dict[str, Any] | None = None
     for open_size in (sizes or OPEN_SIZES) if has_open else (1,):
         feeds = {
             tensor["name"]: _row(tensor, max(counts), open_size, i) for i, tensor in enumerate(signature["inputs"])
@@ -239,12 +314,12 @@ def _try(
         try:
             for rows in counts:
                 some = {name: value[:rows] for name, value in feeds.items()}
-                results[rows] = _run(session, signature, names, some)
+                results[rows] = run(some)
         except MemoryError:
             raise
         except Exception as error:
             at = f" at size {open_size}" if has_open and sizes else ""
-            failure = _failed(f"fails a run with {rows} row{'s' if rows > 1 else ''}{at}", error)
+            failure = _failed(f"fails a run with {_rows(rows)}{at}" if batch else f"fails a run{at}", error)
             if sizes or isinstance(failure, MemoryError):
                 raise failure from None
             continue
@@ -252,49 +327,30 @@ def _try(
             fault
             for rows in counts
             for tensor, value in zip(signature["outputs"], results[rows], strict=True)
-            for fault in _check_output(tensor, value, rows)
+            for fault in _check_output(tensor, value, rows, batch)
         ]
         if faults:
             raise InvalidInput(dict.fromkeys(faults))
-        remarks = _remarks(names, results) if len(counts) > 1 else []
+        ran = ran or feeds
         if not sizes:
             break
-    if remarks is None:
+    if ran is None:
         raise failure
-    return remarks
+    return ran
 
 
-def _check_output(tensor: dict[str, Any], value: Any, rows: int) -> list[InputFault]:
+def _check_output(tensor: dict[str, Any], value: Any, rows: int, batch: bool) -> list[InputFault]:
     where = f"file.outputs.{tensor['name']}"
     if not isinstance(value, np.ndarray):
         return [InputFault(f"{where}.datatype", f"is a {type(value).__name__}, not a tensor")]
     shape, expected = list(value.shape), tensor["shape"]
     if not shape or shape[0] != rows:
-        return [
-            InputFault(
-                f"{where}.shape", f"has no batch dimension: {rows} row{'s' if rows > 1 else ''} in gave shape {shape}"
-            )
-        ]
+        detail = f"has no batch dimension: {_rows(rows)} in gave shape {shape}; {_CURE}"
+        return [InputFault(f"{where}.shape", detail)]
     if len(shape) != len(expected) or any(w not in (-1, s) for s, w in zip(shape[1:], expected[1:], strict=False)):
+        if not batch:
+            shape, expected = shape[1:], expected[1:]
         return [InputFault(f"{where}.shape", f"a run gave {shape}; the application's signature says {expected}")]
     if (value.dtype.kind == "f" or value.dtype == BF16) and np.isnan(value.astype(np.float64)).any():
         return [InputFault(where, "a run with values from 0 to 1 gave NaN")]
     return []
-
-
-def _remarks(names: list[str], results: dict[int, list[np.ndarray]]) -> list[str]:
-    """Return a warning for each output whose rows depend on the rows beside them.
-
-    Dynamic quantisation causes that.
-    """
-    remarks = []
-    for name, alone, together in zip(names, results[1], results[3], strict=True):
-        if alone.dtype.kind != "f" or alone.shape[1:] != together.shape[1:]:
-            continue
-        with np.errstate(all="ignore"):
-            a, b = alone[0].astype(np.float64), together[0].astype(np.float64)
-            scale = np.max(np.abs(a), initial=1e-6)
-            difference = np.max(np.abs(a - b), initial=0.0) / scale
-        if np.isfinite(difference) and difference > BATCH_TOLERANCE:
-            remarks.append(f"{name}: a row's result changes by {difference:.1%} with the other rows of its batch")
-    return remarks

@@ -3,7 +3,7 @@
 An order comes on standard input, a verdict goes to standard output.
 
 Order (JSON): ``{"kind": "model" | "validation", "path", "private", "signature", "cpu_s", "memory_bytes"}``, with
-``"sizes"`` and ``"padding"`` of a model, ``"metric"`` of a validation set.
+``"sizes"``, ``"padding"`` and ``"batch"`` of a model, ``"metric"`` of a validation set.
 Verdict (JSON): ``{"faults": [[field, detail], ...], "facts": {...}}``; no faults means accepted.
 """
 
@@ -59,7 +59,7 @@ def _inspect(order: dict) -> dict:
     if order["kind"] == "model":
         from registry.inspection import model
 
-        return model.inspect(order["path"], order["signature"], order["sizes"], order["padding"])
+        return model.inspect(order["path"], order["signature"], order["sizes"], order["padding"], order["batch"])
     from registry.inspection import validation
 
     return validation.inspect(order["path"], order["signature"], order["metric"])

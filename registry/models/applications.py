@@ -33,6 +33,7 @@ class Application(models.Model):
         "late",
         "non_finite",
         "signature",
+        "batch",
         "padding",
         "sizes",
         "weight",
@@ -49,6 +50,8 @@ class Application(models.Model):
     non_finite = models.CharField(max_length=5, choices=NonFinite.choices, default=NonFinite.ERROR)
     #: {"inputs": [{"name", "datatype", "shape"}], "outputs": [...]}, batch dimension first (-1)
     signature = models.JSONField()
+    #: False: shapes are the models' own, without a batch dimension, and queries run one by one
+    batch = models.BooleanField(default=True)
     #: inputs whose open dimensions are filled up to the longest of a batch: {input: value}
     padding = models.JSONField(default=dict, blank=True)
     #: sizes of open dimensions to count on, ascending: the size classes; larger queries are refused. Empty: any size
@@ -113,6 +116,8 @@ class Variant(models.Model):
     accuracy_source = models.CharField(max_length=8, choices=Source.choices, default=Source.DECLARED)
     opset = models.PositiveIntegerField(default=0)
     inspection = models.JSONField(default=dict, blank=True)
+    #: why its queries run alone, never two in one run; empty: they share runs
+    alone = models.TextField(blank=True, default="")
     state = models.CharField(max_length=9, choices=State.choices, default=State.PROFILING)
     detail = models.TextField(blank=True, default="")
     #: operator preferences: resident on one device at least, wherever that is possible; or never planned
@@ -133,3 +138,8 @@ class Variant(models.Model):
 
     def __str__(self) -> str:
         return f"{self.application.name}/{self.name}"
+
+    @property
+    def why_alone(self) -> str:
+        """Why its queries run alone; empty: they share runs."""
+        return self.alone or ("" if self.application.batch else "its application has no batch dimension")

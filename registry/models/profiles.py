@@ -71,6 +71,10 @@ class Profile(models.Model):
         constraints = [models.UniqueConstraint(fields=["variant", "device_type"], name="profile_once")]
 
 
+#: latencies of variants whose queries run alone
+ALONE = ~models.Q(profile__variant__alone="") | models.Q(profile__variant__application__batch=False)
+
+
 class ProfileLatency(models.Model):
     """Latency by (variant, device type, size class, batch size)."""
 
@@ -95,6 +99,7 @@ class Fault(models.Model):
     class Cause(models.TextChoices):
         CRASHED = "crashed", "the executor crashed"
         STOPPED = "stopped", "the run exceeded its limit and was stopped"
+        MIXED = "mixed", "the answer to a query depended on the others of its run"
 
     variant = models.ForeignKey(Variant, on_delete=models.CASCADE, related_name="faults")
     #: by name: a device that is gone stays part of what happened

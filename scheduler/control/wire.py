@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from registry import models as registry
 from registry.accuracy import normalized_accuracies
+from registry.signatures import with_rows
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import bands
 from scheduler.control.relief import standby_variants
@@ -27,6 +28,8 @@ def application_spec(
     """
     sizes = tuple(application.sizes)
 
+    signature = with_rows(application.signature, application.batch)
+
     def tensors(kind: str) -> tuple[specs.TensorSpec, ...]:
         return tuple(
             specs.TensorSpec(
@@ -35,13 +38,13 @@ def application_spec(
                 tuple(tensor["shape"]),
                 most=max(sizes, default=0) if kind == "inputs" and -1 in tensor["shape"][1:] else 0,
             )
-            for tensor in application.signature[kind]
+            for tensor in signature[kind]
         )
 
     return specs.ApplicationSpec(
         name=application.name,
         slo_s=application.slo_ms / 1000,
-        signature=specs.Signature(inputs=tensors("inputs"), outputs=tensors("outputs")),
+        signature=specs.Signature(tensors("inputs"), tensors("outputs"), application.batch),
         late=application.late,
         non_finite=application.non_finite,
         weight=application.weight,
@@ -68,10 +71,11 @@ def profile_points(profile: registry.Profile) -> tuple[specs.ProfilePoint, ...]:
 def points_of(variants: Iterable[int]) -> dict[int, tuple[specs.ProfilePoint, ...]]:
     """Read the profiles of many variants (ids) with all size classes, by profile id.
 
-    It takes one query, and no model's instance for each of thousands of points.
+    Plans count on single rows of variants whose queries run alone, so only these points are read of such. It takes one
+    query, and no model's instance for each of thousands of points.
     """
     columns = ("profile", "batch", "p50_ms", "p95_ms", "mean_ms", "samples", "size")
-    rows = registry.ProfileLatency.objects.filter(profile__variant__in=variants)
+    rows = registry.ProfileLatency.objects.filter(profile__variant__in=variants).exclude(registry.ALONE, batch__gt=1)
     found: dict[int, list[specs.ProfilePoint]] = {}
     for profile, batch, p50_ms, p95_ms, mean_ms, samples, size in rows.values_list(*columns):
         point = specs.ProfilePoint(batch, p50_ms / 1000, p95_ms / 1000, mean_ms / 1000, samples, size)
@@ -89,6 +93,7 @@ def variant_spec(variant: registry.Variant, normalized: float | None) -> specs.V
         size_bytes=variant.size_bytes,
         accuracy=variant.accuracy,
         accuracy_normalized=normalized,
+        alone=bool(variant.why_alone),
     )
 
 

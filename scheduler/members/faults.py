@@ -1,4 +1,7 @@
-"""Faults that nodes report; a variant that keeps crashing is blocked. Synchronous."""
+"""Faults that nodes report. Synchronous.
+
+A variant that keeps crashing is blocked, and one whose queries influence each other runs them alone from now on.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from registry import services
 from registry.models import Device, Fault, Node, Profile, Variant
 from registry.text import storable
 from scheduler.control.requests import request_plan
@@ -32,6 +36,10 @@ def record(node: Node, message: control.FaultReport) -> dict[str, Any] | None:
     variant = Variant.objects.filter(pk=message.variant).select_related("application").first()
     if device is None or variant is None:
         return None
+    if message.cause == Fault.Cause.MIXED and variant.state == Variant.State.PROFILING:
+        # Nobody has had an answer of it yet.
+        services.run_alone(variant, storable(message.detail))
+        return None
     fault = Fault.objects.create(
         variant=variant,
         device=device.ref,
@@ -45,6 +53,8 @@ def record(node: Node, message: control.FaultReport) -> dict[str, Any] | None:
     logger.warning("fault", device=device.ref, variant=str(variant), cause=fault.cause, detail=fault.detail)
     if fault.cause == Fault.Cause.CRASHED:
         _block_if_frequent(variant, device.type)
+    elif fault.cause == Fault.Cause.MIXED:
+        services.run_alone(variant, fault.detail)
     return event(fault)
 
 

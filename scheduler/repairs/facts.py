@@ -12,7 +12,7 @@ from pathlib import Path
 from cryptography import x509
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.db.models import Max
+from django.db.models import Max, Min
 from django.utils import timezone
 from redis.exceptions import RedisError
 
@@ -97,6 +97,7 @@ class Facts:
     Attributes:
         problem: with all devices of approved nodes, whether they are up or not, and no demand.
         jobs: the newest profile job that was not cancelled, by variant's id and device type.
+        mixed: when queries of a variant were first found to influence each other after its upload, by its id.
         crashes: the first crash since it was profiled, by variant's id and device type, of blocked ones.
         plan: the newest, without its problem and wire form.
         before: the last plan made while a lost device still served, by its ref.
@@ -114,6 +115,7 @@ class Facts:
     problem: Problem = field(default_factory=lambda: Problem((), (), ()))
     jobs: Mapping[tuple[int, str], ProfileJob] = field(default_factory=dict)
     blocked: list[Profile] = field(default_factory=list)
+    mixed: Mapping[int, datetime] = field(default_factory=dict)
     crashes: Mapping[tuple[int, str], datetime] = field(default_factory=dict)
     plan: Plan | None = None
     before: Mapping[str, Plan] = field(default_factory=dict)
@@ -168,6 +170,7 @@ def read() -> Facts:
         problem=assemble({}, devices),
         jobs=_jobs(variants),
         blocked=blocked,
+        mixed=_mixed(),
         crashes=_crashes(blocked),
         plan=Plan.objects.defer("problem", "wire").first(),
         before=_before(devices),
@@ -217,6 +220,11 @@ def _jobs(variants: list[Variant]) -> dict[tuple[int, str], ProfileJob]:
     known = {variant.pk for variant in variants}
     jobs = ProfileJob.objects.filter(pk__in=newest)
     return {(job.variant_id, job.device_type): job for job in jobs if job.variant_id in known}
+
+
+def _mixed() -> dict[int, datetime]:
+    found = Fault.objects.filter(cause=Fault.Cause.MIXED).order_by("variant").values("variant")
+    return {one["variant"]: one["first"] for one in found.annotate(first=Min("at"))}
 
 
 def _crashes(blocked: list[Profile]) -> dict[tuple[int, str], datetime]:

@@ -10,7 +10,7 @@ const MOST_BYTES = 2 ** 20;
 const MOST_ZEROS = 4096;
 const form = document.querySelector("[data-try]");
 const part = (field, name) => field.querySelector(`[data-part="${name}"]`);
-const declared = (field) => field.dataset.shape.split(",").map(Number);
+const declared = (field) => field.dataset.shape.split(",").filter(Boolean).map(Number);
 const chosen = (field) => part(field, "file").files[0];
 const isNpy = (file) => file.name.toLowerCase().endsWith(".npy");
 

@@ -54,7 +54,7 @@ function showInspection() {
     ["Operators", kinds(facts)],
     ["Parameters", Number(facts.parameters ?? 0).toLocaleString("en")],
     ["Format", `opset ${facts.opset}, IR version ${facts.ir_version}${facts.producer ? `, by ${facts.producer}` : ""}`],
-    ["Batches", facts.max_batch === 1 ? "one row at a time: the file fixes the batch dimension at 1" : "any number of rows"],
+    ["Batches", variant.alone ? `one query at a time: ${variant.alone}` : facts.max_batch === 1 ? "one row at a time: the file fixes the batch dimension at 1" : "any number of rows"],
     ["Remarks", (facts.warnings ?? []).length ? facts.warnings.map((line) => el("div", { class: "warn" }, line)) : "none"],
   ];
   byId("inspection").replaceChildren(el("table", { class: "compact" }, el("tbody", {}, rows.map(([name, value]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, value))))));

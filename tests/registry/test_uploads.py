@@ -54,10 +54,11 @@ def test_one_file_under_two_names_is_kept_until_the_last_goes(upload, client, fi
     assert files() == []
 
 
-def test_a_row_that_depends_on_others_of_its_batch_is_reported(upload):
+def test_a_variant_whose_rows_depend_on_each_other_says_so(upload):
     response = upload(graphs.mixes_rows())
     assert response.status_code == 201
-    assert "with the other rows of its batch" in response.json()["inspection"]["warnings"][0]
+    assert "depends on the rows beside it" in response.json()["alone"]
+    assert response.json()["inspection"]["warnings"] == []
 
 
 def test_a_model_of_open_dimensions_is_tried_with_sizes_that_it_takes(upload, application):
@@ -125,7 +126,7 @@ BAD_MODELS = {
     "fixed batch": (
         _model(inputs=[tensor("x", [8, 4])], outputs=[tensor("y", [8, 3])]),
         "file.inputs.x.shape",
-        "has no batch dimension: the first is fixed at 8; export the model with a dynamic first one (or one of 1,",
+        'has no batch dimension: the first is fixed at 8; set "batch": false on the application',
     ),
     "wrong rank": (
         _model([node("Flatten", ["x"], ["f"]), node("MatMul", ["f", "w"], ["y"])], [tensor("x", ["b", 2, 2])]),

@@ -62,6 +62,16 @@ def test_a_variant_that_keeps_crashing_is_suspended_until_it_is_profiled_again(w
     assert found() == {}
 
 
+def test_a_variant_whose_answers_depended_on_other_queries_runs_them_alone_from_then_on(world):
+    mixed = control.FaultReport(device="box/cpu0", variant=world["big"].pk, cause="mixed", detail="y: changed")
+    for _ in range(2):
+        faults.record(world["node"], mixed)
+    repair = found()["mixed:digits/big"]
+    assert repair.since == Fault.objects.order_by("id").first().at
+    assert repair.effect.startswith("y: changed. Answers before that")
+    assert Variant.objects.get(name="big").why_alone == "y: changed"
+
+
 def test_files_of_the_store_that_are_missing_or_damaged(world):
     storage.path(world["big"].digest).unlink()
     assert found()["files:digits"].effect.endswith("cannot load 1 of 2 variants: big is missing.")

@@ -45,6 +45,7 @@ class ServingOption:
         planned: placed by the plan, with its ``rate`` in items/s and ``slice_rows``, the most rows that the plan gives
             it in one batch; else loaded in addition. For published stacks only.
         bound: seconds by rows that hold for nearly all batches (a high quantile); None: ``latency``.
+        alone: queries run alone: a batch holds one of them, of any number of rows, which run at once.
         row_transfer_s: part of ``latency`` and ``bound`` that a row is on the way to the device and back, beyond the
             round trip; during it the device may run another batch.
 
@@ -70,8 +71,11 @@ class ServingOption:
         slice_rows: int = 0,
         bound: LatencyModel | None = None,
         row_transfer_s: float = 0.0,
+        alone: bool = False,
     ) -> None:
+        max_rows = 1 if alone else max_rows
         self.variant = variant
+        self.alone = alone
         self.row_transfer_s = row_transfer_s
         self.accuracy = accuracy
         self.latency = latency
@@ -94,13 +98,16 @@ class ServingOption:
         for rows in range(1, max_rows + 1):
             cheap = CHEAP * min(each[:rows])
             self.efficient_rows.append(next(i + 1 for i in range(rows) if each[i] <= cheap))
-        self.latency_key = (variant, at_most, tuple(self.by_rows))
+        table = [latency.seconds(rows) for rows in range(latency.largest + 1)] if alone else self.by_rows
+        self.latency_key = (variant, at_most, alone, tuple(table))
         self.key = (self.utility, *self.latency_key)
 
     def seconds(self, rows: int) -> float:
-        """Expected seconds of a batch; one query larger than a batch runs in pieces."""
+        """Expected seconds; one query larger than a batch runs in pieces, or alone."""
         if rows <= self.max_rows:
             return self.by_rows[rows]
+        if self.alone:
+            return self.latency.seconds(rows)
         pieces, rest = divmod(rows, self.max_rows)
         return pieces * self.by_rows[self.max_rows] + self.by_rows[rest]
 

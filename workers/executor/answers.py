@@ -41,7 +41,8 @@ _Encoded = tuple[int, list[tuple[TensorHeader, Buffer]]]
 def of_batch(model: RunnableModel, batch: DispatchedBatch) -> Outcome:
     """Run a batch; every query is in one answer or has an error of its own."""
     bindings, rows, tried = model.io_bindings, batch.rows, False
-    if rows <= bindings.most_rows and rows <= batch.limit and batch.body is not None:
+    fits = rows <= bindings.most_rows and rows <= batch.limit and batch.body is not None
+    if fits and not (model.alone and len(batch.ids) > 1):
         wanted = batch.shapes[0].outputs if batch.same else _wanted(batch)
         if wanted is not None:
             packed = bindings.run(batch.body, rows, wanted)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -91,6 +92,11 @@ def encode(name: str, array: np.ndarray) -> tuple[TensorHeader, Buffer]:
     if datatype is None:
         raise CodecError(f"{name}: arrays of {array.dtype} have no V2 datatype")
     return TensorHeader(name, datatype, shape, array.nbytes), packed(array)
+
+
+def as_array(value: Any) -> np.ndarray:
+    """Return an output as an array; onnxruntime gives some scalars as Python's own."""
+    return value if isinstance(value, np.ndarray) else np.array(value, object if isinstance(value, str) else None)
 
 
 def packed(array: np.ndarray) -> Buffer:

@@ -20,6 +20,7 @@ from .device_loop import DeviceLoop
 from .exclusive import WorkKind
 from .intake import Intake
 from .loaded import DeviceResidents, Role
+from .lull_checks import LullChecks
 from .meters import Meters
 from .peers import Peers
 from .replies import Replies
@@ -73,6 +74,7 @@ class DeviceService:
             exclusive=functools.partial(self.exclusive, WorkKind.PLAN),
             on_change=self.changed,
         )
+        self._lull_checks = LullChecks(info.id, self.residents, self.exclusive, peers.report)
         self.draining = False
         self._reported_rows = 0
 
@@ -141,6 +143,7 @@ class DeviceService:
                 self._reported_rows = rows
             if ticks % 10 == 0:
                 self._report_second()
+                self._lull_checks.tick()
                 # A task of its own: unloading may take a while, and silence would look like a hung process. A plan
                 # on its way tidies up itself.
                 if (tidying is None or tidying.done()) and not self.residency.settling:

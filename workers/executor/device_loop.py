@@ -29,7 +29,7 @@ from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import DeviceInfo
 
-from . import answers
+from . import answers, lull_checks
 from .accounting import DeferredAccounting, Entry
 from .batch import DispatchedBatch
 from .batch_queue import BatchQueue
@@ -246,6 +246,8 @@ class DeviceLoop:
 
     def _answer(self, batch: DispatchedBatch, loaded: Loaded, began: float, outcome: answers.Outcome) -> None:
         queue_s = began - batch.arrived
+        if loaded.wants_batch and len(batch.ids) > 1:
+            lull_checks.keep(loaded, batch)
         self._replies.answer(batch, loaded, outcome, queue_s, time.monotonic() - began, self._watchdog.stopped_after_s)
         _, failed, run_s = outcome
         ended = time.monotonic()
@@ -338,7 +340,7 @@ class DeviceLoop:
         else:
             request.future.set_result(outcome)
         took_s = time.monotonic() - started
-        if request.kind is not WorkKind.PLAN:
+        if request.kind in (WorkKind.FIRST, WorkKind.MEASURE):
             self._accounting.profiled(took_s)
         if request.kind is WorkKind.MEASURE:
             self._exclusive.measured(time.monotonic(), took_s)

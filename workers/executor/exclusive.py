@@ -4,7 +4,7 @@
 plans; batches that were there before long work of it go first. ``FIRST`` runs wait until nothing is queued, but not
 forever. ``MEASURE`` steps run when the device would idle; on a busy one they get a set share of its time: after a
 step of e seconds the next may push in e * (1 - share) / share later, so that their share is exact and never comes as
-one long stall.
+one long stall. ``CHECK`` steps run in lulls alone: no batch waits for the beginning of one.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class WorkKind(StrEnum):
     PLAN = "plan"
     FIRST = "first"
     MEASURE = "measure"
+    CHECK = "check"
 
 
 @dataclass(slots=True)
@@ -70,11 +71,16 @@ class Exclusive:
         self._share = share
         #: those that wait; for others to look at
         self.requests: list[ExclusiveRequest] = []
+        #: the CHECK step that waits for a lull
+        self._check: ExclusiveRequest | None = None
         self._plan_turn = True
         self._next_measure_at = 0.0
 
     def add(self, request: ExclusiveRequest) -> None:
-        self.requests.append(request)
+        if request.kind is WorkKind.CHECK:
+            self._check = request
+        else:
+            self.requests.append(request)
 
     def _first(self, kind: WorkKind) -> ExclusiveRequest | None:
         self.requests = [request for request in self.requests if not request.future.done()]
@@ -120,12 +126,20 @@ class Exclusive:
         if request is not None:
             return self._pop(request), now
         request = self._first(WorkKind.MEASURE)
+        measure, check = request is not None, self._check
         if request is None:
-            return None, math.inf
+            if check is not None and check.future.done():
+                check = self._check = None
+            if check is None:
+                return None, math.inf
+            request = check
         quiet_at = last_arrival + QUIET_S
         if now >= quiet_at or request.expected_s <= SHORT * tightest_slo_s:
-            return self._pop(request), now
-        return None, min(self._next_measure_at, quiet_at)
+            if measure:
+                return self._pop(request), now
+            self._check = None
+            return request, now
+        return None, min(self._next_measure_at, quiet_at) if measure else quiet_at
 
     def measured(self, now: float, took_s: float) -> None:
         """Account for a MEASURE step that ended at ``now``."""

@@ -92,15 +92,17 @@ class _Binding:
 
     def __init__(self, io: ort.IOBinding, signature: Signature, rows: int):
         self.io = io
+        # A model without a batch dimension does not see the rows.
+        skipped = 0 if signature.batch else 1
         self.places: list[memoryview] = []
         for spec in signature.inputs:
             array = _buffer(spec, rows)
-            io.bind_input(spec.name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+            io.bind_input(spec.name, "cpu", 0, array.dtype, array.shape[skipped:], array.ctypes.data)
             self.places.append(memoryview(array.reshape(-1).view(np.uint8)))
         self._outputs: dict[str, tuple[ResultTensor, np.ndarray]] = {}
         for spec in signature.outputs:
             array = _buffer(spec, rows)
-            io.bind_output(spec.name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+            io.bind_output(spec.name, "cpu", 0, array.dtype, array.shape[skipped:], array.ctypes.data)
             self._outputs[spec.name] = ResultTensor(spec.name, spec.datatype, array.shape, array.nbytes), array
         self.wanted: dict[tuple[str, ...], tuple[tuple[ResultTensor, ...], list[np.ndarray]]] = {}
 

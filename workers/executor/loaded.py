@@ -10,6 +10,7 @@ from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, ProfilePoint, Resident, VariantSpec
 
 from .estimates import LatencyEstimate
+from .independence import KeptBatch
 from .request_shapes import CheckedShapes
 from .runtime import RunnableModel
 
@@ -35,6 +36,7 @@ class Loaded:
         used_at: when it last ran or was planned, in seconds on the monotonic clock.
         plan_version: the plan that it left, while it is leaving.
         closing: it is about to be unloaded, and takes no new queries.
+        wants_batch: the next batch of several queries is to be kept in ``kept``, for :mod:`.lull_checks`.
     """
 
     def __init__(self, resident: Resident, application: ApplicationSpec, model: RunnableModel, path: str, now: float):
@@ -44,6 +46,8 @@ class Loaded:
         self.used_at = now
         self.plan_version = 0
         self.closing = False
+        self.wants_batch = False
+        self.kept: KeptBatch | None = None
         #: (rows, seconds) of warm-up runs, for a resident that comes without a profile
         self.warm_runs: list[tuple[int, float]] = []
         self._profiled: tuple | None = None
@@ -54,6 +58,8 @@ class Loaded:
     def update(self, resident: Resident, application: ApplicationSpec) -> None:
         """Follow a newer plan; latencies start afresh only with another profile."""
         self.variant: VariantSpec = resident.variant
+        if resident.variant.alone:
+            self.model.alone = True
         self.id = resident.variant.id
         # Percent in the application's metric, and of its best variant; 0 where it is not known.
         self.accuracy = resident.variant.accuracy or 0.0

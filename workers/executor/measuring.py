@@ -23,15 +23,16 @@ import numpy as np
 
 from workers import log, metrics
 from workers.protocol import shapes
-from workers.protocol.control import ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
+from workers.protocol.control import FaultReport, ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
 from workers.protocol.frames import Measure, Relay
 from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import ProfilePoint
 
-from . import validation
+from . import lull_checks, validation
 from .codec import BF16
 from .device import DeviceService
 from .exclusive import WorkKind
+from .independence import KeptBatch
 from .runtime import Arrays, LoadError, RunError, RunnableModel, RunStopped, Runtime, out_of_memory
 from .size_classes import SizeClasses
 from .watchdog import PROFILING_LEAST_S
@@ -175,6 +176,7 @@ class Measuring:
         model = await device.load(memory.around, load)
         # Memory that others' runs left in the arena would hide what this variant needs.
         device.runtime.watchdog.shrink_next = True
+        model.alone = model.alone or order.variant.alone
         batches = _batches(min(order.max_batch, model.most_rows or order.max_batch))
         await self._first_run(order, model, memory)
         begun = 0
@@ -292,9 +294,11 @@ class Measuring:
             raise _Failed("validation: the order names no file for it")
         metric = metrics.create(order.validation.metric)
         arrays, labels = await device.load(validation.read, job.validation_path, order.application.signature)
+        await self._check_rows(job, model, arrays)
         points = shapes.of_class(job.profile, 0)
         good = [point for point in points if point.p95_s <= order.application.slo_s] or points[:1]
-        best = max((point for point in good if point.batch <= VALIDATION_ROWS), key=lambda p: p.batch)
+        most = 1 if model.alone else VALIDATION_ROWS
+        best = max((point for point in good if point.batch <= most), key=lambda p: p.batch)
         for start in range(0, len(labels), best.batch):
             self._progress(job, "validating", start / len(labels), always=start == 0)
             piece = {name: array[start : start + best.batch] for name, array in arrays.items()}
@@ -309,6 +313,31 @@ class Measuring:
         if not math.isfinite(percent):
             raise _Failed(f"validation: the metric {order.validation.metric} gave {percent}, which is no accuracy")
         return percent, len(labels)
+
+    async def _check_rows(self, job: _Job, model: RunnableModel, arrays: Arrays) -> None:
+        """Compare rows together and each alone; report if they influence each other."""
+        if model.alone or model.most_rows is not None:
+            return
+        order, count = job.order, len(next(iter(arrays.values())))
+        usual_s = shapes.of_class(job.profile, 0)[-1].p50_s
+        for places in _choices(count):
+            kept = KeptBatch({name: array[places] for name, array in arrays.items()}, (1,) * len(places))
+            found = await lull_checks.mixed(model, kept, lambda call: self._step(order, call, usual_s))
+            if found:
+                model.alone = True
+                detail = f"{found}, with rows of the validation set"
+                report = FaultReport(
+                    device=self._device.info.id, variant=order.variant.id, cause="mixed", detail=detail
+                )
+                self._device.peers.report(Relay(report))
+                return
+
+
+def _choices(rows: int) -> list[np.ndarray]:
+    """Places of a few rows, near each other and far apart."""
+    random = np.random.default_rng(rows)
+    chosen = [np.arange(min(rows, 4)), *(random.choice(rows, min(rows, size), False) for size in (2, 3, 8))]
+    return [places for places in chosen if len(places) > 1]
 
 
 def _batches(max_batch: int) -> list[int]:

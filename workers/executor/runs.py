@@ -32,8 +32,12 @@ def run(model: RunnableModel, batch: DispatchedBatch) -> tuple[list[Part], float
     """Run a batch; return parts that hold each query once, and ``session.run`` time.
 
     Queries of different shapes cannot stand in one array and run one after the other. If a run fails, each of its
-    queries is tried once by itself, so that one failing query does not fail its neighbours.
+    queries is tried once by itself, so that one failing query does not fail its neighbours. Where queries run alone,
+    each is a run of its own from the start.
     """
+    if model.alone:
+        whole = None if batch.body is None else batch.whole()
+        return _apart(model, batch, range(len(batch.ids)), whole)
     if batch.body is not None:
         whole = batch.whole()
         groups: list[Sequence[int]] = [range(len(batch.ids))]

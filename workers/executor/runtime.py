@@ -56,7 +56,9 @@ class RunnableModel:
         signature: names, types and shapes of inputs and outputs.
         load_s: seconds that the load took.
         inputs, outputs: symbolic names of their dimensions.
-        most_rows: rows that one run can take: 1 where the model's first dimension is fixed at that; None: any number.
+        most_rows: rows that one run can take: 1 where the model's first dimension is fixed at that, or no batch
+            dimension; None: any number.
+        alone: two queries never share a run, and one query's rows are never divided among runs.
     """
 
     def __init__(
@@ -75,7 +77,8 @@ class RunnableModel:
         self.inputs: Axes = {node.name: _symbols(node.shape) for node in session.get_inputs()}
         self.outputs: Axes = {node.name: _symbols(node.shape) for node in session.get_outputs()}
         fixed = [node.shape[0] for node in session.get_inputs() if node.shape and isinstance(node.shape[0], int)]
-        self.most_rows: int | None = min(fixed, default=None)
+        self.most_rows: int | None = min(fixed, default=None) if signature.batch else 1
+        self.alone = not signature.batch
         self._outputs = [spec.name for spec in signature.outputs]
         self._bfloat16 = any(spec.datatype == "BF16" for spec in (*signature.inputs, *signature.outputs))
         open_sizes = any(size < 0 and not spec.most for spec in signature.inputs for size in spec.shape[1:])
@@ -118,6 +121,8 @@ class RunnableModel:
         rows = next(iter(inputs.values())).shape[0]
         if self.most_rows is not None:
             max_rows = min(max_rows, self.most_rows)
+        elif self.alone:
+            max_rows = rows
         if rows <= max_rows:
             return self._once(inputs, rows)
         pieces, seconds = [], 0.0
@@ -132,7 +137,9 @@ class RunnableModel:
             raise RunError(f"outputs of two pieces do not fit together: {error}") from None
 
     def _once(self, inputs: Arrays, rows: int) -> tuple[dict[str, np.ndarray], float]:
-        options = self._watchdog.options
+        options, batch = self._watchdog.options, self.signature.batch
+        if not batch:
+            inputs = {name: array.reshape(array.shape[1:]) for name, array in inputs.items()}
         started = time.perf_counter()
         try:
             if self._bfloat16:
@@ -147,6 +154,8 @@ class RunnableModel:
                 self._watchdog.shrink_next = True
             raise (RunStopped if self._watchdog.terminating else RunError)(text) from None
         seconds = time.perf_counter() - started
+        if not batch:
+            values = [np.expand_dims(value, 0) for value in map(codec.as_array, values)]
         outputs = dict(zip(self._outputs, values, strict=True))
         for name, value in outputs.items():
             shape = value.shape

@@ -29,6 +29,7 @@ from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, Refusal, Results
 from workers.protocol.framing import FrameError
 from workers.protocol.results import answers as split_results
+from workers.protocol.results import without_rows
 
 from .binding_driver import BindingDriver
 from .bursts import BurstDetector
@@ -280,6 +281,8 @@ class Core:
         sent_at, run_s, occupied_s = flights[0].sent_at, results.run_s, results.occupied_s
         try:
             answers = split_results(results, body)
+            if not flights[0].spec.signature.batch:
+                answers = [(without_rows(headers), parts) for headers, parts in answers]
         except FrameError as error:
             self._broken(device, flights, error, now)
             return

@@ -101,7 +101,7 @@ class DeviceOptions:
         variant = resident.variant
         accuracy = variant.accuracy_normalized if variant.accuracy_normalized is not None else variant.accuracy or 0.0
         profile = shapes.of_class((*resident.profile, *resident.smaller), size) if size else resident.profile
-        key = (variant.id, accuracy, profile, planned, resident.rate, resident.max_batch)
+        key = (variant.id, accuracy, profile, planned, resident.rate, resident.max_batch, variant.alone)
         if transfer_s:
             # Not kept: the estimate of a network changes for as long as it is used.
             return option(resident, accuracy, profile, spec, self._rows, planned, transfer_s)
@@ -141,7 +141,7 @@ def option(
     if not known:
         return None
     latency = LatencyModel([(p.batch, p.p50_s + AROUND_S + transfer_s * p.batch) for p in known])
-    most = min(latency.largest, rows)
+    most = 1 if resident.variant.alone else min(latency.largest, rows)
     while most and latency.seconds(most) > spec.slo_s:
         most -= 1
     if not most or latency.seconds(1) > spec.slo_s:
@@ -158,6 +158,7 @@ def option(
         slice_rows=min(most, max(1, resident.max_batch)),
         bound=LatencyModel([(p.batch, max(p.p50_s, p.p95_s) + AROUND_S + transfer_s * p.batch) for p in known]),
         row_transfer_s=transfer_s,
+        alone=resident.variant.alone,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from workers import __version__
 from workers.protocol.gateways import CoreStatus
-from workers.protocol.specs import TensorSpec
+from workers.protocol.specs import Signature, TensorSpec
 
 from .catalog import NOT_CONFIGURED
 from .front import Front
@@ -81,8 +81,8 @@ class Metadata:
             "name": model,
             "versions": [variant] if variant is not None else sorted(self._front.catalog.variants(model)),
             "platform": PLATFORM,
-            "inputs": [_tensor(tensor) for tensor in spec.signature.inputs],
-            "outputs": [_tensor(tensor) for tensor in spec.signature.outputs],
+            "inputs": [_tensor(tensor, spec.signature) for tensor in spec.signature.inputs],
+            "outputs": [_tensor(tensor, spec.signature) for tensor in spec.signature.outputs],
         }
 
     def config(self, model: str, version: str | None) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Metadata:
             "name": model,
             "platform": PLATFORM,
             "backend": "onnxruntime",
-            "max_batch_size": self._front.accounts.limits.query_rows,
+            "max_batch_size": self._front.accounts.limits.query_rows if spec.signature.batch else 0,
             "input": [_configured(tensor) for tensor in spec.signature.inputs],
             "output": [_configured(tensor) for tensor in spec.signature.outputs],
             "parameters": {
@@ -198,8 +198,12 @@ class Metadata:
         self._metrics.refresh(core, not self.not_ready(), self._core_here)
 
 
-def _tensor(spec: TensorSpec) -> dict[str, Any]:
-    return {"name": spec.name, "datatype": spec.datatype, "shape": spec.shape}
+def _tensor(spec: TensorSpec, signature: Signature) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "datatype": spec.datatype,
+        "shape": spec.shape if signature.batch else spec.shape[1:],
+    }
 
 
 def _configured(spec: TensorSpec) -> dict[str, Any]:

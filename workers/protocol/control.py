@@ -240,13 +240,14 @@ class FaultReport(FromMember, tag="fault", frozen=True, kw_only=True):
 
     Attributes:
         variant: id.
-        cause: the executor ``crashed``, or a run exceeded its limit and was ``stopped``.
+        cause: the executor ``crashed``, a run exceeded its limit and was ``stopped``, or queries were found ``mixed``:
+            one's answer depends on the others of its run.
         detail: how, in words.
     """
 
     device: Name
     variant: Count
-    cause: Literal["crashed", "stopped"]
+    cause: Literal["crashed", "stopped", "mixed"]
     detail: Text
 
 

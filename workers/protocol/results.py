@@ -59,6 +59,12 @@ def answers(results: Results, body: memoryview) -> list[Answer]:
 
 
 @functools.lru_cache(maxsize=1024)
+def without_rows(headers: tuple[TensorHeader, ...]) -> tuple[TensorHeader, ...]:
+    """Return headers of a one-row answer without the row, as the client's signature."""
+    return tuple([TensorHeader(one.name, one.datatype, one.shape[1:], one.nbytes) for one in headers])
+
+
+@functools.lru_cache(maxsize=1024)
 def _alike(name: str, datatype: str, shape: tuple[int, ...], nbytes: int) -> tuple[TensorHeader, ...]:
     """Return the same object for the same output.
 

@@ -49,10 +49,16 @@ class TensorSpec(msgspec.Struct, frozen=True):
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """Inputs and outputs of every variant of an application."""
+    """Inputs and outputs of every variant of an application.
+
+    Attributes:
+        batch: False: models know no batch dimension. Between processes every tensor has one all the same, of 1: a query
+            is one row. Executors run models without it, and clients do not see it.
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    batch: bool = True
 
 
 class ApplicationSpec(msgspec.Struct, frozen=True):
@@ -99,6 +105,7 @@ class VariantSpec(msgspec.Struct, frozen=True):
 
     Attributes:
         digest: sha256 (hex), by which its file is found.
+        alone: its queries run alone: never do two share a run.
     """
 
     id: int
@@ -108,6 +115,7 @@ class VariantSpec(msgspec.Struct, frozen=True):
     size_bytes: int
     accuracy: float | None = None
     accuracy_normalized: float | None = None
+    alone: bool = False
 
 
 class Resident(msgspec.Struct, frozen=True):

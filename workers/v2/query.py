@@ -9,8 +9,10 @@ Dialect: https://github.com/kserve/open-inference-protocol and Triton's extensio
 them be clients' own; sequences, shared memory and classification are rejected: a client that asks for them would
 misread the response.
 
-The first dimension counts rows, of which a query has at least one. Other dimensions may be 0 where the signature leaves
-them open (an empty sequence). BF16 is sent as binary data only; FP16 in JSON too, as numbers that FP16 can represent.
+The first dimension counts rows, of which a query has at least one. Where the signature has no batch dimension, a query
+is one row that its shapes do not show: from here to the executor they begin with 1. Other dimensions
+may be 0 where the signature leaves them open (an empty sequence). BF16 is sent as binary data only; FP16 in JSON too,
+as numbers that FP16 can represent.
 """
 
 from __future__ import annotations
@@ -260,6 +262,7 @@ def _inputs(
 ) -> dict[str, tuple[TensorHeader, Buffer]]:
     specs = {spec.name: spec for spec in signature.inputs}
     found: dict[str, tuple[TensorHeader, Buffer]] = {}
+    batch = signature.batch
     for place, item in enumerate(given):
         spec = specs.get(item.name)
         if spec is None:
@@ -267,42 +270,44 @@ def _inputs(
         field = f"inputs.{item.name}"
         if item.name in found:
             raise V2Error(f"{field}: is given twice")
-        _check_shape(field, item, spec)
-        # Before the data is looked at: it may be large.
-        _check_rows(item.shape[0], max_rows)
+        _check_shape(field, item, spec, batch)
+        if batch:
+            # Before the data is looked at: it may be large.
+            _check_rows(item.shape[0], max_rows)
         try:
             data = take(place, field, item)
             if spec.datatype == "BYTES":
                 tensors.check_text(data)
         except TensorError as error:
             raise V2Error(f"{field}.data: {error}") from None
-        found[item.name] = (TensorHeader(spec.name, spec.datatype, tuple(item.shape), len(data)), data)
+        shape = tuple(item.shape) if batch else (1, *item.shape)
+        found[item.name] = (TensorHeader(spec.name, spec.datatype, shape, len(data)), data)
     missing = [name for name in specs if name not in found]
     if missing:
         raise V2Error(f"inputs: {', '.join(missing)} missing")
     return found
 
 
-def _check_shape(field: str, item: Input, spec: TensorSpec) -> None:
+def _check_shape(field: str, item: Input, spec: TensorSpec, batch: bool) -> None:
+    wanted = spec.shape if batch else spec.shape[1:]
     if item.datatype != spec.datatype:
         if item.datatype not in DATATYPES:
             raise V2Error(f"{field}.datatype: {quote(item.datatype)} is not a V2 datatype; must be {spec.datatype}")
         raise V2Error(f"{field}.datatype: is {item.datatype}, must be {spec.datatype}")
-    if len(item.shape) != len(spec.shape):
-        raise V2Error(
-            f"{field}.shape: has {len(item.shape)} dimensions, must have {len(spec.shape)} as in {list(spec.shape)}"
-        )
-    for place, (have, want) in enumerate(zip(item.shape, spec.shape, strict=True)):
-        if place == 0 and have < 1:
+    if len(item.shape) != len(wanted):
+        raise V2Error(f"{field}.shape: has {len(item.shape)} dimensions, must have {len(wanted)} as in {list(wanted)}")
+    for place, (have, want) in enumerate(zip(item.shape, wanted, strict=True)):
+        rows = batch and place == 0
+        if rows and have < 1:
             raise V2Error(f"{field}.shape[0]: is {have}, must be at least 1: a query has one row or more")
         if have < 0:
             raise V2Error(f"{field}.shape[{place}]: is {have}, must be 0 or more")
-        if place > 0 and want < 0 and 0 < spec.most < have:
+        if not rows and want < 0 and 0 < spec.most < have:
             raise V2Error(
                 f"{field}.shape[{place}]: is {have}, must be at most {spec.most}, the application's largest size"
             )
-        if place > 0 and want >= 0 and have != want:
-            raise V2Error(f"{field}.shape[{place}]: is {have}, must be {want} as in {list(spec.shape)}")
+        if not rows and want >= 0 and have != want:
+            raise V2Error(f"{field}.shape[{place}]: is {have}, must be {want} as in {list(wanted)}")
 
 
 def _check_rows(rows: int, max_rows: int) -> None:

@@ -96,12 +96,16 @@ def flatten(data: object, shape: Sequence[int]) -> list:
         TensorError: not a list, ragged, or another number of elements than the shape takes.
     """
     if not isinstance(data, list):
+        if not shape:
+            return [data]
         raise TensorError("must be a list")
     count = elements(shape)
     if not data or not isinstance(data[0], list):
         if len(data) != count:
             raise TensorError(f"has {len(data)} elements; shape {list(shape)} takes {count}")
         return data
+    if not shape:
+        raise TensorError("is nested; shape [] takes a single element")
     level = data
     if len(level) != shape[0]:
         raise TensorError(f"has {len(level)} rows; shape {list(shape)} takes {shape[0]}")

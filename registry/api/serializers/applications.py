@@ -11,6 +11,7 @@ from rest_framework import serializers
 
 from registry import models, signatures
 from registry.api.serializers.fields import NumberField, OneOfField, StrictMixin, warnings_field
+from registry.errors import InputFault
 from workers import metrics
 
 
@@ -21,9 +22,8 @@ class TensorSerializer(serializers.Serializer):
     datatype = OneOfField(list(signatures.DATATYPES))
     shape = serializers.ListField(
         child=serializers.IntegerField(min_value=-1),
-        min_length=1,
         max_length=signatures.MAX_RANK,
-        help_text="The batch dimension (-1) first; other dimensions of -1 are open.",
+        help_text="The batch dimension (-1) first, unless batch is false; other dimensions of -1 are open.",
     )
 
 
@@ -36,16 +36,24 @@ class SignatureSerializer(serializers.Serializer):
 
 @extend_schema_field(SignatureSerializer)
 class SignatureField(serializers.JSONField):
-    """A signature that passes :func:`registry.signatures.check`."""
+    """A signature that passes :func:`registry.signatures.check` with ``batch``."""
 
     def to_internal_value(self, data: Any) -> Any:
-        faults = signatures.check(data)
-        if faults:
-            wrong: dict[str, list[str]] = {}
-            for fault in faults:
-                wrong.setdefault(fault.field or "non_field_errors", []).append(fault.detail)
-            raise serializers.ValidationError(wrong)
+        batch = self.parent.initial_data.get("batch", getattr(self.parent.instance, "batch", True))
+        try:
+            batch = serializers.BooleanField().to_internal_value(batch)
+        except serializers.ValidationError:
+            batch = True  # The field's own error says what is wrong with it.
+        _refuse(signatures.check(data, batch))
         return data
+
+
+def _refuse(faults: list[InputFault]) -> None:
+    wrong: dict[str, list[str]] = {}
+    for fault in faults:
+        wrong.setdefault(fault.field or "non_field_errors", []).append(fault.detail)
+    if wrong:
+        raise serializers.ValidationError(wrong)
 
 
 @extend_schema_field({"type": "object", "additionalProperties": {"type": "number"}})
@@ -86,6 +94,10 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
             "name": {"validators": [models.name_validator]},
             "description": {"max_length": 2000},
             "group": {"help_text": "Your own name for applications that belong together; the console folds by it."},
+            "batch": {
+                "help_text": "False: models have no batch dimension. Shapes in the signature are the models' own "
+                "(scalars, [time, batch, classes], states, any number of detected objects), and queries run one by one."
+            },
             "non_finite": {
                 "help_text": "NaN and infinities in a JSON answer: null, or error: status 422 with a hint to ask for "
                 "binary data, which has them."
@@ -105,10 +117,13 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
 
     def _validate_shapes(self, fields: dict[str, Any]) -> None:
         signature = fields.get("signature", getattr(self.instance, "signature", None))
+        batch = fields.get("batch", getattr(self.instance, "batch", True))
         wrong: dict[str, Any] = {}
+        if "batch" in fields and "signature" not in fields:
+            _refuse([InputFault("signature", fault.detail) for fault in signatures.check(signature, batch)])
         for name, check in (("padding", signatures.check_padding), ("sizes", signatures.check_sizes)):
             value = fields.get(name, getattr(self.instance, name, None))
-            faults = check(value, signature) if value is not None else []
+            faults = check(value, signature, batch) if value is not None else []
             if faults:
                 wrong[name] = {fault.field: [fault.detail] for fault in faults if fault.field} or [
                     fault.detail for fault in faults

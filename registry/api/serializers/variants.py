@@ -24,6 +24,11 @@ class VariantSerializer(serializers.ModelSerializer):
         help_text="From ready on, queries of its application are answered, by this variant or by another; warm_on says "
         "where this one can run now.",
     )
+    alone = serializers.CharField(
+        source="why_alone",
+        read_only=True,
+        help_text="Why its queries run alone, never two in one run; empty: they share runs.",
+    )
     resident_on = serializers.SerializerMethodField(help_text="Devices that hold it or that the plan wants to hold it.")
     warm_on = serializers.SerializerMethodField(help_text="Devices that are up and can run it now.")
 
@@ -44,6 +49,7 @@ class VariantSerializer(serializers.ModelSerializer):
             "size_bytes",
             "opset",
             "inspection",
+            "alone",
             "resident_on",
             "warm_on",
             "created",

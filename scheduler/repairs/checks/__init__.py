@@ -25,6 +25,7 @@ CHECKS: tuple[Callable[[Facts], Iterable[Repair]], ...] = (
     variants.profiles,
     variants.unprofiled,
     variants.blocked,
+    variants.mixed,
     variants.files,
     box.disk,
     box.clock_set,

@@ -104,6 +104,22 @@ def blocked(facts: Facts) -> Iterator[Repair]:
         )
 
 
+def mixed(facts: Facts) -> Iterator[Repair]:
+    """Variants whose queries were found to influence each other while batched."""
+    for variant in facts.variants:
+        if variant.pk in facts.mixed:
+            yield Repair(
+                key=f"mixed:{variant}",
+                severity=Severity.ERROR,
+                title=f"{variant}: answers depended on other queries of their batch",
+                effect=f"{variant.alone}. Answers before that may hold something of other clients' queries; since then "
+                "its queries run one by one.",
+                action=Action("Replace the model by one whose rows are independent, or delete the variant."),
+                since=facts.mixed[variant.pk],
+                application=variant.application.name,
+            )
+
+
 def files(facts: Facts) -> Iterator[Repair]:
     """Files of the store that are missing or damaged, by application."""
     by_application: dict[str, list[StoredFile]] = {}

@@ -1,0 +1,271 @@
+"""Whether the rows of a model influence each other, found by running it.
+
+Rows that are known to run, and others made from them (large, negative, permuted, the model's own constants), run alone,
+beside copies of themselves, and beside each other, in batches of several sizes. A row's answer must not depend on the
+rows beside it, nor on its place. Structure proves nothing: it only suggests values and sizes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from registry.inspection import walk
+from workers.executor.codec import BF16
+from workers.executor.independence import QUANTISED, Arrays, Run, around, beside, filled
+
+#: CPU seconds for all runs; a slow model gets few of them
+CPU_S = 1.5
+#: batch sizes, those most likely to show something first
+SIZES = (3, 2, 8, 5, 16, 64, 33)
+#: bytes of the inputs and outputs of one run
+MOST_BYTES = 64 * 2**20
+#: constants of the model that become values, and batches of each size
+CONSTANTS, MIXTURES = 12, 6
+_FACTORS = (100.0, -100.0, 0.0, 1e4, -1e4, 1e-3)
+
+
+class NotRows(Exception):
+    """An output does not have a row for each of its inputs' rows.
+
+    Args:
+        name: of the output; ``shape``: what it was for ``rows`` rows.
+    """
+
+    def __init__(self, name: str, rows: int, shape: Sequence[int]):
+        super().__init__(name)
+        self.name, self.rows, self.shape = name, rows, list(shape)
+
+
+class Hints:
+    """What the model's structure suggests.
+
+    Attributes:
+        constants: single numbers in it, which may be thresholds of values or of sizes.
+        quantised: rounding may differ by a whole step between batch sizes.
+    """
+
+    def __init__(self, model: onnx.ModelProto | None = None):
+        self.constants: list[float] = []
+        self.quantised = False
+        if model is None:
+            return
+        found: dict[float, None] = {}
+        for message in (one.message for one in walk.messages(model)):
+            if isinstance(message, onnx.NodeProto):
+                self.quantised |= message.op_type.startswith(("Quantize", "QLinear", "Dynamic")) or (
+                    message.op_type.endswith("Integer")
+                )
+            elif isinstance(message, onnx.TensorProto) and _single(message):
+                value = float(numpy_helper.to_array(message).reshape(-1)[0])
+                if np.isfinite(value):
+                    found[value] = None
+        # Large ones are thresholds rather than steps of an exponent or an axis.
+        self.constants = sorted(found, key=lambda value: (abs(value) <= 1, abs(value)))[:CONSTANTS]
+
+    def sizes(self) -> tuple[int, ...]:
+        """Batch sizes around the model's whole numbers."""
+        near = {int(value) + more for value in self.constants if value == int(value) for more in (0, 1)}
+        return tuple(sorted(size for size in near if 2 <= size <= 64 and size not in SIZES))
+
+
+def _single(tensor: onnx.TensorProto) -> bool:
+    kinds = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+    return tensor.data_type in kinds and all(size == 1 for size in tensor.dims)
+
+
+def keeps_rows(run: Run, base: Arrays, names: Sequence[str], hints: Hints, cpu_s: float = CPU_S) -> None:
+    """Run single rows of many values.
+
+    Raises:
+        NotRows: an output has another number of rows.
+    """
+    _Trial(run, names, hints, time.process_time() + cpu_s).able(_rows(base, hints))
+
+
+def reason(run: Run, base: Arrays, names: Sequence[str], hints: Hints, cpu_s: float = CPU_S) -> str:
+    """Return why queries must run alone; empty: no influence of other rows was found.
+
+    Args:
+        run: runs the model with some rows; may raise anything.
+        base: rows that run.
+        names: of the outputs.
+
+    Raises:
+        NotRows: an output has another number of rows.
+        MemoryError: a run needs too much memory.
+    """
+    trial = _Trial(run, names, hints, time.process_time() + cpu_s)
+    pool = trial.able(_rows(base, hints))
+    row_bytes = trial.row_bytes
+    random = np.random.default_rng(7)
+    for size in (*SIZES[:4], *hints.sizes(), *SIZES[4:]):
+        if size * row_bytes > MOST_BYTES:
+            continue
+        for mixture in _mixtures(len(pool), size, random):
+            found = trial.mixed(pool, mixture)
+            if found or trial.over():
+                return found
+    return ""
+
+
+class _Trial:
+    """Runs of one model, as long as there is time."""
+
+    def __init__(self, run: Run, names: Sequence[str], hints: Hints, until: float):
+        self._run = run
+        self._names = names
+        self._least = QUANTISED if hints.quantised else 0.0
+        self._until = until
+        self._alone: list[Sequence[np.ndarray]] = []
+        #: outputs of copies of one row of the pool, by its place there and their number
+        self._copies: dict[tuple[int, int], Sequence[np.ndarray] | None] = {}
+        #: by output, the one row whose value differed by its place alone
+        self._doubted: dict[str, int] = {}
+        #: outputs that are drawn at random: they differ from run to run
+        self._random: set[str] = set()
+        self.row_bytes = 1
+
+    def over(self) -> bool:
+        return time.process_time() > self._until
+
+    def able(self, rows: Iterator[Arrays]) -> list[Arrays]:
+        """The rows that run alone; the model refuses others."""
+        pool: list[Arrays] = []
+        for row in rows:
+            outputs = self._tried(row, 1)
+            if outputs is None:
+                continue
+            if not pool:
+                again = self._tried(row, 1) or outputs
+                pairs = zip(self._names, outputs, again, strict=True)
+                self._random = {name for name, one, other in pairs if beside(one, other)}
+            pool.append(row)
+            self._alone.append(outputs)
+            self.row_bytes = max(self.row_bytes, sum(a.nbytes for a in (*row.values(), *outputs)))
+            if len(pool) > 3 and time.process_time() > self._until - CPU_S * 0.6:
+                break
+        return pool
+
+    def mixed(self, pool: Sequence[Arrays], mixture: Sequence[int]) -> str:
+        """Run rows of the pool together, and hold each against copies of itself."""
+        size = len(mixture)
+        inputs = {name: np.concatenate([pool[one][name] for one in mixture]) for name in pool[0]}
+        together = self._tried(inputs, size)
+        if together is None:
+            # One row makes the model fail, and the executor then runs each by itself.
+            return ""
+        for place, one in enumerate(mixture):
+            if (one, size) not in self._copies:
+                if place and self.over():
+                    return ""
+                self._copies[one, size] = self._tried(filled(inputs, place, place + 1), size)
+            copies = self._copies[one, size]
+            if copies is None:
+                continue
+            for name, alone, many, mine in zip(self._names, self._alone[one], copies, together, strict=True):
+                if name in self._random:
+                    continue
+                here = slice(place, place + 1)
+                found = beside(many[here], mine[here])
+                if found:
+                    return f"{name}: a row's answer depends on the rows beside it ({found} in a batch of {size})"
+                found = around(alone, many[here], self._least)
+                if found and self._certain(name, one, alone):
+                    return f"{name}: a row's answer depends on its place ({found} as row {place + 1} of {size})"
+        return ""
+
+    def _certain(self, name: str, one: int, alone: np.ndarray) -> bool:
+        """Return False for the first row whose whole numbers differ: rounding may do that."""
+        if alone.dtype.kind == "f" or alone.dtype == BF16:
+            return True
+        return self._doubted.setdefault(name, one) != one
+
+    def _tried(self, inputs: Arrays, rows: int) -> Sequence[np.ndarray] | None:
+        try:
+            outputs = self._run(inputs)
+        except MemoryError:
+            raise
+        except Exception:  # onnxruntime raises many types of its own
+            return None
+        for name, output in zip(self._names, outputs, strict=True):
+            if output.shape[:1] != (rows,):
+                raise NotRows(name, rows, output.shape)
+        return outputs
+
+
+def _mixtures(pool: int, size: int, random: np.random.Generator) -> Iterator[list[int]]:
+    """Yield places in the pool for a few batches: in order, reversed, at random."""
+    order = [place % pool for place in range(size)]
+    yield order
+    yield order[::-1]
+    yield [0] * (size - 1) + [min(3, pool - 1)]
+    for _ in range(MIXTURES - 3):
+        yield [int(place) for place in random.integers(0, pool, size)]
+
+
+def _rows(base: Arrays, hints: Hints) -> Iterator[Arrays]:
+    """Yield single rows: those that are known to run, and others made from them."""
+    count = len(next(iter(base.values())))
+    known = [{name: array[place : place + 1] for name, array in base.items()} for place in range(min(count, 3))]
+    yield from known[:1]
+    first = known[0]
+    yield _changed(first, lambda array: _times(array, _FACTORS[0]))
+    yield from known[1:]
+    for factor in _FACTORS[1:]:
+        yield _changed(first, lambda array, factor=factor: _times(array, factor))
+    yield _changed(first, lambda array: array[:, ::-1] if array.ndim > 1 else array)
+    yield _changed(known[-1], _bumped)
+    for constant in hints.constants:
+        for value in (constant, constant + 0.5, constant + 1, 2 * constant, constant - 1):
+            yield _changed(first, lambda array, value=value: _full(array, value))
+    # Where some inputs index or count, only the others can be extreme.
+    if len(first) > 1 or any(array.dtype.kind in "iuO" for array in first.values()):
+        for factor in (*_FACTORS, 3.0):
+            yield _changed(first, lambda array, factor=factor: _times(array, factor) if _floats(array) else array)
+        for name in first:
+            yield {**known[-1], name: _bumped(first[name])}
+
+
+def _changed(row: Arrays, change: Callable[[np.ndarray], np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: np.ascontiguousarray(change(array)) for name, array in row.items()}
+
+
+def _floats(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f" or array.dtype == BF16
+
+
+def _cast(values: Any, array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind in "iu":
+        limits = np.iinfo(array.dtype)
+        values = np.clip(np.rint(values), max(limits.min, -(2**53)), min(limits.max, 2**53))
+    with np.errstate(all="ignore"):
+        return values.astype(array.dtype)
+
+
+def _times(array: np.ndarray, factor: float) -> np.ndarray:
+    if array.dtype == object:
+        return np.full(array.shape, {0.0: "", 100.0: "zz top", -100.0: "A"}.get(factor, str(factor)), object)
+    if array.dtype == bool:
+        return np.full(array.shape, factor > 0)
+    return _cast((array.astype(np.float64) + (0.5 if factor else 0.0)) * factor, array)
+
+
+def _full(array: np.ndarray, value: float) -> np.ndarray:
+    if array.dtype == object:
+        return np.full(array.shape, str(value), object)
+    return _cast(np.full(array.shape, value), array) if array.dtype != bool else np.full(array.shape, value > 0)
+
+
+def _bumped(array: np.ndarray) -> np.ndarray:
+    """Values of the same kind, one step further: another index, another text."""
+    if array.dtype == object:
+        return np.full(array.shape, "b", object)
+    if array.dtype == bool:
+        return ~array
+    return _cast(array.astype(np.float64) + 1, array)

@@ -1,0 +1,127 @@
+"""Checks of served batches in lulls: queries must not influence each other.
+
+One batch in a while of each variant is kept, and run again, together and query by query, while the device has nothing
+else to do. A difference takes batching away from the variant at once, and is reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from workers import log
+from workers.protocol.control import FaultReport
+from workers.protocol.frames import Relay
+from workers.protocol.run_limits import limit_s
+
+from .batch import DispatchedBatch
+from .exclusive import WorkKind
+from .independence import Arrays, KeptBatch, influence
+from .loaded import DeviceResidents, Loaded
+from .runtime import RunError, RunnableModel
+
+_log = log.get("executor.lull_checks")
+#: seconds between two checks of a device: a small share of its idle time
+EVERY_S = 5.0
+#: queries of a batch that are run again, and bytes of their inputs
+MOST_QUERIES, MOST_BYTES = 8, 2**20
+
+
+def keep(loaded: Loaded, batch: DispatchedBatch) -> None:
+    """Keep some queries of a batch that shared a run."""
+    rows = tuple(shape.rows for shape in batch.shapes[:MOST_QUERIES])
+    if batch.body is not None:
+        if len(batch.body) * sum(rows) > MOST_BYTES * batch.rows:
+            return
+        inputs = {name: array[: sum(rows)].copy() for name, array in batch.whole().items()}
+    else:
+        # Padded queries are to be alike with their own padding only, which is their application's business.
+        key, given = batch.shapes[0].key, batch.arrays[: len(rows)]
+        if batch.padding or any(shape.key != key for shape in batch.shapes[: len(rows)]):
+            return
+        if sum(array.nbytes for arrays in given for array in arrays.values()) > MOST_BYTES:
+            return
+        inputs = {name: np.concatenate([arrays[name] for arrays in given]) for name in given[0]}
+    loaded.wants_batch, loaded.kept = False, KeptBatch(inputs, rows)
+
+
+async def mixed(model: RunnableModel, kept: KeptBatch, step: Callable[[Callable[[], Any]], Any]) -> str:
+    """Describe how queries influence each other; empty: not, or the model fails.
+
+    Args:
+        step: runs a call on the device; to be awaited.
+    """
+    names = [spec.name for spec in model.signature.outputs]
+
+    async def run(inputs: Arrays) -> Sequence[np.ndarray]:
+        count = len(next(iter(inputs.values())))
+        outputs, _ = await step(lambda: model.run(inputs, count))
+        return [outputs[name] for name in names]
+
+    try:
+        return await influence(run, kept.inputs, kept.rows, names)
+    except RunError:
+        return ""
+
+
+class LullChecks:
+    """Checks the variants of a device in turn.
+
+    Args:
+        exclusive: see :meth:`.DeviceLoop.exclusive`.
+        report: sends a message to the control plane.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        residents: DeviceResidents,
+        exclusive: Callable[..., asyncio.Future],
+        report: Callable[[Relay], None],
+    ):
+        self._device = device
+        self._residents = residents
+        self._exclusive = exclusive
+        self._report = report
+        self._task: asyncio.Task | None = None
+        self._next_at = 0.0
+        #: when each variant was checked last
+        self._checked: dict[int, float] = {}
+
+    def tick(self) -> None:
+        """Begin the next check if it is due; called once a second."""
+        now = time.monotonic()
+        if now < self._next_at or (self._task is not None and not self._task.done()):
+            return
+        able = [one for one in self._residents.variants.values() if self._able(one)]
+        for loaded in able:
+            loaded.wants_batch = loaded.kept is None
+        ready = [loaded for loaded in able if loaded.kept is not None]
+        if ready:
+            loaded = min(ready, key=lambda one: self._checked.get(one.id, 0.0))
+            self._next_at, self._checked = now + EVERY_S, {one.id: self._checked.get(one.id, 0.0) for one in able}
+            self._checked[loaded.id] = now
+            self._task = asyncio.get_running_loop().create_task(self._check(loaded))
+
+    @staticmethod
+    def _able(loaded: Loaded) -> bool:
+        return not (loaded.closing or loaded.model.alone or loaded.model.most_rows or loaded.application.padding)
+
+    async def _check(self, loaded: Loaded) -> None:
+        kept, loaded.kept = loaded.kept, None
+        usual_s = loaded.estimate.usual_s(sum(kept.rows))
+
+        def step(call: Callable[[], Any]) -> asyncio.Future:
+            most_s = limit_s(usual_s, loaded.application.slo_s)
+            return self._exclusive(WorkKind.CHECK, call, expected_s=usual_s, limit_s=most_s, variant=loaded.id)
+
+        found = await mixed(loaded.model, kept, step)
+        if found and not loaded.model.alone:
+            loaded.model.alone = True
+            _log.error("queries_mixed", variant=loaded.variant.name, detail=found)
+            report = FaultReport(device=self._device, variant=loaded.id, cause="mixed", detail=found)
+            self._report(Relay(report))

@@ -98,7 +98,7 @@ class Facts:
         problem: with all devices of approved nodes, whether they are up or not, and no demand.
         jobs: the newest profile job that was not cancelled, by variant's id and device type.
         crashes: the first crash since it was profiled, by variant's id and device type, of blocked ones.
-        plan: the newest, without its problem and wire form.
+        plan: the newest, without its problem, inputs and wire form.
         before: the last plan made while a lost device still served, by its ref.
         started: when the first account was made.
     """
@@ -169,7 +169,7 @@ def read() -> Facts:
         jobs=_jobs(variants),
         blocked=blocked,
         crashes=_crashes(blocked),
-        plan=Plan.objects.defer("problem", "wire").first(),
+        plan=Plan.objects.defer("problem", "inputs", "wire").first(),
         before=_before(devices),
         disk=_disk(received.pop("shrinks", None)),
         certificate=certificate,

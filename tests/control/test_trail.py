@@ -10,6 +10,7 @@ import re
 import pytest
 
 from registry.models import Device
+from scheduler import retention
 from scheduler.control.planner import make_plan
 from scheduler.models import Plan
 from scheduler.trail import trails

@@ -50,9 +50,8 @@ def arrive(name: str, gateway: str = "front") -> None:
 
 def promised(plan: Plan, *names: str) -> None:
     figure = {"expected": 0.97, "interval": [0.9, 1.0], "simulated": [0.91, 0.99]}
-    expected = {
-        name: {"items_per_s": 9.0, "by_process": {}, "accuracy": figure, "violations": figure} for name in names
-    }
+    mine = {"items_per_s": 9.0, "by_process": {}, "accuracy": figure, "violations": figure}
+    expected = {name: mine for name in names}
     observed = {name: {"items": 9, "accuracy": None, "violations": 0.1} for name in names}
     common = {"stamp": clock.stamp(), "window_s": 5, "windows": 20, "wall_s": 1.0, "plan": plan.pk, "index": "i"}
     Promise.objects.create(stack="nereus", state="compared", expected=expected, observed=observed, **common)
@@ -95,21 +94,18 @@ def quiet(redis) -> str:
 def deleted(redis) -> str:
     """Plans, marks, promises and history of an application that is gone; the latest of each are of another one."""
     served(redis, "digits").delete()
-    plan = Plan.objects.get()
     variant(application("other"), "only", 90, 5)
-    Plan.objects.create(
-        **{name: getattr(plan, name) for name in ("trigger", "stack", "allocation", "wire", "status")}, problem={}
-    )
     make_plan("change")
     promised(Plan.objects.first(), "other")
     return "digits"
 
 
 def forgotten(redis) -> str:
-    """Plans whose problems were deleted, with one that never had any."""
+    """Plans whose problems were deleted, with one of a release that kept nothing of it."""
     served(redis, "digits")
     make_plan("period")
     Plan.objects.update(problem={})
+    Plan.objects.filter(pk=Plan.objects.last().pk).update(inputs={})
     return "digits"
 
 
@@ -148,13 +144,12 @@ def a_year(redis) -> str:
     served(redis, "digits")
     bucket = Bucket(10, {"digits": [7] * len(APPLICATION)}, {"digits/quick": 7}, {"box/cpu0": [7] * len(DEVICE)})
     now = int(clock.wall())
+    numbers = recording._numbers([bucket], HistoryPosition.objects.get().folds)
     for tier in TIERS:
         resolution = tier.resolution
         ages = range(0, min(tier.keep * resolution, YEAR_S), max(resolution, YEAR_S // 200 // resolution * resolution))
         rows = {now - age - (now - age) % resolution: bucket for age in ages}
         HistoryRow.objects.filter(resolution=resolution).delete()
-        folds = HistoryPosition.objects.get().folds
-        numbers = recording._numbers([bucket], folds)
         HistoryRow.objects.bulk_create(
             HistoryRow(resolution=resolution, start=start, **recording.pack(one, lambda *key: numbers[key])._asdict())
             for start, one in rows.items()

@@ -7,7 +7,7 @@ from django.http import Http404
 from django.shortcuts import redirect, render
 
 from console.plans import by_application, by_device, left_out, left_out_by, measured, runs
-from console.views.access import page
+from console.views.access import error_page, page
 from scheduler import retention
 from scheduler.control import choices
 from scheduler.models import Plan
@@ -113,8 +113,8 @@ def gone(request, version: int):
     oldest = Plan.objects.order_by("pk").only("created").first()
     if oldest is None or version > oldest.pk:
         raise Http404("no such plan")
-    context = {"version": version, "oldest": oldest, "keep": settings.NEREUS.keep_plans}
-    return render(request, "console/plan_gone.html", context, status=404)
+    more = {"version": version, "oldest": oldest, "keep": settings.NEREUS.keep_plans}
+    return error_page(request, 404, f"Plan {version}", "plan_gone", **more)
 
 
 @page

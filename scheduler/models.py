@@ -218,6 +218,8 @@ class KnownRepair(models.Model):
     stamp = models.CharField(max_length=40)
     #: whether the look before did not see it, so that it began at ``since``
     witnessed = models.BooleanField(default=False)
+    #: whether it lasted for long enough to be shown and announced
+    raised = models.BooleanField(default=False)
     #: the fingerprint that is ignored, and by whom; empty: none
     ignored = models.CharField(max_length=32, blank=True, default="")
     ignored_by = models.CharField(max_length=150, blank=True, default="")

@@ -41,7 +41,7 @@ def application_trail(application: str) -> ApplicationTrail | None:
 
 def _sentence(now: PlanSide, application: str) -> str:
     if application not in now.demand:
-        return "It is not planned for: that takes a variant that was profiled on a device type which is there."
+        return "It is not planned for: that takes a variant that was profiled on a device type here. Upload one."
     demand, accuracy = now.demand[application], now.accuracy.get(application)
     if accuracy is None:
         return f"None of {rate(demand)} is served."

@@ -130,7 +130,7 @@ def done(node: Node, message: control.ProfileDone) -> None:
             pk=job.variant_id, state__in=[Variant.State.PROFILING, Variant.State.FAILED], accuracy__isnull=False
         ).update(
             state=Variant.State.READY if answered else Variant.State.LOADING,
-            detail="" if answered else "waits until gateways answer queries of its application",
+            detail="" if answered else "devices load it now; it is ready by itself once gateways answer with it",
         )
         # The request below says more than the event would, and one is enough.
         events.changed("variant", str(job.variant), replan=False)

@@ -14,10 +14,10 @@ from registry import clock
 from scheduler import live
 
 DISK, OFFSET, JUMP = live.key("disk_free"), live.key("clock_offset"), live.key("clock_jump")
-#: seconds between two samples of the disk, and how many are kept: a day
-DISK_EVERY_S, DISK_KEPT = 600.0, 144
-#: a rate is not known before samples span as many seconds
-LEAST_SPAN_S = 3600.0
+#: seconds between two samples of the disk, and how many are kept: those at both ends of a day
+DISK_EVERY_S, DISK_KEPT = 600.0, 145
+#: a rate is not known before samples span a day: an installation or an upload is no trend
+LEAST_SPAN_S = 86_400.0
 #: seconds by which the wall clock must move against the steady one to count as set
 JUMP_S = 60.0
 #: seconds after a boot within which a box without a clock of its own gets the time from the network
@@ -46,7 +46,7 @@ def sample_disk(free: int) -> None:
 def disk_rate() -> float | None:
     """Return bytes a second by which the disk's free space shrinks.
 
-    It is measured over at most a day; None: not known yet.
+    It is measured over a day; None: not known yet.
     """
     samples = []
     for text in live.client().lrange(DISK, 0, -1):

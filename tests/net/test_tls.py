@@ -244,7 +244,7 @@ async def test_strangers_and_half_handshakes_are_closed_and_bounded(identity):
     writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nok")
     assert await answer(reader) == (200, b"ok")
     stranger, plain = await asyncio.open_connection("127.0.0.1", port)
-    plain.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    plain.write(b"neither TLS nor HTTP\r\n\r\n")
     with contextlib.suppress(ConnectionResetError):
         assert b"HTTP" not in await stranger.read()
     # The time of a half handshake ends.
@@ -255,6 +255,23 @@ async def test_strangers_and_half_handshakes_are_closed_and_bounded(identity):
     assert acceptor._count == 0 and not acceptor._pending
     writer.close()
     listener.close()
+
+
+@on_uvloop
+async def test_http_without_tls_is_told_to_use_https(identity):
+    async with http(identity) as (server, _):
+        head = b"POST / HTTP/1.1\r\nhost: box:8000\r\ncontent-length: 2000000\r\n\r\n"
+        for pieces in ([head + bytes(2_000_000)], [bytes([byte]) for byte in head]):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+            status, problem = await answer(reader)
+            assert status == 400 and b"use https://box:8000" in problem
+            writer.close()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            with pytest.raises(grpc.aio.AioRpcError, match="HTTP status 400"):
+                await channel.unary_unary("/echo")(b"", timeout=60)
 
 
 @on_uvloop

@@ -82,14 +82,15 @@ def test_a_disk_that_is_full_soon(how):
         assert "50.0 GiB of 100 GiB are left" in repairs[0].effect and "they last 24 hours" in repairs[0].effect
 
 
-def test_the_disks_rate_is_measured_over_hours(later):
-    for free in (1000 * 2**20, 940 * 2**20, 880 * 2**20):
+def test_the_disks_rate_is_measured_over_a_day_and_not_known_before(later):
+    for free in (3400 * 2**20, 2000 * 2**20, 520 * 2**20):
+        assert samples.disk_rate() is None
         samples.sample_disk(free)
         samples.sample_disk(0)  # too soon after the last to count
-        later(3600)
-    assert samples.disk_rate() == pytest.approx(60 * 2**20 / 3600, rel=0.01)
+        later(43_200)
+    assert samples.disk_rate() == pytest.approx(2880 * 2**20 / 86_400, rel=0.01)
     disk = facts.read().disk
-    assert disk.total > disk.free > 0 and not disk.read_only and disk.shrinks == pytest.approx(17476, rel=0.01)
+    assert disk.total > disk.free > 0 and not disk.read_only and disk.shrinks == pytest.approx(34953, rel=0.01)
 
 
 def test_a_clock_that_was_set_is_shown_for_a_day(world, lasting, later, monkeypatch):

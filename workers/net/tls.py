@@ -9,6 +9,7 @@ a protocol would see an empty write buffer while a client reads nothing. Needs u
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import ssl
 from collections.abc import Callable
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 Factory = Callable[[], asyncio.BaseProtocol]
 #: an application's limit of TLS's own buffer that is never reached: the socket's pauses the application
 _UNLIMITED_BYTES = 2**31 - 1
+#: bytes of a plain request that are read before it is answered
+_PLAIN_BYTES = 16 * 1024
 
 
 async def listen(
@@ -39,7 +42,7 @@ async def listen(
 class TlsAcceptor:
     """Shakes hands with clients of one listening socket.
 
-    Those that succeed are handed to their protocol.
+    Those that succeed are handed to their protocol. Those that speak HTTP without TLS are told so.
     """
 
     def __init__(self, factory: Factory, context: ssl.SSLContext, limits: TlsLimits | None = None):
@@ -75,13 +78,15 @@ class TlsAcceptor:
 
 
 class _Handshake(asyncio.Protocol):
-    """A connection until its handshake is over."""
+    """A connection until its handshake is over; the first byte shows whether it speaks TLS."""
 
     def __init__(self, acceptor: TlsAcceptor):
         self._acceptor = acceptor
         self._socket: asyncio.Transport | None = None
         self._task: asyncio.Task | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._early = b""
+        self._answered = False
         self.host = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -89,11 +94,21 @@ class _Handshake(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.host = peer[0] if peer else ""
         self._acceptor.begin(self)
-        self._task = asyncio.get_running_loop().create_task(self._shake_hands())
+        self._timer = asyncio.get_running_loop().call_later(self._acceptor.limits.handshake_s, self.abort)
 
     def data_received(self, data: bytes) -> None:
+        if self._answered:
+            # Closing before a client has sent its body would reset the connection, and it would not see the answer.
+            return
         # The socket may be read before the task's first step.
         self._early += data
+        if self._task is None and not self._early[:1].isupper():
+            self._task = asyncio.get_running_loop().create_task(self._shake_hands())
+        elif self._task is None and (b"\r\n\r\n" in self._early or len(self._early) > _PLAIN_BYTES):
+            self._answered = True
+            self._socket.write(_plain_answer(self._early))
+            self._socket.write_eof()
+            self._early = b""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.abort()
@@ -101,6 +116,7 @@ class _Handshake(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once."""
         self._acceptor.end(self)
+        self._timer.cancel()
         self._socket.abort()
         if self._task is not None:
             self._task.cancel()
@@ -123,11 +139,12 @@ class _Handshake(asyncio.Protocol):
             self._socket.abort()
             return
         finally:
+            self._timer.cancel()
             acceptor.end(self)
         # uvloop delivers the first data after this, in the event loop's next turn.
         protocol = acceptor.factory()
         encrypted.set_protocol(protocol)
-        protocol.connection_made(TlsTransport(self._socket, encrypted, protocol))
+        protocol.connection_made(TlsTransport(self._socket, encrypted))
 
     def _feed_early(self) -> None:
         """Feed TLS the bytes that came before it began.
@@ -141,6 +158,22 @@ class _Handshake(asyncio.Protocol):
             self._early = b""
 
 
+def _plain_answer(request: bytes) -> bytes:
+    """Return the answer to a client that sent HTTP where TLS is spoken.
+
+    gRPC clients, which begin with HTTP/2's preface, show its status; after a GOAWAY they would connect again and again.
+    """
+    fields = request.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")[1:]
+    named = (value.strip() for name, _, value in (one.partition(":") for one in fields) if name.lower() == "host")
+    host = next(named, "")
+    text = f"this port speaks TLS, and the request came without: use https://{host[:300]}"
+    # Problem details (RFC 9457), with the member of the V2 protocol's errors.
+    problem = {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": text, "error": text}
+    body = json.dumps(problem).encode()
+    head = f"content-type: application/problem+json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    return b"HTTP/1.1 400 Bad Request\r\n" + head.encode() + body
+
+
 class TlsTransport(asyncio.Transport):
     """An encrypted transport that counts and pauses by what its socket has not sent.
 
@@ -149,7 +182,7 @@ class TlsTransport(asyncio.Transport):
         encrypted: uvloop's transport on top of it.
     """
 
-    def __init__(self, socket: asyncio.Transport, encrypted: asyncio.Transport, protocol: asyncio.BaseProtocol):
+    def __init__(self, socket: asyncio.Transport, encrypted: asyncio.Transport):
         self._socket, self._encrypted = socket, encrypted
         encrypted.set_write_buffer_limits(_UNLIMITED_BYTES)
         socket.set_protocol(_SocketProtocol(socket.get_protocol(), encrypted))

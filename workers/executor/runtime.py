@@ -108,6 +108,18 @@ class RunnableModel:
                 self._open_size = OPEN_SIZES[0]
         return sample_inputs(self.signature, rows, self._open_size, size)
 
+    def check_bindings(self) -> str:
+        """Compare I/O bindings with plain runs; return how they differ, or empty.
+
+        Raises:
+            RunError: a plain run failed.
+        """
+
+        def run(inputs: Arrays, rows: int) -> list[np.ndarray]:
+            return [self.run(inputs, rows)[0][name] for name in self._outputs]
+
+        return self.io_bindings.check(self.sample, run)
+
     def run(self, inputs: Arrays, max_rows: int) -> tuple[dict[str, np.ndarray], float]:
         """Run all rows, in pieces of at most ``max_rows``.
 

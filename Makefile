@@ -38,10 +38,10 @@ run: install
 # Tests start thousands of processes: each would compile all modules again if their bytecode were not kept.
 test test-long: export PYTHONDONTWRITEBYTECODE :=
 
-# Six at a time, as many tests wait more than they compute; those that take longest begin first (tests/conftest.py).
+# The gate, then the wide step; what fails in either is run again alone (tests/__main__.py).
 test: $(VENV)/.installed-dev
 	@tests/debian-packages
-	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m tests
 
 # Long forms: hours rather than minutes. Properties get more examples than "make test" has time for.
 test-long: $(VENV)/.installed-dev

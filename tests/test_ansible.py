@@ -24,6 +24,8 @@ import yaml
 from tests.environment import HOME
 from tests.running import ROOT
 
+pytestmark = pytest.mark.wide
+
 TOOLS = Path(sys.executable).parent
 COLLECTION = ROOT / "ansible"
 PLAYBOOKS = COLLECTION / "playbooks"

@@ -90,7 +90,7 @@ QUERY = (
 
 def test_postgresql_is_verified_by_the_ca_file_and_reached_over_its_socket(postgresql, tmp_path):
     port, folder, authority = postgresql
-    secure = f"postgresql://nereus@localhost:{port}/postgres?sslmode=verify-full&connect_timeout=20"
+    secure = f"postgresql://nereus@localhost:{port}/postgres?sslmode=verify-full&connect_timeout=2"
     done = manage(tmp_path, QUERY, NEREUS_DATABASE_URL=secure, NEREUS_CA_FILE=str(authority.file))
     assert done.stdout.strip() == "true", done.stderr[-2000:]
     over_socket = f"postgresql://nereus@/postgres?host={quote(str(folder))}&port={port}"

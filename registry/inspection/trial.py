@@ -70,7 +70,16 @@ def run(
     _compare(session, signature, batch)
     fixed = not batch or any(tensor.shape[0] == 1 for tensor in session.get_inputs())
     signature = with_rows(signature, batch)
-    feeds = _try(session, signature, sizes, (1,) if fixed else ROWS, batch)
+    try:
+        feeds = _try(session, signature, sizes, (1,) if fixed else ROWS, batch)
+    except InvalidInput as error:
+        firsts = {tensor.shape[0] for tensor in session.get_inputs()} if batch else ()
+        if len(firsts) < 2:
+            raise
+        # Likely the reason, where one is a batch and another is time or a state.
+        shown = ", ".join(sorted(map(str, firsts)))
+        detail = f"have unlike first dimensions ({shown}), which may be no batch: then {_CURE}"
+        raise InvalidInput([*error.faults, InputFault("file.inputs", detail)]) from None
     return {
         "max_batch": 1 if fixed else None,
         "alone": _alone(path, session, signature, feeds, fixed) if batch else "",

@@ -23,6 +23,8 @@ from appliance import secrets
 from tests.authority import Authority
 from tests.running import ROOT, RunningAppliance, eventually, free_ports
 
+pytestmark = pytest.mark.wide
+
 NGINX = """
 daemon off; pid {folder}/pid; error_log {folder}/error.log; events {{}}
 http {{

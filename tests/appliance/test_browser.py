@@ -23,6 +23,8 @@ from tests.running import SIGNATURE, eventually
 from workers.node.executor_process import pid_path
 from workers.protocol import control
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):

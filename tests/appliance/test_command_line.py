@@ -16,6 +16,8 @@ from appliance.cli import COMMANDS, OPTIONS
 from appliance.cli.main import parser
 from tests.running import ROOT, SIGNATURE
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture
 def nereus(appliance):

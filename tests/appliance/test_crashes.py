@@ -13,6 +13,8 @@ import pytest
 from tests.executor.harness import endless
 from tests.running import ROOT, RunningAppliance, eventually, v2_request, wait_ready
 
+pytestmark = pytest.mark.wide
+
 CRASHING = ROOT / "tests" / "appliance" / "crashing"
 SIGNATURE = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],

@@ -16,6 +16,8 @@ import pytest
 from appliance.demo import manifest
 from tests.running import ROOT, RunningAppliance, eventually
 
+pytestmark = pytest.mark.wide
+
 #: rows by which a measured accuracy may differ: two classes may be so close that another CPU's rounding decides
 CLOSE_ROWS = 2
 

@@ -20,6 +20,8 @@ import pytest
 
 from tests.appliance.test_browser import browser, by_testid, click, fill, signed_in, wait  # noqa: F401 (fixtures)
 
+pytestmark = pytest.mark.wide
+
 INPUT = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [0.5, 0.25, -1, 2]}
 
 

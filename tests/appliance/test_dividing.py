@@ -5,10 +5,13 @@ No query of a running load fails.
 
 from __future__ import annotations
 
+import pytest
 from selenium.webdriver.common.by import By
 
 from tests.appliance.test_browser import browser, by_testid, click, fill, signed_in, wait  # noqa: F401 (fixtures)
 from tests.load import Load
+
+pytestmark = pytest.mark.wide
 
 
 def devices(appliance) -> dict[str, dict]:

@@ -21,6 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from scheduler.telemetry import GATEWAY_STREAM
 from tests.running import RunningAppliance, eventually, register, v2_request
 
+pytestmark = pytest.mark.wide
+
 NAMES = {"box-gateway", "box-gateway-2"}
 
 

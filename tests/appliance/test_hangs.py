@@ -14,6 +14,8 @@ import pytest
 from appliance.local import probes
 from tests.running import eventually, v2_request
 
+pytestmark = pytest.mark.wide
+
 
 def answers(appliance) -> bool:
     try:

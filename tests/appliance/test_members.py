@@ -9,6 +9,7 @@ import os
 import signal
 
 import httpx
+import pytest
 import redis
 
 from tests.forked import of_commands
@@ -16,6 +17,8 @@ from tests.running import eventually, v2_request
 from tests.transport.worlds import handshake
 from workers.protocol import control
 from workers.transport.identity import client_context, server_context
+
+pytestmark = pytest.mark.wide
 
 
 def test_keys_and_plans_arrive_after_redis_was_emptied(appliance):

@@ -12,6 +12,8 @@ import pytest
 
 from tests.forked import of_commands
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture
 def manage(appliance):

@@ -8,8 +8,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.forked import of_commands
 from tests.running import RunningAppliance, eventually, register, v2_request
+
+pytestmark = pytest.mark.wide
 
 
 def manage(appliance: RunningAppliance, *arguments: str) -> str:

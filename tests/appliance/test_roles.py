@@ -19,6 +19,8 @@ from workers import topology
 from workers.node import devices, division
 from workers.settings import Settings, SettingsError
 
+pytestmark = pytest.mark.wide
+
 
 def settings(home, **variables: str) -> Settings:
     return Settings.from_environ({"NEREUS_HOME": str(home)} | {f"NEREUS_{k}": v for k, v in variables.items()})

@@ -10,6 +10,8 @@ import pytest
 from tests.load import Load
 from tests.running import eventually
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture
 def another_stack(appliance):

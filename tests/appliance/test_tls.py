@@ -19,6 +19,8 @@ from tests.forked import of_commands
 from tests.running import RunningAppliance, eventually, register, v2_request
 from tests.scanning import objections
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture(scope="module")
 def encrypted(tmp_path_factory, tiny_models):

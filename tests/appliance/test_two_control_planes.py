@@ -28,7 +28,10 @@ from workers.protocol import control
 from workers.protocol.specs import DeviceInfo, DeviceState
 from workers.settings import Settings
 
-pytestmark = pytest.mark.skipif(not postgresql.program("initdb"), reason="PostgreSQL is not installed")
+pytestmark = [
+    pytest.mark.wide,
+    pytest.mark.skipif(not postgresql.program("initdb"), reason="PostgreSQL is not installed"),
+]
 
 FILL = """
 from registry.models import JoinToken, hash_secret

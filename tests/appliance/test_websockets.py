@@ -15,6 +15,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from workers.protocol import control
 from workers.protocol.specs import DeviceInfo
 
+pytestmark = pytest.mark.wide
+
 NODE = {"v": 1, "type": "join_node", "name": "visitor", "devices": []}
 
 

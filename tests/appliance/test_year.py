@@ -13,6 +13,8 @@ import pytest
 
 from tests.running import ROOT
 
+pytestmark = pytest.mark.wide
+
 
 def year(*arguments: str) -> str:
     """The page of ``benchmarks year``; its own checks must hold."""

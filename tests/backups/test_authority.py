@@ -19,6 +19,8 @@ from tests.transport.worlds import handshake
 from workers.certificates import PEM
 from workers.transport.identity import MemberIdentity
 
+pytestmark = pytest.mark.wide
+
 PROCESSES = 3
 #: a control process that answers requests on command
 ISSUE = """

@@ -20,6 +20,8 @@ import pytest
 from tests.forked import ForkedProcess, of_commands
 from tests.running import free_ports
 
+pytestmark = pytest.mark.wide
+
 
 class Home:
     """A home folder with a database but no processes.

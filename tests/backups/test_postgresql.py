@@ -11,7 +11,7 @@ from tests.backups.test_backup import CHANGE, FILL, NAMES, Home
 from tests.postgresql import Server, program, running
 from tests.running import eventually
 
-pytestmark = pytest.mark.skipif(not program("initdb"), reason="PostgreSQL is not installed")
+pytestmark = [pytest.mark.wide, pytest.mark.skipif(not program("initdb"), reason="PostgreSQL is not installed")]
 
 
 @pytest.fixture(scope="module")

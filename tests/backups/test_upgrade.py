@@ -11,6 +11,8 @@ import pytest
 
 from tests.backups.test_backup import Home
 
+pytestmark = pytest.mark.wide
+
 #: migrate to where a release began, and write rows as that release did
 FIRST = """
 import json

@@ -20,6 +20,8 @@ from tests.simulation.worlds import model, world
 
 from .worlds import again, hosts, in_force, rates, sides
 
+pytestmark = pytest.mark.wide
+
 NAME = "infaas-accuracy"
 #: 50 items/s at 100%, 100 at 90%, 200 at 80%
 LADDER = {"good": 20.0, "fair": 10.0, "fast": 5.0}

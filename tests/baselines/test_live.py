@@ -24,7 +24,7 @@ from workers.protocol import specs
 from workers.protocol.control import GatewayStats
 from workers.protocol.specs import ApplicationStats
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 STATIC = ("clipper-ht", "clipper-ha")
 
 

@@ -18,6 +18,8 @@ from tests.published.driver import Decided, Served, simulate
 from tests.published.strategies import arrivals, candidates
 from workers.dispatch.published.batching.policy import Candidate, QueueView
 
+pytestmark = pytest.mark.wide
+
 every_policy = pytest.mark.parametrize("name", list(POLICIES))
 
 

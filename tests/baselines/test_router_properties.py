@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from scheduler.simulation.routers import ROUTERS
 
+pytestmark = pytest.mark.wide
+
 DEVICES = tuple("uvwxyz")
 every_router = pytest.mark.parametrize("name", ROUTERS)
 shares = st.dictionaries(st.sampled_from(DEVICES), st.sampled_from([0.0, 0.05, 0.3, 1.0, 2.5]), min_size=1)

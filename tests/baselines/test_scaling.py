@@ -25,6 +25,8 @@ from workers.dispatch.instance_states import SLACK
 
 from .worlds import again, hosts, in_force
 
+pytestmark = pytest.mark.wide
+
 SCALING = ("infaas-ilp", "infaas-greedy", "sm+")
 #: rows/s alone on a device: "slow" 50 on a CPU; "fast" 100 on a CPU, 400 on a GPU
 SLOW = variant("slow", "a", 100, cpu=line(0, 20))

@@ -15,6 +15,8 @@ from tests.examples import examples
 
 from .worlds import again, hosts, in_force, rates, small
 
+pytestmark = pytest.mark.wide
+
 #: one application on two slow devices (50 items/s at 100%, 100 at 80%) and a quick one (200 and 400)
 ONE = Problem(
     (DeviceResources("s0", "slow"), DeviceResources("s1", "slow"), DeviceResources("q", "quick")),

@@ -18,6 +18,8 @@ from tests.simulation.worlds import model, world
 from workers.dispatch import stacks
 from workers.dispatch.published.routing import ROUTERS as LIVE_ROUTERS
 
+pytestmark = pytest.mark.wide
+
 PUBLISHED = {
     "proteus": ("proteus", "shares"),
     "clipper-ht": ("clipper", "shares"),

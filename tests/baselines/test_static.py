@@ -19,6 +19,8 @@ from tests.examples import examples
 
 from .worlds import DEVICES, VARIANTS, again, hosts, in_force, rates, sides, small
 
+pytestmark = pytest.mark.wide
+
 CLIPPER = ("clipper-ht", "clipper-ha")
 PLACED_ONCE = (*CLIPPER, "sommelier", "proteus-wo-mp")
 demands = st.one_of(st.just(0.0), st.floats(0, 500))

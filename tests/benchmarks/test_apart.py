@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import ast
 
+import pytest
+
 from tests.running import ROOT
+
+pytestmark = pytest.mark.wide
 
 #: benchmarks measure these from outside, whatever they are made of
 INSIDES = ("workers.gateway", "workers.executor", "workers.node")

@@ -20,6 +20,8 @@ from tests.net.http2_client import HEAD, connected, prefixed
 from tests.pressure.wire import answer, post
 from tests.running import ROOT
 
+pytestmark = pytest.mark.wide
+
 SECONDS = 1.0
 
 

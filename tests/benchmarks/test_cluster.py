@@ -14,6 +14,8 @@ from benchmarks.faults.history import Ended, Event, Follows, Planned, Sent
 from benchmarks.fidelity import Served, chosen
 from workers.dispatch.latency import LatencyModel
 
+pytestmark = pytest.mark.wide
+
 
 def attempt(id: str, at: float, took_s: float = 0.1, end: str = "ok", **given) -> list[Event]:
     application = id.partition("-")[0]

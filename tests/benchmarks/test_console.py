@@ -19,6 +19,8 @@ from benchmarks.scale import pages
 from tests import chromium
 from tests.accessibility import show, violations
 
+pytestmark = pytest.mark.wide
+
 #: name in an application's name that is as long as a name may be
 LONG = "a" * 63
 #: axe's rules about colours

@@ -27,6 +27,8 @@ from benchmarks.solver import Row
 from scheduler.ramsis.expectation import Expected
 from scheduler.simulation.seconds import Second
 
+pytestmark = pytest.mark.wide
+
 
 def outcome(violations: float, accuracy: float, drop: float = 0.0, in_time: int = 100, **more) -> Outcome:
     summary = {

@@ -13,6 +13,8 @@ from benchmarks.evaluation import __main__ as evaluation
 from benchmarks.evaluation import infadapter
 from benchmarks.evaluation.page import read_sections
 
+pytestmark = pytest.mark.wide
+
 #: queries/s of a core by variant
 RATES = {"resnet18": 24, "resnet34": 13, "resnet50": 10, "resnet101": 5, "resnet152": 4}
 CALM, SPIKE = [3.0] * 6, [20.0] * 2

@@ -23,6 +23,8 @@ from scheduler.simulation import load
 
 from .worlds import folder
 
+pytestmark = pytest.mark.wide
+
 
 def evaluate(tmp_path, *options: str) -> int:
     return evaluation.main(

@@ -12,6 +12,8 @@ from benchmarks.evaluation import ramsis
 from benchmarks.evaluation.page import read_sections
 from benchmarks.evaluation.sections import ramsis as section
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):

@@ -23,6 +23,8 @@ from scheduler.simulation import simulate
 
 from .worlds import folder
 
+pytestmark = pytest.mark.wide
+
 TRACE = "zipf_gamma"
 POLICIES = ("proteus", "nexus", "clipper", "nereus")
 

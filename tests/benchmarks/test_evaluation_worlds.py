@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import types
 
+import pytest
+
 from benchmarks.evaluation import unlike
 from benchmarks.evaluation.sections import worlds as section
 from scheduler.simulation.seconds import Second
 
 from .worlds import folder
+
+pytestmark = pytest.mark.wide
 
 
 def found(violations: float, accuracy: float, reference: float = 99.0, cold: float = 0.0, served: float = 1.0):

@@ -11,6 +11,8 @@ from scheduler.simulation import ScenarioError, simulate
 from scheduler.simulation.arrivals import Generator, Trace
 from workers.dispatch.latency import LatencyModel
 
+pytestmark = pytest.mark.wide
+
 WANTED = chosen()
 NAMES = tuple(application.name for application in WANTED)
 KNOWN = {

@@ -11,6 +11,8 @@ import pytest
 
 from benchmarks import first_start
 
+pytestmark = pytest.mark.wide
+
 PAGE = """# TYPE nereus_gateway_queries_total counter
 nereus_gateway_queries_total{application="a",outcome="in_time"} 7.0
 nereus_gateway_queries_total{application="b",outcome="in_time"} 2.0

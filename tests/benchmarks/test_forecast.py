@@ -11,7 +11,10 @@ import pytest
 from benchmarks import forecast
 from benchmarks.forecast import PROTEUS, PUBLISHED, ewma, learned_start, planned, score
 
-pytestmark = pytest.mark.skipif(not PUBLISHED.is_dir(), reason=f"the published traces are not at {PUBLISHED}")
+pytestmark = [
+    pytest.mark.wide,
+    pytest.mark.skipif(not PUBLISHED.is_dir(), reason=f"the published traces are not at {PUBLISHED}"),
+]
 #: starts of periods: all phases of a period, and enough of them
 STEP_S, STEP_OF_DAYS_S = 7, 97
 

@@ -23,6 +23,8 @@ from benchmarks.load.records import HTTP, ROW, Records
 from benchmarks.pressed import Run
 from benchmarks.watch import Watch
 
+pytestmark = pytest.mark.wide
+
 RIGHT, WRONG = np.float32([1, 2, 3]).tobytes(), np.float32([1, 2, 4]).tobytes()
 
 

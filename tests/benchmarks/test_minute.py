@@ -12,6 +12,8 @@ import pytest
 from benchmarks.minute import comparison, fit, lstm, stream
 from scheduler.control import learned
 
+pytestmark = pytest.mark.wide
+
 published = pytest.mark.skipif(not stream.PUBLISHED.is_dir(), reason=f"no published traces at {stream.PUBLISHED}")
 
 

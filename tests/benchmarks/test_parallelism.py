@@ -8,6 +8,8 @@ from benchmarks import __main__ as benchmarks
 from benchmarks import parallelism
 from benchmarks.models import tiny
 
+pytestmark = pytest.mark.wide
+
 
 def test_each_batch_size_is_measured_with_each_configuration(tmp_path):
     rows = parallelism.study(tiny(tmp_path), cores=2, batches=(1, 3), rounds=1, seconds=0.01)

@@ -3,7 +3,11 @@
 Constant arrivals are promised exactly, and a change shows as a miss.
 """
 
+import pytest
+
 from benchmarks import promises
+
+pytestmark = pytest.mark.wide
 
 
 def test_steady_arrivals_keep_every_promise():

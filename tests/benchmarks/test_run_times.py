@@ -12,6 +12,8 @@ from benchmarks import runtimes
 from benchmarks.fidelity import BATCHES, slowdowns
 from workers.dispatch.latency import LatencyModel
 
+pytestmark = pytest.mark.wide
+
 BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from benchmarks.scale import __main__ as scale
+
+pytestmark = pytest.mark.wide
 
 
 def test_a_few_nodes_are_measured_in_all_phases(tmp_path, capsys, monkeypatch):

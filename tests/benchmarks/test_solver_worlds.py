@@ -7,6 +7,8 @@ import pytest
 from benchmarks import solver
 from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, DeviceResources, LatencyProfile
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.mark.parametrize("devices", [*range(1, 50), 160, 10_000])
 def test_every_device_has_a_type(devices):

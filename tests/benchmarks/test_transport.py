@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import re
 
+import pytest
+
 import benchmarks.__main__ as benchmarks
+
+pytestmark = pytest.mark.wide
 
 
 def test_each_kind_of_query_goes_both_ways(capsys):

@@ -18,7 +18,7 @@ from tests.console.test_scripts import run_script
 from tests.control import world
 
 __all__ = ["browser", "run_script"]
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.console.conftest import add_plan, add_variant
 from tests.history.test_recording import report
 
 __all__ = ["browser"]
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 
 def table(browser) -> dict[str, list[str]]:

@@ -7,6 +7,8 @@ import pytest
 from tests.console.browsing import browser
 from tests.console.test_scripts import run_script
 
+pytestmark = pytest.mark.wide
+
 __all__ = ["browser", "run_script"]
 
 

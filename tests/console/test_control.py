@@ -19,6 +19,8 @@ from tests.console.conftest import add_plan
 from tests.console.test_scripts import run_script  # noqa: F401 (a fixture)
 from workers.dispatch import stacks
 
+pytestmark = pytest.mark.wide
+
 
 def text(answer) -> str:
     return answer.content.decode()

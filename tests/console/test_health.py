@@ -14,7 +14,7 @@ from tests.console.browsing import browser
 from tests.console.conftest import SIGNATURE, add_variant
 
 __all__ = ["browser"]
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 
 def queries(**late: int) -> None:

@@ -12,6 +12,8 @@ from registry.audit import recording
 from registry.audit.entries import AuditEntry
 from tests.console.browsing import browser
 
+pytestmark = pytest.mark.wide
+
 __all__ = ["browser"]
 
 AT = datetime(2026, 3, 1, 20, 30, 5, tzinfo=UTC)

@@ -12,7 +12,7 @@ from tests.console.browsing import browser
 from tests.history.test_recording import report
 
 __all__ = ["browser"]
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 
 def query(browser) -> dict[str, int]:

@@ -15,6 +15,8 @@ import pytest
 
 from tests.console.browsing import printed
 
+pytestmark = pytest.mark.wide
+
 STATIC = Path(__file__).resolve().parents[2] / "static"
 
 

@@ -9,6 +9,8 @@ import pytest
 from registry.models import Application
 from tests.console.browsing import browser
 
+pytestmark = pytest.mark.wide
+
 __all__ = ["browser"]
 
 

@@ -27,7 +27,7 @@ from tests.transport.worlds import handshake
 from workers.protocol import control
 from workers.transport.identity import MemberIdentity
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 objects = sync_to_async
 DAY = timedelta(days=1)

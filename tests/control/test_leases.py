@@ -25,7 +25,7 @@ from tests.control.world import application, node, variant
 from tests.forked import ForkedProcess, of_commands
 from tests.running import ROOT
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 
 def test_a_lease_has_one_holder_and_is_free_once_released():

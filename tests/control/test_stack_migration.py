@@ -17,6 +17,8 @@ from tests.forked import of_commands
 from workers.protocol.control import GatewayConfig, NodeConfig
 from workers.protocol.specs import PlanSpec
 
+pytestmark = pytest.mark.wide
+
 ROOT = Path(__file__).parents[2]
 #: the last migrations of that release
 BEFORE = (("registry", "0011"), ("scheduler", "0003"))

@@ -17,6 +17,8 @@ from appliance.demo.rates import LoadCapacity, RateProfile
 from appliance.demo.replay import replay_async
 from tests.demo.serving import V2Server, application
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture
 def shapes(tmp_path):

@@ -14,6 +14,8 @@ import pytest
 
 from appliance.demo import manifest
 
+pytestmark = pytest.mark.wide
+
 APPLICATIONS = manifest.applications()
 VARIANTS = [(application, variant) for application in APPLICATIONS for variant in application.variants]
 by_variant = pytest.mark.parametrize(

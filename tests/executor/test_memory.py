@@ -19,6 +19,8 @@ from workers.protocol.control import ProfileDone
 from workers.protocol.frames import ExecutorState, Moved, Refusal, Results, StateReport
 from workers.protocol.specs import Signature, TensorSpec
 
+pytestmark = pytest.mark.wide
+
 MIB = 2**20
 #: elements of a row whose outputs take 128 MiB
 WIDE = 128 * MIB // 4

@@ -20,6 +20,8 @@ from benchmarks.faults.site import MORE, MORE_OF, VARIANTS, outputs
 from benchmarks.models import convolutions
 from tests.examples import examples
 
+pytestmark = pytest.mark.wide
+
 APPLICATIONS, DEVICES = ("left", "right"), ("cpu0", "cpu1")
 ACCURACY = {f"{name}/{variant}": 70.0 + 10 * i for name in APPLICATIONS for i, variant in enumerate("abc")}
 

@@ -12,6 +12,8 @@ from benchmarks.faults.checker import queries_of
 from benchmarks.faults.rows import QUICK, ROWS
 from benchmarks.faults.running import results
 
+pytestmark = pytest.mark.wide
+
 
 def test_nothing_is_lost_or_counted_twice_when_an_executor_and_the_gateway_are_killed(tmp_path):
     (result,) = results([QUICK], tmp_path)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.wide
+
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = ["v2_json", "tensors", "http1", "http2", "control", "certificate_requests"]
 

@@ -25,6 +25,8 @@ from workers.settings import Settings
 
 from .conftest import AUTH, KEY, application, config, plan, wait_for
 
+pytestmark = pytest.mark.wide
+
 X = np.arange(100_000, dtype=np.float32).reshape(-1, 4)
 QUERY = '{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}'
 

@@ -15,7 +15,10 @@ from tests import postgresql
 from tests.forked import ForkedProcess, of_commands
 from tests.history.test_recording import report
 
-pytestmark = pytest.mark.skipif(not postgresql.program("initdb"), reason="PostgreSQL is not installed")
+pytestmark = [
+    pytest.mark.wide,
+    pytest.mark.skipif(not postgresql.program("initdb"), reason="PostgreSQL is not installed"),
+]
 
 RECORD = "from scheduler.history import recording; print(recording.record())"
 READ = """

@@ -12,6 +12,8 @@ import pytest
 
 from scheduler.allocation.infadapter.capacity_line import FITTED_CORES, CapacityLine, fitted
 
+pytestmark = pytest.mark.wide
+
 PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "infadapter" / "resnet_cpu_capacity.csv"
 
 

@@ -16,6 +16,8 @@ from scheduler.simulation.profiles import Model
 from scheduler.simulation.scenario import ControlSettings
 from tests.simulation.worlds import world
 
+pytestmark = pytest.mark.wide
+
 PROFILES = """application,variant,accuracy_normalized,device_type,batch,p50_ms,load_ms
 pets,quick,70,core,1,40,400
 pets,good,78,core,1,250,

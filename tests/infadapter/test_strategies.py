@@ -15,6 +15,8 @@ from scheduler.allocation import strategies
 from scheduler.allocation.problem import ApplicationDemand, CostWeights
 from tests.infadapter.worlds import problem
 
+pytestmark = pytest.mark.wide
+
 
 def cores(plan) -> dict[str, int]:
     return dict(Counter(p.variant.split("-")[1] for p in plan.placements))

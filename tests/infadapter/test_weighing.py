@@ -23,6 +23,7 @@ from tests.infadapter.worlds import problem, variant
 
 # Files and sockets that other tests of the process left open may be collected during these.
 pytestmark = [
+    pytest.mark.wide,
     pytest.mark.filterwarnings("error"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]

@@ -12,6 +12,8 @@ from packaging.requirements import Requirement
 
 from appliance import bundle
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture
 def contents(tmp_path) -> Path:

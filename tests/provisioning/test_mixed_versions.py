@@ -17,6 +17,8 @@ import pytest
 
 from tests.running import ROOT, RunningAppliance, eventually, free_ports, register, v2_request
 
+pytestmark = pytest.mark.wide
+
 #: the last commit before boxes could run parts of the appliance alone
 PREVIOUS = "df0a871"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 
 from tests.examples import examples
@@ -10,6 +11,8 @@ from tests.published.strategies import arrivals, candidates
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.published.batching import POLICIES
 from workers.dispatch.published.batching.policy import Candidate, QueueView
+
+pytestmark = pytest.mark.wide
 
 LATENCY = LatencyModel([(1, 0.125), (2, 0.1875), (3, 0.25), (4, 0.3125)])
 CANDIDATE = Candidate(1, 90.0, LATENCY, 4)

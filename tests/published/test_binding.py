@@ -15,6 +15,8 @@ from workers.dispatch.options import OptionSet
 
 from .world import SLO_S, World, menus, option
 
+pytestmark = pytest.mark.wide
+
 ROUTERS = ("least-completion", "shares")
 ALL_ROUTERS = ("active-first", *ROUTERS)
 EXACT = option("exact", 40, 100, rate=20.0)

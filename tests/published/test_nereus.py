@@ -5,6 +5,7 @@ It comes only when the planned one would be late, and lowers accuracy no further
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from scheduler.simulation.policies import POLICIES
 from tests.published.driver import Decided, Query
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.published.batching.policy import Candidate, QueueView
+
+pytestmark = pytest.mark.wide
 
 
 def variant(number: int, accuracy: float, seconds_per_row: float, largest: int = 8) -> Candidate:

@@ -18,6 +18,8 @@ from tests.published.strategies import arrivals, candidates
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.published.batching.policy import Candidate
 
+pytestmark = pytest.mark.wide
+
 every_policy = pytest.mark.parametrize("name", list(POLICIES))
 modes = st.sampled_from(["shed", "serve"])
 thorough = examples(12)

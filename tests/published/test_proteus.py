@@ -15,6 +15,8 @@ from workers.dispatch.latency import LatencyModel
 from workers.dispatch.published.batching import POLICIES
 from workers.dispatch.published.batching.policy import Candidate, QueueView
 
+pytestmark = pytest.mark.wide
+
 # Sums of powers of two, so that every time below is exact: T_process(1..4) = 1/8, 3/16, 1/4, 5/16 s.
 LATENCY = LatencyModel([(1, 0.125), (2, 0.1875), (3, 0.25), (4, 0.3125)])
 CANDIDATE = Candidate(1, 90.0, LATENCY, 4)

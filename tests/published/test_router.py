@@ -11,6 +11,8 @@ import pytest
 
 from workers.dispatch.published.routing import ROUTERS
 
+pytestmark = pytest.mark.wide
+
 BOTH = pytest.mark.parametrize("name", ROUTERS)
 
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from workers.dispatch.published.routing.shares import Round
 
+pytestmark = pytest.mark.wide
+
 SHARES = st.lists(st.floats(0.001, 1.0), min_size=1, max_size=12)
 
 

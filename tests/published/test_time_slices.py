@@ -18,6 +18,8 @@ from workers.dispatch.latency import LatencyModel
 from workers.dispatch.published.batching.policy import Candidate, Decision
 from workers.dispatch.published.time_slices import TIMER_SLACK_S, Arbiter, Contender, blocking_s
 
+pytestmark = pytest.mark.wide
+
 CANDIDATE = Candidate(1, 90.0, LatencyModel([(1, 0.1), (2, 0.2), (3, 0.3)]), 3)
 
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from scheduler.ramsis.arrivals import MOST_PHASES, Counts, log_factorials, round_robin, shortest_queue
 
+pytestmark = pytest.mark.wide
+
 rates, shapes = st.floats(0.1, 5_000), st.one_of(st.just(1.0), st.floats(0.05, 0.95))
 
 

@@ -19,6 +19,8 @@ from workers.dispatch.published.batching.policy import Candidate, QueueView
 from workers.dispatch.published.batching.ramsis import ByLoadPolicy, RamsisPolicy
 from workers.dispatch.published.load_monitor import LoadMonitor
 
+pytestmark = pytest.mark.wide
+
 
 def candidate(name: str, accuracy: float, row_ms: float, largest: int = 8, planned_rows: int = 2) -> Candidate:
     latency = LatencyModel([(rows, row_ms * rows / 1e3) for rows in range(1, largest + 1)])

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from scheduler.ramsis.equations import KEPT, PRODUCTS, solved
 from tests.examples import examples
 
+pytestmark = pytest.mark.wide
+
 WITHIN = 1e-8
 
 

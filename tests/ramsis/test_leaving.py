@@ -26,6 +26,8 @@ from tests.examples import examples
 from tests.ramsis.test_solve import worth
 from tests.ramsis.workers import linear, observed, three
 
+pytestmark = pytest.mark.wide
+
 streams = st.one_of(
     st.builds(round_robin, st.floats(5, 600), st.integers(1, 9), st.sampled_from([1.0, 0.3])),
     st.builds(shortest_queue, st.floats(5, 600), st.integers(1, 9), st.floats(50, 200)),

@@ -14,6 +14,8 @@ from scheduler.ramsis.load_policies import ABOVE, ANCHORS, STEP, anchors, evalua
 from scheduler.ramsis.solve import solve
 from tests.ramsis.workers import three
 
+pytestmark = pytest.mark.wide
+
 WORKERS = 4
 
 

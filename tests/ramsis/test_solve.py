@@ -18,6 +18,8 @@ from scheduler.ramsis.worker import WorkerVariant, undominated, worker
 from tests.examples import examples
 from tests.ramsis.workers import linear, observed, three
 
+pytestmark = pytest.mark.wide
+
 
 def worth(chain: Chain, choice: np.ndarray, rows: np.ndarray, by_queries: bool) -> float:
     """Earned by counted in the long run, from the states' probabilities."""

@@ -25,6 +25,8 @@ from scheduler.simulation import simulate
 from scheduler.simulation.scenario import ControlSettings
 from tests.simulation.worlds import model, world
 
+pytestmark = pytest.mark.wide
+
 MB = 1_000_000
 TIMES = {"fast": (60.0, 4), "middle": (75.0, 9), "good": (90.0, 18), "best": (100.0, 30)}
 

@@ -218,6 +218,20 @@ def test_models_without_a_batch_dimension_are_inspected_with_their_own_shapes(tm
     assert '"batch": false' in str(refused.value.faults)
 
 
+def test_first_dimensions_of_unlike_names_are_named_where_no_run_works(tmp_path):
+    nodes = [node("Reshape", ["state", "shape"], ["one"]), node("Add", ["x", "one"], ["y"])]
+    inputs = [("x", F, ["N", 4]), ("state", F, ["layers", 2])]
+    path = str(tmp_path / "m.onnx")
+    # It takes two layers only.
+    onnx.save(model(nodes, inputs, [("y", F, ["N", 4])], [("shape", np.array([1, 4], np.int64))]), path)
+    tensors = [{"name": name, "datatype": "FP32", "shape": [-1, size]} for name, size in (("x", 4), ("state", 2))]
+    given = {"inputs": tensors, "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 4]}]}
+    with pytest.raises(InvalidInput) as refused:
+        inspect(path, given)
+    assert "unlike first dimensions (N, layers)" in str(refused.value.faults)
+    assert '"batch": false' in str(refused.value.faults)
+
+
 def test_rows_as_many_as_objects_are_found_by_a_single_row():
     proto = unbatched()["detector"].proto
     session = onnxruntime.InferenceSession(proto.SerializeToString())

@@ -14,7 +14,10 @@ import pytest
 from tests import postgresql
 from tests.forked import of_commands
 
-pytestmark = pytest.mark.skipif(not postgresql.program("initdb"), reason="PostgreSQL is not installed")
+pytestmark = [
+    pytest.mark.wide,
+    pytest.mark.skipif(not postgresql.program("initdb"), reason="PostgreSQL is not installed"),
+]
 
 Shell = Callable[[str], list[str]]
 

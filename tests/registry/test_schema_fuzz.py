@@ -18,7 +18,7 @@ from tests.accounts import account, bearer
 
 ROLES = [None, *BY_LABEL]
 
-pytestmark = pytest.mark.usefixtures("redis_server", "kept_connection")
+pytestmark = [pytest.mark.wide, pytest.mark.usefixtures("redis_server", "kept_connection")]
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ BAD_MODELS = {
     "fixed batch": (
         _model(inputs=[tensor("x", [8, 4])], outputs=[tensor("y", [8, 3])]),
         "file.inputs.x.shape",
-        "has no batch dimension: the first is fixed at 8; export the model with a dynamic first one (or one of 1,",
+        'has no batch dimension: the first is fixed at 8; set "batch": false on the application',
     ),
     "wrong rank": (
         _model([node("Flatten", ["x"], ["f"]), node("MatMul", ["f", "w"], ["y"])], [tensor("x", ["b", 2, 2])]),

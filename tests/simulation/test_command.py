@@ -18,6 +18,8 @@ from django.core.management import CommandError, call_command
 
 from .worlds import SCENARIO, files
 
+pytestmark = pytest.mark.wide
+
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT.parent / "shared" / "data" / "proteus"
 

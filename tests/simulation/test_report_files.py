@@ -22,6 +22,8 @@ from scheduler.simulation.seconds import Second, binned
 
 from .worlds import model, world
 
+pytestmark = pytest.mark.wide
+
 MODELS = [model("q", "exact", 100, cpu={1: 100}), model("q", "rough", 80, cpu={1: 10}), model("<b>", "m", cpu={1: 5})]
 IMAGES = ("demand_throughput.png", "effective_accuracy.png", "violations.png")
 

@@ -38,9 +38,10 @@ def run(
 
 def _value(array: np.ndarray) -> ort.OrtValue:
     if array.dtype == BF16:
-        plain = np.ascontiguousarray(array).view(np.uint16)
+        # Not ``ascontiguousarray``, which makes a list of one of a scalar.
+        plain = np.asarray(array, order="C").view(np.uint16)
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(plain, _ONNX_TYPE)
-    return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+    return ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
 
 
 def _array(value: ort.OrtValue) -> np.ndarray:

@@ -166,6 +166,7 @@ class Residency:
 
     async def _load(self, resident: Resident, application: ApplicationSpec, path: str) -> None:
         model = await self._load_call(self._runtime.load, path, application.signature, resident.variant.id)
+        model.expect(resident.variant)
         loaded = Loaded(resident, application, model, path, time.monotonic())
         for rows in (1, 1, loaded.max_batch):
             expected_s = loaded.estimate.profiled.seconds(rows)

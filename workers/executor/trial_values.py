@@ -92,12 +92,16 @@ class TrialValues:
         if self._given is not None:
             return {spec.name: _repeated(spec, self._given[spec.name], count, size) for spec in self._signature.inputs}
         random = np.random.default_rng(seed)
-        return {spec.name: self._made(spec, count, size or spec.most or open_size, random) for spec in self._signature.inputs}
+        return {
+            spec.name: self._made(spec, count, size or spec.most or open_size, random)
+            for spec in self._signature.inputs
+        }
 
     def _made(self, spec: TensorSpec, rows: int, open_size: int, random: np.random.Generator) -> np.ndarray:
         shape = (rows, *(open_size if size < 0 else size for size in spec.shape[1:]))
-        make = ladder(spec)
-        values = make.get(self._rungs.get(spec.name, ""), next(iter(make.values())))(shape, _length(self._signature, spec, open_size), random)
+        rungs = ladder(spec)
+        make = rungs.get(self._rungs.get(spec.name, "")) or next(iter(rungs.values()))
+        values = make(shape, _length(self._signature, spec, open_size), random)
         return np.ascontiguousarray(values if spec.datatype == "BYTES" else _cast(values, DTYPES[spec.datatype]))
 
 
@@ -128,6 +132,16 @@ def combinations(signature: Signature) -> Iterator[dict[str, str]]:
             places = {name: raised.count(name) for name in set(raised)}
             if all(place < len(ladders[name]) for name, place in places.items()):
                 yield {**first, **{name: ladders[name][place] for name, place in places.items()}}
+
+
+def unpack(packed: bytes, signature: Signature) -> Arrays:
+    """Return the rows that :func:`pack` packed."""
+    with np.load(io.BytesIO(packed), allow_pickle=False) as file:
+        rows = {spec.name: file[spec.name] for spec in signature.inputs}
+    return {
+        spec.name: rows[spec.name].astype(object if spec.datatype == "BYTES" else DTYPES[spec.datatype])
+        for spec in signature.inputs
+    }
 
 
 def pack(rows: Arrays) -> bytes:

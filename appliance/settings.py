@@ -63,6 +63,7 @@ if _public_host:
     CSRF_TRUSTED_ORIGINS.append(f"{_public.scheme}://{_public.netloc}")
 #: browsers reach the console over TLS alone: its own, or that of a proxy at the public URL
 _encrypted = NEREUS.console.tls or _public.scheme == "https"
+CSRF_FAILURE_VIEW = "console.views.access.form_refused"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _encrypted
 if _public.scheme == "https":
     SECURE_HSTS_SECONDS = 365 * 86_400

@@ -20,4 +20,4 @@ urlpatterns = [
 
 handler403 = "console.views.access.refused"
 handler404 = "console.views.access.not_found"
-handler500 = "registry.api.problems.server_error"
+handler500 = "console.views.access.server_error"

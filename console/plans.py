@@ -87,7 +87,7 @@ def by_device(plan: Plan) -> list[dict[str, Any]]:
 
     ``time_share`` is the part of its time that they take (0 to 1).
     """
-    types = {device["id"]: device["type"] for device in plan.problem.get("devices") or ()}
+    types = {device["id"]: device["type"] for device in plan.inputs.get("devices") or ()}
     residents: dict[str, list[dict[str, Any]]] = {}
     for resident in placements(plan.wire):
         residents.setdefault(resident["device"], []).append(resident)
@@ -128,15 +128,15 @@ def by_application(plan: Plan) -> list[dict[str, Any]]:
             "band": bands.get(application["id"]),
             "routes": routes.get(application["id"], []),
         }
-        for application in plan.problem.get("applications") or ()
+        for application in plan.inputs.get("applications") or ()
     ]
 
 
 def measured(plan: Plan) -> list[dict[str, Any]]:
     """Return rows for the plan's page: each variant that the plan could choose.
 
-    They have its p95 by batch on each device type in words. Templates would take longer for that many points than all
-    else on the page.
+    They have its p95 by batch on each device type in words, as long as the plan's problem is kept. Templates would take
+    longer for that many points than all else on the page.
     """
     return [
         {
@@ -145,10 +145,10 @@ def measured(plan: Plan) -> list[dict[str, Any]]:
             "accuracy": variant["accuracy"],
             "profiles": [
                 (kind, ", ".join(f"{batch} → {seconds_ms(p95_s)}" for batch, p95_s in profile["points"]))
-                for kind, profile in variant["profiles"].items()
+                for kind, profile in variant.get("profiles", {}).items()
             ],
         }
-        for variant in plan.problem.get("variants") or ()
+        for variant in (plan.problem or plan.inputs).get("variants") or ()
     ]
 
 

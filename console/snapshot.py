@@ -105,7 +105,7 @@ def _job(job: ProfileJob) -> dict[str, Any]:
 def _recent() -> list[dict[str, Any]]:
     happened = [
         {"t": plan.created.timestamp(), "event": "plan", "data": plans.event(plan, with_placements=False)}
-        for plan in Plan.objects.defer("problem", "wire", "reasons")[:RECENT_PLANS]
+        for plan in Plan.objects.defer("problem", "inputs", "wire", "reasons")[:RECENT_PLANS]
     ]
     ended = _jobs().filter(finished__isnull=False).order_by("-finished")[:RECENT_JOBS]
     happened += [

@@ -11,6 +11,7 @@ from django.db import models
 
 from registry.audit.tracking import AuditedQuerySet
 from scheduler.allocation.problem import CERTIFIED
+from scheduler.trail.sides import kept_inputs
 
 #: characters of a plan's detail
 MOST_DETAIL = 300
@@ -34,6 +35,8 @@ class Plan(models.Model):
     stack = models.CharField(max_length=40)
     #: the Problem, the Allocation and the wire Plan, as msgspec/JSON builtins; policies are in the last one alone
     problem = models.JSONField()
+    #: the part of the problem that explains the plan: it stays when the problem is deleted
+    inputs = models.JSONField(default=dict)
     allocation = models.JSONField()
     wire = models.JSONField()
     status = models.CharField(max_length=10)
@@ -55,6 +58,12 @@ class Plan(models.Model):
 
     def __str__(self) -> str:
         return f"plan {self.pk}"
+
+    def save(self, *args: Any, **more: Any) -> None:
+        """Store the plan with its inputs."""
+        if self.problem and not more.get("update_fields"):
+            self.inputs = kept_inputs(self.problem)
+        super().save(*args, **more)
 
     @property
     def whole_allocation(self) -> dict[str, Any]:
@@ -209,6 +218,8 @@ class KnownRepair(models.Model):
     stamp = models.CharField(max_length=40)
     #: whether the look before did not see it, so that it began at ``since``
     witnessed = models.BooleanField(default=False)
+    #: whether it lasted for long enough to be shown and announced
+    raised = models.BooleanField(default=False)
     #: the fingerprint that is ignored, and by whom; empty: none
     ignored = models.CharField(max_length=32, blank=True, default="")
     ignored_by = models.CharField(max_length=150, blank=True, default="")

@@ -25,7 +25,7 @@ from workers import log
 
 logger = log.get("retention")
 
-#: plans that keep the problem they solved, which is by far their largest part
+#: plans that keep the problem they solved, with its profiles; others keep the inputs that explain them
 KEEP_PROBLEMS = 200
 #: ended profile jobs beside the newest of each variant and device type
 KEEP_JOBS = 1000

@@ -1,7 +1,7 @@
 """The whole suite: the gate, the wide step, then alone what failed in either.
 
-``make test`` runs it. A test that fails beside others and passes alone, in one process on a quiet machine, does not fail
-the run. It is listed at the end and in ``dist/passed-only-alone.txt``, to be mended. Tests are named, not left to
+``make test`` runs it. A test that fails beside others and passes alone, in one process on a quiet machine, does not
+fail the run. It is listed at the end and in ``dist/passed-only-alone.txt``, to be mended. Tests are named, not left to
 ``--lf``, which runs everything where it finds nothing that it knows.
 """
 

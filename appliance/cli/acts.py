@@ -46,7 +46,7 @@ def status(rest: httpx.Client, options: Namespace) -> Shown:
         ]
     needing = [repair for repair in repairs if not repair["ignored_by"]]
     lines += [f"Needs you: {one['title']} {one['effect']} {one['action']['text']}" for one in needing]
-    lines += [] if needing else ["Nothing needs you."]
+    lines += [] if needing else ["No repair needs you."]
     going = [task for task in tasks if task["until"] is None]
     lines += [f"Goes on: {one['kind']} {one['title']}, {one['state']}: {one['detail']}" for one in going]
     return Shown({"plan": newest[0] if newest else None, "repairs": repairs, "tasks": tasks}, lines)

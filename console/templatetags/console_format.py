@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from django import template
 from django.utils.html import conditional_escape, format_html
@@ -34,18 +38,30 @@ FIELD_LABELS = {
 _WRITTEN = re.compile(r"\b(\d{4}-\d\d-\d\d) (\d\d:\d\d)(:\d\d)? UTC\b")
 
 
-@register.filter
-def rate(value: float | None) -> str:
+def figure(write: Callable[..., str]) -> Callable[..., str]:
+    """Register a filter of numbers that writes a dash where there is none.
+
+    A variable that a template does not find is an empty text.
+    """
+
+    @functools.wraps(write)
+    def written(value: Any, *arguments: Any) -> str:
+        known = isinstance(value, int | float) and math.isfinite(value)
+        return write(value, *arguments) if known else "–"
+
+    return register.filter(written)
+
+
+@figure
+def rate(value: float) -> str:
     """Per-second rates: as many digits as help."""
-    if value is None:
-        return "–"
     if 0 < value < 0.1:
         return f"{value:.2f}" if value >= 0.01 else "< 0.01"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
-@register.filter
-def bytes_short(value: int | None) -> str:
+@figure
+def bytes_short(value: int) -> str:
     """Bytes with a binary unit; 0 (unknown) as a dash."""
     if not value:
         return "–"
@@ -57,25 +73,21 @@ def bytes_short(value: int | None) -> str:
     raise AssertionError("the largest unit takes everything")
 
 
-@register.filter
-def percent(value: float | None, digits: int = 1) -> str:
+@figure
+def percent(value: float, digits: int = 1) -> str:
     """A number that is in percent already."""
-    return "–" if value is None else f"{value:.{int(digits)}f} %"
+    return f"{value:.{int(digits)}f} %"
 
 
-@register.filter
-def share(value: float | None) -> str:
+@figure
+def share(value: float) -> str:
     """A share (0 to 1) in percent."""
-    if value is not None and 0 < value < 0.01:
-        return "< 1 %"
-    return "–" if value is None else f"{value * 100:.0f} %"
+    return "< 1 %" if 0 < value < 0.01 else f"{value * 100:.0f} %"
 
 
-@register.filter
-def ms(value: float | None) -> str:
+@figure
+def ms(value: float) -> str:
     """Milliseconds."""
-    if value is None:
-        return "–"
     return f"{value:.0f} ms" if abs(value) >= 10 else f"{value:.2f} ms"
 
 
@@ -85,17 +97,15 @@ def shape(value: list[int] | None) -> str:
     return "[" + ", ".join("*" if dimension < 1 else str(dimension) for dimension in value or ()) + "]"
 
 
-@register.filter
-def seconds_ms(value: float | None) -> str:
+@figure
+def seconds_ms(value: float) -> str:
     """Seconds, shown in milliseconds."""
-    return ms(None if value is None else value * 1000)
+    return ms(value * 1000)
 
 
-@register.filter
-def gap(value: float | None) -> str:
+@figure
+def gap(value: float) -> str:
     """A relative gap (0 to 1) in percent; a proven optimum is a plain 0."""
-    if value is None:
-        return "–"
     return "0 %" if value < 5e-7 else f"{value * 100:.3g} %"
 
 

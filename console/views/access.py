@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import secrets
+import sys
 
 from django.contrib.auth.forms import AuthenticationForm, UsernameField
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView, LogoutView, redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.urls import reverse, reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.defaults import page_not_found as django_not_found
@@ -17,6 +20,9 @@ from registry.access import table
 from registry.access.roles import AccessRole, role_of
 from registry.access.throttles import sign_in_wait_s
 from registry.api import problems
+from workers import log
+
+logger = log.get("console")
 
 #: scripts and styles are files of this site alone; Chart.js draws on canvases, which need no more than this
 CONTENT_SECURITY_POLICY = "; ".join(
@@ -63,7 +69,7 @@ def refused(request: HttpRequest, exception: Exception | None = None) -> HttpRes
     """``handler403``: a problem under the API, a page elsewhere."""
     if request.path.startswith("/api/"):
         return problems.render(403, "This is not allowed.")
-    return _protect(render(request, "console/refused.html", status=403))
+    return error_page(request, 403, "Not permitted", "refused")
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -75,7 +81,36 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
         return problems.render(404, "There is nothing at this address.")
     if role_of(getattr(request, "user", None)) == AccessRole.ANYONE:
         return _protect(django_not_found(request, exception))
-    return _protect(render(request, "console/not_found.html", status=404))
+    return error_page(request, 404, "Not found", "not_found")
+
+
+def form_refused(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Answer a form without the token of its page (``CSRF_FAILURE_VIEW``)."""
+    return error_page(request, 403, "Not accepted", "form_refused")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """``handler500``: a problem under the API, a page elsewhere.
+
+    The page names an incident, which is in the log with its traceback. It is bare where the frame cannot be drawn
+    either, such as without a database.
+    """
+    if request.path.startswith("/api/"):
+        return problems.server_error(request)
+    incident = secrets.token_hex(4)
+    logger.error("page_failed", incident=incident, path=request.path, exc_info=sys.exc_info()[1])
+    try:
+        return error_page(request, 500, "This page failed", "failed", incident=incident)
+    except Exception:
+        return _protect(
+            HttpResponse(render_to_string("console/errors/failed.html", {"incident": incident}), status=500)
+        )
+
+
+def error_page(request: HttpRequest, status: int, title: str, name: str, **more: object) -> HttpResponse:
+    """Draw a page of ``errors/``, with the menu for those who have a role."""
+    context = {"title": title, "says": f"console/errors/{name}.html", **more}
+    return _protect(render(request, "console/error.html", context, status=status))
 
 
 class SignInForm(AuthenticationForm):

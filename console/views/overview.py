@@ -24,13 +24,15 @@ def overview(request):
     Its look at repairs is the shared one, as its websocket's is: when that differs, the page reads this part again.
     """
     role = role_in(request)
-    lines = first_lines(listing.needing(listing.shared(), role))
+    look = listing.shared()
+    lines = first_lines(listing.needing(look, role))
     needed = [{**row_of(repair, role), "alike": alike} for repair, alike in lines]
     return render(
         request,
         "console/overview.html",
         {
             "needed": needed,
+            "in_time": look.in_time,
             "shown": sum(1 + alike for _, alike in lines),
             "last_change": search({"only": PEOPLE}).first(),
         },

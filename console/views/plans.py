@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.http import Http404
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import redirect, render
 
 from console.plans import by_application, by_device, left_out, left_out_by, measured, runs
-from console.views.access import page
+from console.views.access import error_page, page
+from scheduler import retention
 from scheduler.control import choices
 from scheduler.models import Plan
 from scheduler.trail import trails
@@ -23,7 +25,7 @@ def index(request):
 
     ``?before=VERSION`` goes on where a page ended, ``?all=1`` shows every plan.
     """
-    plans = Plan.objects.defer("problem", "allocation", "wire", "reasons")
+    plans = Plan.objects.defer("problem", "inputs", "allocation", "wire", "reasons")
     before = request.GET.get("before", "")
     if before:
         if not before.isascii() or not before.isdigit() or len(before) > 18:
@@ -80,7 +82,9 @@ def detail(request, version: int):
     """One plan."""
     if version >= 2**63:
         raise Http404("no such plan")
-    plan = get_object_or_404(Plan, pk=version)
+    plan = Plan.objects.filter(pk=version).first()
+    if plan is None:
+        return gone(request, version)
     newest = Plan.objects.values_list("pk", flat=True).first()
     before = trails.before(plan)
     return render(
@@ -92,8 +96,9 @@ def detail(request, version: int):
             "devices": by_device(plan),
             "applications": by_application(plan),
             "left_out": left_out(plan),
-            "problem": plan.problem,
+            "inputs": plan.inputs,
             "measured": measured(plan),
+            "measured_kept": retention.KEEP_PROBLEMS,
             "solve_ms": plan.solve_s * 1000,
             "gap_percent": plan.gap * 100,
             "trail": trails.trail(plan, before),
@@ -101,6 +106,15 @@ def detail(request, version: int):
             "next": Plan.objects.filter(pk__gt=version).order_by("pk").values_list("pk", flat=True).first(),
         },
     )
+
+
+def gone(request, version: int):
+    """A plan that was deleted, or never was."""
+    oldest = Plan.objects.order_by("pk").only("created").first()
+    if oldest is None or version > oldest.pk:
+        raise Http404("no such plan")
+    more = {"version": version, "oldest": oldest, "keep": settings.NEREUS.keep_plans}
+    return error_page(request, 404, f"Plan {version}", "plan_gone", **more)
 
 
 @page

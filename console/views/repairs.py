@@ -37,6 +37,7 @@ def index(request):
         "console/repairs.html",
         {
             "needed": [[row_of(repair, role) for repair in group] for group in alike(listing.needing(found, role))],
+            "in_time": found.in_time,
             "ignored": [row_of(repair, role) for repair in ignored],
         },
     )

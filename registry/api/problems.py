@@ -162,11 +162,7 @@ def render(status: int, detail: str, kind: str | None = None, errors: list[Input
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """``handler500``: a problem under the API, Django's page elsewhere."""
-    if request.path.startswith("/api/"):
-        if isinstance(sys.exc_info()[1], OperationalError):
-            return render(503, DATABASE_FAILS, "database")
-        return render(500, "Something went wrong here; the log says what.")
-    from django.views.defaults import server_error as page
-
-    return page(request)
+    """``handler500`` under the API; the console has a page of its own."""
+    if isinstance(sys.exc_info()[1], OperationalError):
+        return render(503, DATABASE_FAILS, "database")
+    return render(500, "Something went wrong here; the log says what.")

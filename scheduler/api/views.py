@@ -56,7 +56,7 @@ class PlanTrail(View):
         """
         if pk >= 2**63:
             raise Http404("no such plan")
-        plan = get_object_or_404(Plan.objects.defer("wire", "reasons"), pk=pk)
+        plan = get_object_or_404(Plan.objects.defer("problem", "wire", "reasons"), pk=pk)
         return Response(TrailSerializer(trails.trail(plan, trails.before(plan))).data)
 
 

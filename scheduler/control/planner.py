@@ -23,7 +23,7 @@ from scheduler.control.leases import HeldLease
 from scheduler.control.wire import wire_plan
 from scheduler.instances.interference import interfered_shares
 from scheduler.models import MOST_DETAIL, Plan
-from scheduler.trail.sides import hosts_the_same
+from scheduler.trail.sides import hosts_the_same, kept_inputs
 from scheduler.trail.trails import plan_side
 from workers import log
 
@@ -54,7 +54,7 @@ def make_plan(
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
     stack = choices.current()
-    latest = Plan.objects.only("stack", "problem", "allocation").first()
+    latest = Plan.objects.only("stack", "inputs", "allocation").first()
     with_previous = dataclasses.replace(problem, previous=_allocation_of(latest, stack.name), at_s=clock.steady())
     allocation = verified(with_previous, strategies.get(stack.strategy))
     used = {device.ref for device in devices}
@@ -172,11 +172,13 @@ def _row(
     It is made before the transaction that stores it, since that holds up other writers.
     """
     ordered = sorted(devices, key=lambda d: d.ref)
+    stored = builtins(problem)
     return Plan(
         trigger=trigger,
         trigger_detail=detail[:MOST_DETAIL],
         stack=stack,
-        problem=builtins(problem),
+        problem=stored,
+        inputs=kept_inputs(stored),
         allocation=builtins(dataclasses.replace(allocation, policies=())),
         wire=msgspec.to_builtins(wire_plan(0, problem, allocation, ordered, stack, requested_variants.current())),
         status=allocation.status,

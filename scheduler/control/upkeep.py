@@ -23,10 +23,10 @@ def replan_if_devices_changed() -> bool:
 
     A node that fell silent is one cause.
     """
-    latest = Plan.objects.only("problem").first()
+    latest = Plan.objects.only("inputs").first()
     if latest is None:
         return False
-    planned = {device["id"] for device in latest.problem["devices"]}
+    planned = {device["id"] for device in latest.inputs.get("devices") or ()}
     available = {device.ref for device in available_devices()}
     if not available or planned == available:
         return False

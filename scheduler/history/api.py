@@ -135,7 +135,7 @@ class MarkSerializer(serializers.Serializer):
     text = serializers.CharField()
     count = serializers.IntegerField(help_text="Uploads within a minute are one mark.")
     link = serializers.CharField(help_text="The page that shows more; empty: none.")
-    by = serializers.CharField(help_text="The account whose note it is; empty: no note.")
+    by = serializers.CharField(help_text="The account whose note or change it is; empty: neither.")
 
 
 class NoteSerializer(StrictMixin, serializers.Serializer):

@@ -10,7 +10,8 @@ class HistoryConfig(AppConfig):
     def ready(self) -> None:
         from django.db.models.signals import post_save
 
-        from registry.models import Variant
-        from scheduler.history.marking import uploaded
+        from registry.models import AuditEntry, Variant
+        from scheduler.history.marking import changed, uploaded
 
         post_save.connect(uploaded, sender=Variant, dispatch_uid="history")
+        post_save.connect(changed, sender=AuditEntry, dispatch_uid="history-changes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from django.db.models import Max
 from django.urls import reverse
 from django.utils import timezone
 
-from registry.models import Gateway, Member, Node, Variant
+from registry.models import AuditEntry, Gateway, Member, Node, Variant
 from scheduler import live
 from scheduler.history.models import Mark
 from scheduler.members.presence import silence_counts
@@ -70,6 +71,39 @@ def uploaded(sender: type[Variant], instance: Variant, created: bool, raw: bool 
     link = reverse("console:application", kwargs={"name": owner})
     if not _joined(owner, instance.name):
         mark(Mark.Kind.UPLOAD, f"{owner}/{instance.name} uploaded", subject=f"variant {owner}", link=link)
+
+
+def changed(sender: type[AuditEntry], instance: AuditEntry, created: bool, raw: bool = False, **_: Any) -> None:
+    """Mark a change of stack, SLO, pins or cordons, whoever made it; called when its audit entry is saved."""
+    if not created or raw:
+        return
+    for text in _changes(instance):
+        subject = f"{instance.kind} {instance.ref}"[:150]
+        mark(Mark.Kind.CHANGE, text, subject=subject, link=_place(instance), by=instance.actor)
+
+
+def _changes(entry: AuditEntry) -> Iterator[str]:
+    before, after = entry.before, entry.after
+    if entry.kind == "choice":
+        was, now = before.get("value", "default"), after.get("value", "default")
+        yield f"{entry.ref} changed from {was} to {now}"
+    if entry.action != "changed":
+        return
+    if entry.kind == "application" and "slo_ms" in after:
+        yield f"SLO of {entry.ref} changed from {before['slo_ms']:g} to {after['slo_ms']:g} ms"
+    if entry.kind == "variant":
+        for name in ("pinned", "excluded"):
+            if name in after:
+                yield f"{entry.ref} {'' if after[name] else 'no longer '}{name}"
+    if entry.kind == "node" and "cordoned_at" in after:
+        yield f"node {entry.ref} {'cordoned' if after['cordoned_at'] else 'uncordoned'}"
+
+
+def _place(entry: AuditEntry) -> str:
+    """The page on which the change was made, or could have been."""
+    if entry.kind in ("application", "variant"):
+        return reverse("console:application", kwargs={"name": entry.ref.partition("/")[0]})
+    return reverse("console:nodes" if entry.kind == "node" else "console:plans")
 
 
 def _joined(owner: str, name: str) -> bool:

@@ -69,7 +69,8 @@ class HistoryPosition(models.Model):
 class Mark(models.Model):
     """Something that happened, for charts.
 
-    It is a plan that moved variants, a member that was lost or came back, an upload, or a note.
+    It is a plan that moved variants, a member that was lost or came back, an upload, a change that steers the cluster,
+    or a note.
     """
 
     class Kind(models.TextChoices):
@@ -77,6 +78,7 @@ class Mark(models.Model):
         LOST = "lost"
         BACK = "back"
         UPLOAD = "upload"
+        CHANGE = "change"
         NOTE = "note"
 
     kind = models.CharField(max_length=6, choices=Kind.choices)
@@ -88,7 +90,7 @@ class Mark(models.Model):
     count = models.PositiveIntegerField(default=1)
     #: the page that shows more; empty: none
     link = models.CharField(max_length=200, blank=True, default="")
-    #: the account whose note it is
+    #: the account whose note or change it is, as the audit log has it
     by = models.CharField(max_length=150, blank=True, default="")
 
     class Meta:

@@ -82,6 +82,12 @@ def applications(asked: Range, points: int) -> dict[str, Any]:
     return _answer(on, found, {"applications": rows})
 
 
+def recent_rows(seconds: int) -> dict[str, figures.Sums]:
+    """Sums of all applications in rows of the finest tier, over the last ``seconds``. Redis is not asked."""
+    now, tier = int(clock.wall()), TIERS[0].resolution
+    return _all(figures.grid(now - seconds, now, tier, seconds // tier), tier)
+
+
 def device(asked: Range, points: int, ref: str) -> dict[str, Any]:
     """Figures of a device. Redis is not asked: its seconds of all nodes are many."""
     found = max(TIERS[0].resolution, resolution(asked, clock.wall(), MOST_TABLES, points * ENOUGH))

@@ -21,7 +21,7 @@ def current_advice(found: list[Instance] | None = None) -> list[TypeAdvice]:
     for instance in instances() if found is None else found:
         loads[instance.device] = instance.load
         states.setdefault(instance.device, []).append(instance.state)
-    plan = Plan.objects.only("stack", "allocation", "problem").first()
+    plan = Plan.objects.only("stack", "allocation", "inputs").first()
     planned, applications = ({}, {}) if plan is None else _planned(plan)
     return advice(
         DeviceUse(
@@ -46,7 +46,7 @@ def _planned(plan: Plan) -> tuple[dict[str, float], dict[str, str]]:
 
     Devices have an application where the stack dedicates them.
     """
-    owner = {variant["id"]: variant["application"] for variant in plan.problem["variants"]}
+    owner = {variant["id"]: variant["application"] for variant in plan.inputs.get("variants") or ()}
     stack = STACKS.get(plan.stack)
     dedicated = stack is not None and stack.binding == PUBLISHED and not plan.allocation.get("revisit_s")
     shares: dict[str, float] = {}

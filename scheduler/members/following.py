@@ -39,11 +39,11 @@ def _devices(node: Node) -> list[str]:
         return down
     if cut_off := [device.ref for device in devices if device.unreached_since is not None]:
         return [f"device {ref} is reached by no gateway" for ref in cut_off]
-    plan = Plan.objects.only("problem", "wire").first()
+    plan = Plan.objects.only("inputs", "wire").first()
     if plan is None or not plan.wire or not plan.wire["routes"]:
         return []  # nothing is to be served
     residents = {one["device"]: one["residents"] for one in plan.wire["devices"]}
-    planned = {device["id"] for device in plan.problem["devices"]}
+    planned = {device["id"] for device in plan.inputs.get("devices") or ()}
     wanted = {device.ref for device in available_devices()}
     return [why for device in devices if device.ref in wanted for why in _behind(device, plan.pk, planned, residents)]
 

@@ -38,22 +38,44 @@ from scheduler import telemetry, troubles
 from scheduler.allocation.problem import Problem
 from scheduler.control import outcome
 from scheduler.control.assemble import assemble
-from scheduler.models import Plan
+from scheduler.history import reading
+from scheduler.history.folding import APPLICATION, TIERS
+from scheduler.models import KnownRepair, Plan
 from scheduler.repairs import samples
 from workers import log, tls
 
 logger = log.get("repairs")
 
-#: seconds of arrivals that are looked at
-MINUTE_S = 60
+#: seconds of queries that are looked at by the second; windows of rows tell bursts from what lasts
+MINUTE_S, SHORT_S, LONG_S = 60, 300, 900
+#: seconds of the shortest time that counts, as long as the console's figures of the present
+MOMENT_S = 5
 
 
 @dataclass(frozen=True)
-class RecentArrivals:
-    """Queries of an application within the last minute at all gateways."""
+class RecentQueries:
+    """Queries of an application within some time at all gateways.
+
+    Attributes:
+        worst: highest share of violations within :data:`MOMENT_S`; 0 where only rows are read.
+    """
 
     arrived: int = 0
+    in_time: int = 0
+    late: int = 0
     refused: int = 0
+    failed: int = 0
+    worst: float = 0.0
+
+    @property
+    def violations(self) -> int:
+        """Queries that were late, refused or failed."""
+        return self.late + self.refused + self.failed
+
+    @property
+    def share(self) -> float:
+        """Share of violations, 0 to 1."""
+        return self.violations / max(1, self.arrived, self.in_time + self.violations)
 
 
 @dataclass(frozen=True)
@@ -99,9 +121,12 @@ class Facts:
         jobs: the newest profile job that was not cancelled, by variant's id and device type.
         mixed: when queries of a variant were first found to influence each other after its upload, by its id.
         crashes: the first crash since it was profiled, by variant's id and device type, of blocked ones.
-        plan: the newest, without its problem and wire form.
+        plan: the newest, without its problem, inputs and wire form.
         before: the last plan made while a lost device still served, by its ref.
         started: when the first account was made.
+        recent: by application, over :data:`MINUTE_S`.
+        short, long: by application, over :data:`SHORT_S` and :data:`LONG_S`; as recorded.
+        raised: keys of the repairs that were announced and are not over.
     """
 
     now: datetime
@@ -119,7 +144,10 @@ class Facts:
     crashes: Mapping[tuple[int, str], datetime] = field(default_factory=dict)
     plan: Plan | None = None
     before: Mapping[str, Plan] = field(default_factory=dict)
-    arrivals: Mapping[str, RecentArrivals] = field(default_factory=dict)
+    recent: Mapping[str, RecentQueries] = field(default_factory=dict)
+    short: Mapping[str, RecentQueries] = field(default_factory=dict)
+    long: Mapping[str, RecentQueries] = field(default_factory=dict)
+    raised: frozenset[str] = frozenset()
     planning: outcome.PlanningOutcome = field(default_factory=outcome.PlanningOutcome)
     disk: Disk | None = None
     certificate: CertificateInUse | None = None
@@ -172,7 +200,7 @@ def read() -> Facts:
         blocked=blocked,
         mixed=_mixed(),
         crashes=_crashes(blocked),
-        plan=Plan.objects.defer("problem", "wire").first(),
+        plan=Plan.objects.defer("problem", "inputs", "wire").first(),
         before=_before(devices),
         disk=_disk(received.pop("shrinks", None)),
         certificate=certificate,
@@ -184,6 +212,8 @@ def read() -> Facts:
         api_keys=list(ApiKey.objects.exclude(expires=None)),
         api_tokens=list(ApiToken.objects.exclude(expires=None).exclude(last_used=None)),
         join_tokens=list(JoinToken.objects.filter(expires=None, uses=None, own_box=False)),
+        raised=frozenset(KnownRepair.objects.filter(raised=True).values_list("key", flat=True)),
+        **_recorded(),
         **received,
     )
 
@@ -194,7 +224,7 @@ def _from_redis() -> tuple[bool, dict]:
         return False, {}
     try:
         return True, {
-            "arrivals": _arrivals(),
+            "recent": _recent(),
             "planning": outcome.latest(),
             "jump": samples.clock_jump(),
             "shrinks": samples.disk_rate(),
@@ -204,14 +234,33 @@ def _from_redis() -> tuple[bool, dict]:
         return False, {}
 
 
-def _arrivals() -> dict[str, RecentArrivals]:
-    found: dict[str, list[int]] = {}
+#: statistics of queries, in the order of :class:`RecentQueries`
+_COUNTED = ("arrived", "in_time", "late", "dropped", "failed")
+
+
+def _recent() -> dict[str, RecentQueries]:
+    found: dict[str, dict[int, list[int]]] = {}
     for second in telemetry.gateway_seconds(MINUTE_S):
         for name, counts in second["applications"].items():
-            sums = found.setdefault(name, [0, 0])
-            sums[0] += counts.get("arrived", 0)
-            sums[1] += counts.get("dropped", 0)
-    return {name: RecentArrivals(*sums) for name, sums in found.items()}
+            sums = found.setdefault(name, {}).setdefault(second["t"] // MOMENT_S, [0] * len(_COUNTED))
+            for place, counted in enumerate(_COUNTED):
+                sums[place] += counts.get(counted, 0)
+    recent = {}
+    for name, moments in found.items():
+        worst = max(RecentQueries(*sums).share for sums in moments.values())
+        recent[name] = RecentQueries(*map(sum, zip(*moments.values(), strict=True)), worst=worst)
+    return recent
+
+
+def _recorded() -> dict[str, dict[str, RecentQueries]]:
+    rows, columns = reading.recent_rows(LONG_S), [APPLICATION.index(counted) for counted in _COUNTED]
+    windows = {}
+    for window, seconds in (("short", SHORT_S), ("long", LONG_S)):
+        points = seconds // TIERS[0].resolution
+        windows[window] = {
+            name: RecentQueries(*map(int, sums.values[-points:, columns].sum(axis=0))) for name, sums in rows.items()
+        }
+    return windows
 
 
 def _jobs(variants: list[Variant]) -> dict[tuple[int, str], ProfileJob]:

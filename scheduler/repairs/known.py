@@ -44,6 +44,8 @@ def shown(found: Iterable[Repair]) -> list[Repair]:
 
 def _lasted(repair: Repair, rows: dict[str, KnownRepair], ages: dict[str, float]) -> bool:
     row = rows.get(repair.key)
+    if row is not None and row.raised:
+        return True
     # A stamp of an earlier boot has an infinite age.
     return max(ages[repair.key], clock.age(row.stamp) if row is not None else 0.0) >= repair.lasting_s
 
@@ -68,18 +70,24 @@ def remember(found: Iterable[Repair], complete: bool) -> None:
     _looked_at = now
     witnessed = before is not None and now - before < WITNESSED_S
     present = {repair.key: repair for repair in found}
-    known = set(KnownRepair.objects.values_list("key", flat=True))
-    for key in present.keys() - known:
+    rows = {row.key: row for row in KnownRepair.objects.all()}
+    for key in present.keys() - rows.keys():
         fields = {"since": timezone.now(), "stamp": clock.stamp(), "witnessed": witnessed}
-        KnownRepair.objects.get_or_create(key=key, defaults=fields)
-        logger.warning("repair", key=key, title=present[key].title)
-        webhooks.announce("repair", functools.partial(_event, present[key]))
-    over = known - present.keys() if complete else set()
-    if over:
-        KnownRepair.objects.filter(key__in=over).delete()
-        logger.info("repairs_over", keys=sorted(over))
-        for key in sorted(over):
-            webhooks.announce("repair_over", functools.partial(dict, key=key))
+        rows[key], _ = KnownRepair.objects.get_or_create(key=key, defaults=fields)
+    ages = _here.ages(dict.fromkeys(present, True))
+    for key, repair in present.items():
+        # What has not lasted is neither shown nor announced.
+        if not rows[key].raised and _lasted(repair, rows, ages):
+            KnownRepair.objects.filter(key=key).update(raised=True)
+            logger.warning("repair", key=key, title=repair.title)
+            webhooks.announce("repair", functools.partial(_event, repair))
+    over = rows.keys() - present.keys() if complete else set()
+    KnownRepair.objects.filter(key__in=over).delete()
+    announced = sorted(key for key in over if rows[key].raised)
+    if announced:
+        logger.info("repairs_over", keys=announced)
+    for key in announced:
+        webhooks.announce("repair_over", functools.partial(dict, key=key))
 
 
 def _event(repair: Repair) -> dict[str, str]:
@@ -96,7 +104,9 @@ def ignore(repair: Repair, by: str) -> None:
     """
     if not repair.ignorable:
         raise Conflict(f"{repair.title}: this cannot be ignored")
-    KnownRepair.objects.get_or_create(key=repair.key, defaults={"since": repair.since, "stamp": clock.stamp()})
+    KnownRepair.objects.get_or_create(
+        key=repair.key, defaults={"since": repair.since, "stamp": clock.stamp(), "raised": True}
+    )
     ignored = {"ignored": repair.fingerprint, "ignored_by": by[:150]}
     if KnownRepair.objects.filter(key=repair.key).exclude(**ignored).update(**ignored):
         record("ignored", "repair", repair.key, after={"title": repair.title})

@@ -17,6 +17,7 @@ from registry.access.roles import AccessRole
 from scheduler import troubles
 from scheduler.repairs import facts, known, samples
 from scheduler.repairs.checks import CHECKS, box
+from scheduler.repairs.in_time import InTime, in_time
 from scheduler.repairs.repair import Repair, Severity
 from workers import log
 
@@ -30,18 +31,29 @@ _FIRST = (Severity.ERROR, Severity.WARNING)
 
 _lock = threading.Lock()
 #: until when it is shared, and the look
-_shared: tuple[float, list[Repair]] | None = None
+_shared: tuple[float, Look] | None = None
 
 
-def current() -> list[Repair]:
+class Look(list[Repair]):
+    """Repairs of one look, with how applications answered then; None: not known."""
+
+    in_time: InTime | None = None
+
+
+def current() -> Look:
     """All repairs, ignored ones too: errors first, then by since when."""
+    answered = None
     try:
-        found = known.shown(_checked(facts.read()))
+        read = facts.read()
+        found = known.shown(_checked(read))
+        answered = in_time(read)
     except DatabaseError as error:
         # Without it nothing else is known.
         troubles.occurred(error)
         found = list(box.troubles(facts.Facts(now=timezone.now(), troubles=troubles.current())))
-    return sorted(found, key=lambda each: (_FIRST.index(each.severity), _minute(each), each.key))
+    look = Look(sorted(found, key=lambda each: (_FIRST.index(each.severity), _minute(each), each.key)))
+    look.in_time = answered
+    return look
 
 
 def _minute(repair: Repair) -> datetime:
@@ -49,7 +61,7 @@ def _minute(repair: Repair) -> datetime:
     return (repair.since or datetime.now(UTC)).replace(second=0, microsecond=0)
 
 
-def shared() -> list[Repair]:
+def shared() -> Look:
     """Return repairs as :func:`current` does, some seconds old.
 
     Many browsers that ask again and again get these.
@@ -85,6 +97,8 @@ def summary(found: Iterable[Repair], role: AccessRole) -> dict[str, Any]:
     mine = needing(visible, role)
     counts = {str(severity): sum(repair.severity == severity for repair in mine) for severity in _FIRST}
     says = "\n".join(f"{repair.fingerprint} {repair.effect} {repair.ignored_by}" for repair in visible)
+    if not mine and isinstance(found, Look):
+        says += f"\n{found.in_time}"
     return {"count": len(mine), **counts, "version": hashlib.sha256(says.encode()).hexdigest()[:16]}
 
 

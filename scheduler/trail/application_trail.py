@@ -30,10 +30,10 @@ class ApplicationTrail:
 
 def application_trail(application: str) -> ApplicationTrail | None:
     """An application under the plan in force; None: no plan, or without its inputs."""
-    plan = Plan.objects.defer("wire").first()
-    if plan is None or not plan.problem:
+    plan = Plan.objects.defer("problem", "wire").first()
+    if plan is None or not plan.inputs:
         return None
-    now = side(plan.stack, plan.problem, plan.allocation)
+    now = side(plan.stack, plan.inputs, plan.allocation)
     about = f"{application}: "
     reasons = [line.removeprefix(about) for line in plan.reasons if line.startswith(about)]
     return ApplicationTrail(plan.pk, _sentence(now, application), [line[:1].upper() + line[1:] for line in reasons])
@@ -41,7 +41,7 @@ def application_trail(application: str) -> ApplicationTrail | None:
 
 def _sentence(now: PlanSide, application: str) -> str:
     if application not in now.demand:
-        return "It is not planned for: that takes a variant that was profiled on a device type which is there."
+        return "It is not planned for: that takes a variant that was profiled on a device type here. Upload one."
     demand, accuracy = now.demand[application], now.accuracy.get(application)
     if accuracy is None:
         return f"None of {rate(demand)} is served."

@@ -11,6 +11,25 @@ from typing import Any
 NEGLIGIBLE = 1e-6
 
 
+#: columns of a problem's rows that explain its plan; profiles, by far the largest part, are not among them
+KEPT = {
+    "devices": ("id", "type", "available", "memory_bytes"),
+    "applications": ("id", "slo_s", "demand", "expected", "weight"),
+    "variants": ("id", "name", "application", "accuracy", "excluded"),
+}
+
+
+def kept_inputs(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a problem that is kept as long as its plan; empty for an empty problem."""
+    if not problem:
+        return {}
+    rows = {
+        kind: [{name: row[name] for name in names if name in row} for row in problem.get(kind) or ()]
+        for kind, names in KEPT.items()
+    }
+    return {**rows, "time_limit_s": problem.get("time_limit_s")}
+
+
 @dataclass(frozen=True)
 class PlanSide:
     """A plan's facts by name.
@@ -66,10 +85,10 @@ class PlanSide:
         return {variant: rate / totals[self.owners.get(variant, "")] for variant, rate in rates.items()}
 
 
-def side(stack: str, problem: Mapping[str, Any], allocation: Mapping[str, Any]) -> PlanSide:
-    """The facts in a plan's stored problem and allocation."""
-    applications = problem.get("applications") or ()
-    variants = {str(variant["id"]): variant for variant in problem.get("variants") or ()}
+def side(stack: str, inputs: Mapping[str, Any], allocation: Mapping[str, Any]) -> PlanSide:
+    """The facts in a plan's inputs and allocation."""
+    applications = inputs.get("applications") or ()
+    variants = {str(variant["id"]): variant for variant in inputs.get("variants") or ()}
     usable = {id_: variant for id_, variant in variants.items() if not variant.get("excluded")}
     best: dict[str, str] = {}
     for id_, variant in usable.items():
@@ -91,7 +110,7 @@ def side(stack: str, problem: Mapping[str, Any], allocation: Mapping[str, Any]) 
             total[1] += rate * variants[variant]["accuracy"]
     return PlanSide(
         stack=stack,
-        types={device["id"]: device["type"] for device in problem.get("devices") or ()},
+        types={device["id"]: device["type"] for device in inputs.get("devices") or ()},
         slos={a["id"]: a["slo_s"] * 1000 for a in applications},
         demand={a["id"]: a["demand"] for a in applications},
         left_out={name: rate for name, rate in (allocation.get("left_out") or {}).items() if rate > NEGLIGIBLE},

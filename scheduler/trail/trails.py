@@ -104,7 +104,8 @@ class Trail:
 
     Attributes:
         version: the plan.
-        previous: the version of the plan before; None: it cannot be compared with, since it or its problem is deleted.
+        previous: the version of the plan before; None: it cannot be compared with, since it is deleted, or an older
+            release made it.
         sentence: all of it in one sentence.
         causes: changes since the plan before, in words.
         demand: planned demand by application.
@@ -135,12 +136,12 @@ class Trail:
 
 def plan_side(plan: Plan) -> PlanSide:
     """The facts of a stored plan."""
-    return side(plan.stack, plan.problem, plan.allocation)
+    return side(plan.stack, plan.inputs, plan.allocation)
 
 
 def before(plan: Plan) -> Plan | None:
     """The plan before, if it is still kept."""
-    return Plan.objects.filter(pk__lt=plan.pk).defer("wire", "reasons").first()
+    return Plan.objects.filter(pk__lt=plan.pk).defer("problem", "wire", "reasons").first()
 
 
 def webhook_event(plan: Plan) -> dict[str, object]:
@@ -156,13 +157,10 @@ def webhook_event(plan: Plan) -> dict[str, object]:
 
 
 def trail(plan: Plan, previous: Plan | None) -> Trail:
-    """Return the trail of a plan against the one before.
-
-    It goes as far as the states are kept that they were made from.
-    """
-    if previous is not None and not previous.problem:
+    """Return the trail of a plan against the one before, as far as their inputs are kept."""
+    if previous is not None and not previous.inputs:
         previous = None
-    if not plan.problem:
+    if not plan.inputs:
         return _forgotten(plan)
     now = plan_side(plan)
     old = plan_side(previous) if previous is not None else None
@@ -190,17 +188,18 @@ def trail(plan: Plan, previous: Plan | None) -> Trail:
 
 
 def _forgotten(plan: Plan) -> Trail:
-    """The rest of a plan whose problem was deleted: see :mod:`scheduler.retention`."""
+    """The rest of a plan without inputs: an older release made it, and deleted them."""
+    why = "A regular look" if plan.trigger == Plan.Trigger.PERIOD else _TRIGGERS[plan.trigger]
     return Trail(
         version=plan.pk,
         previous=None,
         sentence=(
-            f"{_TRIGGERS[plan.trigger]}: the plan served {plan.served:.1f} of {rate(plan.demand)} with "
+            f"{why}: the plan served {plan.served:.1f} of {rate(plan.demand)} with "
             f"{plan.accuracy:.1f}% of the best accuracy; the state that it was made from is not kept any more."
         ),
         causes=[],
         demand=[],
-        limit="Not known any more: only the newest plans keep their inputs. The reasons below are what is left.",
+        limit="Not known any more: the release that made this plan did not keep its inputs. See the reasons below.",
         prices=[],
         moves=[],
         shifted=0.0,

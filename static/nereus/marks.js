@@ -1,10 +1,10 @@
-// Marks of events: plans that moved variants, members that were lost, uploads and notes, in charts and as a list.
+// Marks of events: plans that moved variants, members that were lost, uploads, changes by people and notes, in charts and as a list.
 
 import { css } from "./colors.js";
 import { el, keepFocus } from "./dom.js";
 import { moment } from "./format.js";
 
-const COLORS = { plan: "--c-accuracy", lost: "--c-violations", back: "--good", upload: "--c-latency", note: "--warn" };
+const COLORS = { plan: "--c-accuracy", lost: "--c-violations", back: "--good", upload: "--c-latency", change: "--accent", note: "--warn" };
 const colorOf = (mark) => COLORS[mark.kind] ?? "--muted";
 
 // A point in a mark's colour: text in it would be too pale.

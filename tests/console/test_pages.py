@@ -16,6 +16,7 @@ from registry import clock, models
 from registry.audit import tracking
 from scheduler import live
 from scheduler.control import requested_variants
+from scheduler.models import Promise
 from scheduler.repairs import listing
 from tests.accounts import account
 from tests.console.conftest import EVIL, add_plan, add_variant
@@ -174,6 +175,30 @@ def test_what_does_not_exist_is_not_found(staff, client, path):
     assert answer.status_code == 404 and 'data-testid="not-found"' in text(answer), "with the way back"
     if path == "/nothing/":
         assert client.get(path).status_code == 404 and "Overview" not in text(client.get(path))
+
+
+def test_a_page_that_fails_names_the_line_of_the_log_that_says_why(staff, caplog):
+    common = {"stamp": clock.stamp(), "window_s": 5, "windows": 20, "wall_s": 1.0, "plan": 1, "stack": "nereus"}
+    Promise.objects.create(state="compared", expected={"digits": "no figures"}, index="i", **common)
+    staff.raise_request_exception = False
+    answer = staff.get("/promises/")
+    html = text(answer)
+    assert answer.status_code == 500 and 'aria-label="Pages"' in html
+    incident = re.search(r'data-testid="incident">(\w+)<', html)[1]
+    assert any(incident in str(record.msg) and record.levelname == "ERROR" for record in caplog.records)
+
+
+def test_a_form_without_its_pages_token_is_refused_in_words(db):
+    answer = Client(enforce_csrf_checks=True).post("/login/", {"username": "operator", "password": "x"})
+    assert answer.status_code == 403 and 'data-testid="form-refused"' in text(answer)
+
+
+def test_a_plan_that_is_no_longer_kept_says_so(staff, cluster):
+    gone, kept = add_plan(cluster["best"]), add_plan(cluster["best"])
+    gone.delete()
+    answer = staff.get(f"/plans/{kept.pk - 1}/")
+    assert answer.status_code == 404 and 'data-testid="plan-gone"' in text(answer)
+    assert f'href="/plans/{kept.pk}/"' in text(answer)
 
 
 @pytest.mark.parametrize("before", ["x", "-1", "1" * 40, "²"])

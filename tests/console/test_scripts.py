@@ -195,8 +195,8 @@ def test_the_number_of_repairs_follows_events_and_is_read_out(run_script):
         ["2", False, "badge failed", "2 repairs need you."],
         ["2", False, "badge pending", "2 repairs need you."],
         ["1", False, "badge pending", "1 repair needs you."],
-        ["0", True, "badge", "Nothing needs you any more."],
-        ["0", True, "badge", "Nothing needs you any more."],
+        ["0", True, "badge", "No repair needs you any more."],
+        ["0", True, "badge", "No repair needs you any more."],
     ]
 
 

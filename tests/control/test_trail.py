@@ -10,6 +10,7 @@ import re
 import pytest
 
 from registry.models import Device
+from scheduler import retention
 from scheduler.control.planner import make_plan
 from scheduler.models import Plan
 from scheduler.trail import trails
@@ -89,17 +90,29 @@ def test_plans_that_move_nothing_are_marked_so(digits):
     assert trail.limit.startswith("Nothing")
 
 
-def test_what_is_not_kept_is_not_explained(digits):
-    first = make_plan("manual")
+def test_a_plan_is_explained_for_as_long_as_it_is_kept(digits, monkeypatch):
+    monkeypatch.setattr(retention, "EVERY_S", -1e9)
+    monkeypatch.setattr(retention, "KEEP_PROBLEMS", 1)
+    make_plan("manual")
     arrive("digits", 60)
+    plan = make_plan("burst", "digits")
+    explained = trail_of(plan)
+    for _ in range(2):
+        make_plan("period")
+    retention.enforce()
+    plan = Plan.objects.get(pk=plan.pk)
+    assert plan.problem == {} and trail_of(plan) == explained
+
+
+def test_what_an_older_release_did_not_keep_is_not_explained(digits):
+    first = make_plan("period")
     second = make_plan("burst", "digits")
-    # As retention leaves it.
-    Plan.objects.filter(pk=first.pk).update(problem={})
+    Plan.objects.filter(pk=first.pk).update(problem={}, inputs={})
     trail = trail_of(second)
     assert trail.previous is None and trail.causes == [] and trail.moves == []
-    assert "no earlier plan is left" in trail.sentence and trail.limit.startswith("Devices' time")
+    assert "no earlier plan is left" in trail.sentence
     forgotten = trail_of(Plan.objects.get(pk=first.pk))
-    assert forgotten.sentence.startswith("An operator asked for it: the plan served 1.0 of 1.0 items/s")
+    assert forgotten.sentence.startswith("A regular look: the plan served 1.0 of 1.0 items/s")
     assert "not kept any more" in forgotten.sentence and forgotten.limit.startswith("Not known any more")
     assert forgotten.changed and forgotten.demand == []
 

@@ -15,7 +15,7 @@ from scheduler.history.folding import TIERS
 from scheduler.history.models import Mark
 from scheduler.models import Plan
 from tests.accounts import account
-from tests.control.world import seen
+from tests.control.world import application, node, seen, variant
 from tests.history.test_recording import report
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
@@ -127,6 +127,30 @@ def test_what_happens_is_marked_once(monkeypatch, clean_redis):
         ("lost", "node box"),
     ]
     assert upkeep.silence_counts() is False
+
+
+def test_changes_that_steer_the_cluster_are_marks_with_who_made_them(viewer):
+    operator, owner = member("operator"), application("digits", slo_ms=300)
+    variant(owner, "quick", 90, 5)
+    node()
+    json = {"content_type": "application/json"}
+    with_stack = operator.patch("/api/v1/control/", {"stack": "proteus"}, **json)
+    assert with_stack.status_code == 200
+    operator.patch("/api/v1/control/", {"stack": ""}, **json)
+    operator.patch("/api/v1/applications/digits/", {"slo_ms": 250}, **json)
+    operator.patch("/api/v1/applications/digits/", {"weight": 2}, **json)
+    operator.patch("/api/v1/applications/digits/variants/quick/", {"pinned": True}, **json)
+    operator.post("/api/v1/nodes/box/cordon/?force=true", {"force": True}, **json)
+    models.Node.objects.update(cordoned_at=None)
+    found = [(mark["text"], mark["by"]) for mark in viewer.get("/api/v1/marks/").json() if mark["kind"] == "change"]
+    assert found == [
+        ("node box uncordoned", "system"),
+        ("node box cordoned", "operator"),
+        ("digits/quick pinned", "operator"),
+        ("SLO of digits changed from 300 to 250 ms", "operator"),
+        ("stack changed from proteus to default", "operator"),
+        ("stack changed from default to proteus", "operator"),
+    ]
 
 
 def test_uploads_within_a_minute_are_one_mark_with_a_count(viewer):

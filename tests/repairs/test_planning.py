@@ -10,9 +10,11 @@ from django.utils import timezone
 
 from registry import clock
 from registry.models import Node
-from scheduler import tasks, telemetry
+from scheduler import live, tasks, telemetry
 from scheduler.control import outcome, planner
-from scheduler.repairs import known
+from scheduler.history import recording
+from scheduler.models import KnownRepair
+from scheduler.repairs import known, listing
 from scheduler.repairs.checks import planning
 from tests.control.world import application, variant
 from tests.repairs.looks import found, plan
@@ -41,6 +43,44 @@ def test_demand_above_capacity_in_numbers_once_it_is_no_burst(world, lasting, mo
     assert "demand:digits" in found(), "queries are still refused"
     telemetry.live.client().delete(telemetry.GATEWAY_STREAM)
     assert found() == {}
+
+
+def answer(late: int, seconds: int, arrived: int = 100) -> None:
+    """Gateways report seconds that end now."""
+    for ago in range(seconds, 0, -1):
+        counts = ApplicationStats(arrived=arrived, in_time=arrived - late, late=late)
+        stats = control.GatewayStats(applications={"digits": counts}, ready=True)
+        telemetry.record(telemetry.GATEWAY_STREAM, telemetry.gateway_second("g", stats, clock.wall() - ago))
+
+
+def test_late_answers_are_raised_once_and_are_over_only_when_few_are_late(world, lasting):
+    plan()
+    answer(17, 60)
+    listing.watch()
+    assert not KnownRepair.objects.filter(raised=True).exists(), "neither shown nor announced yet"
+    lasting(61)
+    answer(17, 60)
+    listing.watch()
+    assert found()["demand:digits"].title == "digits: too many answers are late"
+    live.client().delete(telemetry.GATEWAY_STREAM)
+    answer(3, 60)
+    assert "demand:digits" in found(), "fewer, and still more than the goal allows"
+    live.client().delete(telemetry.GATEWAY_STREAM)
+    answer(0, 60)
+    listing.watch()
+    assert "demand:digits" not in found() and not KnownRepair.objects.filter(key="demand:digits").exists()
+
+
+def test_a_short_burst_raises_nothing_and_is_not_denied(world):
+    plan()
+    assert not listing.current().in_time.late
+    answer(0, 55)
+    answer(30, 4)
+    recording.record()
+    listing.watch()
+    look = listing.current()
+    assert look == [] and look.in_time.late and "digits answered" in look.in_time.sentence
+    assert not KnownRepair.objects.filter(raised=True).exists()
 
 
 def test_few_refused_queries_need_nobody(world, lasting):

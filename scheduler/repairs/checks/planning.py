@@ -10,13 +10,14 @@ from django.conf import settings
 from registry.models import Application, Variant
 from scheduler.repairs import texts
 from scheduler.repairs.capacity import fastest
-from scheduler.repairs.facts import MINUTE_S, Facts, RecentArrivals
+from scheduler.repairs.facts import LONG_S, MINUTE_S, SHORT_S, Facts, RecentQueries
 from scheduler.repairs.repair import Action, Repair, Severity
 
 #: seconds after which refused demand is no burst any more
 OVERLOAD_S = 60.0
-#: share of the queries of a minute, and their number, from which refusing them needs a person
-REFUSED_SHARE, REFUSED_LEAST = 0.05, 10
+#: share of an application's queries, and their number, from which late or refused ones need a person; and the share
+#: below which they no longer do, so that bursts do not raise it again and again
+RAISED_SHARE, RAISED_LEAST, OVER_SHARE = 0.05, 10, 0.01
 #: items/s below which nothing is left out but a rounding error
 NEGLIGIBLE = 1e-6
 
@@ -81,37 +82,58 @@ def refused(facts: Facts) -> Iterator[Repair]:
 
 
 def demand(facts: Facts) -> Iterator[Repair]:
-    """Demand that is refused for longer than a burst lasts."""
+    """Demand that is refused or answered late for longer than a burst lasts."""
     missing = facts.plan.allocation.get("left_out") or {} if facts.plan is not None else {}
     for application in facts.applications:
-        left_out = missing.get(application.name, 0.0)
-        seen = facts.arrivals.get(application.name, RecentArrivals())
-        many = seen.refused >= max(REFUSED_LEAST, REFUSED_SHARE * seen.arrived)
-        if left_out <= NEGLIGIBLE and not many:
+        name = application.name
+        key, left_out = f"demand:{name}", missing.get(name, 0.0)
+        recent = facts.recent.get(name, RecentQueries())
+        if left_out <= NEGLIGIBLE and not _many(facts, name, key in facts.raised):
             continue
-        served = facts.plan.allocation.get("served", {}).get(application.name, 0.0) if facts.plan is not None else 0.0
-        effect = []
-        if seen.arrived:
-            effect.append(
-                f"{texts.rate(seen.refused / MINUTE_S)} of {texts.rate(seen.arrived / MINUTE_S)} queries/s "
-                f"({texts.percent(min(1.0, seen.refused / seen.arrived))}) were refused in the last minute."
-            )
-        if left_out > NEGLIGIBLE:
-            effect.append(
-                f"The plan leaves out {texts.rate(left_out)} of {texts.rate(left_out + served)} items/s even at the "
-                "lowest accuracy."
-            )
+        late = left_out <= NEGLIGIBLE and recent.refused < recent.late
         yield Repair(
-            key=f"demand:{application.name}",
+            key=key,
             severity=Severity.ERROR,
-            title=f"{application.name}: more demand than the devices can serve",
-            effect=" ".join(effect),
+            title=f"{name}: too many answers are late" if late else f"{name}: more demand than the devices can serve",
+            effect=" ".join(_effects(facts, name, recent, left_out)),
             action=Action(
                 "Add a device or a faster variant, allow a longer SLO, or limit API keys; weight and floor decide who "
                 "is refused first."
             ),
             lasting_s=OVERLOAD_S,
-            application=application.name,
+            application=name,
+        )
+
+
+def _many(facts: Facts, name: str, raised: bool) -> bool:
+    """Whether too many queries are late or refused, or still are since that was raised.
+
+    Both windows must say so: the short one that it goes on, the long one that it is no burst.
+    """
+    recent = facts.recent.get(name, RecentQueries())
+    short, long = (window.get(name, recent) for window in (facts.short, facts.long))
+    if raised:
+        return max(recent.share, short.share) >= OVER_SHARE
+    return recent.violations + short.violations >= RAISED_LEAST and min(short.share, long.share) >= RAISED_SHARE
+
+
+def _effects(facts: Facts, name: str, recent: RecentQueries, left_out: float) -> Iterator[str]:
+    if recent.refused:
+        yield (
+            f"{texts.rate(recent.refused / MINUTE_S)} of {texts.rate(recent.arrived / MINUTE_S)} queries/s "
+            f"({texts.percent(min(1.0, recent.refused / max(1, recent.arrived)))}) were refused in the last minute."
+        )
+    for window, seconds in ((facts.short, SHORT_S), (facts.long, LONG_S)):
+        if (seen := window.get(name, RecentQueries())).violations:
+            yield (
+                f"In the last {seconds // MINUTE_S} minutes {texts.percent(seen.share)} of its queries were late, "
+                f"refused or failed ({seen.late}, {seen.refused} and {seen.failed})."
+            )
+    if left_out > NEGLIGIBLE:
+        served = facts.plan.allocation.get("served", {}).get(name, 0.0)
+        yield (
+            f"The plan leaves out {texts.rate(left_out)} of {texts.rate(left_out + served)} items/s even at the "
+            "lowest accuracy."
         )
 
 
@@ -137,7 +159,7 @@ def _too_slow(facts: Facts, application: Application, mine: list[Variant]) -> It
     wanted = next((each for each in facts.problem.applications if each.id == application.name), None)
     if wanted is None or any(fastest(facts.problem, wanted, device) > 0 for device in facts.problem.devices):
         return
-    seen = facts.arrivals.get(application.name, RecentArrivals())
+    seen = facts.recent.get(application.name, RecentQueries())
     measured = [variant for variant in facts.problem.variants if variant.application == application.name]
     slo, none = f"{application.slo_ms:g} ms", f"0 of {texts.several(len(mine), 'variant')}"
     yield Repair(

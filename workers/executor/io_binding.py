@@ -81,7 +81,11 @@ class IOBindings:
             if found is None:
                 break
             for name, plain, bound in zip(names, expected, binding.want(names)[1], strict=True):
-                if difference := beside(plain, bound):
+                # Any bits but 0 are true as they are compared, and the unwritten ones would be.
+                difference = beside(plain, bound) or (
+                    "its bits differ" if plain.dtype == np.bool_ and plain.tobytes() != bound.tobytes() else ""
+                )
+                if difference:
                     self.most_rows = 0
                     return f"{name}: {difference}"
             self.most_rows = rows

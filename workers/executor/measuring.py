@@ -178,8 +178,11 @@ class Measuring:
         device.runtime.watchdog.shrink_next = True
         model.expect(order.variant)
         if job.validation_path is not None:
-            signature = order.application.signature
-            model.given(await device.load(validation.first_rows, job.validation_path, signature))
+            try:
+                first = await device.load(validation.first_rows, job.validation_path, order.application.signature)
+            except validation.ValidationError as error:
+                raise _Failed(f"validation: {error}") from None
+            model.given(first)
         batches = _batches(min(order.max_batch, model.most_rows or order.max_batch))
         await self._first_run(order, model, memory)
         begun = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from workers.protocol.shapes import OPEN_SIZES
 from workers.protocol.specs import DeviceInfo, Signature, VariantSpec
 from workers.topology import physical
 
-from . import bfloat16, gpu, trial_values
+from . import bfloat16, codec, gpu, trial_values
 from .gpu import GpuError, GpuMemory
 from .io_binding import IOBindings
 from .padding import Axes

@@ -1,7 +1,7 @@
 """Inputs for trial runs: of the inspection, the profiler and a warm-up. Pure.
 
-Rows that were given (a validation set's, or a sample's) come first; without any, values are made up. Each input then has
-a *rung* of the ladder for its datatype (docs/shapes.md): the inspection finds rungs with which the model runs, and
+Rows that were given (a validation set's, or a sample's) come first; without any, values are made up. Each input then
+has a *rung* of the ladder for its datatype (docs/shapes.md): the inspection finds rungs with which the model runs, and
 profiler and warm-up use the same.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -22,7 +23,7 @@ from .codec import BF16, DTYPES
 Arrays = Mapping[str, np.ndarray]
 #: the rung of each input
 Rungs = Mapping[str, str]
-#: how often rungs are exchanged for others: so far are the combinations that are tried from the first one
+#: how often rungs are exchanged for others: so far are combinations from the first one
 _EXCHANGES = 4
 
 _Make = Callable[[tuple[int, ...], int, np.random.Generator], np.ndarray]
@@ -63,9 +64,9 @@ _FLAGS: dict[str, _Make] = {
 }
 #: names of inputs that tell their rung
 _HINTS = {
-    "lengths": re.compile(r"(?i)len|size|num|count|width|height|duration|frames"),
-    "fractions": re.compile(r"(?i)thres|iou|prob|score|conf|alpha|ratio|rate"),
-    "ones": re.compile(r"(?i)mask|divisor|denom|temperature|scale"),
+    "lengths": re.compile(r"(?i)(?<![a-z])(lens?|lengths?|sizes?|num|counts?|width|height|frames)(?![a-z])"),
+    "fractions": re.compile(r"(?i)(?<![a-z])(threshold|thresh|iou|prob|probability|score|conf|alpha|ratio)(?![a-z])"),
+    "ones": re.compile(r"(?i)(?<![a-z])(mask|divisor|denominator|temperature|scales?)(?![a-z])"),
 }
 
 
@@ -121,17 +122,14 @@ def combinations(signature: Signature) -> Iterator[dict[str, str]]:
     First come the same places of all ladders, then few exchanges of single inputs' rungs before many.
     """
     ladders = {spec.name: tuple(ladder(spec)) for spec in signature.inputs}
-    names = tuple(ladders)
-    first = {name: rungs[0] for name, rungs in ladders.items()}
-    yield first
-    if len(names) > 1:
-        for place in range(1, max(map(len, ladders.values()))):
-            yield {name: rungs[min(place, len(rungs) - 1)] for name, rungs in ladders.items()}
-    for exchanges in range(1, _EXCHANGES * len(names) + 1 if len(names) < 4 else _EXCHANGES):
-        for raised in combinations_with_replacement(names, exchanges):
-            places = {name: raised.count(name) for name in set(raised)}
+    longest = max(map(len, ladders.values()))
+    for place in range(longest):
+        yield {name: rungs[min(place, len(rungs) - 1)] for name, rungs in ladders.items()}
+    for exchanges in range(1, _EXCHANGES + longest):
+        for raised in combinations_with_replacement(ladders, exchanges):
+            places = Counter(raised)
             if all(place < len(ladders[name]) for name, place in places.items()):
-                yield {**first, **{name: ladders[name][place] for name, place in places.items()}}
+                yield {name: rungs[places[name]] for name, rungs in ladders.items()}
 
 
 def unpack(packed: bytes, signature: Signature) -> Arrays:
@@ -153,7 +151,8 @@ def pack(rows: Arrays) -> bytes:
 
 def _plain(array: np.ndarray) -> np.ndarray:
     if array.dtype == object:
-        return array.astype(np.str_)
+        texts = [text.decode() if isinstance(text, bytes) else text for text in array.ravel()]
+        return np.array(texts, np.str_).reshape(array.shape)
     return array.astype(np.float32) if array.dtype == BF16 else array
 
 
@@ -165,11 +164,10 @@ def _cast(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _length(signature: Signature, spec: TensorSpec, open_size: int) -> int:
-    """Return the length that an input may speak of: its own last dimension, else another input's first one."""
-    own = spec.shape[1:]
-    others = (size for other in signature.inputs if other is not spec for size in other.shape[1:2])
-    length = next(others, own[-1] if own else 1)
-    return open_size if length < 0 else length
+    """Return the length that an input may speak of: an open dimension, else another input's first one or its own."""
+    others = [other for other in signature.inputs if other is not spec and not _HINTS["lengths"].search(other.name)]
+    sizes = [size for other in (*others, spec) for size in other.shape[1:]]
+    return open_size if min(sizes, default=1) < 0 else next(iter(sizes), 1)
 
 
 def _repeated(spec: TensorSpec, array: np.ndarray, rows: int, size: int) -> np.ndarray:
@@ -178,4 +176,3 @@ def _repeated(spec: TensorSpec, array: np.ndarray, rows: int, size: int) -> np.n
         if declared < 0 and wanted and array.shape[axis]:
             array = np.take(array, np.arange(wanted) % array.shape[axis], axis)
     return np.ascontiguousarray(array[np.arange(rows) % len(array)])
-

@@ -71,9 +71,10 @@ def first_rows(path: str, signature: Signature, rows: int = FIRST_ROWS) -> dict[
     """
     try:
         with zipfile.ZipFile(path) as archive:
+            missing = {f"{spec.name}.npy" for spec in signature.inputs} - set(archive.namelist())
+            if missing:
+                raise ValidationError(f"array {min(missing).removesuffix('.npy')!r} is missing")
             arrays = {spec.name: _fit(spec, _head(archive, spec.name, rows)) for spec in signature.inputs}
-    except KeyError as error:
-        raise ValidationError(f"array is missing: {error.args[0]}") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, ValidationError):
             raise

@@ -342,7 +342,10 @@ class _Trial:
         return first
 
     def _climb(self, size: int, known: Rungs | None) -> _Ran | None:
-        """Try combinations of the ladders' rungs until one gives numbers; else the first that runs at all."""
+        """Try combinations of rungs until one gives numbers.
+
+        Else it is the first that runs at all.
+        """
         best, until = None, time.process_time() + CLIMB_S
         tried = combinations(self._signature) if known is None else chain([known], combinations(self._signature))
         for rungs in islice(tried, CLIMBS):
@@ -379,7 +382,10 @@ class _Trial:
         return _Ran(feeds, rungs, size, finite)
 
     def refusal(self, source: str) -> Exception:
-        """Return the refusal of a model that never ran: the failure of each size that was tried, and the cures."""
+        """Return the refusal of a model that never ran.
+
+        It has the failure of each size that was tried, and the cures.
+        """
         failures = list(self.failures.values())
         if failures[0].faults[0].field != "file":
             return failures[0]

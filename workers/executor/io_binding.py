@@ -56,9 +56,9 @@ class IOBindings:
         self.most_rows = 0
 
     def check(self, sample: Callable[[int], Arrays], run: Callable[[Arrays, int], Sequence[np.ndarray]]) -> str:
-        """Compare bindings with plain runs, for one row, two rows and so on, and use those that agree.
+        """Compare bindings with plain runs, and use those that agree.
 
-        onnxruntime leaves some bound outputs as they were, such as those that are inputs as well. A difference takes
+        One row is compared, two rows and so on. onnxruntime leaves some bound outputs as they were, such as those that are inputs as well. A difference takes
         all bindings away.
 
         Args:

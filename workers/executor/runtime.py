@@ -89,7 +89,10 @@ class RunnableModel:
         self.io_bindings = IOBindings(session, signature, self.most_rows if on_cpu else 0, watchdog)
 
     def expect(self, variant: VariantSpec) -> None:
-        """Take over what is known of the variant: whether its queries run alone, and values that it runs with."""
+        """Take over facts of the variant.
+
+        They are whether its queries run alone, and values that it runs with.
+        """
         self.alone = self.alone or variant.alone
         given = trial_values.unpack(variant.rows, self.signature) if variant.rows else None
         self._values = TrialValues(self.signature, variant.rungs, given)

@@ -164,7 +164,10 @@ def _cast(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _length(signature: Signature, spec: TensorSpec, open_size: int) -> int:
-    """Return the length that an input may speak of: an open dimension, else another input's first one or its own."""
+    """Return the length that an input may speak of.
+
+    It is an open dimension, else another input's first one, or its own.
+    """
     others = [other for other in signature.inputs if other is not spec and not _HINTS["lengths"].search(other.name)]
     sizes = [size for other in (*others, spec) for size in other.shape[1:]]
     return open_size if min(sizes, default=1) < 0 else next(iter(sizes), 1)

@@ -6,7 +6,9 @@ announces itself through :mod:`registry.events` once it is committed.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -118,7 +120,11 @@ def _in_use(what: str, variants: Iterable[Variant], resident: dict[int, list[str
 
 
 def create_variant(
-    application: Application, name: str, incoming: storage.Incoming, accuracy: float | None = None
+    application: Application,
+    name: str,
+    incoming: storage.Incoming,
+    accuracy: float | None = None,
+    sample: storage.Incoming | None = None,
 ) -> Variant:
     """Inspect an upload, store it and order its profiles.
 
@@ -126,6 +132,7 @@ def create_variant(
 
     Args:
         accuracy: percent; None: to be measured.
+        sample: rows to try the model with, where the application has no validation set; it is not kept.
 
     Raises:
         InvalidInput: what the inspection found, or no accuracy and nothing to measure it with.
@@ -143,6 +150,7 @@ def create_variant(
                 application.sizes,
                 application.padding,
                 application.batch,
+                *_trial_rows(application, sample),
             )
         with storage.lock():
             try:
@@ -159,8 +167,9 @@ def create_variant(
                         accuracy=accuracy,
                         accuracy_source=Variant.Source.MEASURED if accuracy is None else Variant.Source.DECLARED,
                         opset=facts["opset"],
-                        inspection=facts,
                         alone=facts.pop("alone"),
+                        trial_rows=base64.b64decode(facts.pop("rows")),
+                        inspection=facts,
                     )
                     profiling.order(variant, ProfileJob.Reason.REGISTRATION)
                     events.changed("variant", str(variant), replan=False)
@@ -173,6 +182,14 @@ def create_variant(
         incoming.discard()
     logger.info("variant_created", variant=str(variant), digest=digest, bytes=incoming.size)
     return variant
+
+
+def _trial_rows(application: Application, sample: storage.Incoming | None) -> tuple[Path | None, str]:
+    """Return the file of rows to try a model with, and where they are from; none: made-up values."""
+    validation = ValidationSet.objects.filter(application=application).first()
+    if validation is not None:
+        return storage.path(validation.digest), "the validation set"
+    return (None, "") if sample is None else (sample.path, "the sample")
 
 
 def _name_taken(application: Application, name: str) -> Conflict:

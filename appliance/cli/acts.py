@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
@@ -71,11 +72,12 @@ def upload(rest: httpx.Client, options: Namespace) -> Shown:
     fields = {"name": options.name or options.file.stem}
     if options.accuracy is not None:
         fields["accuracy"] = str(options.accuracy)
-    with options.file.open("rb") as file:
+    with contextlib.ExitStack() as stack:
+        paths = {"file": options.file} | ({"sample": options.sample} if options.sample else {})
         answer = rest.post(
             f"/applications/{options.application}/variants/",
             data=fields,
-            files={"file": (options.file.name, file)},
+            files={name: (path.name, stack.enter_context(path.open("rb"))) for name, path in paths.items()},
             timeout=UPLOAD_S,
         )
     found = expect(answer, "upload", 201).json()

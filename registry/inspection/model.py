@@ -11,14 +11,21 @@ from google.protobuf.message import DecodeError
 
 from registry.inspection import contents, limits, wire
 from registry.inspection.contents import refused
+from workers.executor.independence import Arrays
 
 
 def inspect(
-    path: str, signature: dict[str, Any], sizes: Sequence[int] = (), padding: Sequence[str] = (), batch: bool = True
+    path: str,
+    signature: dict[str, Any],
+    sizes: Sequence[int] = (),
+    padding: Sequence[str] = (),
+    batch: bool = True,
+    rows: Arrays | None = None,
+    source: str = "",
 ) -> dict[str, Any]:
     """Return facts about the model.
 
-    ``sizes``, ``padding`` and ``batch`` are those of :func:`.trial.run`.
+    The arguments are those of :func:`.trial.run`.
 
     Raises:
         InvalidInput: with everything found wrong at the first stage that failed.
@@ -30,7 +37,7 @@ def inspect(
         raise refused(f"is not a valid ONNX model: {_first_line(error)}") from None
     from registry.inspection import trial
 
-    return {**facts, **trial.run(path, signature, sizes, padding, batch)}
+    return {**facts, **trial.run(path, signature, sizes, padding, batch, rows, source)}
 
 
 def read(path: str) -> dict[str, Any]:

@@ -33,6 +33,8 @@ def inspect_model(
     sizes: Sequence[int] = (),
     padding: Mapping[str, float] | None = None,
     batch: bool = True,
+    rows: Path | None = None,
+    source: str = "",
 ) -> dict[str, Any]:
     """Return facts about an ONNX file that fits the signature.
 
@@ -43,14 +45,16 @@ def inspect_model(
         sizes: of open dimensions at which it must run; none: any that it takes.
         padding: the inputs that will be padded.
         batch: whether tensors begin with a batch dimension.
+        rows: a validation set, or a sample (:mod:`.samples`), to run it with; None: made-up values.
+        source: which of them, in words.
 
     Raises:
         InvalidInput: it cannot be a variant; fields begin with ``file``.
         Busy: other inspections are in the way.
         Conflict: this box cannot isolate it, and its settings demand that.
     """
-    order = {"kind": "model", "signature": signature, "batch": batch}
-    return _inspect(path, {**order, "sizes": list(sizes), "padding": sorted(padding or ())}, settings)
+    order = {"kind": "model", "signature": signature, "batch": batch, "source": source}
+    return _inspect(path, {**order, "sizes": list(sizes), "padding": sorted(padding or ())}, settings, rows)
 
 
 def inspect_validation(path: Path, signature: dict[str, Any], metric: str, settings: Settings) -> dict[str, Any]:
@@ -77,7 +81,7 @@ def warning(settings: Settings) -> str:
     )
 
 
-def _inspect(path: Path, order: dict[str, Any], settings: Settings) -> dict[str, Any]:
+def _inspect(path: Path, order: dict[str, Any], settings: Settings, rows: Path | None = None) -> dict[str, Any]:
     if settings.require_isolation and (shortcoming := warning(settings)):
         raise Conflict(shortcoming)
     # The process runs at the lowest priority: on a busy box its CPU seconds take longer on the wall.
@@ -85,6 +89,7 @@ def _inspect(path: Path, order: dict[str, Any], settings: Settings) -> dict[str,
     order = {**order, "cpu_s": settings.inspect_seconds, "memory_bytes": settings.inspect_memory_bytes}
     memory = limits.RUNTIME_BYTES + settings.inspect_memory_bytes + limits.MODEL_COPIES * path.stat().st_size
     with queue.place(settings.home / "models", wall_s, memory) as place, _alone(path, place) as file:
+        order["rows"] = "" if rows is None else str(_linked(rows, place / "rows"))
         started = time.monotonic()
         verdict = _run({**order, "path": str(file), "private": str(settings.home)}, wall_s)
         seconds = time.monotonic() - started
@@ -102,15 +107,18 @@ def _alone(path: Path, folder: Path) -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
     try:
-        alone = folder / "upload"
-        try:
-            os.link(path, alone)
-        except OSError:
-            # Another file system, or one without links.
-            shutil.copyfile(path, alone)
-        yield alone
+        yield _linked(path, folder / "upload")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _linked(path: Path, place: Path) -> Path:
+    try:
+        os.link(path, place)
+    except OSError:
+        # Another file system, or one without links.
+        shutil.copyfile(path, place)
+    return place
 
 
 def _run(order: dict[str, Any], wall_s: float) -> dict[str, Any]:

@@ -6,10 +6,13 @@ that.
 
 from __future__ import annotations
 
+import base64
 import functools
 import re
+import time
 from collections.abc import Sequence
-from typing import Any
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -21,6 +24,7 @@ from registry.signatures import MAX_NAME, from_onnxruntime, with_rows
 from workers.executor import bfloat16
 from workers.executor.codec import BF16, as_array
 from workers.executor.independence import Arrays, Run
+from workers.executor.trial_values import Rungs, TrialValues, combinations, pack
 from workers.protocol.shapes import OPEN_SIZES
 from workers.protocol.specs import Signature, TensorSpec
 
@@ -30,26 +34,20 @@ _CURE = 'set "batch": false on the application, give the models\' own shapes, an
 #: operators whose outputs are as long as they find something
 _COUNTING = {"NonMaxSuppression", "NonZero", "Unique", "Compress"}
 
-_NUMPY = {
-    "BOOL": np.bool_,
-    "UINT8": np.uint8,
-    "UINT16": np.uint16,
-    "UINT32": np.uint32,
-    "UINT64": np.uint64,
-    "INT8": np.int8,
-    "INT16": np.int16,
-    "INT32": np.int32,
-    "INT64": np.int64,
-    "FP16": np.float16,
-    "FP32": np.float32,
-    "FP64": np.float64,
-    "BF16": BF16,
-    "BYTES": np.object_,
-}
+#: combinations of made-up values that are tried at one size, and CPU seconds for them after the first
+CLIMBS, CLIMB_S = 80, 3.0
+#: bytes of packed rows that go along with a variant
+ROW_BYTES = 64 * 1024
 
 
 def run(
-    path: str, signature: dict[str, Any], sizes: Sequence[int] = (), padding: Sequence[str] = (), batch: bool = True
+    path: str,
+    signature: dict[str, Any],
+    sizes: Sequence[int] = (),
+    padding: Sequence[str] = (),
+    batch: bool = True,
+    rows: Arrays | None = None,
+    source: str = "",
 ) -> dict[str, Any]:
     """Load, compare and run a model, and return facts about it.
 
@@ -61,6 +59,8 @@ def run(
             ``OPEN_SIZES``.
         padding: the inputs that will be padded.
         batch: False: no dimension is one of rows.
+        rows: to run it with; None: made-up values are tried.
+        source: where they are from, in words.
 
     Raises:
         InvalidInput: it fails the trial.
@@ -70,8 +70,10 @@ def run(
     _compare(session, signature, batch)
     fixed = not batch or any(tensor.shape[0] == 1 for tensor in session.get_inputs())
     signature = with_rows(signature, batch)
+    run = functools.partial(_run, session, signature, [tensor["name"] for tensor in signature["outputs"]])
+    trial = _Trial(run if batch else _without_rows(run), signature, (1,) if fixed else ROWS, batch)
     try:
-        feeds = _try(session, signature, sizes, (1,) if fixed else ROWS, batch)
+        ran, values = _try(trial, sizes, rows, source)
     except InvalidInput as error:
         firsts = {tensor.shape[0] for tensor in session.get_inputs()} if batch else ()
         if len(firsts) < 2:
@@ -80,12 +82,20 @@ def run(
         shown = ", ".join(sorted(map(str, firsts)))
         detail = f"have unlike first dimensions ({shown}), which may be no batch: then {_CURE}"
         raise InvalidInput([*error.faults, InputFault("file.inputs", detail)]) from None
+    warnings = _uncut(session, signature, padding)
+    if ran.size and not sizes:
+        warnings.append(
+            f"open dimensions were tried at {ran.size}, and are profiled at that; the application's 'sizes' sets others"
+        )
+    if not ran.finite:
+        warnings.append("a trial run gave NaN or infinity; send rows of yours as 'sample' if it should not")
     return {
         "max_batch": 1 if fixed else None,
-        "alone": _alone(path, session, signature, feeds, fixed) if batch else "",
+        "alone": _alone(path, session, signature, ran.feeds, fixed) if batch else "",
         "inputs": [_description(tensor) for tensor in session.get_inputs()],
         "outputs": [_description(tensor) for tensor in session.get_outputs()],
-        "warnings": _uncut(session, signature, padding),
+        "warnings": warnings,
+        **values,
     }
 
 
@@ -206,21 +216,6 @@ def _shown(shape: list[Any]) -> str:
     return "[" + ", ".join(str(size) if isinstance(size, int) else "-1" for size in shape) + "]"
 
 
-def _row(tensor: dict[str, Any], rows: int, open_size: int, seed: int) -> np.ndarray:
-    """Return rows of plain values for a tensor.
-
-    They are floats from 0 to 1; whole numbers 0 and 1, which index any table; or the text ``a``.
-    """
-    shape = [rows] + [open_size if size == -1 else size for size in tensor["shape"][1:]]
-    kind = _NUMPY[tensor["datatype"]]
-    if tensor["datatype"] == "BYTES":
-        return np.full(shape, "a", dtype=np.object_)
-    random = np.random.default_rng(seed)
-    if tensor["datatype"].startswith("FP") or tensor["datatype"] == "BF16":
-        return random.random(shape, dtype=np.float32).astype(kind)
-    return random.integers(0, 2, size=shape, dtype=np.uint8).astype(kind)
-
-
 def _uncut(session: ort.InferenceSession, signature: dict[str, Any], padding: Sequence[str]) -> list[str]:
     """Return warnings on open dimensions of outputs that nothing cuts back.
 
@@ -291,52 +286,146 @@ def _rows(count: int) -> str:
     return f"{count} row{'s' if count > 1 else ''}"
 
 
-def _try(
-    session: ort.InferenceSession,
-    signature: dict[str, Any],
-    sizes: Sequence[int],
-    counts: Sequence[int],
-    batch: bool,
-) -> dict[str, Any]:
-    """Run at each size, and return rows that ran at the first of them."""
-    names = [tensor["name"] for tensor in signature["outputs"]]
-    has_open = any(size == -1 for tensor in signature["inputs"] for size in tensor["shape"][1:])
-    run = functools.partial(_run, session, signature, names)
-    if not batch:
-        run = _without_rows(run)
-    failure: Exception | None = None
-    ran: dict[str, Any] | None = None
-    for open_size in (sizes or OPEN_SIZES) if has_open else (1,):
-        feeds = {
-            tensor["name"]: _row(tensor, max(counts), open_size, i) for i, tensor in enumerate(signature["inputs"])
-        }
-        results = {}
-        try:
-            for rows in counts:
-                some = {name: value[:rows] for name, value in feeds.items()}
-                results[rows] = run(some)
-        except MemoryError:
-            raise
-        except Exception as error:
-            at = f" at size {open_size}" if has_open and sizes else ""
-            failure = _failed(f"fails a run with {_rows(rows)}{at}" if batch else f"fails a run{at}", error)
-            if sizes or isinstance(failure, MemoryError):
-                raise failure from None
-            continue
-        faults = [
-            fault
-            for rows in counts
-            for tensor, value in zip(signature["outputs"], results[rows], strict=True)
-            for fault in _check_output(tensor, value, rows, batch)
-        ]
-        if faults:
-            raise InvalidInput(dict.fromkeys(faults))
-        ran = ran or feeds
-        if not sizes:
-            break
+class _Ran(NamedTuple):
+    """Rows that a model ran with.
+
+    Attributes:
+        size: of open dimensions; 0: there are none, or the rows were given.
+        finite: no output has NaN or infinity.
+    """
+
+    feeds: Arrays
+    rungs: Rungs
+    size: int
+    finite: bool
+
+
+class _Trial:
+    """Runs of one model with rows that it may or may not take.
+
+    Args:
+        run: with some rows, which gives the outputs in the order of the signature.
+        counts: how many rows one run after the other has.
+    """
+
+    def __init__(self, run: Run, signature: dict[str, Any], counts: Sequence[int], batch: bool):
+        self._run = run
+        self._outputs = signature["outputs"]
+        self._counts = counts
+        self._batch = batch
+        inputs = tuple(TensorSpec(t["name"], t["datatype"], tuple(t["shape"])) for t in signature["inputs"])
+        self._signature = Signature(inputs, ())
+        self.has_open = any(size < 0 for spec in inputs for size in spec.shape[1:])
+        #: the first failure at each size
+        self.failures: dict[int, Exception] = {}
+
+    def given(self, rows: Arrays, sizes: Sequence[int]) -> _Ran | None:
+        """Run given rows, at each of some sizes where there are any."""
+        values, first = TrialValues(self._signature, given=rows), None
+        for size in sizes if self.has_open and sizes else (0,):
+            ran = self._once(values.rows(max(self._counts), size=size), {}, size)
+            if ran is None:
+                return None
+            first = first or ran
+        return first
+
+    def made(self, sizes: Sequence[int]) -> _Ran | None:
+        """Run made-up values, at all of some sizes; without any at one of ``OPEN_SIZES``."""
+        first: _Ran | None = None
+        for size in (sizes or OPEN_SIZES) if self.has_open else (0,):
+            ran = self._climb(size, first.rungs if first else None)
+            if ran is None and sizes:
+                return None
+            first = first or ran
+            if first is not None and not sizes:
+                break
+        return first
+
+    def _climb(self, size: int, known: Rungs | None) -> _Ran | None:
+        """Try combinations of rungs until one gives numbers.
+
+        Else it is the first that runs at all.
+        """
+        best, until = None, time.process_time() + CLIMB_S
+        tried = combinations(self._signature) if known is None else chain([known], combinations(self._signature))
+        for rungs in islice(tried, CLIMBS):
+            feeds = TrialValues(self._signature, rungs).rows(max(self._counts), max(size, 1))
+            ran = self._once(feeds, rungs, size)
+            if ran is not None and ran.finite:
+                return ran
+            best = best or ran
+            if time.process_time() > until:
+                break
+        return best
+
+    def _once(self, feeds: Arrays, rungs: Rungs, size: int) -> _Ran | None:
+        finite = True
+        for rows in self._counts:
+            try:
+                outputs = self._run({name: value[:rows] for name, value in feeds.items()})
+            except MemoryError:
+                raise
+            except Exception as error:  # onnxruntime raises many types of its own
+                at = f" at size {size}" if size else ""
+                failure = _failed(f"{f'with {_rows(rows)}' if self._batch else 'alone'}{at}", error)
+                if isinstance(failure, MemoryError):
+                    raise failure from None
+                self.failures.setdefault(size, failure)
+                return None
+            pairs = list(zip(self._outputs, outputs, strict=True))
+            faults = [fault for tensor, value in pairs for fault in _check_output(tensor, value, rows, self._batch)]
+            if faults:
+                self.failures.setdefault(size, InvalidInput(dict.fromkeys(faults)))
+                return None
+            finite = finite and all(_finite(value) for _, value in pairs)
+        self.failures.pop(size, None)
+        return _Ran(feeds, rungs, size, finite)
+
+    def refusal(self, source: str) -> Exception:
+        """Return the refusal of a model that never ran.
+
+        It has the failure of each size that was tried, and the cures.
+        """
+        failures = list(self.failures.values())
+        if failures[0].faults[0].field != "file":
+            return failures[0]
+        told = "; ".join(_shortened(one.faults[0].detail) for one in failures)
+        sizes = "declare the application's 'sizes' if it needs others, or " if self.has_open else ""
+        cure = "" if source else f"; {sizes}send rows of yours as 'sample' if it needs values of its own"
+        return _invalid("file", f"fails a run{f' of {source}' if source else ''} {told}{cure}")
+
+
+def _try(trial: _Trial, sizes: Sequence[int], rows: Arrays | None, source: str) -> tuple[_Ran, dict[str, Any]]:
+    """Find rows that the model runs with: those given, else made-up ones.
+
+    Returns:
+        the rows, and the facts ``values`` (where they are from), ``rungs``, and ``rows`` (base64 of packed ones, where
+        given rows alone will do).
+    """
+    made = trial.made(sizes) if rows is None else None
+    ran = made if rows is None else trial.given(rows, sizes)
     if ran is None:
-        raise failure
-    return ran
+        raise trial.refusal(source)
+    if rows is None:
+        shown = ", ".join(f"{name} {rung}" for name, rung in list(made.rungs.items())[:20])
+        return ran, {"values": f"made up: {shown}", "rungs": made.rungs, "rows": ""}
+    # A warm-up takes no rows from a file: it has made-up values if those run, too, else a few rows along.
+    made = trial.made(sizes)
+    if made is not None:
+        return ran, {"values": source, "rungs": made.rungs, "rows": ""}
+    packed = pack({name: array[:1] for name, array in rows.items()})
+    if len(packed) > ROW_BYTES:
+        detail = f"runs with rows of {source} alone, and one takes {len(packed)} bytes packed; the limit is {ROW_BYTES}"
+        raise _invalid("sample", detail)
+    return ran, {"values": source, "rungs": {}, "rows": base64.b64encode(packed).decode()}
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 250 else f"{text[:249]}…"
+
+
+def _finite(value: np.ndarray) -> bool:
+    return not (value.dtype.kind == "f" or value.dtype == BF16) or bool(np.isfinite(value.astype(np.float64)).all())
 
 
 def _check_output(tensor: dict[str, Any], value: Any, rows: int, batch: bool) -> list[InputFault]:
@@ -351,6 +440,4 @@ def _check_output(tensor: dict[str, Any], value: Any, rows: int, batch: bool) ->
         if not batch:
             shape, expected = shape[1:], expected[1:]
         return [InputFault(f"{where}.shape", f"a run gave {shape}; the application's signature says {expected}")]
-    if (value.dtype.kind == "f" or value.dtype == BF16) and np.isnan(value.astype(np.float64)).any():
-        return [InputFault(where, "a run with values from 0 to 1 gave NaN")]
     return []

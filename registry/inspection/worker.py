@@ -3,7 +3,8 @@
 An order comes on standard input, a verdict goes to standard output.
 
 Order (JSON): ``{"kind": "model" | "validation", "path", "private", "signature", "cpu_s", "memory_bytes"}``, with
-``"sizes"``, ``"padding"`` and ``"batch"`` of a model, ``"metric"`` of a validation set.
+``"sizes"``, ``"padding"``, ``"batch"``, ``"rows"`` (a file of rows to try it with; empty: none) and ``"source"`` (where
+they are from, in words) of a model, ``"metric"`` of a validation set.
 Verdict (JSON): ``{"faults": [[field, detail], ...], "facts": {...}}``; no faults means accepted.
 """
 
@@ -59,7 +60,12 @@ def _inspect(order: dict) -> dict:
     if order["kind"] == "model":
         from registry.inspection import model
 
-        return model.inspect(order["path"], order["signature"], order["sizes"], order["padding"], order["batch"])
+        signature, batch, rows = order["signature"], order["batch"], None
+        if order["rows"]:
+            from registry.inspection import samples
+
+            rows = samples.read(order["rows"], signature, batch)
+        return model.inspect(order["path"], signature, order["sizes"], order["padding"], batch, rows, order["source"])
     from registry.inspection import validation
 
     return validation.inspect(order["path"], order["signature"], order["metric"])

@@ -116,6 +116,8 @@ class Variant(models.Model):
     accuracy_source = models.CharField(max_length=8, choices=Source.choices, default=Source.DECLARED)
     opset = models.PositiveIntegerField(default=0)
     inspection = models.JSONField(default=dict, blank=True)
+    #: ``.npz`` of a few rows, where it runs with no made-up values
+    trial_rows = models.BinaryField(default=b"", blank=True)
     #: why its queries run alone, never two in one run; empty: they share runs
     alone = models.TextField(blank=True, default="")
     state = models.CharField(max_length=9, choices=State.choices, default=State.PROFILING)

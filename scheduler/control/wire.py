@@ -94,6 +94,8 @@ def variant_spec(variant: registry.Variant, normalized: float | None) -> specs.V
         accuracy=variant.accuracy,
         accuracy_normalized=normalized,
         alone=bool(variant.why_alone),
+        rungs=variant.inspection.get("rungs", {}),
+        rows=bytes(variant.trial_rows),
     )
 
 

@@ -129,7 +129,7 @@ async function submitUpload(form) {
   const stop = form.querySelector("[data-stop]");
   const stopped = new AbortController();
   const data = new FormData(form);
-  for (const [name, value] of [...data.entries()]) if (value === "") data.delete(name);
+  for (const [name, value] of [...data.entries()]) if (value === "" || value.name === "") data.delete(name);
   const file = data.get("file");
   const limit = Number(form.dataset.maxMb);
   button.disabled = true;

@@ -118,6 +118,7 @@ def test_a_query_that_the_model_raises_for_does_not_make_later_ones_take_the_lon
     path = look_up(tmp_path / "m.onnx")
     info = Executor(tmp_path).info
     model, shapes = Runtime(info, Watchdog()).load(str(path), LOOK_UP), CheckedShapes(application(signature=LOOK_UP))
+    assert model.check_bindings() == ""
     short = model.io_bindings.most_rows
     assert short > 2
 

@@ -103,11 +103,32 @@ def negative(path: Path) -> Path:
     return save(path, nodes, [_value("x", T.FLOAT, ["b", "n"])], [_value("y", T.FLOAT, ["b", "n"])])
 
 
+#: outputs that are inputs, constants, and the same value twice
+PASSED = {
+    "FP32": Signature(
+        (TensorSpec("x", "FP32", (-1, 4)),), tuple(TensorSpec(n, "FP32", (-1, 4)) for n in ("y", "x", "z"))
+    ),
+    "BOOL": Signature((TensorSpec("x", "BOOL", (-1, 2)),), tuple(TensorSpec(n, "BOOL", (-1, 2)) for n in ("y", "x"))),
+}
+
+
+def passed(path: Path, datatype: str) -> Path:
+    """``y`` = -x or not x, ``x`` as it came, and ``z`` = y."""
+    signature = PASSED[datatype]
+    nodes = [helper.make_node("Not" if datatype == "BOOL" else "Neg", ["x"], ["y"])]
+    if datatype != "BOOL":
+        nodes.append(helper.make_node("Identity", ["y"], ["z"]))
+    made = [
+        _value(spec.name, ONNX[datatype], ["b", *spec.shape[1:]]) for spec in (*signature.inputs, *signature.outputs)
+    ]
+    return save(path, nodes, made[:1], made[1:])
+
+
 SINGLE = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 4)),))
 
 
-def single(path: Path, rows: int = 1) -> Path:
-    """``y`` = -x, for a number of rows that is fixed."""
+def single(path: Path, rows: int | str = 1) -> Path:
+    """``y`` = -x, for a number of rows that is fixed, or any by a name."""
     nodes = [helper.make_node("Neg", ["x"], ["y"])]
     return save(path, nodes, [_value("x", T.FLOAT, [rows, 4])], [_value("y", T.FLOAT, [rows, 4])])
 

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from tests.executor.harness import Executor, Peer, application, order, resident, variant
+from workers.executor.codec import DTYPES
+from workers.executor.runtime import Runtime
+from workers.executor.watchdog import Watchdog
 from workers.protocol.control import ProfileDone, ProfileFailed
 from workers.protocol.frames import Refusal, Results
 
@@ -53,6 +56,34 @@ async def test_padded_queries_share_a_run_and_get_their_own_lengths_back(executo
         assert found["width"].tolist() == [5] * len(arrays["ids"])
         np.testing.assert_array_equal(found["masked"], arrays["ids"])
         assert found["total"].tolist() == arrays["ids"].sum(axis=1).tolist()
+
+
+@pytest.mark.parametrize("datatype", models.PASSED)
+@pytest.mark.parametrize("rows", [1, 3])
+async def test_outputs_that_are_inputs_come_back_as_they_were(executor, tmp_path, datatype, rows):
+    signature = models.PASSED[datatype]
+    path = models.passed(tmp_path / "m.onnx", datatype)
+    peer = await executor.applied(1, [resident(variant(1, path), 0.001)], [application(signature=signature)], [path])
+    x = np.arange(1, rows * signature.inputs[0].shape[1] + 1).reshape(rows, -1).astype(DTYPES[datatype])
+    negative = ~x if datatype == "BOOL" else -x
+    for id in (1, 2):
+        peer.grant({id: {"x": x}}, budgets={id: 60.0})
+        found = await outputs(peer, id)
+        np.testing.assert_array_equal(found.pop("x"), x)
+        assert found
+        for array in found.values():
+            np.testing.assert_array_equal(array, negative)
+
+
+def test_bindings_are_used_as_far_as_they_agree_with_plain_runs(tmp_path):
+    runtime = Runtime(Executor(tmp_path).info, Watchdog())
+    plain = runtime.load(str(models.single(tmp_path / "plain.onnx", rows="b")), models.SINGLE)
+    assert plain.io_bindings.most_rows == 0
+    assert plain.check_bindings() == ""
+    assert plain.io_bindings.most_rows >= 8
+    passed = runtime.load(str(models.passed(tmp_path / "passed.onnx", "FP32")), models.PASSED["FP32"])
+    assert passed.check_bindings().startswith("x: ")
+    assert passed.io_bindings.most_rows == 0
 
 
 async def test_outputs_are_padded_with_the_value_that_the_application_names(executor, tmp_path):

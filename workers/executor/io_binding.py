@@ -6,6 +6,7 @@ onnxruntime then neither converts nor allocates arrays, which for the smallest m
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +17,17 @@ from workers.protocol.frames import ResultTensor
 from workers.protocol.specs import Signature, TensorSpec
 
 from .codec import SMALL
+from .independence import Arrays, beside
 from .watchdog import Watchdog
 
 #: bytes of a run's inputs, above which to copy them into place costs more than it saves
 _INPUTS = 8 * 1024
 #: numbers of rows that are kept ready, and choices of outputs of each
-_KEPT = 32
+_KEPT = 64
+#: seconds for the comparison with plain runs: where one takes longer, bindings would save nothing that counts
+CHECK_S = 0.05
+#: in buffers of outputs before that comparison, so that one that is not written shows
+_UNWRITTEN = 0xA5
 
 
 class Packed(NamedTuple):
@@ -45,11 +51,47 @@ class IOBindings:
         self._watchdog = watchdog
         self._signature = signature
         self._bindings: dict[int, _Binding] = {}
-        #: rows that are small enough; 0: none, as some tensor's size or type is not known beforehand. Set to
-        #: that where the model turns out to run in another way only.
-        self.most_rows = _most_rows(signature)
-        if most_rows is not None:
-            self.most_rows = min(self.most_rows, most_rows)
+        self._possible = min(_most_rows(signature), _KEPT if most_rows is None else most_rows, _KEPT)
+        #: rows up to which bindings are known to answer as plain runs do; 0: none
+        self.most_rows = 0
+
+    def check(self, sample: Callable[[int], Arrays], run: Callable[[Arrays, int], Sequence[np.ndarray]]) -> str:
+        """Compare bindings with plain runs, and use those that agree.
+
+        One row is compared, two rows and so on. onnxruntime leaves some bound outputs as they were, such as those that are inputs as well. A difference takes
+        all bindings away.
+
+        Args:
+            sample: makes inputs of so many rows.
+            run: runs them without bindings, and gives the outputs in the order of the signature.
+
+        Returns:
+            the difference; empty where there is none.
+        """
+        until = time.perf_counter() + CHECK_S
+        names = tuple(spec.name for spec in self._signature.outputs)
+        for rows in range(1, self._possible + 1):
+            inputs = sample(rows)
+            expected = run(inputs, rows)
+            binding = self._bind(rows)
+            for array in binding.want(names)[1]:
+                array.reshape(-1).view(np.uint8)[:] = _UNWRITTEN
+            body = b"".join(np.ascontiguousarray(inputs[spec.name]).tobytes() for spec in self._signature.inputs)
+            found = self.run(memoryview(body), rows, names)
+            if found is None:
+                break
+            for name, plain, bound in zip(names, expected, binding.want(names)[1], strict=True):
+                # Any bits but 0 are true as they are compared, and the unwritten ones would be.
+                difference = beside(plain, bound) or (
+                    "its bits differ" if plain.dtype == np.bool_ and plain.tobytes() != bound.tobytes() else ""
+                )
+                if difference:
+                    self.most_rows = 0
+                    return f"{name}: {difference}"
+            self.most_rows = rows
+            if time.perf_counter() > until:
+                break
+        return ""
 
     def run(self, inputs: memoryview, rows: int, outputs: tuple[str, ...]) -> Packed | None:
         """Run a batch; None: run it otherwise, the model raised or broke its signature.

@@ -176,7 +176,13 @@ class Measuring:
         model = await device.load(memory.around, load)
         # Memory that others' runs left in the arena would hide what this variant needs.
         device.runtime.watchdog.shrink_next = True
-        model.alone = model.alone or order.variant.alone
+        model.expect(order.variant)
+        if job.validation_path is not None:
+            try:
+                first = await device.load(validation.first_rows, job.validation_path, order.application.signature)
+            except validation.ValidationError as error:
+                raise _Failed(f"validation: {error}") from None
+            model.given(first)
         batches = _batches(min(order.max_batch, model.most_rows or order.max_batch))
         await self._first_run(order, model, memory)
         begun = 0

@@ -13,6 +13,7 @@ from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import ApplicationSpec, Resident
 
 from .batch_queue import BatchQueue
+from .io_binding import CHECK_S
 from .loaded import DeviceResidents, Loaded, Role
 from .peers import Peers
 from .replies import Replies
@@ -165,6 +166,7 @@ class Residency:
 
     async def _load(self, resident: Resident, application: ApplicationSpec, path: str) -> None:
         model = await self._load_call(self._runtime.load, path, application.signature, resident.variant.id)
+        model.expect(resident.variant)
         loaded = Loaded(resident, application, model, path, time.monotonic())
         for rows in (1, 1, loaded.max_batch):
             expected_s = loaded.estimate.profiled.seconds(rows)
@@ -173,6 +175,9 @@ class Residency:
                 lambda rows=rows: _warm(model, rows), expected_s=expected_s, limit_s=most_s, variant=loaded.id
             )
             loaded.warm_runs.append((rows, took))
+        difference = await self._exclusive(model.check_bindings, expected_s=CHECK_S, limit_s=most_s, variant=loaded.id)
+        if difference:
+            _log.warning("bindings_differ", variant=loaded.variant.name, difference=difference)
         loaded.update(resident, application)
         self.loaded[loaded.id] = loaded
         _log.info("variant_warm", variant=loaded.variant.name, load_s=round(model.load_s, 4))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,14 +16,15 @@ from workers.protocol.datatypes import ONNXRUNTIME_TYPES
 from workers.protocol.endings import EXIT_GPU_FAULT
 from workers.protocol.run_record import LOADING
 from workers.protocol.shapes import OPEN_SIZES
-from workers.protocol.specs import DeviceInfo, Signature, TensorSpec
+from workers.protocol.specs import DeviceInfo, Signature, VariantSpec
 from workers.topology import physical
 
-from . import bfloat16, codec, gpu
+from . import bfloat16, codec, gpu, trial_values
 from .gpu import GpuError, GpuMemory
 from .io_binding import IOBindings
 from .padding import Axes
 from .process import memory_limit
+from .trial_values import TrialValues
 from .watchdog import Watchdog, resident_bytes
 
 #: part of a process's memory that runs may take; the rest is for weights, queries and libraries
@@ -80,6 +80,7 @@ class RunnableModel:
         self.most_rows: int | None = min(fixed, default=None) if signature.batch else 1
         self.alone = not signature.batch
         self._outputs = [spec.name for spec in signature.outputs]
+        self._values = TrialValues(signature)
         self._bfloat16 = any(spec.datatype == "BF16" for spec in (*signature.inputs, *signature.outputs))
         open_sizes = any(size < 0 and not spec.most for spec in signature.inputs for size in spec.shape[1:])
         self._open_size: int | None = None if open_sizes else 1
@@ -87,26 +88,52 @@ class RunnableModel:
         #: a shorter way for small batches
         self.io_bindings = IOBindings(session, signature, self.most_rows if on_cpu else 0, watchdog)
 
+    def expect(self, variant: VariantSpec) -> None:
+        """Take over facts of the variant.
+
+        They are whether its queries run alone, and values that it runs with.
+        """
+        self.alone = self.alone or variant.alone
+        given = trial_values.unpack(variant.rows, self.signature) if variant.rows else None
+        self._values = TrialValues(self.signature, variant.rungs, given)
+
+    def given(self, rows: Arrays) -> None:
+        """Sample these rows from now on."""
+        self._values = TrialValues(self.signature, given=rows)
+        self._open_size = 1
+
     def sample(self, rows: int, size: int = 0) -> dict[str, np.ndarray]:
-        """Return valid inputs of ``rows`` rows, see :func:`sample_inputs`.
+        """Return valid inputs of ``rows`` rows, see :meth:`.TrialValues.rows`.
 
         Where the application leaves dimensions open and declares no sizes, the first call tries which one of
         ``OPEN_SIZES`` the model takes: it must come from where models run.
         """
         if self._open_size is None:
-            for size in OPEN_SIZES:
+            for open_size in OPEN_SIZES:
                 try:
-                    self.run(sample_inputs(self.signature, 1, size), 1)
+                    self.run(self._values.rows(1, open_size), 1)
                 except RunStopped:
                     raise
                 except RunError:
                     continue
-                self._open_size = size
+                self._open_size = open_size
                 break
             else:
                 # The caller's run will name the error.
                 self._open_size = OPEN_SIZES[0]
-        return sample_inputs(self.signature, rows, self._open_size, size)
+        return self._values.rows(rows, self._open_size, size)
+
+    def check_bindings(self) -> str:
+        """Compare I/O bindings with plain runs; return how they differ, or empty.
+
+        Raises:
+            RunError: a plain run failed.
+        """
+
+        def run(inputs: Arrays, rows: int) -> list[np.ndarray]:
+            return [self.run(inputs, rows)[0][name] for name in self._outputs]
+
+        return self.io_bindings.check(self.sample, run)
 
     def run(self, inputs: Arrays, max_rows: int) -> tuple[dict[str, np.ndarray], float]:
         """Run all rows, in pieces of at most ``max_rows``.
@@ -308,26 +335,3 @@ def _check(session: ort.InferenceSession, signature: Signature) -> None:
 
 def _symbols(shape: Sequence[int | str | None] | None) -> tuple[str | None, ...]:
     return tuple(size if isinstance(size, str) else None for size in shape or ())
-
-
-def sample_inputs(
-    signature: Signature, rows: int, open_size: int = 1, size: int = 0, seed: int = 0
-) -> dict[str, np.ndarray]:
-    """Valid inputs of ``rows`` rows for warming up and measuring.
-
-    Open dimensions other than the batch get ``size``; where that is 0 the largest size that the application declares,
-    else ``open_size``. Floats are normal, integers 0 or 1 (valid as an index of any embedding of two and more entries),
-    BYTES short digits.
-    """
-    random = np.random.default_rng(seed)
-    return {spec.name: _sample(spec, rows, size or spec.most or open_size, random) for spec in signature.inputs}
-
-
-def _sample(spec: TensorSpec, rows: int, open_size: int, random: np.random.Generator) -> np.ndarray:
-    shape = (rows, *(open_size if size < 0 else size for size in spec.shape[1:]))
-    if spec.datatype == "BYTES":
-        return np.array([str(i % 10) for i in range(math.prod(shape))], dtype=object).reshape(shape)
-    dtype = codec.DTYPES[spec.datatype]
-    if dtype.kind == "f" or dtype == codec.BF16:
-        return random.standard_normal(shape, dtype=np.float32).astype(dtype, copy=False)
-    return random.integers(0, 2, size=shape).astype(dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+import zlib
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from .codec import DTYPES
 LABELS = "labels"
 #: unpacked; a small file can unpack to anything
 MAX_BYTES = 4 * 1024**3
+#: rows that trial runs take, and bytes that one array of them may have
+FIRST_ROWS = 8
+MAX_FIRST_BYTES = 256 * 1024**2
 #: of one array of texts, once each is an object of Python's
 MAX_TEXT_BYTES = 1024**3
 
@@ -57,6 +61,45 @@ def read(path: str, signature: Signature) -> tuple[dict[str, np.ndarray], np.nda
         if len(array) != len(labels):
             raise ValidationError(f"{name}: has {len(array)} rows, labels {len(labels)}")
     return inputs, labels
+
+
+def first_rows(path: str, signature: Signature, rows: int = FIRST_ROWS) -> dict[str, np.ndarray]:
+    """Read the inputs' first rows in the signature's types; labels need not be there.
+
+    Raises:
+        ValidationError: not an ``.npz``, arrays missing or of another form, or without rows.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            missing = {f"{spec.name}.npy" for spec in signature.inputs} - set(archive.namelist())
+            if missing:
+                raise ValidationError(f"array {min(missing).removesuffix('.npy')!r} is missing")
+            arrays = {spec.name: _fit(spec, _head(archive, spec.name, rows)) for spec in signature.inputs}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, ValidationError):
+            raise
+        raise ValidationError(f"not a readable .npz without pickles: {error}") from None
+    counts = {name: len(array) for name, array in arrays.items()}
+    if min(counts.values()) < 1 or len(set(counts.values())) > 1:
+        raise ValidationError(f"arrays must have as many rows, and one at least, not {counts}")
+    return arrays
+
+
+def _head(archive: zipfile.ZipFile, name: str, rows: int) -> np.ndarray:
+    """Return an array's first rows, without reading the others."""
+    with archive.open(f"{name}.npy") as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        if dtype.hasobject or not shape:
+            raise ValidationError(f"{name}: must have rows, and no Python objects")
+        if fortran:
+            raise ValidationError(f"{name}: is in Fortran's order; save numpy.ascontiguousarray of it")
+        first = (min(rows, shape[0]), *shape[1:])
+        size = dtype.itemsize * math.prod(first)
+        if size > MAX_FIRST_BYTES:
+            raise ValidationError(f"{name}: {first[0]} rows take {size} bytes, the limit is {MAX_FIRST_BYTES}")
+        return np.frombuffer(file.read(size), dtype).reshape(first)
 
 
 def _fit(spec: TensorSpec, array: np.ndarray) -> np.ndarray:

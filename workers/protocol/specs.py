@@ -106,6 +106,8 @@ class VariantSpec(msgspec.Struct, frozen=True):
     Attributes:
         digest: sha256 (hex), by which its file is found.
         alone: its queries run alone: never do two share a run.
+        rungs: by input, the made-up values that it runs with (:mod:`workers.executor.trial_values`).
+        rows: ``.npz`` of a few rows, where it runs with none of those; empty: there are none, or they are too large.
     """
 
     id: int
@@ -116,6 +118,8 @@ class VariantSpec(msgspec.Struct, frozen=True):
     accuracy: float | None = None
     accuracy_normalized: float | None = None
     alone: bool = False
+    rungs: dict[str, str] = {}
+    rows: bytes = b""
 
 
 class Resident(msgspec.Struct, frozen=True):

@@ -80,6 +80,11 @@ class VariantUploadSerializer(StrictMixin, serializers.Serializer):
     name = serializers.CharField(max_length=63, validators=[models.name_validator])
     file = serializers.FileField(help_text="An ONNX model.", allow_empty_file=True)
     accuracy = _accuracy(required=False)
+    sample = serializers.FileField(
+        required=False,
+        help_text="Rows to try the model with, as .npz with an array for each input, or a query's V2 JSON; not kept. A "
+        "validation set's rows are taken instead where there is one.",
+    )
 
 
 class VariantChangeSerializer(StrictMixin, serializers.Serializer):

@@ -50,7 +50,10 @@ class VariantList(UploadMixin, View):
         """Upload an ONNX model. It is inspected now and profiled next."""
         application = self.application()
         fields = self.checked(VariantUploadSerializer)
-        variant = services.create_variant(application, fields["name"], fields["file"].incoming, fields.get("accuracy"))
+        sample = fields["sample"].incoming if "sample" in fields else None
+        variant = services.create_variant(
+            application, fields["name"], fields["file"].incoming, fields.get("accuracy"), sample
+        )
         where = reverse("variant", [application.name, variant.name], request=request)
         return Response(_rendered(variant), status.HTTP_201_CREATED, headers={"Location": where})
 

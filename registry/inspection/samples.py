@@ -1,0 +1,57 @@
+"""Rows that a model is tried with: a validation set's first ones, or a sample's.
+
+A sample comes with an upload. It is an ``.npz`` with an array for each input, as a validation set without labels, or a query's body as V2 JSON.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from registry.errors import InputFault, InvalidInput
+from registry.signatures import with_rows
+from workers.executor import validation
+from workers.executor.codec import CodecError, decode
+from workers.executor.independence import Arrays
+from workers.protocol.specs import Signature, TensorSpec
+from workers.v2 import http
+from workers.v2.query import V2Error
+
+#: bytes of V2 JSON
+MAX_JSON_BYTES = 64 * 2**20
+MAX_ROWS = 1024
+
+
+def read(path: str, signature: dict[str, Any], batch: bool) -> Arrays:
+    """Return a few rows by input, in the signature's types.
+
+    Args:
+        signature: the application's.
+
+    Raises:
+        InvalidInput: it is neither of both, or does not fit the signature.
+    """
+    tensors = {
+        kind: tuple(TensorSpec(one["name"], one["datatype"], tuple(one["shape"])) for one in some)
+        for kind, some in with_rows(signature, batch).items()
+    }
+    expected = Signature(tensors["inputs"], tensors["outputs"], batch)
+    try:
+        with open(path, "rb") as file:
+            if file.read(64).lstrip()[:1] != b"{":
+                return validation.first_rows(path, expected)
+        return _of_json(path, expected)
+    except (validation.ValidationError, V2Error, CodecError) as error:
+        raise InvalidInput([InputFault("sample", str(error))]) from None
+
+
+def _of_json(path: str, signature: Signature) -> Arrays:
+    size = os.path.getsize(path)
+    if size > MAX_JSON_BYTES:
+        raise V2Error(f"has {size} bytes of JSON; the limit is {MAX_JSON_BYTES}: send an .npz")
+    with open(path, "rb") as file:
+        query = http.parse(file.read(), None, signature, MAX_ROWS)
+    rows = {
+        header.name: decode(header, memoryview(part)) for header, part in zip(query.tensors, query.parts, strict=True)
+    }
+    return {name: array[: validation.FIRST_ROWS] for name, array in rows.items()}

@@ -1,0 +1,150 @@
+"""Models that need values of their domain are found some, or take those that come with the upload."""
+
+from __future__ import annotations
+
+import io
+import json
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from registry import models as registry
+from scheduler.control.wire import application_spec, variant_spec
+from tests.executor.harness import Executor
+from tests.gateway.alone_models import LONG, F, S, model, node
+from tests.registry.conftest import named, problem
+from workers.executor.runtime import Runtime
+from workers.executor.trial_values import combinations
+from workers.executor.watchdog import Watchdog
+from workers.protocol.specs import Signature, TensorSpec
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Y = [("y", F, ["N", 4])]
+NAMES = {F: "FP32", LONG: "INT64", S: "BYTES"}
+TABLE = ("table", np.ones((3, 4), np.float32))
+FAR = [node("Sub", ["x", "offset"], ["place"]), node("Gather", ["table", "place"], ["y"], axis=0)]
+FAR_PLACES = model(FAR, [("x", LONG, ["N"])], Y, [TABLE, ("offset", np.int64(90_000))])
+KERNEL, SOUND = ("k", np.ones((1, 1, 300), np.float32)), [("y", F, ["N", 1, "U"])]
+
+DOMAINS = {
+    "Kelvin": (
+        [node("Sub", ["x", "zero"], ["c"]), node("Log", ["c"], ["y"])],
+        [("x", F, ["N", 4])],
+        [("zero", np.float32(273))],
+    ),
+    "text of numbers": ([node("Cast", ["x"], ["y"], to=F)], [("x", S, ["N", 4])], []),
+    "a divisor": (
+        [node("Div", ["a", "b"], ["c"]), node("Cast", ["c"], ["y"], to=F)],
+        [("a", LONG, ["N", 4]), ("b", LONG, ["N", 4])],
+        [],
+    ),
+    "a mean over a length": (
+        [node("ReduceSum", ["x", "one"], ["s"]), node("Cast", ["n"], ["f"], to=F), node("Div", ["s", "f"], ["y"])],
+        [("x", F, ["N", 4]), ("n", LONG, ["N", 4])],
+        [("one", np.array([1], np.int64))],
+    ),
+    "an inverse hyperbolic cosine": ([node("Acosh", ["x"], ["y"])], [("x", F, ["N", 4])], []),
+    "places of a small table": (
+        [node("Gather", ["table", "x"], ["y"], axis=0)],
+        [("x", LONG, ["N"])],
+        [TABLE],
+    ),
+    "a logit of fractions": (
+        [node("Sub", ["one", "score"], ["r"]), node("Div", ["score", "r"], ["q"]), node("Log", ["q"], ["y"])],
+        [("score", F, ["N", 4])],
+        [("one", np.float32(1))],
+    ),
+}
+
+
+def create(name: str, made) -> registry.Application:
+    """An application with the signature of a model."""
+    tensors = {
+        kind: [
+            {
+                "name": tensor.name,
+                "datatype": NAMES[tensor.type.tensor_type.elem_type],
+                "shape": [-1, *(d.dim_value or -1 for d in tensor.type.tensor_type.shape.dim[1:])],
+            }
+            for tensor in some
+        ]
+        for kind, some in (("inputs", made.graph.input), ("outputs", made.graph.output))
+    }
+    return registry.Application.objects.create(name=name, slo_ms=500, signature=tensors)
+
+
+def runs_on_a_device(data: bytes, folder) -> None:
+    """Run what profiler and warm-up would, as an executor does."""
+    variant = registry.Variant.objects.select_related("application").get()
+    (folder / "m.onnx").write_bytes(data)
+    runtime = Runtime(Executor(folder).info, Watchdog())
+    loaded = runtime.load(str(folder / "m.onnx"), application_spec(variant.application).signature)
+    loaded.expect(variant_spec(variant, None))
+    for rows in (1, 2, 8):
+        outputs, _ = loaded.run(loaded.sample(rows), rows)
+        assert all(np.isfinite(array).all() for array in outputs.values())
+    assert loaded.check_bindings() == ""
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_values_of_its_domain_are_found_for_a_model(domain, upload, tmp_path):
+    nodes, inputs, constants = DOMAINS[domain]
+    made = model(nodes, inputs, Y, constants)
+    create("domain", made)
+    response = upload(made.SerializeToString(), application="domain")
+    assert response.status_code == 201, response.content
+    inspection = response.json()["inspection"]
+    assert inspection["values"].startswith("made up: ")
+    assert inspection["warnings"] == []
+    runs_on_a_device(made.SerializeToString(), tmp_path)
+
+
+def test_a_model_that_needs_rows_of_its_owners_says_so_and_takes_a_sample(upload, tmp_path):
+    create("far", FAR_PLACES)
+    data = FAR_PLACES.SerializeToString()
+    assert "send rows of yours as 'sample'" in problem(upload(data, application="far"), 400)["file"]
+    npz = io.BytesIO()
+    np.savez(npz, x=np.array([90_001, 90_002], np.int64))
+    wrong = upload(data, application="far", sample=named(b"no sample", "rows.npz"))
+    assert "not a readable .npz" in problem(wrong, 400)["sample"]
+    query = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [90_000]}]}
+    for name, sample in (("npz", npz.getvalue()), ("json", json.dumps(query).encode())):
+        response = upload(data, name=name, application="far", sample=named(sample, f"rows.{name}"))
+        assert response.status_code == 201, response.content
+        assert response.json()["inspection"]["values"] == "the sample"
+    registry.Variant.objects.get(name="json").delete()
+    runs_on_a_device(data, tmp_path)
+
+
+def test_not_a_number_is_a_warning(upload):
+    made = model(
+        [node("Sqrt", ["x"], ["r"]), node("Add", ["r", "nan"], ["y"])],
+        [("x", F, ["N", 4])],
+        Y,
+        [("nan", np.float32("nan"))],
+    )
+    create("nan", made)
+    response = upload(made.SerializeToString(), application="nan")
+    assert response.status_code == 201, response.content
+    assert "gave NaN or infinity" in response.json()["inspection"]["warnings"][0]
+
+
+def test_each_size_that_was_tried_has_its_error_and_the_cure_is_named(upload):
+    made = model([node("Conv", ["x", "k"], ["y"])], [("x", F, ["N", 1, "T"])], SOUND, [KERNEL])
+    create("sound", made)
+    text = problem(upload(made.SerializeToString(), application="sound"), 400)["file"]
+    for size in (16, 64, 224, 1):
+        assert f"with 1 row at size {size}: " in text
+    assert "declare the application's 'sizes'" in text
+    registry.Application.objects.filter(name="sound").update(sizes=[400])
+    assert upload(made.SerializeToString(), application="sound").status_code == 201
+
+
+def test_combinations_are_lazy_and_plausible_ones_come_first():
+    many = Signature(tuple(TensorSpec(f"x{i}", "FP32", (-1, 1)) for i in range(1000)), ())
+    first = list(islice(combinations(many), 80))
+    assert set(first[0].values()) == {"normal"}
+    assert all(len(rungs) == 1000 for rungs in first)
+    hinted = Signature((TensorSpec("boxes", "FP32", (-1, 4)), TensorSpec("iou_threshold", "FP32", (-1, 1))), ())
+    assert next(combinations(hinted)) == {"boxes": "normal", "iou_threshold": "fractions"}

@@ -6,27 +6,42 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
-# Packages of a file: by uv, which needs a tenth of pip's time, with pip's index; by pip where uv cannot.
-# $(call packages,FILE,uv's further options,pip's)
-packages = { $(PIP) install uv && $(BIN)/uv pip install --quiet --python $(BIN)/python $(2) \
-	$$($(PIP) config list | sed -n "s/^.*[.]index-url='\(.*\)'$$/--default-index \1/p" | tail -n 1) \
-	-r $(1); } || $(PIP) install $(3) -r $(1)
+# The roles that this machine has packages for, and whether models run on a GPU (ROLES=gateway, RUNTIME=cpu).
+ROLES ?= control gateway node simulate
+RUNTIME ?= $(if $(wildcard /dev/nvidiactl),gpu,cpu)
+LOCKS := $(ROLES:%=requirements/%.lock) $(if $(filter control node,$(ROLES)),requirements/$(RUNTIME).lock)
 
-.PHONY: install demo run test test-long bench cluster evaluation sbom release bundle lint clean
+# Packages of locks: by uv, which needs a tenth of pip's time, with pip's index; by pip where uv cannot. Hashes say what
+# is installed, so that any index will do. $(call packages,FILES,uv's further options,pip's)
+packages = { $(PIP) install uv && $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes $(2) \
+	$$($(PIP) config list | sed -n "s/^.*[.]index-url='\(.*\)'$$/--default-index \1/p" | tail -n 1) \
+	$(1:%=-r %); } || $(PIP) install --require-hashes $(3) $(1:%=-r %)
+
+.PHONY: install demo run test test-long bench cluster evaluation lock scanner sbom release bundle lint clean
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: requirements.txt
+$(VENV)/.installed: $(LOCKS)
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed (Debian: python3 python3-venv;" \
 		"Ubuntu 22.04: python3.11 python3.11-venv)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	@$(call packages,requirements.txt,--compile-bytecode)
+	@$(call packages,$(LOCKS),--compile-bytecode)
 	touch $@
 
 # Not compiled at once: much of it is never imported.
-$(VENV)/.installed-dev: requirements.txt requirements-dev.txt $(VENV)/.installed
-	@$(call packages,requirements-dev.txt,,--no-compile)
+# The scanner of TLS has an environment of its own, as it holds cryptography back; the fuzzer is in a lock of its own.
+$(VENV)/.installed-dev: requirements/dev.lock requirements/fuzz.lock requirements/scan.lock $(VENV)/.installed
+	@$(call packages,requirements/dev.lock requirements/fuzz.lock,,--no-compile)
+	@$(BIN)/python -m venv $(VENV)/scan && $(MAKE) --no-print-directory VENV=$(VENV)/scan scanner
 	touch $@
+
+scanner:
+	@$(call packages,requirements/scan.lock,,--no-compile)
+
+# uv.lock after a change of pyproject.toml (LOCK="--upgrade": newer versions of all), and what it says for each role.
+lock: $(VENV)/.installed-dev
+	$(BIN)/uv lock $(LOCK)
+	$(BIN)/python -m appliance.locks
 
 demo: install
 	@exec $(BIN)/python manage.py up --demo
@@ -59,7 +74,7 @@ bench: $(VENV)/.installed-dev
 evaluation: install
 	$(BIN)/python -m benchmarks evaluation
 
-# dist/sbom.cdx.json (CycloneDX) and dist/versions.txt, of what requirements.txt installed here.
+# dist/sbom.cdx.json (CycloneDX) and dist/versions.txt, of what is installed here of the locks.
 sbom: install
 	$(BIN)/python -m appliance.sbom dist
 

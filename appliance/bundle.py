@@ -9,23 +9,18 @@ here.
 from __future__ import annotations
 
 import argparse
-import email
 import gzip
 import hashlib
-import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 import workers
+from appliance import locks
 
 ROOT = Path(__file__).parent.parent
 MANIFEST = "MANIFEST.sha256"
@@ -83,19 +78,23 @@ def fill(contents: Path, options: argparse.Namespace) -> Iterator[str]:
 
 
 def target(machine: str, version: str) -> dict[str, str]:
-    """The environment that markers of requirements are evaluated in."""
-    return {"platform_machine": machine, "python_version": version, "python_full_version": PYTHONS[version]}
+    """The environment that markers of the locks are evaluated in."""
+    return {
+        "sys_platform": "linux",
+        "platform_machine": machine,
+        "python_version": version,
+        "python_full_version": PYTHONS[version],
+    }
 
 
 def requirements(machine: str, version: str) -> list[str]:
-    """Return the lines of requirements.txt that hold on such a machine.
+    """Return what the locks have for such a machine, of all roles, each without its marker.
 
-    Pip itself evaluates them for the machine that it runs on.
+    Pip itself evaluates markers for the machine that it runs on.
     """
     environment = target(machine, version)
-    lines = (line.partition("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines())
     found = []
-    for requirement in map(Requirement, filter(None, lines)):
+    for requirement in locks.requirements(*locks.EXTRAS, "cpu").values():
         if requirement.marker is None or requirement.marker.evaluate(environment):
             requirement.marker = None
             found.append(str(requirement))
@@ -111,45 +110,27 @@ def wheels(folder: Path, machine: str, version: str) -> Iterator[str]:
     wanted = requirements(machine, version)
     if not _download(folder, machine, version, wanted):
         yield from _possible(folder, machine, version, wanted)
-    while more := lacking(folder, target(machine, version)):
-        if not _download(folder, machine, version, more):
-            yield f"{', '.join(more)} for {machine}, Python {version}: no wheel"
-            return
-
-
-def lacking(folder: Path, environment: dict[str, str]) -> list[str]:
-    """Return requirements of the folder's wheels that the folder does not have.
-
-    Their markers are evaluated for ``environment``; pip evaluates them for the Python that it runs in.
-    """
-    there = {canonicalize_name(path.name.partition("-")[0]) for path in folder.glob("*.whl")}
-    needed = set()
-    for path in folder.glob("*.whl"):
-        with zipfile.ZipFile(path) as wheel:
-            (name,) = [name for name in wheel.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)]
-            metadata = email.message_from_bytes(wheel.read(name))
-        for requirement in map(Requirement, metadata.get_all("Requires-Dist", [])):
-            marker, requirement.marker = requirement.marker, None
-            holds = marker is None or marker.evaluate({**environment, "extra": ""})
-            if holds and canonicalize_name(requirement.name) not in there:
-                needed.add(str(requirement))
-    return sorted(needed)
 
 
 def _possible(folder: Path, machine: str, version: str, wanted: list[str]) -> Iterator[str]:
-    possible = []
     for requirement in wanted:
-        if _download(folder, machine, version, [requirement]):
-            possible.append(requirement)
-        else:
+        if not _download(folder, machine, version, [requirement]):
             yield f"{requirement} for {machine}, Python {version}: no wheel"
-    if not _download(folder, machine, version, possible):
-        yield f"versions for {machine}, Python {version} that fit together"
 
 
 def _download(folder: Path, machine: str, version: str, wanted: list[str]) -> bool:
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in GLIBC] + [f"manylinux2014_{machine}"]
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--dest", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--dest",
+        str(folder),
+    ]
     command += [word for platform in platforms for word in ("--platform", platform)]
     command += ["--python-version", version, "--implementation", "cp", *wanted]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -1,15 +1,13 @@
 """The packages of a release, as a bill of materials and a plain list.
 
-``python -m appliance.sbom FOLDER`` writes both, the bill in CycloneDX's format, for the environment that runs it: the
-distributions that ``requirements.txt`` asks for, and those that they need in turn. Development's are left out, and
-nothing is fetched.
+``python -m appliance.sbom FOLDER`` writes both, the bill in CycloneDX's format, for the environment that runs it: those
+of the locks that are installed here. Development's are left out, and nothing is fetched.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from dataclasses import dataclass
 from importlib import metadata
@@ -19,9 +17,9 @@ from uuid import NAMESPACE_URL, uuid5
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from appliance import locks
 from workers import __version__
 
-ROOT = Path(__file__).resolve().parent.parent
 #: names of the two files
 BILL, VERSIONS = "sbom.cdx.json", "versions.txt"
 
@@ -45,10 +43,11 @@ class NotInstalled(Exception):
     """A requirement has no distribution of a fitting version in this environment."""
 
 
-def requirements(file: Path = ROOT / "requirements.txt") -> list[Requirement]:
-    """The requirements of a release."""
-    lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in file.read_text().splitlines())
-    return [Requirement(line) for line in lines if line]
+def requirements() -> list[Requirement]:
+    """What the locks have for this machine, less the roles that it does not have."""
+    found = locks.requirements(*locks.EXTRAS, "cpu").values()
+    here = {canonicalize_name(one.name) for one in metadata.distributions()}
+    return [one for one in found if canonicalize_name(one.name) in here and (not one.marker or one.marker.evaluate())]
 
 
 def packages(wanted: list[Requirement]) -> dict[str, Package]:
@@ -61,7 +60,7 @@ def packages(wanted: list[Requirement]) -> dict[str, Package]:
     """
     found: dict[str, Package] = {}
     extras: dict[str, set[str]] = {}
-    waiting = [(one, "requirements.txt") for one in wanted]
+    waiting = [(one, "the locks") for one in wanted]
     while waiting:
         one, asker = waiting.pop()
         if one.marker is not None and not one.marker.evaluate():

@@ -273,7 +273,8 @@ SPECTACULAR_SETTINGS = {
 STATIC_URL = "/static/"
 STATIC_ROOT = NEREUS.home / "static"
 STATIC_ROOT.mkdir(exist_ok=True)  # whitenoise warns otherwise, though it serves from the packages
-STATICFILES_DIRS = [BASE_DIR / "static"]
+# An installed package has it beside this file, where it is found as an application's.
+STATICFILES_DIRS = [path for path in (BASE_DIR / "static",) if path.is_dir()]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},

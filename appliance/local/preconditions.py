@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from workers import topology
@@ -18,12 +19,30 @@ from . import roles as box_roles
 from .guard import GRACE_S
 from .roles import BoxRole, Roles
 
+#: a module by which one sees that a role's packages are there
+_MODULES = {BoxRole.CONTROL: "django", BoxRole.GATEWAY: "hpack", BoxRole.NODE: "onnxruntime"}
 #: seconds that the guard of a killed supervisor may take until the last of its processes is gone
 LEFTOVERS_S = GRACE_S + 1.0
 
 
 class StartError(Exception):
     """The appliance cannot start; the text says why and what to do."""
+
+
+def check_packages(roles: Roles) -> None:
+    """Check that the packages of the roles are installed, each by one of them that no other role needs.
+
+    Raises:
+        StartError: some are not; says how they are.
+    """
+    lacking = [role.value for role, module in _MODULES.items() if role in roles and find_spec(module) is None]
+    if lacking:
+        wanted = ",".join(role.value for role in BoxRole if role in roles)
+        raise StartError(
+            f"The packages of {' and '.join(lacking)} are not installed: install the extras of the box's roles "
+            f"(pip install '.[{wanted}]' or uv tool install --force '.[{wanted}]' in the checkout), or start only "
+            "the roles that it has the packages of (up --only ROLE)"
+        )
 
 
 class HomeLock:

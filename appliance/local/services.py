@@ -113,7 +113,7 @@ def control_plane(values: Settings, log: Path) -> list[SupervisedService]:
     needed = () if values.redis_url else ("redis",)
     prepare = SupervisedService(
         "prepare",
-        _python("manage.py", "prepare"),
+        _python("-m", "appliance", "prepare"),
         environment=lambda: SINGLE,
         nice=NICE,
         stop_s=2,

@@ -34,7 +34,7 @@ logger = log.get("up")
 
 def main(arguments: list[str]) -> int:
     """``manage.py up``; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="manage.py up", description="Start the local appliance, until Ctrl-C.")
+    parser = argparse.ArgumentParser(prog="nereus up", description="Start the local appliance, until Ctrl-C.")
     add_arguments(parser)
     given = parser.parse_args(arguments)
     try:
@@ -79,6 +79,7 @@ def up(values: Settings, demo: bool, output: TextIO, roles: Roles = ALL) -> None
     say = _printer(output)
     if demo and roles != ALL:
         raise StartError("--demo registers applications and sends them a load, which needs all roles: leave out --only")
+    preconditions.check_packages(roles)
     lock = HomeLock(values.home)
     try:
         lock.take()
@@ -98,8 +99,12 @@ def up(values: Settings, demo: bool, output: TextIO, roles: Roles = ALL) -> None
     try:
         for warning in values.warnings:
             say(f"Warning: {warning}")
-        if BoxRole.CONTROL in roles and not values.redis_url and redis_server.executable() is None:
-            say(f"Warning: {redis_server.MISSING}. Until then the console does not start.")
+        if BoxRole.CONTROL in roles and not values.redis_url:
+            program = redis_server.chosen()
+            if program is None:
+                say(f"Warning: {redis_server.MISSING}. Until then the console does not start.")
+            elif program.hole:
+                say(f"Warning: {program.hole} Bring the box's packages up to date.")
         if division:
             say(division)
         asyncio.run(_Appliance(values, demo, say, roles).run())

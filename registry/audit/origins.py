@@ -75,7 +75,9 @@ def _of_request(request: Any) -> Origin:
 
 
 def _of_process(arguments: list[str]) -> Origin:
-    if Path(arguments[0]).name != "manage.py" or len(arguments) < 2:
+    program = Path(arguments[0])
+    command = program.name in ("manage.py", "nereus") or program.parts[-2:] == ("appliance", "__main__.py")
+    if not command or len(arguments) < 2:
         return Origin(SYSTEM, "appliance")
     if arguments[1] in ("up", "prepare"):
         return Origin(SYSTEM, "start")

@@ -16,6 +16,7 @@ from django.db.models import Max, Min
 from django.utils import timezone
 from redis.exceptions import RedisError
 
+from appliance import redis_server
 from registry import storage
 from registry.inspection import sandbox
 from registry.models import (
@@ -154,6 +155,7 @@ class Facts:
     certificate_fault: str = ""
     stored: list[StoredFile] = field(default_factory=list)
     isolation: str = ""
+    redis_hole: str = ""
     backup: datetime | None = None
     started: datetime | None = None
     jump: samples.ClockJump | None = None
@@ -207,6 +209,7 @@ def read() -> Facts:
         certificate_fault=certificate_fault,
         stored=_stored(variants),
         isolation=sandbox.warning(settings.NEREUS),
+        redis_hole=_redis_hole(),
         backup=AuditEntry.objects.filter(kind="backup", action="made").values_list("at", flat=True).first(),
         started=get_user_model().objects.order_by("date_joined").values_list("date_joined", flat=True).first(),
         api_keys=list(ApiKey.objects.exclude(expires=None)),
@@ -216,6 +219,12 @@ def read() -> Facts:
         **_recorded(),
         **received,
     )
+
+
+def _redis_hole() -> str:
+    """The hole of the private Redis; a server elsewhere is its operators'."""
+    program = None if settings.NEREUS.redis_url else redis_server.chosen()
+    return program.hole if program else ""
 
 
 def _from_redis() -> tuple[bool, dict]:

@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.db import OperationalError
 from django.utils import timezone
 
+from appliance import redis_server
 from registry import clock
 from registry.access.roles import AccessRole
 from registry.audit.recording import record
@@ -195,3 +196,10 @@ def test_a_check_that_fails_leaves_the_others(world, monkeypatch):
     monkeypatch.setattr(listing, "CHECKS", (broken, box_checks.isolation))
     monkeypatch.setattr(confinement, "isolation", lambda: confinement.Isolation(landlock=0, seccomp=True))
     assert list(found()) == ["isolation"]
+
+
+def test_a_redis_with_a_known_hole_is_a_repair(world, monkeypatch):
+    old = redis_server.Program("/opt/redis-server", "Redis", (6, 2, 14))
+    monkeypatch.setattr(redis_server, "chosen", lambda: old)
+    repair = found()["redis"]
+    assert "Redis 6.2.14, which has CVE-2025-49844" in repair.effect and "apt upgrade" in repair.action.text

@@ -30,6 +30,7 @@ CHECKS: tuple[Callable[[Facts], Iterable[Repair]], ...] = (
     box.disk,
     box.clock_set,
     box.certificate,
+    box.redis,
     box.isolation,
     box.backup,
     secrets.api_keys,

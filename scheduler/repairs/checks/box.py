@@ -139,6 +139,20 @@ def certificate(facts: Facts) -> Iterator[Repair]:
         )
 
 
+def redis(facts: Facts) -> Iterator[Repair]:
+    """The program of the private Redis has a known hole, and the box has no other."""
+    if facts.redis_hole:
+        yield Repair(
+            key="redis",
+            severity=Severity.WARNING,
+            title="Redis has a known hole",
+            effect=f"{facts.redis_hole} Only processes of this appliance reach it, over a socket of their own.",
+            action=Action(
+                "Bring the box's packages up to date (Debian: apt update && apt upgrade), and start it again."
+            ),
+        )
+
+
 def isolation(facts: Facts) -> Iterator[Repair]:
     """Uploads cannot be isolated on this box."""
     if facts.isolation:

@@ -42,6 +42,7 @@ def main(folders, addresses):
                 "memory_mb": memory * 1024 // 1_000_000,
                 "disk_mb": {folder: free_mb(folder) for folder in folders},
                 "taken": [address for address in addresses if taken(address)],
+                "gpu": os.path.exists("/dev/nvidiactl"),
                 "clock": time.time(),
             }
         )

@@ -185,7 +185,10 @@ def create_variant(
 
 
 def _trial_rows(application: Application, sample: storage.Incoming | None) -> tuple[Path | None, str]:
-    """Return the file of rows to try a model with, and where they are from; none: made-up values."""
+    """Return the file of rows to try a model with, and where they are from.
+
+    Without one there are made-up values.
+    """
     validation = ValidationSet.objects.filter(application=application).first()
     if validation is not None:
         return storage.path(validation.digest), "the validation set"

@@ -1,6 +1,7 @@
 """Rows that a model is tried with: a validation set's first ones, or a sample's.
 
-A sample comes with an upload. It is an ``.npz`` with an array for each input, as a validation set without labels, or a query's body as V2 JSON.
+A sample comes with an upload. It is an ``.npz`` with an array for each input, as a validation set without labels, or a
+query's body as V2 JSON.
 """
 
 from __future__ import annotations

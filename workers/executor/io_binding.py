@@ -58,8 +58,8 @@ class IOBindings:
     def check(self, sample: Callable[[int], Arrays], run: Callable[[Arrays, int], Sequence[np.ndarray]]) -> str:
         """Compare bindings with plain runs, and use those that agree.
 
-        One row is compared, two rows and so on. onnxruntime leaves some bound outputs as they were, such as those that are inputs as well. A difference takes
-        all bindings away.
+        One row is compared, two rows and so on. onnxruntime leaves some bound outputs as they were, such as those that
+        are inputs as well. A difference takes all bindings away.
 
         Args:
             sample: makes inputs of so many rows.

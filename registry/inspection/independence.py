@@ -7,6 +7,7 @@ rows beside it, nor on its place. Structure proves nothing: it only suggests val
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -25,9 +26,13 @@ CPU_S = 1.5
 SIZES = (3, 2, 8, 5, 16, 64, 33)
 #: bytes of the inputs and outputs of one run
 MOST_BYTES = 64 * 2**20
-#: constants of the model that become values, and batches of each size
-CONSTANTS, MIXTURES = 12, 6
-_FACTORS = (100.0, -100.0, 0.0, 1e4, -1e4, 1e-3)
+#: constants of the model that become values, those of lists among them, and batches of each size
+CONSTANTS, LISTED, MIXTURES = 12, 6, 6
+#: elements of a list whose values may be thresholds or keys, and characters of a text
+MOST_LISTED, MOST_TEXT = 16, 200
+_FACTORS = (100.0, -100.0, 0.0, 1e4, -1e4, 1e-3, 1e7, -1e7)
+#: parts of the names of operators that draw at random
+_DRAWING = ("Random", "Multinomial", "Bernoulli", "Dropout", "Sampling")
 
 
 class NotRows(Exception):
@@ -42,31 +47,57 @@ class NotRows(Exception):
         self.name, self.rows, self.shape = name, rows, list(shape)
 
 
+class Unsteady(Exception):
+    """The same row gets another answer in each run, though nothing draws at random.
+
+    Args:
+        name: of the output.
+    """
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self.name = name
+
+
 class Hints:
     """What the model's structure suggests.
 
     Attributes:
-        constants: single numbers in it, which may be thresholds of values or of sizes.
+        constants: numbers in it, which may be thresholds of values or of sizes.
+        texts: texts in it, which may be keys.
         quantised: rounding may differ by a whole step between batch sizes.
+        draws: some operator draws at random.
     """
 
     def __init__(self, model: onnx.ModelProto | None = None):
         self.constants: list[float] = []
-        self.quantised = False
+        self.texts: list[str] = []
+        self.quantised = self.draws = False
         if model is None:
             return
-        found: dict[float, None] = {}
+        single: dict[float, None] = {}
+        listed: dict[float, None] = {}
+        texts: dict[str, None] = {}
         for message in (one.message for one in walk.messages(model)):
+            for value in _values(message):
+                array = np.atleast_1d(value)
+                if array.dtype.kind == "O":
+                    texts.update(dict.fromkeys(map(_text, array.reshape(-1)[:MOST_LISTED])))
+                elif array.size <= MOST_LISTED:
+                    numbers = array.astype(np.float64).reshape(-1)
+                    (single if array.size == 1 else listed).update(
+                        dict.fromkeys(numbers[np.isfinite(numbers)].tolist())
+                    )
             if isinstance(message, onnx.NodeProto):
                 self.quantised |= message.op_type.startswith(("Quantize", "QLinear", "Dynamic")) or (
                     message.op_type.endswith("Integer")
                 )
-            elif isinstance(message, onnx.TensorProto) and _single(message):
-                value = float(numpy_helper.to_array(message).reshape(-1)[0])
-                if np.isfinite(value):
-                    found[value] = None
+                self.draws |= any(part in message.op_type for part in _DRAWING)
+        self.texts = [text for text in texts if len(text) <= MOST_TEXT][:CONSTANTS]
         # Large ones are thresholds rather than steps of an exponent or an axis.
-        self.constants = sorted(found, key=lambda value: (abs(value) <= 1, abs(value)))[:CONSTANTS]
+        self.constants = sorted(single, key=lambda value: (abs(value) <= 1, abs(value)))[:CONSTANTS]
+        others = sorted(set(listed) - set(self.constants), key=abs, reverse=True)
+        self.constants += others[:LISTED]
 
     def sizes(self) -> tuple[int, ...]:
         """Batch sizes around the model's whole numbers."""
@@ -74,9 +105,24 @@ class Hints:
         return tuple(sorted(size for size in near if 2 <= size <= 64 and size not in SIZES))
 
 
-def _single(tensor: onnx.TensorProto) -> bool:
-    kinds = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.INT32, onnx.TensorProto.INT64)
-    return tensor.data_type in kinds and all(size == 1 for size in tensor.dims)
+def _values(message: Any) -> Iterator[Any]:
+    """Yield numbers and texts that a message holds, where they are few."""
+    if isinstance(message, onnx.TensorProto):
+        # Those outside the file are weights.
+        if math.prod(message.dims) <= MOST_LISTED and not message.external_data:
+            yield numpy_helper.to_array(message)
+    elif isinstance(message, onnx.NodeProto):
+        for attribute in message.attribute:
+            if attribute.name in ("value_float", "value_int", "value_floats", "value_ints", "min", "max"):
+                yield onnx.helper.get_attribute_value(attribute)
+            elif attribute.type in (onnx.AttributeProto.STRINGS, onnx.AttributeProto.STRING) and (
+                attribute.name.startswith(("keys_", "cats_", "value_string"))
+            ):
+                yield np.array([attribute.s, *attribute.strings], object)
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def keeps_rows(run: Run, base: Arrays, names: Sequence[str], hints: Hints, cpu_s: float = CPU_S) -> None:
@@ -86,6 +132,21 @@ def keeps_rows(run: Run, base: Arrays, names: Sequence[str], hints: Hints, cpu_s
         NotRows: an output has another number of rows.
     """
     _Trial(run, names, hints, time.process_time() + cpu_s).able(_rows(base, hints))
+
+
+def unsteady(run: Run, row: Arrays, names: Sequence[str], hints: Hints) -> str:
+    """Return the name of an output that is drawn at random; empty: there is none.
+
+    Raises:
+        Unsteady: an output differs from run to run though nothing draws at random, so that runs influence later ones.
+    """
+    first = [np.copy(output) for output in run(row)]
+    for name, one, other in zip(names, first, run(row), strict=True):
+        if beside(one, other):
+            if not hints.draws:
+                raise Unsteady(name)
+            return name
+    return ""
 
 
 def reason(run: Run, base: Arrays, names: Sequence[str], hints: Hints, cpu_s: float = CPU_S) -> str:
@@ -98,8 +159,12 @@ def reason(run: Run, base: Arrays, names: Sequence[str], hints: Hints, cpu_s: fl
 
     Raises:
         NotRows: an output has another number of rows.
+        Unsteady: see :func:`unsteady`.
         MemoryError: a run needs too much memory.
     """
+    drawn = unsteady(run, {name: array[:1] for name, array in base.items()}, names, hints)
+    if drawn:
+        return f"{drawn}: it is drawn at random, so that an influence of other rows could not be seen"
     trial = _Trial(run, names, hints, time.process_time() + cpu_s)
     pool = trial.able(_rows(base, hints))
     row_bytes = trial.row_bytes
@@ -127,8 +192,6 @@ class _Trial:
         self._copies: dict[tuple[int, int], Sequence[np.ndarray] | None] = {}
         #: by output, the one row whose value differed by its place alone
         self._doubted: dict[str, int] = {}
-        #: outputs that are drawn at random: they differ from run to run
-        self._random: set[str] = set()
         self.row_bytes = 1
 
     def over(self) -> bool:
@@ -141,10 +204,6 @@ class _Trial:
             outputs = self._tried(row, 1)
             if outputs is None:
                 continue
-            if not pool:
-                again = self._tried(row, 1) or outputs
-                pairs = zip(self._names, outputs, again, strict=True)
-                self._random = {name for name, one, other in pairs if beside(one, other)}
             pool.append(row)
             self._alone.append(outputs)
             self.row_bytes = max(self.row_bytes, sum(a.nbytes for a in (*row.values(), *outputs)))
@@ -169,8 +228,6 @@ class _Trial:
             if copies is None:
                 continue
             for name, alone, many, mine in zip(self._names, self._alone[one], copies, together, strict=True):
-                if name in self._random:
-                    continue
                 here = slice(place, place + 1)
                 found = beside(many[here], mine[here])
                 if found:
@@ -221,6 +278,10 @@ def _rows(base: Arrays, hints: Hints) -> Iterator[Arrays]:
         yield _changed(first, lambda array, factor=factor: _times(array, factor))
     yield _changed(first, lambda array: array[:, ::-1] if array.ndim > 1 else array)
     yield _changed(known[-1], _bumped)
+    for text in hints.texts:
+        yield _changed(
+            first, lambda array, text=text: np.full(array.shape, text, object) if array.dtype == object else array
+        )
     for constant in hints.constants:
         for value in (constant, constant + 0.5, constant + 1, 2 * constant, constant - 1):
             yield _changed(first, lambda array, value=value: _full(array, value))

@@ -266,10 +266,17 @@ def _alone(
     try:
         if not fixed:
             return independence.reason(run, feeds, names, hints)
+        independence.unsteady(run, feeds, names, hints)
         independence.keeps_rows(run, feeds, names, hints)
     except independence.NotRows as found:
         detail = f"has no batch dimension: {_rows(found.rows)} in gave shape {found.shape}; {_CURE}"
         raise _invalid(f"file.outputs.{found.name}.shape", detail) from None
+    except independence.Unsteady as found:
+        detail = (
+            "differs from run to run though nothing in the model draws at random: earlier queries influence it, as in "
+            "BatchNormalization's training mode; export the model for inference"
+        )
+        raise _invalid(f"file.outputs.{found.name}", detail) from None
     own = {tensor.name: tensor.shape for tensor in session.get_outputs()}
     objects = {name for name in names if own[name] and not isinstance(own[name][0], int)}
     if objects and (kinds := sorted({node.op_type for node in model.graph.node} & _COUNTING)):

@@ -74,7 +74,10 @@ def uploaded(sender: type[Variant], instance: Variant, created: bool, raw: bool 
 
 
 def changed(sender: type[AuditEntry], instance: AuditEntry, created: bool, raw: bool = False, **_: Any) -> None:
-    """Mark a change of stack, SLO, pins or cordons, whoever made it; called when its audit entry is saved."""
+    """Mark a change of stack, SLO, pins or cordons, whoever made it.
+
+    Called when its audit entry is saved.
+    """
     if not created or raw:
         return
     for text in _changes(instance):

@@ -83,7 +83,10 @@ def applications(asked: Range, points: int) -> dict[str, Any]:
 
 
 def recent_rows(seconds: int) -> dict[str, figures.Sums]:
-    """Sums of all applications in rows of the finest tier, over the last ``seconds``. Redis is not asked."""
+    """Sums of all applications in rows of the finest tier, over the last ``seconds``.
+
+    Redis is not asked.
+    """
     now, tier = int(clock.wall()), TIERS[0].resolution
     return _all(figures.grid(now - seconds, now, tier, seconds // tier), tier)
 

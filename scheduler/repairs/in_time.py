@@ -1,4 +1,4 @@
-"""The sentence that stands where no repair needs anybody: it must not deny what figures show."""
+"""The sentence where no repair needs anybody: it must not deny what figures show."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def in_time(facts: Facts) -> InTime:
 
 
 def _share(facts: Facts, name: str) -> tuple[float, str, bool]:
-    """The highest share of violations, the time that it is of, and whether that misses the goal."""
+    """The highest share of violations, its time, and whether that misses the goal."""
     recent = facts.recent.get(name, RecentQueries())
     long = facts.long.get(name, recent)
     return max(

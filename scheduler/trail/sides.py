@@ -20,7 +20,7 @@ KEPT = {
 
 
 def kept_inputs(problem: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a problem that is kept as long as its plan; empty for an empty problem."""
+    """Part of a problem that is kept as long as its plan; empty for an empty problem."""
     if not problem:
         return {}
     rows = {

@@ -157,7 +157,7 @@ def webhook_event(plan: Plan) -> dict[str, object]:
 
 
 def trail(plan: Plan, previous: Plan | None) -> Trail:
-    """Return the trail of a plan against the one before, as far as their inputs are kept."""
+    """Return the trail of a plan against the one before, as far as inputs are kept."""
     if previous is not None and not previous.inputs:
         previous = None
     if not plan.inputs:

@@ -50,6 +50,22 @@ def sum_above(limit: float) -> onnx.ModelProto:
     return doubled_where(nodes, [("limit", np.float32(limit))])
 
 
+def flagged(limits: tuple | None) -> onnx.ModelProto:
+    """All rows with the number of values above ``limits``, or above a large constant."""
+    nodes = [
+        node("Greater", ["x", "limits"], ["g"]),
+        node("Cast", ["g"], ["f"], to=F),
+        node("ReduceMax", ["f"], ["m"], keepdims=0),
+        node("Add", ["x", "m"], ["y"]),
+    ]
+    return model(
+        nodes if limits else [node("Constant", [], ["limits"], value_float=3e9), *nodes],
+        X,
+        Y,
+        [limits] if limits else [],
+    )
+
+
 INDEPENDENT = {
     "perceptron": model([node("MatMul", ["x", "w"], ["h"]), node("Relu", ["h"], ["y"])], X, Y, [WEIGHTS]),
     "softmax over the last axis": model([node("Softmax", ["x"], ["y"], axis=-1)], X, Y),
@@ -76,7 +92,6 @@ INDEPENDENT = {
         [("y", F, ["N", 3, 6, 6])],
         [KERNEL],
     ),
-    "drawn at random": model([node("RandomNormalLike", ["x"], ["y"])], X, Y),
     "text": model([node("Identity", ["x"], ["y"])], *WORDS),
 }
 DEPENDENT = {
@@ -105,6 +120,17 @@ DEPENDENT = {
     "from a sum of 7 on": sum_above(7),
     "from a sum of 1000 on": sum_above(1000),
     "from a sum of three millions on": sum_above(3e6),
+    "from a million in a list on": flagged(("limits", np.array([1e6, 2e6, 3e6, 4e6], np.float32))),
+    "from a number of an operator's own on": flagged(None),
+    "beside a text that the model knows": model(
+        [
+            node("LabelEncoder", ["x"], ["k"], domain="ai.onnx.ml", keys_strings=["vip"], values_int64s=[1]),
+            node("ReduceMax", ["k"], ["m"], keepdims=0),
+            node("Add", ["k", "m"], ["y"]),
+        ],
+        WORDS[0],
+        [("y", LONG, ["N", 2])],
+    ),
     "from 41 rows on": doubled_where(
         [SIZE, node("Greater", ["n", "many"], ["g"]), node("Squeeze", ["g"], ["c"])],
         [("many", np.array([40], np.int64))],
@@ -230,6 +256,22 @@ def test_first_dimensions_of_unlike_names_are_named_where_no_run_works(tmp_path)
         inspect(path, given)
     assert "unlike first dimensions (N, layers)" in str(refused.value.faults)
     assert '"batch": false' in str(refused.value.faults)
+
+
+@pytest.mark.parametrize("op", ["Identity", "CumSum"])
+def test_what_is_drawn_at_random_runs_alone(op):
+    drawn = [node("RandomNormalLike", ["x"], ["r"]), node(op, ["x", "zero"][: 1 + (op == "CumSum")], ["k"])]
+    proto = model([*drawn, node("Add", ["r", "k"], ["y"])], X, Y, [("zero", np.array(0, np.int64))])
+    assert "drawn at random" in found(proto)
+
+
+def test_a_model_that_earlier_queries_influence_is_refused(tmp_path):
+    trained = node("BatchNormalization", ["x", *"abcd"], ["y", "mean", "variance"], training_mode=1)
+    path = str(tmp_path / "m.onnx")
+    onnx.save(model([trained], X, Y, [(name, np.ones(4, np.float32)) for name in "abcd"]), path)
+    tensors = [{"name": name, "datatype": "FP32", "shape": [-1, 4]} for name in "xy"]
+    with pytest.raises(InvalidInput, match="earlier queries influence it"):
+        inspect(path, {"inputs": tensors[:1], "outputs": tensors[1:]})
 
 
 def test_rows_as_many_as_objects_are_found_by_a_single_row():

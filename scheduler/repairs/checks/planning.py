@@ -106,7 +106,7 @@ def demand(facts: Facts) -> Iterator[Repair]:
 
 
 def _many(facts: Facts, name: str, raised: bool) -> bool:
-    """Whether too many queries are late or refused, or still are since that was raised.
+    """Whether too many queries are late or refused, or still are since it was raised.
 
     Both windows must say so: the short one that it goes on, the long one that it is no burst.
     """

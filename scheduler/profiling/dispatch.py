@@ -1,4 +1,7 @@
-"""Hands queued profile jobs to devices: one job at a time a device, oldest first."""
+"""Hands queued profile jobs to devices: one job at a time a device, oldest first.
+
+Jobs that people wait for, as after an upload, go before those for drift, and take their devices.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Collection
 from datetime import timedelta
 
 from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db.models import Case, F, Q, When
 from django.utils import timezone
 
 from registry import clock
@@ -26,6 +29,9 @@ UNCONFIRMED_S = 15
 #: seconds that an order may take to reach the node and be reported
 DELIVERY_S = 3
 MAX_BATCH = 64
+#: of a job whose attempt does not count
+_QUEUED_AGAIN = {"state": "queued", "device": None, "phase": "", "progress": 0.0, "attempts": F("attempts") - 1}
+_FOR_DRIFT = Q(reason=ProfileJob.Reason.DRIFT)
 #: running jobs' last reports, as this process saw them change
 _reports = clock.Unchanged()
 
@@ -33,21 +39,27 @@ _reports = clock.Unchanged()
 def dispatch() -> int:
     """Start as many queued jobs as there are free devices of their types.
 
+    One device at a time measures for drift.
+
     Returns:
         Number of started jobs.
     """
     started = 0
     now = clock.steady()
-    busy = set(ProfileJob.objects.filter(state="running").values_list("device_id", flat=True))
+    running = ProfileJob.objects.filter(state="running")
+    busy = set(running.values_list("device_id", flat=True))
+    measured_again = running.filter(_FOR_DRIFT).exists()
     divided = Device.objects.exclude(phase=Device.Phase.KEPT).values("node")
     # Types without a free device, for jobs for drift and for others: hundreds of jobs may wait for each
     exhausted: set[tuple[str, bool]] = set()
-    for job in ProfileJob.objects.filter(state="queued").select_related("variant__application").order_by("id"):
-        wanted = job.device_type, job.reason == ProfileJob.Reason.DRIFT
-        if wanted in exhausted:
+    people_first = ProfileJob.objects.filter(state="queued").order_by(Case(When(_FOR_DRIFT, 1), default=0), "id")
+    for job in people_first.select_related("variant__application"):
+        for_drift = job.reason == ProfileJob.Reason.DRIFT
+        wanted = job.device_type, for_drift
+        if wanted in exhausted or (for_drift and measured_again):
             continue
         devices = Device.objects.filter(type=job.device_type)
-        if job.reason == ProfileJob.Reason.DRIFT:
+        if for_drift:
             # A profile that is there already is not replaced by one of shared cores.
             devices = devices.exclude(node__in=divided)
         device = (
@@ -60,6 +72,8 @@ def dispatch() -> int:
             .order_by("ref")
             .first()
         )
+        if device is None and not for_drift:
+            device = _preempted(job.device_type)
         if device is None:
             exhausted.add(wanted)
             continue
@@ -70,8 +84,23 @@ def dispatch() -> int:
         push.send(push.node_group(device.node_id), _order(job, device))
         announce(job)
         started += 1
+        measured_again = measured_again or for_drift
         logger.info("profile_ordered", job=job.pk, variant=str(job.variant), device=device.ref, reason=job.reason)
     return started
+
+
+def _preempted(device_type: str) -> Device | None:
+    """Take a device from a job for drift, which is queued again without counting an attempt."""
+    running = ProfileJob.objects.filter(_FOR_DRIFT, state="running", device__type=device_type)
+    for job in running.select_related("device", "variant__application").order_by("-started"):
+        device = job.device
+        if ProfileJob.objects.filter(pk=job.pk, state="running", device=device).update(**_QUEUED_AGAIN):
+            push.send(push.node_group(device.node_id), control.ProfileCancel(job=job.pk))
+            job.refresh_from_db()
+            announce(job)
+            logger.info("profile_preempted", job=job.pk, variant=str(job.variant), device=device.ref)
+            return device
+    return None
 
 
 def reconcile(node: Node, under_way: Collection[int]) -> list[control.ToMember]:
@@ -161,6 +190,4 @@ def requeue_silent() -> int:
 
 def _take_back(job: ProfileJob) -> int:
     """Requeue a job whose order was lost, without counting an attempt."""
-    return ProfileJob.objects.filter(pk=job.pk, state="running", heard__isnull=True).update(
-        state="queued", device=None, attempts=F("attempts") - 1
-    )
+    return ProfileJob.objects.filter(pk=job.pk, state="running", heard__isnull=True).update(**_QUEUED_AGAIN)

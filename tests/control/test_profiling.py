@@ -53,6 +53,35 @@ def test_a_device_measures_one_variant_at_a_time(box, fresh):
     assert dispatch.dispatch() == 0
 
 
+def test_people_go_before_drift_and_take_its_device(box, fresh):
+    made, uploaded = fresh
+    one, other = (variant(made.application, name, 90, 5) for name in ("one", "other"))
+    for drifting in (one, other):
+        profiling.order(drifting, ProfileJob.Reason.DRIFT, [KIND])
+    ProfileJob.objects.filter(pk=uploaded.pk).update(state="done")
+    assert dispatch.dispatch() == 1  # two devices are free, and one measures for drift
+    (drift,) = ProfileJob.objects.filter(state="running")
+    Device.objects.exclude(pk=drift.device_id).update(state=Device.State.DOWN)
+    ProfileJob.objects.filter(pk=uploaded.pk).update(state="queued")
+    assert dispatch.dispatch() == 1
+    uploaded.refresh_from_db()
+    assert (uploaded.state, uploaded.device) == ("running", drift.device)
+    device = drift.device
+    drift.refresh_from_db()
+    assert (drift.state, drift.device, drift.attempts) == ("queued", None, 0)
+    # Nobody takes a device from people, and drift waits for its end.
+    late = variant(made.application, "late", 90, 5, state=Variant.State.PROFILING)
+    profiling.order(late, ProfileJob.Reason.REGISTRATION, [KIND])
+    assert dispatch.dispatch() == 0
+    (cancel,) = [m for m in dispatch.reconcile(box, [drift.pk, uploaded.pk]) if isinstance(m, control.ProfileCancel)]
+    assert cancel.job == drift.pk
+    for _ in range(2):
+        job = ProfileJob.objects.get(state="running", device=device)
+        results.done(box, control.ProfileDone(job=job.pk, load_s=0.3, memory_bytes=5000, points=POINTS))
+        assert dispatch.dispatch() == 1
+    assert ProfileJob.objects.get(state="running").reason == ProfileJob.Reason.DRIFT
+
+
 def test_a_job_waits_while_no_device_of_its_type_is_up(fresh):
     Device.objects.update(state=Device.State.DOWN)
     assert dispatch.dispatch() == 0

@@ -29,6 +29,9 @@ from registry.api.heads import answer
 from registry.api.parsing import MAX_JSON_BYTES, MULTIPART_SLACK
 from registry.api.problems import describe
 from registry.errors import Busy, Conflict, TooSlow, UploadTooLarge
+from workers import log
+
+logger = log.get("registry.api")
 
 _UPLOAD = re.compile(r"/api/v1/applications/([^/]+)/(variants|validation-set)/")
 #: bytes that any caller may send
@@ -59,6 +62,8 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # A copy: the body's end puts the length into it that chunks have not announced.
+        scope = {**scope, "headers": list(scope["headers"])}
         body = _Body(self, scope, receive)
         answering = False
 
@@ -75,6 +80,12 @@ class BodyLimit:
         except _Refused as refused:
             if not answering:
                 await _answer(refused.__cause__, send)
+        except Exception as error:
+            if answering:
+                raise
+            # Django spools bodies outside of its handlers of errors.
+            logger.error("request_failed", path=scope["path"], exc_info=error)
+            await _answer(error, send)
         finally:
             body.leave()
             await body.end()
@@ -157,6 +168,9 @@ class _Body:
             raise _Refused from TooSlow(f"less than {LEAST_RATE} bytes/s on average")
         if self._ended:
             self.leave()
+            # Django and the REST framework read as many bytes as the head announces: none of a chunked body.
+            others = [line for line in self._scope["headers"] if line[0] != b"content-length"]
+            self._scope["headers"] = [*others, (b"content-length", str(self._seen).encode())]
         return message
 
     async def _tell(self) -> None:

@@ -70,7 +70,7 @@ def upload(rest: httpx.Client, options: Namespace) -> Shown:
     """Upload a variant."""
     fields = {"name": options.name or options.file.stem}
     if options.accuracy is not None:
-        fields["accuracy"] = str(options.accuracy)
+        fields["accuracy"] = options.accuracy
     with options.file.open("rb") as file:
         answer = rest.post(
             f"/applications/{options.application}/variants/",

@@ -13,7 +13,6 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from registry.api.problems import MEDIA_TYPE, body
 from workers.net.tls import TlsAcceptor
 from workers.tls import ServerIdentity
 
@@ -82,6 +81,9 @@ class LimitedProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP request, as a problem."""
+        # Not above: gunicorn reads this module before Django has its settings.
+        from registry.api.problems import MEDIA_TYPE, body
+
         detail = f"{msg} The head must be HTTP/1.1 with one Host, at most {HEAD_BYTES} bytes; the connection is closed."
         content = json.dumps(body(400, detail)).encode()
         headers = [

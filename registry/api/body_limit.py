@@ -6,6 +6,7 @@ Django does so under ASGI. The limits are on size, on patience, and on who may s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -85,6 +86,7 @@ class BodyLimit:
                 raise
             # Django spools bodies outside of its handlers of errors.
             logger.error("request_failed", path=scope["path"], exc_info=error)
+            await body.drain()
             await _answer(error, send)
         finally:
             body.leave()
@@ -172,6 +174,12 @@ class _Body:
             others = [line for line in self._scope["headers"] if line[0] != b"content-length"]
             self._scope["headers"] = [*others, (b"content-length", str(self._seen).encode())]
         return message
+
+    async def drain(self) -> None:
+        """Read the rest: a client that still sends when the connection is closed may lose the answer."""
+        with contextlib.suppress(_Refused):
+            while not self._ended:
+                await self.receive()
 
     async def _tell(self) -> None:
         """Say how far a large upload is. Raises _Refused where somebody cancelled it."""

@@ -75,8 +75,8 @@ REDIS_FAILS = (
     "all the same: look before you try again."
 )
 NO_SPACE = (
-    "The control plane's disk is full ({}). Nothing was changed, and serving goes on. Free space under NEREUS_HOME and "
-    "in the folder for temporary files (TMPDIR), delete variants that are not needed, then try again."
+    "The control plane's disk is full ({}). Nothing was changed, and serving goes on. Free space under NEREUS_HOME, "
+    "such as by deleting variants that are not needed, then try again."
 )
 
 UNKNOWN_HOST = (

@@ -42,6 +42,12 @@ def test_a_good_model_is_stored_by_its_digest_and_waits_for_its_profiles(upload,
     assert ("variant", "tiny/v") in announced
 
 
+def test_an_accuracy_of_less_than_one_percent_is_written_with_its_sign(upload, client):
+    assert upload(GOOD, accuracy="0.915%").json()["accuracy"] == 0.915
+    changed = client.patch("/api/v1/applications/tiny/variants/v/", {"accuracy": "91.5 %"}, format="json")
+    assert changed.json()["accuracy"] == 91.5
+
+
 def test_one_file_under_two_names_is_kept_until_the_last_goes(upload, client, files, swept):
     assert upload(GOOD, name="a").status_code == 201
     assert upload(GOOD, name="b").status_code == 201

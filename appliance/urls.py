@@ -18,6 +18,7 @@ urlpatterns = [
     path("", include("console.urls")),
 ]
 
+handler400 = "console.views.access.bad_request"
 handler403 = "console.views.access.refused"
 handler404 = "console.views.access.not_found"
 handler500 = "console.views.access.server_error"

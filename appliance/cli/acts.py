@@ -71,7 +71,7 @@ def upload(rest: httpx.Client, options: Namespace) -> Shown:
     """Upload a variant."""
     fields = {"name": options.name or options.file.stem}
     if options.accuracy is not None:
-        fields["accuracy"] = str(options.accuracy)
+        fields["accuracy"] = options.accuracy
     with contextlib.ExitStack() as stack:
         paths = {"file": options.file} | ({"sample": options.sample} if options.sample else {})
         answer = rest.post(

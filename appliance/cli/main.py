@@ -59,7 +59,9 @@ def parser() -> argparse.ArgumentParser:
     upload.add_argument("application")
     upload.add_argument("file", type=Path, help="an ONNX model")
     upload.add_argument("--name", default="", help="default: the file's")
-    upload.add_argument("--accuracy", type=float, help="percent; without it, measured on the validation set")
+    upload.add_argument(
+        "--accuracy", help="percent (91.5; up to 1 with the sign: 0.9%%); default: measured on the validation set"
+    )
     upload.add_argument("--sample", type=Path, help="rows to try it with: .npz, or a query's JSON")
     slo = add("slo", acts.slo, "change an application's SLO; with --look, only show what that would mean")
     slo.add_argument("application")

@@ -6,6 +6,7 @@ It also follows changes of its certificate.
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 
 import h11
@@ -77,6 +78,23 @@ class LimitedProtocol(H11Protocol):
         self._upgraded = True
         self._stop()
         super().handle_websocket_upgrade(event)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP request, as a problem."""
+        # Not above: gunicorn reads this module before Django has its settings.
+        from registry.api.problems import MEDIA_TYPE, body
+
+        detail = f"{msg} The head must be HTTP/1.1 with one Host, at most {HEAD_BYTES} bytes; the connection is closed."
+        content = json.dumps(body(400, detail)).encode()
+        headers = [
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"content-length", str(len(content)).encode()),
+            (b"connection", b"close"),
+        ]
+        head = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+        for event in (head, h11.Data(data=content), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         self._idle_since = self.loop.time()

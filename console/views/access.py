@@ -9,11 +9,13 @@ import sys
 from django.contrib.auth.forms import AuthenticationForm, UsernameField
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView, LogoutView, redirect_to_login
-from django.http import HttpRequest, HttpResponse
+from django.core.exceptions import DisallowedHost, PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import reverse, reverse_lazy
 from django.views.decorators.cache import never_cache
+from django.views.defaults import bad_request as django_bad_request
 from django.views.defaults import page_not_found as django_not_found
 
 from registry.access import table
@@ -65,10 +67,19 @@ def page(view):
     return guarded
 
 
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """``handler400``: a problem under the API, a plain answer elsewhere."""
+    if request.path.startswith("/api/"):
+        return problems.render_error(exception)
+    if isinstance(exception, DisallowedHost):
+        return _protect(HttpResponse(problems.UNKNOWN_HOST, status=400, content_type="text/plain; charset=utf-8"))
+    return _protect(django_bad_request(request, exception))
+
+
 def refused(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """``handler403``: a problem under the API, a page elsewhere."""
     if request.path.startswith("/api/"):
-        return problems.render(403, "This is not allowed.")
+        return problems.render_error(PermissionDenied())
     return error_page(request, 403, "Not permitted", "refused")
 
 
@@ -78,7 +89,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     Strangers get a plain one.
     """
     if request.path.startswith("/api/"):
-        return problems.render(404, "There is nothing at this address.")
+        return problems.render_error(Http404())
     if role_of(getattr(request, "user", None)) == AccessRole.ANYONE:
         return _protect(django_not_found(request, exception))
     return error_page(request, 404, "Not found", "not_found")
@@ -96,7 +107,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     either, such as without a database.
     """
     if request.path.startswith("/api/"):
-        return problems.server_error(request)
+        return problems.render_error(sys.exc_info()[1])
     incident = secrets.token_hex(4)
     logger.error("page_failed", incident=incident, path=request.path, exc_info=sys.exc_info()[1])
     try:

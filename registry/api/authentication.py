@@ -18,7 +18,8 @@ from registry.access import table
 from registry.access.roles import AccessRole, caller_role
 from registry.access.throttles import StrangerThrottle
 from registry.members import node_by_credential
-from registry.models import ApiToken, Node, hash_secret
+from registry.models import ApiKey, ApiToken, Node, hash_secret
+from workers.secret_kinds import USES, kind_of
 
 #: how often a token's last use is written
 USED_EVERY = timedelta(minutes=1)
@@ -37,12 +38,22 @@ def token_of(authorization: bytes) -> ApiToken | None:
         return None
     if len(parts) != 2:
         raise AuthenticationFailed("Authorization: must be 'Bearer TOKEN', without spaces in the token")
-    token = ApiToken.objects.select_related("user").filter(token_hash=hash_secret(parts[1].decode("latin-1"))).first()
+    secret = parts[1].decode("latin-1")
+    token = ApiToken.objects.select_related("user").filter(token_hash=hash_secret(secret)).first()
+    if token is None and (kind := kind_of(secret) or _kind_without_prefix(secret)) not in ("", "api_token"):
+        raise AuthenticationFailed(
+            f"Authorization: this is {USES[kind]}; REST takes an API token, such as api_token of credentials.json"
+        )
     if token is None or not token.user.is_active:
         raise AuthenticationFailed("Authorization: this token is not known")
     if token.expired:
         raise AuthenticationFailed(f"Authorization: this token expired at {token.expires:%Y-%m-%d %H:%M} UTC")
     return token
+
+
+def _kind_without_prefix(secret: str) -> str:
+    """The kind of a secret that was made before kinds had prefixes; empty: none that queries know."""
+    return "api_key" if ApiKey.objects.filter(key_hash=hash_secret(secret)).exists() else ""
 
 
 class BearerAuthentication(BaseAuthentication):

@@ -6,6 +6,7 @@ Django does so under ASGI. The limits are on size, on patience, and on who may s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -29,6 +30,9 @@ from registry.api.heads import answer
 from registry.api.parsing import MAX_JSON_BYTES, MULTIPART_SLACK
 from registry.api.problems import describe
 from registry.errors import Busy, Conflict, TooSlow, UploadTooLarge
+from workers import log
+
+logger = log.get("registry.api")
 
 _UPLOAD = re.compile(r"/api/v1/applications/([^/]+)/(variants|validation-set)/")
 #: bytes that any caller may send
@@ -59,6 +63,8 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # A copy: the body's end puts the length into it that chunks have not announced.
+        scope = {**scope, "headers": list(scope["headers"])}
         body = _Body(self, scope, receive)
         answering = False
 
@@ -75,6 +81,13 @@ class BodyLimit:
         except _Refused as refused:
             if not answering:
                 await _answer(refused.__cause__, send)
+        except Exception as error:
+            if answering:
+                raise
+            # Django spools bodies outside of its handlers of errors.
+            logger.error("request_failed", path=scope["path"], exc_info=error)
+            await body.drain()
+            await _answer(error, send)
         finally:
             body.leave()
             await body.end()
@@ -157,7 +170,16 @@ class _Body:
             raise _Refused from TooSlow(f"less than {LEAST_RATE} bytes/s on average")
         if self._ended:
             self.leave()
+            # Django and the REST framework read as many bytes as the head announces: none of a chunked body.
+            others = [line for line in self._scope["headers"] if line[0] != b"content-length"]
+            self._scope["headers"] = [*others, (b"content-length", str(self._seen).encode())]
         return message
+
+    async def drain(self) -> None:
+        """Read the rest: a client that still sends when the connection is closed may lose the answer."""
+        with contextlib.suppress(_Refused):
+            while not self._ended:
+                await self.receive()
 
     async def _tell(self) -> None:
         """Say how far a large upload is. Raises _Refused where somebody cancelled it."""

@@ -1,6 +1,6 @@
-"""Refusal of requests' heads that Django or PostgreSQL cannot take.
+"""Refusal of requests' heads that Django or PostgreSQL cannot take, and the last slash of addresses.
 
-Both would end in a 500 and a traceback in the log, for anybody who asks.
+Such heads would end in a 500 and a traceback in the log, for anybody who asks.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ class HeadCheck:
     """ASGI middleware that refuses NUL in addresses, and odd charsets.
 
     PostgreSQL compares NUL with nothing. Django reads query strings in the charset that the content type names, though
-    not all of Python's are of text.
+    not all of Python's are of text. Addresses of the REST API end in a slash: one without it gets it, as a redirect
+    would turn many clients' POST into a GET.
     """
 
     def __init__(self, app: Callable[..., Awaitable[None]]):
         self._app = app
 
     async def __call__(self, scope: dict[str, Any], receive: Callable, send: Callable) -> None:
+        if scope["path"] == "/api" or (scope["path"].startswith("/api/") and not scope["path"].endswith("/")):
+            scope = {**scope, "path": f"{scope['path']}/"}
         problem = _problem(scope)
         if problem is None:
             await self._app(scope, receive, send)
@@ -39,7 +42,11 @@ class HeadCheck:
 def _problem(scope: dict[str, Any]) -> dict[str, Any] | None:
     if "\0" in scope["path"] or b"%00" in scope.get("query_string", b""):
         return body(400, "The address has a NUL character (%00), which is in no name.")
-    kind = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
+    headers = dict(scope["headers"])
+    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
+    if scope["path"].startswith("/api/") and encoding not in ("", "identity"):
+        return body(415, f"Content-Encoding: is {encoding[:60]!r}; send the body as it is, not compressed.")
+    kind = headers.get(b"content-type", b"").decode("latin-1")
     charset = parse_header_parameters(kind)[1].get("charset", "utf-8")
     try:
         known = codecs.lookup(charset).name in CHARSETS

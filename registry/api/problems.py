@@ -6,18 +6,19 @@ lists what is wrong field by field.
 
 from __future__ import annotations
 
+import errno
 import json
-import sys
 from http import HTTPStatus
 from typing import Any
 
-from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.core.exceptions import BadRequest, DisallowedHost, PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.db import OperationalError
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.http.multipartparser import MultiPartParserError
 from kombu.exceptions import OperationalError as BrokerError
 from redis.exceptions import RedisError
 from rest_framework import exceptions, serializers
+from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
@@ -65,7 +66,7 @@ def _invalid(faults: list[InputFault]) -> dict[str, Any]:
 
 
 DATABASE_FAILS = (
-    "The database cannot be used now: it is locked, read-only, full or away; the log says which. Nothing was changed, "
+    "The database cannot be used now: it is locked, read-only or away; the log says which. Nothing was changed, "
     "and serving goes on. Try again."
 )
 
@@ -73,11 +74,20 @@ REDIS_FAILS = (
     "Redis cannot be used now: it is away or full; the log says which. Serving goes on. A change may have been stored "
     "all the same: look before you try again."
 )
+NO_SPACE = (
+    "The control plane's disk is full ({}). Nothing was changed, and serving goes on. Free space under NEREUS_HOME, "
+    "such as by deleting variants that are not needed, then try again."
+)
+
+UNKNOWN_HOST = (
+    "Host: the control plane does not answer under this name. Use an address or the host name of its box, or add the "
+    "name to NEREUS_ALLOWED_HOSTS there and restart it."
+)
 #: whose traceback the log has, though they are none of ours
 LOGGED = (OperationalError, RedisError, BrokerError)
 
 
-def describe(error: Exception) -> tuple[dict[str, Any], dict[str, str]]:
+def describe(error: BaseException | None) -> tuple[dict[str, Any], dict[str, str]]:
     """A problem and the headers that go with it, for any exception."""
     match error:
         case InvalidInput():
@@ -93,18 +103,22 @@ def describe(error: Exception) -> tuple[dict[str, Any], dict[str, str]]:
             return body(503, error.detail, "busy"), {"Retry-After": str(error.retry_after_s)}
         case TooSlow():
             return body(408, f"The body came too slowly: {error}.", "too-slow"), {}
+        case NoSpace():
+            return body(507, NO_SPACE.format(error), "no-space"), {}
+        case OSError() | OperationalError() if _is_full(error):
+            return body(507, NO_SPACE.format("no space is left, or a quota is used up"), "no-space"), {}
         case OperationalError():
             return body(503, DATABASE_FAILS, "database"), {"Retry-After": "5"}
         case RedisError() | BrokerError():
             return body(503, REDIS_FAILS, "redis"), {"Retry-After": "5"}
-        case NoSpace():
-            return body(507, str(error), "no-space"), {}
         case Http404():
             return body(404, "There is nothing at this address."), {}
         case PermissionDenied():
             return body(403, "This is not allowed."), {}
         case RequestDataTooBig():
             return body(413, "The request's form fields are too large.", "too-large"), {}
+        case DisallowedHost():
+            return body(400, UNKNOWN_HOST, "unknown-host"), {}
         case MultiPartParserError() | SuspiciousOperation() | BadRequest():
             return body(400, f"The request cannot be understood: {error}"), {}
         case exceptions.APIException():
@@ -117,6 +131,12 @@ def describe(error: Exception) -> tuple[dict[str, Any], dict[str, str]]:
     return body(500, "Something went wrong here; the log says what."), {}
 
 
+def _is_full(error: OSError | OperationalError) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return any(text in str(error) for text in ("disk is full", "No space left on device"))
+
+
 def handle(error: Exception, context: dict[str, Any]) -> Response:
     """The REST framework's exception handler."""
     problem, headers = describe(error)
@@ -124,6 +144,9 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
         request = context.get("request")
         logger.error("request_failed", path=getattr(request, "path", ""), exc_info=error)
     set_rollback()
+    # The schema's view has renderers of its own, of YAML.
+    context["request"].accepted_renderer = JSONRenderer()
+    context["request"].accepted_media_type = MEDIA_TYPE
     return Response(problem, status=problem["status"], headers=headers, content_type=MEDIA_TYPE)
 
 
@@ -161,8 +184,7 @@ def render(status: int, detail: str, kind: str | None = None, errors: list[Input
     return HttpResponse(json.dumps(body(status, detail, kind, errors)), status=status, content_type=MEDIA_TYPE)
 
 
-def server_error(request: HttpRequest) -> HttpResponse:
-    """``handler500`` under the API; the console has a page of its own."""
-    if isinstance(sys.exc_info()[1], OperationalError):
-        return render(503, DATABASE_FAILS, "database")
-    return render(500, "Something went wrong here; the log says what.")
+def render_error(error: BaseException | None) -> HttpResponse:
+    """The problem of an exception outside of the REST framework."""
+    problem, headers = describe(error)
+    return HttpResponse(json.dumps(problem), status=problem["status"], content_type=MEDIA_TYPE, headers=headers)

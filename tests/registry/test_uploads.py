@@ -42,6 +42,12 @@ def test_a_good_model_is_stored_by_its_digest_and_waits_for_its_profiles(upload,
     assert ("variant", "tiny/v") in announced
 
 
+def test_an_accuracy_of_less_than_one_percent_is_written_with_its_sign(upload, client):
+    assert upload(GOOD, accuracy="0.915%").json()["accuracy"] == 0.915
+    changed = client.patch("/api/v1/applications/tiny/variants/v/", {"accuracy": "91.5 %"}, format="json")
+    assert changed.json()["accuracy"] == 91.5
+
+
 def test_one_file_under_two_names_is_kept_until_the_last_goes(upload, client, files, swept):
     assert upload(GOOD, name="a").status_code == 201
     assert upload(GOOD, name="b").status_code == 201
@@ -221,6 +227,8 @@ BAD_FIELDS = {
     "accuracy missing": ({"accuracy": None}, 400, "accuracy", "has no validation set to measure it"),
     "accuracy in words": ({"accuracy": "high"}, 400, "accuracy", "valid number"),
     "accuracy above 100": ({"accuracy": 100.5}, 400, "accuracy", "less than or equal to 100"),
+    "accuracy as a fraction": ({"accuracy": 0.915}, 400, "accuracy", 'did you mean 91.5? Write "0.915%"'),
+    "accuracy as a whole": ({"accuracy": 1}, 400, "accuracy", "did you mean 100?"),
     "accuracy below 0": ({"accuracy": -1}, 400, "accuracy", "greater than or equal to 0"),
     "accuracy not a number": ({"accuracy": "nan"}, 400, "accuracy", "number"),
     "misspelt field": ({"acuracy": 90}, 400, "acuracy", "did you mean accuracy?"),
@@ -243,7 +251,7 @@ def test_an_unknown_application_is_not_found(upload, files):
 
 def test_json_is_no_upload(client, application):
     url = "/api/v1/applications/tiny/variants/"
-    assert "file" in problem(client.post(url, {"name": "v", "accuracy": 1}, format="json"), 400)
+    assert "file" in problem(client.post(url, {"name": "v", "accuracy": 90}, format="json"), 400)
     problem(client.post(url, b"raw", content_type="application/octet-stream"), 415)
     problem(client.post(url, b"--x\r\nbroken", content_type="multipart/form-data"), 400)
 
@@ -266,7 +274,7 @@ def test_an_upload_past_the_limit_is_refused_with_the_limit(excess, upload, file
 def test_several_files_share_the_limit(client, application, files, nereus):
     nereus(max_upload_bytes=2**20)
     half = bytes(2**19 + 5000)
-    fields = {"name": "v", "accuracy": 1, "file": named(half, "a"), "other": named(half, "b")}
+    fields = {"name": "v", "accuracy": 90, "file": named(half, "a"), "other": named(half, "b")}
     errors = problem(client.post("/api/v1/applications/tiny/variants/", fields, format="multipart"), 413)
     assert "1048576" in errors["file"]
     assert files() == []

@@ -61,6 +61,20 @@ class NumberField(serializers.FloatField):
         return super().to_internal_value(data)
 
 
+class PercentField(NumberField):
+    """A percentage; up to 1 it needs its sign (``"0.9%"``), as it is a fraction by mistake mostly."""
+
+    def to_internal_value(self, data: Any) -> float:
+        signed = isinstance(data, str) and data.rstrip().endswith("%")
+        value = super().to_internal_value(data.rstrip()[:-1] if signed else data)
+        if 0 < value <= 1 and not signed:
+            raise serializers.ValidationError(
+                f"is in percent, and {value:g} is at most one percent; did you mean {100 * value:g}? "
+                f'Write "{value:g}%" (with the sign) if it really is that little.'
+            )
+        return value
+
+
 class CountLimitField(serializers.IntegerField):
     """An optional limit on a count, up to a million.
 

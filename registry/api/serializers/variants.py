@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from registry import models
-from registry.api.serializers.fields import NumberField, StrictMixin
+from registry.api.serializers.fields import PercentField, StrictMixin
 
 
 class VariantSerializer(serializers.ModelSerializer):
@@ -65,11 +65,12 @@ class VariantSerializer(serializers.ModelSerializer):
         return self.context["warm"].get(variant.pk, [])
 
 
-def _accuracy(**kwargs: Any) -> NumberField:
-    return NumberField(
+def _accuracy(**kwargs: Any) -> PercentField:
+    return PercentField(
         min_value=0,
         max_value=100,
-        help_text="Percent in the application's metric; left out (null in a PATCH), it is measured.",
+        help_text="Percent in the application's metric; left out (null in a PATCH), it is measured. Up to 1 it needs "
+        'the sign ("0.9%"), as it is mostly a fraction by mistake.',
         **kwargs,
     )
 

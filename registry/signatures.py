@@ -27,7 +27,7 @@ DATATYPES: dict[str, int] = {
     "BF16": 2,
     "BYTES": 16,
 }
-MAX_TENSORS = 64
+MAX_TENSORS = 1000
 MAX_RANK = 8
 MAX_NAME = 200
 #: size classes of an application, and the largest that one may be

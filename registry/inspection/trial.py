@@ -118,11 +118,19 @@ def _failed(what: str, error: Exception) -> Exception:
         return MemoryError()
     too_new = re.search(r"IR version: (\d+), max supported IR version: (\d+)", text)
     if too_new:
-        limit = f"onnxruntime supports up to {too_new[2]}"
-        return _invalid("file.ir_version", f"IR version {too_new[1]} is too new; {limit}")
-    too_new = re.search(r"Opset (\d+) is under development.*?till opset (\d+)", text)
+        cure = f"set model.ir_version = {too_new[2]} with the onnx package and save it again"
+        detail = f"IR version {too_new[1]} is too new; onnxruntime supports up to {too_new[2]}: {cure}"
+        return _invalid("file.ir_version", detail)
+    too_new = re.search(r"Opset (\d+) is under development.*?domain (\S+) is till opset (\d+)", text, re.DOTALL)
     if too_new:
-        return _invalid("file.opset", f"opset {too_new[1]} is too new; onnxruntime supports up to {too_new[2]}")
+        opset, domain, newest = too_new.groups()
+        cure = (
+            f"onnx.version_converter.convert_version(model, {newest}) or torch.onnx.export(..., opset_version={newest})"
+        )
+        if domain != "ai.onnx":
+            cure = f"export it with target_opset={{'{domain}': {newest}}} (skl2onnx)"
+        detail = f"opset {opset} of {domain} is too new; onnxruntime supports up to {newest}: {cure}"
+        return _invalid("file.opset", detail)
     # Paths on this box, native source locations and signatures do not help a client.
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
     text = re.sub(r"Load model from \S+ failed:", "", text)
@@ -173,12 +181,10 @@ def _compare(session: ort.InferenceSession, signature: dict[str, Any], batch: bo
 def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, is_input: bool, batch: bool) -> list[InputFault]:
     datatype = from_onnxruntime(tensor.type)
     if datatype != wanted["datatype"]:
-        return [
-            InputFault(
-                f"{where}.datatype",
-                f"is {datatype or tensor.type}; the application's signature says {wanted['datatype']}",
-            )
-        ]
+        detail = f"is {datatype or tensor.type}; the application's signature says {wanted['datatype']}"
+        if "map(" in tensor.type:
+            detail += '; of a classifier, convert it with options={id(model): {"zipmap": False}} in skl2onnx'
+        return [InputFault(f"{where}.datatype", detail)]
     shape, expected = list(tensor.shape or []), wanted["shape"]
     if not shape and not is_input:
         return []  # an output of unknown shape: the trial run determines it

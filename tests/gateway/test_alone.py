@@ -16,9 +16,9 @@ import tritonclient.grpc as grpc
 import tritonclient.http as http
 
 from tests.executor.harness import Executor, application, resident, variant
-from workers.protocol.specs import DevicePlan, PlanSpec, Route
+from workers.protocol.specs import DevicePlan, PlanSpec, Route, Signature, TensorSpec
 
-from .alone_models import Example, dependent, unbatched
+from .alone_models import Example, dependent, model, unbatched
 from .conftest import AUTH, config, wait_for
 
 CLIENTS, QUERIES = 24, 8
@@ -114,3 +114,24 @@ def _binary(gateway, name, inputs, outputs) -> list[np.ndarray]:
 def _grpc(gateway, name, inputs, outputs) -> list[np.ndarray]:
     with grpc.InferenceServerClient(gateway.grpc) as client:
         return _triton(grpc, client, name, inputs, outputs)
+
+
+async def test_a_table_of_1000_columns_is_an_input_each(gateways, tmp_path):
+    names, path = [f"column_{n}" for n in range(1000)], tmp_path / "table.onnx"
+    nodes = [onnx.helper.make_node("Concat", names, ["all"], axis=1)]
+    columns = [(name, onnx.TensorProto.FLOAT, ["N", 1]) for name in names]
+    proto = model(nodes, columns, [("all", onnx.TensorProto.FLOAT, ["N", 1000])])
+    onnx.save(proto, path)
+    inputs = tuple(TensorSpec(name, "FP32", (-1, 1)) for name in names)
+    spec = application("table", 60.0, Signature(inputs, (TensorSpec("all", "FP32", (-1, 1000)),)))
+    residents = [resident(variant(1, path, application="table"))]
+    async with Executor(tmp_path) as executor:
+        await executor.in_force(1, residents, [spec], [path])
+        device = DevicePlan(executor.info.id, executor.endpoint, tuple(residents))
+        gateway = gateways(config(PlanSpec(1, (device,), (Route("table", executor.info.id, 1.0),)), [spec]))
+        await asyncio.to_thread(wait_for, gateway.ready, "the gateway is ready")
+        rows = np.random.default_rng(1).standard_normal((2, 1000)).astype(np.float32)
+        feeds = {name: np.ascontiguousarray(rows[:, n : n + 1]) for n, name in enumerate(names)}
+        for ask in (_json, _binary, _grpc):
+            (found,) = await asyncio.to_thread(ask, gateway, "table", feeds, ["all"])
+            np.testing.assert_array_equal(found, rows, ask.__name__)

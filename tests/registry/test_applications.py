@@ -59,13 +59,13 @@ BAD = {
     "signature without outputs": (
         {"signature": {"inputs": SIGNATURE["inputs"]}},
         "signature.outputs",
-        "1 to 64 tensors",
+        "1 to 1000 tensors",
     ),
-    "no inputs": ({"signature": {**SIGNATURE, "inputs": []}}, "signature.inputs", "1 to 64 tensors"),
+    "no inputs": ({"signature": {**SIGNATURE, "inputs": []}}, "signature.inputs", "1 to 1000 tensors"),
     "too many inputs": (
-        {"signature": {**SIGNATURE, "inputs": SIGNATURE["inputs"] * 65}},
+        {"signature": {**SIGNATURE, "inputs": SIGNATURE["inputs"] * 1001}},
         "signature.inputs",
-        "1 to 64 tensors",
+        "1 to 1000 tensors",
     ),
     "same name twice": (
         {"signature": {**SIGNATURE, "inputs": SIGNATURE["inputs"] * 2}},

@@ -62,7 +62,7 @@ class Unsteady(Exception):
 
 
 class Hints:
-    """What the model's structure suggests.
+    """Suggestions of the model's structure.
 
     Attributes:
         constants: numbers in it, which may be thresholds of values or of sizes.

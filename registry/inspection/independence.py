@@ -30,7 +30,9 @@ MOST_BYTES = 64 * 2**20
 CONSTANTS, LISTED, MIXTURES = 12, 6, 6
 #: elements of a list whose values may be thresholds or keys, and characters of a text
 MOST_LISTED, MOST_TEXT = 16, 200
-_FACTORS = (100.0, -100.0, 0.0, 1e4, -1e4, 1e-3, 1e7, -1e7)
+_FACTORS = (100.0, -100.0, 0.0, 1e4, -1e4, 1e-3)
+#: for floating-point numbers only: whole ones may be sizes, or counts of steps
+_LARGE = (1e7, -1e7)
 #: parts of the names of operators that draw at random
 _DRAWING = ("Random", "Multinomial", "Bernoulli", "Dropout", "Sampling")
 
@@ -60,7 +62,7 @@ class Unsteady(Exception):
 
 
 class Hints:
-    """What the model's structure suggests.
+    """Suggestions of the model's structure.
 
     Attributes:
         constants: numbers in it, which may be thresholds of values or of sizes.
@@ -160,7 +162,6 @@ def reason(run: Run, base: Arrays, names: Sequence[str], hints: Hints, cpu_s: fl
     Raises:
         NotRows: an output has another number of rows.
         Unsteady: see :func:`unsteady`.
-        MemoryError: a run needs too much memory.
     """
     drawn = unsteady(run, {name: array[:1] for name, array in base.items()}, names, hints)
     if drawn:
@@ -246,9 +247,7 @@ class _Trial:
     def _tried(self, inputs: Arrays, rows: int) -> Sequence[np.ndarray] | None:
         try:
             outputs = self._run(inputs)
-        except MemoryError:
-            raise
-        except Exception:  # onnxruntime raises many types of its own
+        except Exception:  # onnxruntime raises many types; memory may be short for values and sizes that nobody sent
             return None
         for name, output in zip(self._names, outputs, strict=True):
             if output.shape[:1] != (rows,):
@@ -276,6 +275,9 @@ def _rows(base: Arrays, hints: Hints) -> Iterator[Arrays]:
     yield from known[1:]
     for factor in _FACTORS[1:]:
         yield _changed(first, lambda array, factor=factor: _times(array, factor))
+    if any(_floats(array) for array in first.values()):
+        for factor in _LARGE:
+            yield _changed(first, lambda array, factor=factor: _times(array, factor) if _floats(array) else array)
     yield _changed(first, lambda array: array[:, ::-1] if array.ndim > 1 else array)
     yield _changed(known[-1], _bumped)
     for text in hints.texts:

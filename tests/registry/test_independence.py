@@ -194,6 +194,15 @@ def test_any_layer_is_accused_exactly_if_rows_meet_in_it(width, hidden, weights,
     assert bool(found(proto)) == (over_rows is not None)
 
 
+def test_sizes_beyond_the_inspections_memory_are_left_out():
+    def run(inputs):
+        if len(inputs["x"]) > 3:
+            raise MemoryError
+        return [inputs["x"]]
+
+    assert reason(run, {"x": np.ones((3, 1), np.float32)}, ["y"], Hints()) == ""
+
+
 async def test_queries_of_several_rows_are_compared_as_they_came():
     async def doubled(given):
         return [given["x"] * 2]

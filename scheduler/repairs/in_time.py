@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from scheduler.repairs import texts
@@ -32,7 +33,7 @@ def in_time(facts: Facts) -> InTime:
         share, window, _ = shares[late[0]]
         others = f", and {texts.several(len(late) - 1, 'more application')} missed it, too" if late[1:] else ""
         return InTime(
-            f"{late[0]} answered {(1 - share) * 100:.0f}% in time in {window}; the goal is 99%{others}. If this lasts, "
+            f"{late[0]} answered {_answered(share)}% in time in {window}; the goal is 99%{others}. If this lasts, "
             "it becomes a repair with a remedy.",
             late=True,
         )
@@ -42,6 +43,11 @@ def in_time(facts: Facts) -> InTime:
         return InTime(f"No queries came in the last {minutes} minutes.")
     who = busy[0] if len(busy) == 1 else f"All {len(busy)} applications with queries"
     return InTime(f"{who} answered at least 99% in time in the last {minutes} minutes.")
+
+
+def _answered(violations: float) -> str:
+    """Percent in time, rounded down: 98.97 that missed 99 is not shown as 99."""
+    return f"{math.floor(round((1 - violations) * 1000, 3)) / 10:g}"
 
 
 def _share(facts: Facts, name: str) -> tuple[float, str, bool]:

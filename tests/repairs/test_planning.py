@@ -5,6 +5,8 @@ All is real, except for time.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from django.utils import timezone
 
@@ -14,8 +16,9 @@ from scheduler import live, tasks, telemetry
 from scheduler.control import outcome, planner
 from scheduler.history import recording
 from scheduler.models import KnownRepair
-from scheduler.repairs import known, listing
+from scheduler.repairs import facts, known, listing
 from scheduler.repairs.checks import planning
+from scheduler.repairs.in_time import in_time
 from tests.control.world import application, variant
 from tests.repairs.looks import found, plan
 from workers.protocol import control
@@ -81,6 +84,12 @@ def test_a_short_burst_raises_nothing_and_is_not_denied(world):
     look = listing.current()
     assert look == [] and look.in_time.late and "digits answered" in look.in_time.sentence
     assert not KnownRepair.objects.filter(raised=True).exists()
+
+
+def test_a_share_just_below_the_goal_is_not_shown_as_the_goal(world):
+    late = facts.RecentQueries(arrived=1000, late=13)
+    sentence = in_time(replace(facts.read(), recent={"digits": late}, long={"digits": late})).sentence
+    assert "answered 98.7% in time in the last" in sentence and "the goal is 99%" in sentence
 
 
 def test_few_refused_queries_need_nobody(world, lasting):

@@ -88,7 +88,9 @@ def target(machine: str, version: str) -> dict[str, str]:
 
 
 def requirements(machine: str, version: str) -> list[str]:
-    """Return what the locks have for such a machine, of all roles, each without its marker.
+    """Return what the locks have for such a machine.
+
+    It is of all roles, each without its marker.
 
     Pip itself evaluates markers for the machine that it runs on.
     """

@@ -1,4 +1,6 @@
-"""The command ``nereus`` of an installed package; ``manage.py`` and ``./nereus`` of a checkout call it, too.
+"""The command ``nereus`` of an installed package.
+
+``manage.py`` and ``./nereus`` of a checkout call it, too.
 
 ``up`` starts the appliance, an operator's actions go to :mod:`appliance.cli`, and everything else is Django's.
 """

@@ -7,7 +7,10 @@ from django.middleware.common import CommonMiddleware
 
 
 class _SameMethodRedirect(HttpResponsePermanentRedirect):
-    """308: clients repeat the method and the body, where they make a GET of a POST after 301."""
+    """Redirect with 308.
+
+    Clients then repeat the method and the body, where they make a GET of a POST after 301.
+    """
 
     status_code = 308
 

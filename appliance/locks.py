@@ -1,4 +1,6 @@
-"""Write ``requirements/*.lock``: what ``uv.lock`` has for each role, with hashes, for pip and any index.
+"""Write ``requirements/*.lock``: what ``uv.lock`` has for each role.
+
+They have hashes, and are for pip and any index.
 
 ``python -m appliance.locks`` (``make lock``). A box installs the locks of its roles, and ``cpu`` or ``gpu``.
 """

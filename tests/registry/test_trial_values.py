@@ -1,4 +1,4 @@
-"""Models that need values of their domain are found some, or take those that come with the upload."""
+"""Models that need values of their domain are found some, or take a sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests over real connections that are unusual or wrong: each is done, or refused with a problem that helps."""
+"""Unusual and wrong requests are done, or refused with a problem that helps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def port(transactional_db):
 
 @pytest.fixture
 def ask(port, operator):
-    """Return a function that sends a request as an operator, and returns status, headers and content."""
+    """Return a function that sends a request as an operator.
+
+    It returns status, headers and content.
+    """
 
     def ask(
         line: str, *headers: str, body: bytes = b"", chunked: bool = False, host: str = "localhost", token: str = ""

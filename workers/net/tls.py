@@ -78,7 +78,10 @@ class TlsAcceptor:
 
 
 class _Handshake(asyncio.Protocol):
-    """A connection until its handshake is over; the first byte shows whether it speaks TLS."""
+    """A connection until its handshake is over.
+
+    The first byte shows whether it speaks TLS.
+    """
 
     def __init__(self, acceptor: TlsAcceptor):
         self._acceptor = acceptor

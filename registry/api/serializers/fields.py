@@ -62,7 +62,10 @@ class NumberField(serializers.FloatField):
 
 
 class PercentField(NumberField):
-    """A percentage; up to 1 it needs its sign (``"0.9%"``), as it is a fraction by mistake mostly."""
+    """A percentage; up to 1 it needs its sign (``"0.9%"``).
+
+    Without it such a number is a fraction by mistake, mostly.
+    """
 
     def to_internal_value(self, data: Any) -> float:
         signed = isinstance(data, str) and data.rstrip().endswith("%")

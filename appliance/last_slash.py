@@ -7,7 +7,7 @@ from django.middleware.common import CommonMiddleware
 
 
 class _SameMethodRedirect(HttpResponsePermanentRedirect):
-    """308: clients repeat the method and the body, where they make a GET of a POST after 301."""
+    """308: clients repeat method and body; after 301 they make a GET of a POST."""
 
     status_code = 308
 

@@ -52,7 +52,7 @@ def token_of(authorization: bytes) -> ApiToken | None:
 
 
 def _kind_without_prefix(secret: str) -> str:
-    """The kind of a secret that was made before kinds had prefixes; empty: none that queries know."""
+    """``api_key`` for a key from before kinds had prefixes, else empty."""
     return "api_key" if ApiKey.objects.filter(key_hash=hash_secret(secret)).exists() else ""
 
 

@@ -176,7 +176,10 @@ class _Body:
         return message
 
     async def drain(self) -> None:
-        """Read the rest: a client that still sends when the connection is closed may lose the answer."""
+        """Read the rest.
+
+        A client that still sends when the connection is closed may lose the answer.
+        """
         with contextlib.suppress(_Refused):
             while not self._ended:
                 await self.receive()

@@ -1,6 +1,6 @@
-"""Refusal of requests' heads that Django or PostgreSQL cannot take, and the last slash of addresses.
+"""Refusal of requests' heads that nothing can take, and addresses' last slash.
 
-Such heads would end in a 500 and a traceback in the log, for anybody who asks.
+Django or PostgreSQL would end them in a 500 and a traceback in the log, for anybody who asks.
 """
 
 from __future__ import annotations

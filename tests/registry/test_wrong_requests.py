@@ -1,4 +1,7 @@
-"""Requests over real connections that are unusual or wrong: each is done, or refused with a problem that helps."""
+"""Unusual and wrong requests over real connections.
+
+Each is done, or refused with a problem that helps.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ def port(transactional_db):
 
 @pytest.fixture
 def ask(port, operator):
-    """Return a function that sends a request as an operator, and returns status, headers and content."""
+    """Return a function that sends a request as an operator.
+
+    It returns status, headers and content.
+    """
 
     def ask(
         line: str, *headers: str, body: bytes = b"", chunked: bool = False, host: str = "localhost", token: str = ""

@@ -62,7 +62,10 @@ class NumberField(serializers.FloatField):
 
 
 class PercentField(NumberField):
-    """A percentage; up to 1 it needs its sign (``"0.9%"``), as it is a fraction by mistake mostly."""
+    """A percentage.
+
+    Up to 1 it needs its sign (``"0.9%"``): without it, it is mostly a fraction by mistake.
+    """
 
     def to_internal_value(self, data: Any) -> float:
         signed = isinstance(data, str) and data.rstrip().endswith("%")

@@ -85,6 +85,10 @@ def _opset(model: onnx.ModelProto) -> int:
 
     Whether it and the IR version are too new, onnxruntime says at the load.
     """
+    for entry in model.opset_import:
+        # onnxruntime would cut it to 32 bits and see another one.
+        if abs(entry.version) >= 2**31:
+            raise refused(f"opset {entry.version} of {entry.domain[:80] or 'ai.onnx'} is no opset", "file.opset")
     opsets = {("" if entry.domain == "ai.onnx" else entry.domain): entry.version for entry in model.opset_import}
     opset = opsets.get("", 0)
     if opset < 1 and "ai.onnx.ml" not in opsets:

@@ -121,6 +121,10 @@ def _model(*args, **kwargs) -> bytes:
 NEWEST = onnx.defs.onnx_opset_version()
 INT64, FLOAT16 = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT16
 
+MAPS = onnx.helper.make_sequence_type_proto(
+    onnx.helper.make_map_type_proto(INT64, onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, []))
+)
+
 BAD_MODELS = {
     "empty": (b"", "file", "is empty"),
     "text": (b"not a model " * 99, "file", "is not an ONNX model"),
@@ -138,6 +142,7 @@ BAD_MODELS = {
     "external data in a node": (graphs.external_in_attribute(), "file.external_data", "etc/passwd"),
     "opset too new": (_model(opset=NEWEST + 1), "file.opset", f"opset {NEWEST + 1} of ai.onnx is too new"),
     "opset absurd": (_model(opset=10**9), "file.opset", "onnx.version_converter.convert_version(model, "),
+    "opset of more than 32 bits": (_model(opset=2**32 + 17), "file.opset", "is no opset"),
     "IR version too new": (_model(ir_version=99), "file.ir_version", "IR version 99 is too new"),
     "newer than the runtime": (_model(ir_version=onnx.IR_VERSION), "file.ir_version", "set model.ir_version = "),
     "unknown operator": (
@@ -232,6 +237,18 @@ BAD_MODELS = {
         ),
         "file.outputs.y.datatype",
         "seq(tensor(float))",
+    ),
+    "a classifier's output is a sequence of maps": (
+        _model(
+            [
+                node("MatMul", ["x", "w"], ["z"]),
+                node("ZipMap", ["z"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2]),
+            ],
+            outputs=[onnx.helper.make_value_info("y", MAPS)],
+            domains=["ai.onnx.ml"],
+        ),
+        "file.outputs.y.datatype",
+        '{"zipmap": False}',
     ),
     "joins its rows": (
         graphs.joins_rows(),

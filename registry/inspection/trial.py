@@ -70,8 +70,11 @@ def run(
     _compare(session, signature, batch)
     fixed = not batch or any(tensor.shape[0] == 1 for tensor in session.get_inputs())
     signature = with_rows(signature, batch)
-    run = functools.partial(_run, session, signature, [tensor["name"] for tensor in signature["outputs"]])
-    trial = _Trial(run if batch else _without_rows(run), signature, (1,) if fixed else ROWS, batch)
+    names = [tensor["name"] for tensor in signature["outputs"]]
+    run = functools.partial(_run, session, signature, names)
+    if not batch:
+        run = _without_rows(run)
+    trial = _Trial(run, signature, (1,) if fixed else ROWS, batch)
     try:
         ran, values = _try(trial, sizes, rows, source)
     except InvalidInput as error:
@@ -91,7 +94,7 @@ def run(
         warnings.append("a trial run gave NaN or infinity; send rows of yours as 'sample' if it should not")
     return {
         "max_batch": 1 if fixed else None,
-        "alone": _alone(path, session, signature, ran.feeds, fixed) if batch else "",
+        "alone": _alone(path, session.get_outputs(), run, names, ran.feeds, int(batch) if fixed else None),
         "inputs": [_description(tensor) for tensor in session.get_inputs()],
         "outputs": [_description(tensor) for tensor in session.get_outputs()],
         "warnings": warnings,
@@ -261,18 +264,22 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, np.ndarray | np.generic | bool | int | float | str)
 
 
-def _alone(
-    path: str, session: ort.InferenceSession, signature: dict[str, Any], feeds: dict[str, Any], fixed: bool
-) -> str:
-    """Return why queries must run alone; empty: rows do not influence each other."""
-    names = [tensor["name"] for tensor in signature["outputs"]]
-    run = functools.partial(_run, session, signature, names)
+def _alone(path: str, outputs: Sequence[Any], run: Run, names: list[str], feeds: Arrays, rows: int | None) -> str:
+    """Return why queries must run alone; empty: rows do not influence each other.
+
+    Args:
+        outputs: all of the model's.
+        names: of those in the signature.
+        rows: that a run may have; 0: the model has no batch dimension. None: any number.
+    """
     model = onnx.load_model(path, load_external_data=False)
     hints = independence.Hints(model)
     try:
-        if not fixed:
+        if rows is None:
             return independence.reason(run, feeds, names, hints)
         independence.unsteady(run, feeds, names, hints)
+        if not rows:
+            return ""
         independence.keeps_rows(run, feeds, names, hints)
     except independence.NotRows as found:
         detail = f"has no batch dimension: {_rows(found.rows)} in gave shape {found.shape}; {_CURE}"
@@ -283,7 +290,7 @@ def _alone(
             "BatchNormalization's training mode; export the model for inference"
         )
         raise _invalid(f"file.outputs.{found.name}", detail) from None
-    own = {tensor.name: tensor.shape for tensor in session.get_outputs()}
+    own = {tensor.name: tensor.shape for tensor in outputs}
     objects = {name for name in names if own[name] and not isinstance(own[name][0], int)}
     if objects and (kinds := sorted({node.op_type for node in model.graph.node} & _COUNTING)):
         name = sorted(objects)[0]

@@ -274,13 +274,14 @@ def test_what_is_drawn_at_random_runs_alone(op):
     assert "drawn at random" in found(proto)
 
 
-def test_a_model_that_earlier_queries_influence_is_refused(tmp_path):
+@pytest.mark.parametrize("batch", [True, False])
+def test_a_model_that_earlier_queries_influence_is_refused(batch, tmp_path):
     trained = node("BatchNormalization", ["x", *"abcd"], ["y", "mean", "variance"], training_mode=1)
     path = str(tmp_path / "m.onnx")
     onnx.save(model([trained], X, Y, [(name, np.ones(4, np.float32)) for name in "abcd"]), path)
     tensors = [{"name": name, "datatype": "FP32", "shape": [-1, 4]} for name in "xy"]
     with pytest.raises(InvalidInput, match="earlier queries influence it"):
-        inspect(path, {"inputs": tensors[:1], "outputs": tensors[1:]})
+        inspect(path, {"inputs": tensors[:1], "outputs": tensors[1:]}, batch=batch)
 
 
 def test_rows_as_many_as_objects_are_found_by_a_single_row():

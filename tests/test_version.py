@@ -19,7 +19,7 @@ def test_the_version_is_the_newest_release_of_the_changelog():
 def test_the_package_takes_its_version_from_the_code():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" not in project["project"] and "version" in project["project"]["dynamic"]
-    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "workers.__version__"}
+    assert project["tool"]["hatch"]["version"] == {"path": "workers/__init__.py"}
 
 
 def test_the_rest_schema_says_the_version():

@@ -62,7 +62,7 @@ def state(variant: Variant) -> str:
 def test_the_first_variant_is_planned_at_once_and_ready_when_a_gateway_answers(box, owner):
     gateway("g")
     first = profiled(owner, box, "first")
-    assert first.state == "loading" and "until gateways answer" in first.detail
+    assert first.state == "loading" and "once gateways answer" in first.detail
     assert [planned.name for planned in assemble({}, available_devices()).variants] == ["first"]
     report("g")
     report("g", "other")

@@ -27,7 +27,7 @@ from tritonclient.utils import InferenceServerException
 from workers.gateway.gateway import FrontProcess
 from workers.gateway.options import GatewayOptions
 
-from .conftest import AUTH, GatewayProcess, application, config, free_port, plan, wait_for
+from .conftest import AUTH, VARIANTS, GatewayProcess, application, config, free_port, plan, wait_for
 from .test_failures import BODY, PATH, X, start
 from .test_grpc_errors import CODE, KEYED, SERVICE, call, refused, request
 from .test_process import run
@@ -48,6 +48,13 @@ def ended(gateway: GatewayProcess) -> dict[str, float]:
         r'^nereus_gateway_queries_total{application="numbers",outcome="(\w+)"} (\S+)$', text, re.MULTILINE
     )
     return {outcome: float(count) for outcome, count in found}
+
+
+def accuracy(gateway: GatewayProcess, of: str) -> float:
+    """Accuracies of queries in time, added up."""
+    name = f'nereus_gateway_accuracy_percent_total{{application="numbers",of="{of}"}} '
+    (line,) = (line for line in gateway.http.get("/metrics").text.splitlines() if line.startswith(name))
+    return float(line.removeprefix(name))
 
 
 def idle(gateway: GatewayProcess) -> bool:
@@ -85,6 +92,9 @@ def test_a_deadline_is_the_query_s_budget(gateways, devices):
     budgets = [event["budget_s"] for event in only.said("query")]
     for budget, limit in zip(budgets, (50.0, 25.0, 200.0), strict=True):
         assert 0.6 * limit < budget < limit
+    assert ended(gateway) == {"in_time": 3}
+    assert accuracy(gateway, "metric") / 3 in {percent for _, percent in VARIANTS["numbers"].values()}
+    assert 0 < accuracy(gateway, "best") / 3 <= 100
 
 
 def test_a_deadline_that_passes_is_a_query_that_was_not_answered_in_time(gateways, devices):

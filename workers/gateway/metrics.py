@@ -102,11 +102,18 @@ class GatewayMetrics(Collector):
             f"Queries by how they ended: {', '.join(_OUTCOMES)}",
             labels=("application", "outcome"),
         )
+        accuracy = CounterMetricFamily(
+            "nereus_gateway_accuracy_percent",
+            "Accuracies of queries answered in time, added up: in the application's metric, and of its best variant",
+            labels=("application", "of"),
+        )
         for application, total in self.totals.items():
+            accuracy.add_metric((application, "metric"), total.accuracy_sum)
+            accuracy.add_metric((application, "best"), total.normalized_sum)
             for outcome in _OUTCOMES:
                 if count := getattr(total, outcome):
                     queries.add_metric((application, outcome), count)
-        for family in (queries, *self.registry.collect()):
+        for family in (queries, accuracy, *self.registry.collect()):
             if self._gateway is not None:
                 family.samples = [
                     one._replace(labels={**one.labels, "gateway": self._gateway}) for one in family.samples

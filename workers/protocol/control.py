@@ -240,8 +240,8 @@ class FaultReport(FromMember, tag="fault", frozen=True, kw_only=True):
 
     Attributes:
         variant: id.
-        cause: the executor ``crashed``, a run exceeded its limit and was ``stopped``, or queries were ``mixed``, as one's
-            answer depends on the others of its run.
+        cause: the executor ``crashed``, a run exceeded its limit and was ``stopped``, or queries were ``mixed``, as the
+            answer to one depends on the others of its run.
         detail: how, in words.
     """
 

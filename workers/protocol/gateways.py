@@ -35,6 +35,7 @@ class ApplicationTotals(msgspec.Struct, kw_only=True):
     Attributes:
         in_time, late, dropped, failed, cancelled: queries by how they ended; cancelled: the client left before.
         success_s, queue_s, run_s, rows, batches: of results. Each query counts its part of its batch.
+        accuracy_sum, normalized_sum: over the queries in time, as in :class:`.specs.ApplicationStats`.
         last_success_unix: 0 before the first.
     """
 
@@ -48,6 +49,8 @@ class ApplicationTotals(msgspec.Struct, kw_only=True):
     run_s: float = 0.0
     rows: int = 0
     batches: float = 0.0
+    accuracy_sum: float = 0.0
+    normalized_sum: float = 0.0
     last_success_unix: float = 0.0
 
 

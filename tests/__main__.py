@@ -19,7 +19,7 @@ from tests.outcome import GOOD
 #: for each step the processes, as tests wait more than they compute, and the tests that it runs
 STEPS = {"gate": (3, "not wide and not long"), "wide": (2, "wide and not long")}
 #: seconds that a step may take: a multiple of what it takes on two cores
-LIMIT_S = 2400
+LIMIT_S = 1800
 #: failures that may be the machine's; more are not run again
 MOST = 50
 KEPT = Path("dist")

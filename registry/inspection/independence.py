@@ -22,6 +22,8 @@ from workers.executor.independence import QUANTISED, Arrays, Run, around, beside
 
 #: CPU seconds for all runs; a slow model gets few of them
 CPU_S = 1.5
+#: CPU seconds beside these for runs that fail, or are stopped
+SPARE_S = 3.0
 #: batch sizes, those most likely to show something first
 SIZES = (3, 2, 8, 5, 16, 64, 33)
 #: bytes of the inputs and outputs of one run
@@ -194,6 +196,8 @@ class _Trial:
         #: by output, the one row whose value differed by its place alone
         self._doubted: dict[str, int] = {}
         self.row_bytes = 1
+        #: seconds that failed runs may take beside the others
+        self._spare_s = SPARE_S
 
     def over(self) -> bool:
         return time.process_time() > self._until
@@ -208,7 +212,7 @@ class _Trial:
             pool.append(row)
             self._alone.append(outputs)
             self.row_bytes = max(self.row_bytes, sum(a.nbytes for a in (*row.values(), *outputs)))
-            if len(pool) > 3 and time.process_time() > self._until - CPU_S * 0.6:
+            if (len(pool) > 3 and time.process_time() > self._until - CPU_S * 0.6) or self.over():
                 break
         return pool
 
@@ -245,9 +249,13 @@ class _Trial:
         return self._doubted.setdefault(name, one) != one
 
     def _tried(self, inputs: Arrays, rows: int) -> Sequence[np.ndarray] | None:
+        began = time.process_time()
         try:
             outputs = self._run(inputs)
         except Exception:  # onnxruntime raises many types; memory may be short for values and sizes that nobody sent
+            spare_s = min(time.process_time() - began, self._spare_s)
+            self._spare_s -= spare_s
+            self._until += spare_s
             return None
         for name, output in zip(self._names, outputs, strict=True):
             if output.shape[:1] != (rows,):

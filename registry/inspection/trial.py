@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import functools
 import re
+import threading
 import time
 from collections.abc import Sequence
 from itertools import chain, islice
@@ -36,6 +37,8 @@ _COUNTING = {"NonMaxSuppression", "NonZero", "Unique", "Compress"}
 
 #: combinations of made-up values that are tried at one size, and CPU seconds for them after the first
 CLIMBS, CLIMB_S = 80, 3.0
+#: seconds after which a run with other made-up rows is stopped, beside 64 times those of the first
+STOP_S = 1.0
 #: bytes of packed rows that go along with a variant
 ROW_BYTES = 64 * 1024
 
@@ -243,18 +246,40 @@ def _uncut(session: ort.InferenceSession, signature: dict[str, Any], padding: Se
 
 
 def _run(
-    session: ort.InferenceSession, signature: dict[str, Any], names: list[str], feeds: dict[str, Any]
+    session: ort.InferenceSession,
+    signature: dict[str, Any],
+    names: list[str],
+    feeds: dict[str, Any],
+    limit_s: float | None = None,
+) -> list[Any]:
+    """Run a model, and stop it after ``limit_s``, upon which it raises."""
+    options = ort.RunOptions()
+    stop = threading.Timer(limit_s or 0.0, setattr, (options, "terminate", True))
+    if limit_s is not None:
+        stop.start()
+    try:
+        return _run_with(session, signature, names, feeds, options)
+    finally:
+        stop.cancel()
+
+
+def _run_with(
+    session: ort.InferenceSession,
+    signature: dict[str, Any],
+    names: list[str],
+    feeds: dict[str, Any],
+    options: ort.RunOptions,
 ) -> list[Any]:
     if any(tensor["datatype"] == "BF16" for kind in ("inputs", "outputs") for tensor in signature[kind]):
-        return bfloat16.run(session, names, feeds, None)
-    return session.run(names, feeds)
+        return bfloat16.run(session, names, feeds, options)
+    return session.run(names, feeds, options)
 
 
 def _without_rows(run: Run) -> Run:
     """Return runs of one row that the model, without a batch dimension, does not see."""
 
-    def once(feeds: Arrays) -> list[np.ndarray]:
-        values = run({name: array.reshape(array.shape[1:]) for name, array in feeds.items()})
+    def once(feeds: Arrays, **limit: float) -> list[np.ndarray]:
+        values = run({name: array.reshape(array.shape[1:]) for name, array in feeds.items()}, **limit)
         return [np.expand_dims(as_array(value), 0) if _is_tensor(value) else value for value in values]
 
     return once
@@ -274,6 +299,10 @@ def _alone(path: str, outputs: Sequence[Any], run: Run, names: list[str], feeds:
     """
     model = onnx.load_model(path, load_external_data=False)
     hints = independence.Hints(model)
+    began = time.perf_counter()
+    run(feeds)
+    # Made-up rows may have a loop run for years.
+    run = functools.partial(run, limit_s=STOP_S + 64 * (time.perf_counter() - began))
     try:
         if rows is None:
             return independence.reason(run, feeds, names, hints)

@@ -15,6 +15,7 @@ from registry.errors import InvalidInput
 from registry.inspection import independence
 from registry.inspection.independence import Hints, reason
 from registry.inspection.model import inspect
+from tests.executor.harness import endless
 from tests.gateway.alone_models import LONG, B, F, S, dependent, model, node, unbatched
 from workers.executor import independence as rows
 from workers.protocol.specs import Signature
@@ -282,6 +283,13 @@ def test_a_model_that_earlier_queries_influence_is_refused(batch, tmp_path):
     tensors = [{"name": name, "datatype": "FP32", "shape": [-1, 4]} for name in "xy"]
     with pytest.raises(InvalidInput, match="earlier queries influence it"):
         inspect(path, {"inputs": tensors[:1], "outputs": tensors[1:]}, batch=batch)
+
+
+def test_a_loop_that_made_up_rows_have_run_for_years_refuses_no_model(tmp_path):
+    path = str(endless(tmp_path / "m.onnx"))
+    tensors = [{"name": name, "datatype": "FP32", "shape": [-1, 4]} for name in "xy"]
+    facts = inspect(path, {"inputs": tensors[:1], "outputs": tensors[1:]})
+    assert facts["max_batch"] is None
 
 
 def test_rows_as_many_as_objects_are_found_by_a_single_row():

@@ -26,8 +26,8 @@ def known_device_types() -> list[str]:
 def order(variant: Variant, reason: str, device_types: Iterable[str] | None = None) -> list[ProfileJob]:
     """Order to measure ``variant`` on these device types, and return the jobs.
 
-    Each device type has one open job at most: where there is one already, that one is returned. A failed variant gets
-    another chance. Empty where no type is known yet.
+    Each device type has one open job at most: where there is one already, that one is returned; one for drift is then
+    of the new reason. A failed variant gets another chance. Empty where no type is known yet.
 
     Args:
         device_types: default: all known ones.
@@ -36,7 +36,7 @@ def order(variant: Variant, reason: str, device_types: Iterable[str] | None = No
     jobs = []
     with transaction.atomic():
         for device_type in types:
-            jobs.append(_open_job(variant, device_type) or _create(variant, device_type, reason))
+            jobs.append(_open_job(variant, device_type, reason) or _create(variant, device_type, reason))
         if jobs:
             again = Variant.objects.filter(pk=variant.pk, state=Variant.State.FAILED)
             if again.update(state=Variant.State.PROFILING, detail=""):
@@ -44,8 +44,11 @@ def order(variant: Variant, reason: str, device_types: Iterable[str] | None = No
     return jobs
 
 
-def _open_job(variant: Variant, device_type: str) -> ProfileJob | None:
-    return ProfileJob.objects.filter(variant=variant, device_type=device_type, state__in=OPEN).first()
+def _open_job(variant: Variant, device_type: str, reason: str) -> ProfileJob | None:
+    found = ProfileJob.objects.filter(variant=variant, device_type=device_type, state__in=OPEN)
+    # People who ask for the same wait no longer than for a job of their own.
+    found.filter(reason=ProfileJob.Reason.DRIFT).update(reason=reason)
+    return found.first()
 
 
 def _create(variant: Variant, device_type: str, reason: str) -> ProfileJob:

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from datetime import timedelta
 
 from django.db import IntegrityError, transaction
-from django.db.models import Case, F, Q, When
+from django.db.models import Case, F, Q, QuerySet, When
 from django.utils import timezone
 
 from registry import clock
@@ -62,18 +62,16 @@ def dispatch() -> int:
         if for_drift:
             # A profile that is there already is not replaced by one of shared cores.
             devices = devices.exclude(node__in=divided)
-        device = (
+        usable = (
             devices.filter(state=Device.State.UP, node__state=Member.State.APPROVED)
             .filter(node__cordoned_at=None)
             .exclude(phase=Device.Phase.RETIRED)
-            .exclude(pk__in=busy)
             .filter(node__seen_s__gte=now - FRESH_S, node__seen_s__lte=now + clock.AHEAD_S)
             .exclude(node__channel="")
-            .order_by("ref")
-            .first()
         )
+        device = usable.exclude(pk__in=busy).order_by("ref").first()
         if device is None and not for_drift:
-            device = _preempted(job.device_type)
+            device = _preempted(usable)
         if device is None:
             exhausted.add(wanted)
             continue
@@ -89,12 +87,12 @@ def dispatch() -> int:
     return started
 
 
-def _preempted(device_type: str) -> Device | None:
-    """Take a device from a job for drift.
+def _preempted(usable: QuerySet[Device]) -> Device | None:
+    """Take one of these devices from a job for drift.
 
     The job is queued again without counting an attempt.
     """
-    running = ProfileJob.objects.filter(_FOR_DRIFT, state="running", device__type=device_type)
+    running = ProfileJob.objects.filter(_FOR_DRIFT, state="running", device__in=usable)
     for job in running.select_related("device", "variant__application").order_by("-started"):
         device = job.device
         if ProfileJob.objects.filter(pk=job.pk, state="running", device=device).update(**_QUEUED_AGAIN):

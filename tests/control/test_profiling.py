@@ -82,6 +82,50 @@ def test_people_go_before_drift_and_take_its_device(box, fresh):
     assert ProfileJob.objects.get(state="running").reason == ProfileJob.Reason.DRIFT
 
 
+@pytest.mark.parametrize(
+    ("queued", "first"),
+    [
+        (["drift", "registration"], 1),
+        (["drift", "demand"], 1),
+        (["drift", "new_type"], 1),
+        (["registration", "demand"], 0),
+        (["drift", "drift"], 0),
+    ],
+)
+def test_of_a_queue_for_one_device_people_are_first_then_the_oldest(box, queued, first):
+    Device.objects.filter(pk=Device.objects.first().pk).update(state=Device.State.DOWN)
+    owner = application()
+    jobs = [
+        profiling.order(variant(owner, str(place), 90, 5), reason, [KIND])[0] for place, reason in enumerate(queued)
+    ]
+    assert dispatch.dispatch() == 1
+    assert ProfileJob.objects.get(state="running").pk == jobs[first].pk
+
+
+def test_people_who_ask_for_what_drift_has_ordered_are_first_too(box):
+    Device.objects.filter(pk=Device.objects.first().pk).update(state=Device.State.DOWN)
+    owner = application()
+    one, other = (variant(owner, name, 90, 5) for name in ("one", "other"))
+    for drifting in (one, other):
+        profiling.order(drifting, ProfileJob.Reason.DRIFT, [KIND])
+    assert dispatch.dispatch() == 1
+    (asked,) = profiling.order(other, ProfileJob.Reason.DEMAND, [KIND])
+    assert dispatch.dispatch() == 1
+    assert ProfileJob.objects.get(state="running").pk == asked.pk
+
+
+def test_no_device_of_a_cordoned_node_is_taken_from_drift(box, fresh):
+    made, uploaded = fresh
+    ProfileJob.objects.filter(pk=uploaded.pk).update(state="done")
+    (drift,) = profiling.order(made, ProfileJob.Reason.DRIFT, [KIND])
+    assert dispatch.dispatch() == 1
+    Node.objects.update(cordoned_at=timezone.now())
+    ProfileJob.objects.filter(pk=uploaded.pk).update(state="queued", variant=variant(made.application, "b", 90, 5))
+    assert dispatch.dispatch() == 0
+    drift.refresh_from_db()
+    assert drift.state == "running"
+
+
 def test_a_job_waits_while_no_device_of_its_type_is_up(fresh):
     Device.objects.update(state=Device.State.DOWN)
     assert dispatch.dispatch() == 0

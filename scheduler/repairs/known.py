@@ -76,7 +76,7 @@ def remember(found: Iterable[Repair], complete: bool) -> None:
         rows[key], _ = KnownRepair.objects.get_or_create(key=key, defaults=fields)
     ages = _here.ages(dict.fromkeys(present, True))
     for key, repair in present.items():
-        # What has not lasted is neither shown nor announced.
+        # Repairs that have not lasted are neither shown nor announced.
         if not rows[key].raised and _lasted(repair, rows, ages):
             KnownRepair.objects.filter(key=key).update(raised=True)
             logger.warning("repair", key=key, title=repair.title)

@@ -17,7 +17,7 @@ from registry.errors import InputFault, InvalidInput
 from registry.inspection import limits
 from registry.signatures import DATATYPES
 from workers import metrics
-from workers.executor.validation import MAX_TEXT_BYTES, text_bytes
+from workers.executor.validation import MAX_TEXT_BYTES, npy_header, text_bytes
 
 #: of made-up answers held at a time
 _PIECE_BYTES = 32 * 2**20
@@ -120,9 +120,7 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> tuple
 
 def _npy_header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], np.dtype]:
     try:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
+        shape, _, dtype = npy_header(file)
     except ValueError as error:
         raise InvalidInput([InputFault(f"file.{name}", f"is not a .npy array: {str(error)[:200]}")]) from None
     if dtype.hasobject:

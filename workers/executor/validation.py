@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zipfile
 import zlib
+from typing import IO
 
 import numpy as np
 
@@ -85,12 +86,21 @@ def first_rows(path: str, signature: Signature, rows: int = FIRST_ROWS) -> dict[
     return arrays
 
 
+def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Read a ``.npy`` file's shape, whether it is in Fortran's order, and dtype.
+
+    Raises:
+        ValueError: it is no such file.
+    """
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(file)
+
+
 def _head(archive: zipfile.ZipFile, name: str, rows: int) -> np.ndarray:
     """Return an array's first rows, without reading the others."""
     with archive.open(f"{name}.npy") as file:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
+        shape, fortran, dtype = npy_header(file)
         if dtype.hasobject or not shape:
             raise ValidationError(f"{name}: must have rows, and no Python objects")
         if fortran:

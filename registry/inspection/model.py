@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import onnx
@@ -11,21 +10,13 @@ from google.protobuf.message import DecodeError
 
 from registry.inspection import contents, formats, limits, wire
 from registry.inspection.contents import refused
-from workers.executor.independence import Arrays
 
 
-def inspect(
-    path: str,
-    signature: dict[str, Any],
-    sizes: Sequence[int] = (),
-    padding: Sequence[str] = (),
-    batch: bool = True,
-    rows: Arrays | None = None,
-    source: str = "",
-) -> dict[str, Any]:
+def inspect(path: str, signature: dict[str, Any], **options: Any) -> dict[str, Any]:
     """Return facts about the model.
 
-    The arguments are those of :func:`.trial.run`.
+    Args:
+        options: of :func:`.trial.run`.
 
     Raises:
         InvalidInput: with everything found wrong at the first stage that failed.
@@ -34,7 +25,7 @@ def inspect(
     # onnxruntime's load judges the graph: onnx.checker refuses some that run, as those with outputs of unknown rank.
     from registry.inspection import trial
 
-    return {**facts, **trial.run(path, signature, sizes, padding, batch, rows, source)}
+    return {**facts, **trial.run(path, signature, **options)}
 
 
 def read(path: str) -> dict[str, Any]:

@@ -23,7 +23,13 @@ from workers.settings import Settings
 
 logger = log.get("registry.inspection")
 
+#: combinations of made-up values to begin with, the next after a crash
+BEGINS = (0, 1, 2)
 _CODE = Path(__file__).resolve().parent.parent.parent
+
+
+class Crashed(InvalidInput):
+    """The model crashed the process that ran it."""
 
 
 def inspect_model(
@@ -54,7 +60,14 @@ def inspect_model(
         Conflict: this box cannot isolate it, and its settings demand that.
     """
     order = {"kind": "model", "signature": signature, "batch": batch, "source": source}
-    return _inspect(path, {**order, "sizes": list(sizes), "padding": sorted(padding or ())}, settings, rows)
+    order |= {"sizes": list(sizes), "padding": sorted(padding or ())}
+    for begin in BEGINS if rows is None else (0, None):
+        try:
+            return _inspect(path, {**order, "begin": begin}, settings, rows)
+        except Crashed as error:
+            # Made-up values may crash a model that serves others.
+            crash = error
+    raise crash
 
 
 def inspect_validation(path: Path, signature: dict[str, Any], metric: str, settings: Settings) -> dict[str, Any]:
@@ -158,7 +171,9 @@ def _run(order: dict[str, Any], wall_s: float) -> dict[str, Any]:
             errors.seek(max(0, errors.seek(0, os.SEEK_END) - 4000))
             complaint = errors.read().decode(errors="replace")
             logger.warning("inspection_died", kind=order["kind"], code=code, stderr=complaint)
-            raise InvalidInput([InputFault("file", _why_dead(code, complaint, order))])
+            detail = _why_dead(code, complaint, order)
+            kind = Crashed if detail.startswith("crashes") else InvalidInput
+            raise kind([InputFault("file", detail)])
     return verdict
 
 
@@ -184,5 +199,8 @@ def _why_dead(code: int, complaint: str, order: dict[str, Any]) -> str:
         return f"was stopped: it takes more than {order['cpu_s']} s of CPU time or more memory than this box has"
     if code < 0:
         name = signal.Signals(-code).name
-        return f"crashes the runtime that loads it ({name}), as some do when memory ends (NEREUS_INSPECT_MEMORY_MB)"
+        return (
+            f"crashes the runtime that loads it ({name}), as some do when memory ends (NEREUS_INSPECT_MEMORY_MB) or "
+            "with values that they do not expect: then send rows of yours as 'sample'"
+        )
     return "could not be inspected; the log says why"

@@ -3,8 +3,8 @@
 An order comes on standard input, a verdict goes to standard output.
 
 Order (JSON): ``{"kind": "model" | "validation", "path", "private", "signature", "cpu_s", "memory_bytes"}``, with
-``"sizes"``, ``"padding"``, ``"batch"``, ``"rows"`` (a file of rows to try it with; empty: none) and ``"source"`` (where
-they are from, in words) of a model, ``"metric"`` of a validation set.
+``"rows"`` of a model (a file of rows to try it with; empty: none) and further options of :func:`.trial.run`, and the
+``"metric"`` of a validation set.
 Verdict (JSON): ``{"faults": [[field, detail], ...], "facts": {...}}``; no faults means accepted.
 """
 
@@ -65,7 +65,8 @@ def _inspect(order: dict) -> dict:
             from registry.inspection import samples
 
             rows = samples.read(order["rows"], signature, batch)
-        return model.inspect(order["path"], signature, order["sizes"], order["padding"], batch, rows, order["source"])
+        options = {name: order[name] for name in ("sizes", "padding", "batch", "source", "begin")}
+        return model.inspect(order["path"], signature, rows=rows, **options)
     from registry.inspection import validation
 
     return validation.inspect(order["path"], order["signature"], order["metric"])

@@ -117,6 +117,24 @@ def test_a_model_that_needs_rows_of_its_owners_says_so_and_takes_a_sample(upload
     runs_on_a_device(data, tmp_path)
 
 
+def test_a_model_that_made_up_values_crash_takes_a_sample(upload, tmp_path):
+    shapes = {"signal": [1, 128, 1], "step": [], "length": []}
+    kinds = {"signal": F, "step": LONG, "length": LONG}
+    inputs = [(name, kinds[name], shape) for name, shape in shapes.items()]
+    made = model([node("STFT", ["signal", "step", "", "length"], ["y"])], inputs, [("y", F, [1, "T", 9, 2])])
+    tensors = [{"name": name, "datatype": NAMES[kind], "shape": shape} for name, kind, shape in inputs]
+    outputs = [{"name": "y", "datatype": "FP32", "shape": [1, -1, 9, 2]}]
+    registry.Application.objects.create(
+        name="sound", slo_ms=500, signature={"inputs": tensors, "outputs": outputs}, batch=False
+    )
+    data = {"signal": [0.5] * 128, "step": [8], "length": [16]}
+    sample = json.dumps({"inputs": [{**tensor, "data": data[tensor["name"]]} for tensor in tensors]}).encode()
+    response = upload(made.SerializeToString(), application="sound", sample=named(sample, "rows.json"))
+    assert response.status_code == 201, response.content
+    assert "crashes onnxruntime with some values" in response.json()["inspection"]["warnings"][0]
+    runs_on_a_device(made.SerializeToString(), tmp_path)
+
+
 def test_not_a_number_is_a_warning(upload):
     made = model(
         [node("Sqrt", ["x"], ["r"]), node("Add", ["r", "nan"], ["y"])],

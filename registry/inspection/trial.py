@@ -60,8 +60,11 @@ def run(
         MemoryError: it needs more than the process' limit.
     """
     session = _load(path)
-    _compare(session, signature, batch)
-    fixed = not batch or any(tensor.shape[0] == 1 for tensor in session.get_inputs())
+    model = onnx.load_model(path, load_external_data=False)
+    # onnxruntime shows an input of unknown rank like a scalar.
+    ranked = {value.name for value in model.graph.input if value.type.tensor_type.HasField("shape")}
+    _compare(session, signature, batch, ranked)
+    fixed = not batch or any(tensor.shape[:1] == [1] for tensor in session.get_inputs())
     signature = with_rows(signature, batch)
     names = [tensor["name"] for tensor in signature["outputs"]]
     run = functools.partial(runs.run, session, signature, names)
@@ -71,7 +74,7 @@ def run(
     try:
         ran, values = find_rows(trial, sizes, rows, source, begin)
     except InvalidInput as error:
-        firsts = {tensor.shape[0] for tensor in session.get_inputs()} if batch else ()
+        firsts = {tensor.shape[0] for tensor in session.get_inputs() if tensor.shape} if batch else ()
         if len(firsts) < 2:
             raise
         # Likely the reason, where one is a batch and another is time or a state.
@@ -80,7 +83,7 @@ def run(
         raise InvalidInput([*error.faults, InputFault("file.inputs", detail)]) from None
     warnings = _uncut(session, signature, padding)
     if begin == 0:
-        why_alone = _alone(path, session.get_outputs(), run, names, ran.feeds, int(batch) if fixed else None)
+        why_alone = _alone(model, session.get_outputs(), run, names, ran.feeds, int(batch) if fixed else None)
     else:
         warnings.append("the model crashes onnxruntime with some values: a query that has them ends its executor")
         why_alone = "" if fixed else "it crashes with some values: an influence of other rows was not looked for"
@@ -118,7 +121,7 @@ def _description(tensor: Any) -> dict[str, Any]:
     return {"name": tensor.name[:MAX_NAME], "datatype": from_onnxruntime(tensor.type) or tensor.type, "shape": shape}
 
 
-def _compare(session: ort.InferenceSession, signature: dict[str, Any], batch: bool) -> None:
+def _compare(session: ort.InferenceSession, signature: dict[str, Any], batch: bool, ranked: set[str]) -> None:
     faults = []
     for kind, tensors in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
         own = {tensor.name: tensor for tensor in tensors}
@@ -131,7 +134,8 @@ def _compare(session: ort.InferenceSession, signature: dict[str, Any], batch: bo
                     InputFault(where, f"is missing: the application's signature has it; the model's {kind} are {names}")
                 )
                 continue
-            faults += _compare_tensor(tensor, wanted, where, kind == "inputs", batch)
+            known = kind == "inputs" and tensor.name in ranked
+            faults += _compare_tensor(tensor, wanted, where, known, batch)
         if kind == "inputs":
             known = {wanted["name"] for wanted in signature[kind]}
             faults += [
@@ -158,7 +162,7 @@ def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, is_input: b
         return [InputFault(f"{where}.datatype", detail)]
     shape, expected = list(tensor.shape or []), wanted["shape"]
     if not shape and not is_input:
-        return []  # an output of unknown shape: the trial run determines it
+        return []  # of unknown rank: the trial run determines it
     field = f"{where}.shape"
     if len(shape) != len(expected):
         cure = f"; {CURE}" if batch and not shape else ""
@@ -210,7 +214,9 @@ def _uncut(session: ort.InferenceSession, signature: dict[str, Any], padding: Se
     ]
 
 
-def _alone(path: str, outputs: Sequence[Any], run: Run, names: list[str], feeds: Arrays, rows: int | None) -> str:
+def _alone(
+    model: onnx.ModelProto, outputs: Sequence[Any], run: Run, names: list[str], feeds: Arrays, rows: int | None
+) -> str:
     """Return why queries must run alone; empty: rows do not influence each other.
 
     Args:
@@ -218,7 +224,6 @@ def _alone(path: str, outputs: Sequence[Any], run: Run, names: list[str], feeds:
         names: of those in the signature.
         rows: that a run may have; 0: the model has no batch dimension. None: any number.
     """
-    model = onnx.load_model(path, load_external_data=False)
     hints = independence.Hints(model)
     began = time.perf_counter()
     run(feeds)

@@ -100,6 +100,7 @@ def _typeless() -> bytes:
 
 LOOSE_MODELS = {
     "an output of unknown rank": lambda: _model(outputs=[tensor("y", None)]),
+    "an input of unknown rank": lambda: _model(inputs=[tensor("x", None)]),
     "an output and a value without a type": _typeless,
     "a domain of operators that is not imported": lambda: _model(
         [node("MatMul", ["x", "w"], ["z"]), node("Gelu", ["z"], ["y"], domain="com.microsoft")]

@@ -20,6 +20,7 @@ NAMES = (
     "year",
     "copies",
     "solver",
+    "worlds",
     "forecast",
     "promises",
     "fidelity",

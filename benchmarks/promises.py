@@ -13,10 +13,12 @@ Intervals are judged as the simulation made them, and as corrected by the promis
 from __future__ import annotations
 
 import argparse
+import bz2
 import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
@@ -34,8 +36,9 @@ from scheduler.simulation.engine import IN_TIME
 from scheduler.simulation.results import SimulationResults
 from scheduler.simulation.scenario import ControlSettings
 
-from . import forecast
-
+#: the stream of InfAdapter's paper, queries in each second, and the days at its end that the paper tests with
+STREAM = Path(__file__).resolve().parents[2] / "shared" / "data" / "infadapter" / "twitter_qps.txt.bz2"
+DAYS = 2
 NAME, KIND = "twitter", "cpu"
 #: ms a row, and accuracy, percent, by variant
 VARIANTS = {"quick": (4, 90.0), "good": (30, 100.0)}
@@ -223,7 +226,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.world == "demo":
         found = judge_demo(options.count, options.every, options.seed, wall_s=1e6)
     else:
-        rates = forecast.infadapter()[NAME] * options.times
+        with bz2.open(STREAM, "rt") as stream:
+            rates = np.array([float(line) for line in stream])[-DAYS * 86_400 :] * options.times
         counts = np.floor(rates + np.random.default_rng(options.seed).random(len(rates))).tolist()
         found = judge(counts, options.count, options.every, wall_s=1e6)
     print("| figure | promises | held as simulated | held as corrected |\n|---|---:|---:|---:|")

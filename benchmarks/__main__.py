@@ -12,24 +12,18 @@ import sys
 NAMES = (
     "query",
     "demo",
-    "first_start",
     "pressure",
     "attack",
-    "complaints",
     "soak",
     "year",
-    "copies",
     "solver",
     "worlds",
-    "forecast",
     "promises",
     "fidelity",
     "evaluation",
     "faults",
     "cluster",
     "scale",
-    "transport",
-    "parallelism",
     "history",
     "console",
     "screenshots",
@@ -38,7 +32,6 @@ PACKAGES = ("cluster", "console", "evaluation", "faults", "scale", "year")
 #: run by ``make bench``, in about ten minutes
 USUAL = {
     "query": ["--rounds", "3", "--idle", "0", "1992"],
-    "copies": [],
     "pressure": ["--seconds", "30"],
     "demo": ["--rounds", "1"],
 }

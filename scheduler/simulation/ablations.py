@@ -35,8 +35,7 @@ PARTS: dict[str, Mapping[str, Any]] = {
     "usual-pressure": {f"{_LATE}.state:UsualPressure.look": _returns(None)},
     "refusal-pressure": {f"{_LATE}.state:ServedClass.refusal_pressure": _returns(0.0)},
     "congestion": {f"{_LATE}.demand_spread:DemandSpread.loads": lambda _self: {}},
-    "discount": {f"{_LATE}.discount:Discount.adjust": lambda _self, pressures, *_arguments: pressures},
-    "margin": {f"{_LATE}.margin:AdmissionMargin.record_refusal": _returns(None)},
+    "margin": {f"{_LATE}.state:ServedClass.margin": _returns(0.0)},
     # Under overload a new batch needs neither room to grow nor the time of a sustaining batch.
     "growth": {
         f"{_LATE}.state:ServedClass.overloaded": _returns(False),
@@ -47,7 +46,6 @@ PARTS: dict[str, Mapping[str, Any]] = {
     "starvation": {f"{_LATE}.selection:starves": _returns(False)},
     # A query fits behind all that is scheduled, or nowhere.
     "insertion": {f"{_LATE}.schedule:Schedule._insert": _returns(False)},
-    "stealing": {f"{_LATE}.schedule:Schedule.steal": _returns(None)},
     # A batch starts as soon as its device is idle.
     "waiting": {
         f"{_LATE}.dispatching:Dispatching._delay_until": lambda _self, _batch, _device, _pressure, now: now,

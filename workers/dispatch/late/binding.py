@@ -1,13 +1,11 @@
 """Late binding behind the interface of :mod:`..binding`. Pure.
 
 1. A query arrives. It joins a scheduled batch, or opens one with the option and device of the highest value that are
-   in time behind all that is scheduled there (:mod:`.selection`).
-2. Without such a place it is inserted before batches that can wait (:mod:`.insertion`), or refused.
-3. Any event may delay a device: its late batches are downgraded to faster options, or rescheduled (:mod:`.schedule`).
-4. An idle device steals batches that wait behind others.
-5. Shortly before a device is free, its first batch gets the most valuable option that is in time, and is dispatched
+   in time behind all that is scheduled there (:mod:`.selection`); else it is refused.
+2. Any event may delay a device: its late batches are downgraded to faster options, or rescheduled (:mod:`.schedule`).
+3. Shortly before a device is free, its first batch gets the most valuable option that is in time, and is dispatched
    (:mod:`.dispatching`).
-6. Its answer corrects the device's latency estimates (:mod:`..latency_correction`).
+4. Its answer corrects the device's latency estimates (:mod:`..latency_correction`).
 """
 
 from __future__ import annotations
@@ -160,8 +158,6 @@ class LateBinding:
             self._schedule.evacuate(device, now)
             return
         self._consider(device, now)
-        if not device.dispatched and device.free_at <= now:
-            self._schedule.steal(device, now)
 
     def _set_busy(self, device: ScheduledDevice, until: float, now: float) -> None:
         """Record until when others' work holds a device.
@@ -235,9 +231,6 @@ class LateBinding:
         if device.scheduled:
             self._schedule.check(device, now)
             self._schedule.changed[device] = None
-        elif not dispatched and self._schedule.stealable:
-            self._schedule.stealable.pop(device, None)
-            self._schedule.steal(device, now)
         return self._decisions(now)
 
     @staticmethod

@@ -146,7 +146,6 @@ class DeviceGroups:
             served.offers = list(offers.values())
             served.best_utility = max((offer.option_set.best_utility for offer in served.offers), default=-INF)
             served.candidates = [(offer, device) for offer in served.offers for device in offer.devices()]
-            served.sample_from = 0
             self._set_exclusive_devices(served, longest_s)
 
     def _set_exclusive_devices(self, served: ServedClass, longest_s: float) -> None:

@@ -74,8 +74,7 @@ class Dispatching:
             alone = len(scheduled) == 1 and not dispatched
             served = batch.served
             offer = device.group.offers[served]
-            slo_s = served.schedulable_s(now)
-            pressure = offer.pressure(now, slo_s / served.slo_s, device if alone else None)
+            pressure = offer.pressure(now, device if alone else None)
             if alone:
                 if now < batch.ready_at:
                     batch.ready_at = now
@@ -86,7 +85,7 @@ class Dispatching:
                     return
             # On an idle device queries wait by choice.
             waited_s = now - batch.queries[0].arrived if not alone or device.free_at >= now else 0.0
-            congestion = offer.congestion(waited_s, slo_s)
+            congestion = offer.congestion(waited_s, served.slo_s)
             self._schedule.take_first(batch)
             self.dispatch(batch, max(pressure, offer.usual.mean, congestion, served.refusal_pressure(now)), now)
         if device.free_at > now and not device.dispatched and not device.loading and device.up:
@@ -166,6 +165,5 @@ class Dispatching:
             return option
         end = batch.deadline
         if device.scheduled:
-            _, slack = device.insertion_points(now)[0]
-            end = min(end, start + slack)
+            end = min(end, start + device.insertion_points(now)[0][1])
         return options.best(rows, len(batch.queries), end + ROUNDING_S - start, device.corrections, level) or option

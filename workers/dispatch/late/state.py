@@ -17,19 +17,17 @@ from ..binding import QueryClass, ServiceTerms, WaitingQuery
 from ..latency_correction import LatencyCorrections
 from ..options import INF, LEVELS, OptionSet, ServingOption
 from .interarrival import ArrivalRate, InterarrivalEstimator
-from .margin import AdmissionMargin
 
 #: seconds after a refusal in which each further one reserves one device more for the application
 RESERVE_S = 10.0
-#: devices that one query searches for an insertion
-SAMPLED_DEVICES = 8
 #: seconds of overload after a refusal: batches need room to grow (see :mod:`.overload`)
 OVERLOAD_S = 1.0
+#: the admission margin, in parts of a query's time: its rise at each late refusal, its largest value, and its decay a
+#: second
+MARGIN_STEP, LARGEST_MARGIN, MARGIN_DECAY_PER_S = 0.02, 0.25, 0.005
 #: weight of an arrival in the running share of refused queries, and the share that counts as full pressure
 REFUSED_WEIGHT = 0.02
 REFUSED_FULL = 0.125
-#: after vain searches on all devices there are none for this part of the SLO: overload must not cost CPU as well
-FULL = 0.01
 #: rise of congestion with each SLO that queries wait
 SLOPE = 0.3
 #: the backlog that equals its pressure: smaller ones have a higher pressure, larger ones a lower
@@ -194,7 +192,7 @@ class DemandNeeds(NamedTuple):
     """What the demand needs of devices (see :mod:`.congestion`).
 
     Attributes:
-        pressure: the sustaining pressure less discount; 0: devices carry the demand with their most accurate options.
+        pressure: the sustaining pressure; 0: devices carry the demand with their most accurate options.
         batch_s: seconds of the sustaining batch; 0: any batch will do.
         wait_s: target wait.
     """
@@ -260,22 +258,21 @@ class ClassOffer:
         for group in self.groups:
             yield from group.devices
 
-    def pressure(self, now: float, part: float = 1.0, without: ScheduledDevice | None = None) -> float:
+    def pressure(self, now: float, without: ScheduledDevice | None = None) -> float:
         """Return the pressure that :meth:`backlog` calls for, 0 to 1.
 
         It rises faster than the backlog at first and towards the end, and more slowly in between, so that all queries
         of a burst find about the same price, as in a linear program over them.
         """
-        backlog = self.backlog(now, part, without)
+        backlog = self.backlog(now, without)
         return backlog + backlog * (1.0 - backlog) * (EVEN - backlog)
 
-    def backlog(self, now: float, part: float = 1.0, without: ScheduledDevice | None = None) -> float:
+    def backlog(self, now: float, without: ScheduledDevice | None = None) -> float:
         """Return the part of the SLO for which these devices are busy or scheduled.
 
         Each batch counts by the SLO of its own class, so that a device's time has one price for all that share it.
 
         Args:
-            part: the part of the SLO for which a full device is scheduled.
             without: leave out that device's schedule.
 
         Returns:
@@ -292,19 +289,18 @@ class ClassOffer:
                 idle += 1
         if not count:
             return 1.0
-        backlog, busy = slos / (count * part), 1.0 - idle / count
+        backlog, busy = slos / count, 1.0 - idle / count
         return 0.0 if backlog < 0.0 else busy if backlog > busy else backlog
 
-    def level(self, waited_s: float, slo_s: float, part: float, least: float, now: float) -> int:
+    def level(self, waited_s: float, slo_s: float, least: float, now: float) -> int:
         """Return the level of the highest of all pressures and ``least``.
 
         These are the present and the usual pressure, and congestion.
 
         Args:
             waited_s: how long a query waits for the offer's first device.
-            slo_s, part: for how long a full device is scheduled, in seconds and as a part of the SLO.
         """
-        pressure, usual = self.pressure(now, part), self.usual
+        pressure, usual = self.pressure(now), self.usual
         usual.total += pressure
         usual.queries += 1.0
         if usual.mean > pressure:
@@ -356,7 +352,7 @@ class ServedClass:
     Attributes:
         serve_late: late queries are answered, not refused.
         demand: shared by classes that differ in ``permitted`` alone; ``open``: its open batches.
-        candidates: devices that can run the class, with their offers; ``sample_from``: where the next sample begins.
+        candidates: devices that can run the class, with their offers.
         exclusive_devices: devices on which the class depends, with the seconds in which a new query must start there;
             empty if it has many devices or time.
         reserve: of these, how many others must stay able to take its next query.
@@ -373,13 +369,11 @@ class ServedClass:
         self.offers: list[ClassOffer] = []
         self.best_utility = -INF
         self.candidates: list[tuple[ClassOffer, ScheduledDevice]] = []
-        self.sample_from = 0
         self.exclusive_devices: list[tuple[ScheduledDevice, float]] = []
         self.reserve = 1
         self.refused_at = -INF
         self.refused_share = 0.0
-        self.margin = AdmissionMargin()
-        self._failed_searches, self._searches_since = 0, -INF
+        self._margin, self._margin_at = 0.0, -INF
 
     def arrived(self, count: int, rows: int, now: float) -> None:
         """``count`` queries of ``rows`` rows arrived together."""
@@ -415,13 +409,18 @@ class ServedClass:
         """Whether a query was refused in the last :data:`OVERLOAD_S`."""
         return now - self.refused_at < OVERLOAD_S
 
-    def margin_fraction(self, now: float) -> float:
-        """The admission margin as a part of queries' time (see :mod:`.margin`)."""
-        return self.margin.fraction(now) if now - self.refused_at < OVERLOAD_S else 0.0
+    def margin(self, now: float) -> float:
+        """Return the admission margin: the part of a query's time in which busy devices are not scheduled.
 
-    def schedulable_s(self, now: float) -> float:
-        """Seconds for which a full device is scheduled: the SLO less the admission margin."""
-        return self.slo_s * (1.0 - self.margin_fraction(now)) if now - self.refused_at < OVERLOAD_S else self.slo_s
+        A device that is a little slower than expected refuses its last queries long after they arrived, when their
+        clients can no longer ask elsewhere. Where devices keep their times there is none.
+        """
+        return max(0.0, self._margin - MARGIN_DECAY_PER_S * (now - self._margin_at)) if self._margin else 0.0
+
+    def record_late_refusal(self, now: float) -> None:
+        """A scheduled query was refused. Refusals of one moment count once: they have one cause."""
+        if now > self._margin_at:
+            self._margin, self._margin_at = min(self.margin(now) + MARGIN_STEP, LARGEST_MARGIN), now
 
     def refusal_pressure(self, now: float) -> float:
         """Return the least pressure by the refused share; 0 without overload.
@@ -436,18 +435,3 @@ class ServedClass:
         self.reserve = min(reserve, max(1, len(self.exclusive_devices) // 2))
         self.refused_at = now
         self.refused_share += REFUSED_WEIGHT * (1.0 - self.refused_share)
-
-    def full(self, now: float) -> bool:
-        """Whether recent searches for an insertion have failed on all devices."""
-        everywhere = self._failed_searches * SAMPLED_DEVICES >= len(self.candidates)
-        return everywhere and now - self._searches_since < FULL * self.slo_s
-
-    def search_failed(self, now: float) -> None:
-        """A search of some devices failed."""
-        if now - self._searches_since >= FULL * self.slo_s:
-            self._failed_searches, self._searches_since = 0, now
-        self._failed_searches += 1
-
-    def search_exhausted(self, now: float) -> None:
-        """A search of all devices failed."""
-        self._failed_searches, self._searches_since = len(self.candidates), now

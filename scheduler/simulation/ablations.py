@@ -33,12 +33,12 @@ PARTS: dict[str, Mapping[str, Any]] = {
         ),
     },
     "usual-pressure": {f"{_LATE}.state:UsualPressure.look": _returns(None)},
-    "refusal-pressure": {f"{_LATE}.state:ServedClass.refusal_pressure": _returns(0.0)},
+    "refusal-pressure": {f"{_LATE}.state:REFUSED_FULL": INF},
     "congestion": {f"{_LATE}.demand_spread:DemandSpread.loads": lambda _self: {}},
     "margin": {f"{_LATE}.state:ServedClass.margin": _returns(0.0)},
     # Under overload a new batch needs neither room to grow nor the time of a sustaining batch.
     "growth": {
-        f"{_LATE}.state:ServedClass.overloaded": _returns(False),
+        f"{_LATE}.schedule:OVERLOAD_S": -INF,
         f"{_LATE}.schedule:can_grow": _returns(True),
         f"{_LATE}.schedule:sustains": _returns(True),
     },

@@ -183,11 +183,13 @@ class LateBinding:
         find = self._groups.find_class
         if len(queries) == 1:
             query = queries[0]
-            served = find(query.query_class, now)
+            served = self._groups.classes.get(query.query_class) or find(query.query_class, now)
             if served is None:
                 self._schedule.refuse(queries)
             else:
-                served.arrived(1, query.rows, now)
+                if served.refused_share:
+                    served.taken(1)
+                served.demand.arrived(1, query.rows, now)
                 self._schedule.reserve(served, query, now)
             return self._decisions(now)
         rows: Counter[QueryClass] = Counter()
@@ -195,7 +197,8 @@ class LateBinding:
             rows[query.query_class] += query.rows
         for query_class, count in Counter(query.query_class for query in queries).items():
             if (served := find(query_class, now)) is not None:
-                served.arrived(count, rows[query_class], now)
+                served.taken(count)
+                served.demand.arrived(count, rows[query_class], now)
         self._schedule.reserve_all([(find(query.query_class, now), query) for query in queries], now)
         return self._decisions(now)
 
@@ -206,7 +209,8 @@ class LateBinding:
         if found is not None:
             option, device = found
             served.demand.pending += 1
-            self._dispatching.dispatch(ScheduledBatch(served, option, device, query), 1.0, now)
+            start = now + device.starts_in(now)
+            self._dispatching.dispatch(ScheduledBatch(served, option, device, query), 1.0, start, now)
         return self._decisions(now)
 
     def withdrawn(self, query: WaitingQuery, now: float) -> Decisions:

@@ -140,7 +140,7 @@ class DeviceGroups:
             for group in groups.values():
                 options = group.devices[0].option_sets.get(served.query_class)
                 if options is not None:
-                    offer = offers.setdefault(id(options), ClassOffer(options, before.get(id(options))))
+                    offer = offers.setdefault(id(options), ClassOffer(served, options, before.get(id(options))))
                     offer.groups.append(group)
                     group.offers[served] = offer
             served.offers = list(offers.values())
@@ -160,8 +160,10 @@ class DeviceGroups:
             devices.append((device, served.slo_s - least_s))
         if len(devices) <= FEW_DEVICES or max([limit_s for _, limit_s in devices]) < TIGHT * longest_s:
             served.exclusive_devices = devices
+            application = served.query_class.application
             for device, limit_s in devices:
-                device.dependents.append((served, limit_s))
+                if any(other.application != application for other in device.option_sets):
+                    device.dependents.append((served, limit_s))
 
     def set_loading(self, device: ScheduledDevice, loading: bool, now: float) -> None:
         """Whether the device is loading a variant."""

@@ -34,12 +34,7 @@ def target_rows(option: ServingOption, device: ScheduledDevice, rows: int, budge
 
 
 def sustains(offer: ClassOffer, device: ScheduledDevice, now: float, deadline: float) -> bool:
-    """Return whether a new batch leaves time for a sustaining batch.
-
-    On a device without other batches it need not.
-    """
-    if not (device.scheduled or device.dispatched):
-        return True
+    """Return whether a new batch behind others leaves time for a sustaining batch."""
     return now + device.starts_in(now) + device.scheduled_s + offer.needs.batch_s <= deadline
 
 

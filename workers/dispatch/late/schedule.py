@@ -15,7 +15,7 @@ from ..options import INF, LEVELS, ServingOption
 from .device_groups import DeviceGroups
 from .overload import budget_s_of, can_grow, most_accurate_growable, sustains
 from .selection import ROUNDING_S, best_new_batch, best_open_batch, can_follow, first_device, most_accurate_in_time
-from .state import ScheduledBatch, ScheduledDevice, ServedClass
+from .state import OVERLOAD_S, ScheduledBatch, ScheduledDevice, ServedClass
 
 
 class Schedule:
@@ -40,7 +40,7 @@ class Schedule:
             again: it was scheduled before, and is exempt from admission limits.
         """
         rows, deadline = query.rows, query.deadline + ROUNDING_S
-        overloaded = not again and served.overloaded(now)
+        overloaded = not again and now - served.refused_at < OVERLOAD_S
         if overloaded:
             deadline -= served.margin(now) * budget_s_of(served, query)
         batch, starving = best_open_batch(served, query, deadline, now) if served.open else (None, None)
@@ -49,9 +49,10 @@ class Schedule:
             place = best_new_batch(served, query, now, deadline, utility)
             if place is not None:
                 option, device = place
-                offer = device.group.offers[served]
-                overloaded = overloaded or not (again or sustains(offer, device, now, deadline))
-                if not overloaded or can_grow(offer, option, device, rows, now, deadline, budget_s_of(served, query)):
+                offer, busy = device.group.offers[served], device.scheduled or device.dispatched
+                overloaded = overloaded or not (again or not busy or sustains(offer, device, now, deadline))
+                budget_s = budget_s_of(served, query) if overloaded else 0.0
+                if not overloaded or can_grow(offer, option, device, rows, now, deadline, budget_s):
                     self._add(ScheduledBatch(served, option, device, query), now)
                     return
         # No query is refused for others that may come.
@@ -188,7 +189,10 @@ class Schedule:
         """
         device = batch.device
         del device.scheduled[0]
-        device.recount()
+        if device.scheduled:
+            device.recount()
+        else:
+            device.scheduled_s = device.scheduled_slos = 0.0
         if batch in batch.served.open:
             batch.served.open.remove(batch)
 
@@ -237,11 +241,19 @@ class Schedule:
 
     def _add(self, batch: ScheduledBatch, now: float, position: int | None = None) -> None:
         """Schedule a batch at a position on its device; None: last."""
-        scheduled = batch.device.scheduled
-        scheduled.insert(len(scheduled) if position is None else position, batch)
+        device, served = batch.device, batch.served
         if batch.rows < batch.option.max_rows:
-            batch.served.open.append(batch)
-        self._recount(batch.device, now)
+            served.open.append(batch)
+        if position is not None:
+            device.scheduled.insert(position, batch)
+            self._recount(device, now)
+            return
+        device.scheduled.append(batch)
+        seconds = device.seconds(batch.option, batch.rows)
+        device.scheduled_s += seconds
+        device.scheduled_slos += seconds / served.slo_s
+        self._groups.update(device, now)
+        self.changed[device] = None
 
     def _recount(self, device: ScheduledDevice, now: float) -> None:
         """After any change of a device's scheduled batches."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..binding import WaitingQuery
 from ..latency_correction import SLOW
-from ..options import INF, ServingOption
+from ..options import INF, LEVELS, ServingOption
 from .state import RESERVE_S, ClassOffer, ScheduledBatch, ScheduledDevice, ServedClass
 
 #: open batches that a query is tried on: far into overload there are hundreds, and none has room
@@ -118,14 +118,13 @@ def best_new_batch(
     The option is the most valuable one of more utility than ``above`` that is in time. The device starts it behind all
     that is scheduled there.
     """
-    least, highest = served.refusal_pressure(now), above
+    highest = above
     found: tuple[ServingOption, ScheduledDevice, float] | None = None
     for offer in served.offers:
         device, soonest_s = first_device(offer, now)
         if device is None:
             continue
-        level = offer.level(soonest_s - device.rtt_s, served.slo_s, least, now)
-        value, option = offer.option_set.ranked(level)[0]
+        value, option = offer.option_set.ranked(_level(offer, soonest_s - device.rtt_s, now))[0]
         if value > highest:
             highest, found = value, (option, device, soonest_s)
     if found is None:
@@ -145,12 +144,12 @@ def _next_best(
 
     A device where it starves no other class is preferred.
     """
-    least, ranked = served.refusal_pressure(now), []
+    ranked = []
     for offer in served.offers:
         device, soonest_s = first_device(offer, now)
         if device is None or now + soonest_s > deadline:
             continue
-        options = offer.option_set.ranked(offer.level(soonest_s - device.rtt_s, served.slo_s, least, now))
+        options = offer.option_set.ranked(_level(offer, soonest_s - device.rtt_s, now))
         ranked += [(value, rank, option, device, soonest_s, offer) for rank, (value, option) in enumerate(options)]
     ranked.sort(key=lambda candidate: (-candidate[0], candidate[1]))
     fallback = None
@@ -169,6 +168,15 @@ def _next_best(
         if device is not None:
             return option, device
     return fallback
+
+
+def _level(offer: ClassOffer, waited_s: float, now: float) -> int:
+    """The pressure level of the price that a query meets, which counts as usual from now on."""
+    pressure, usual = offer.pressure(now), offer.usual
+    usual.total += pressure
+    usual.queries += 1.0
+    level = int(offer.price(pressure, waited_s, now) * LEVELS)
+    return level if level < LEVELS else LEVELS - 1
 
 
 def first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None, float]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..binding import QueryClass, ServiceTerms, WaitingQuery
 from ..latency_correction import LatencyCorrections
-from ..options import INF, LEVELS, OptionSet, ServingOption
+from ..options import INF, OptionSet, ServingOption
 from .interarrival import ArrivalRate, InterarrivalEstimator
 
 #: seconds after a refusal in which each further one reserves one device more for the application
@@ -54,6 +54,8 @@ class ScheduledBatch:
         self.served = served
         self.option = option
         self.device = device
+        self.device_name = device.name
+        self.application_name = served.query_class.application
         self.queries = [query]
         self.key = query.key
         self.rows = query.rows
@@ -63,16 +65,6 @@ class ScheduledBatch:
         self.end = 0.0
         self.ready_at = INF
         query.reservation = self
-
-    @property
-    def device_name(self) -> Hashable:
-        """See :class:`..binding.Dispatch`."""
-        return self.device.name
-
-    @property
-    def application_name(self) -> str:
-        """See :class:`..binding.Dispatch`."""
-        return self.served.query_class.application
 
 
 class ScheduledDevice:
@@ -236,47 +228,27 @@ class ClassOffer:
         usual: the pressure that queries of the class met here.
     """
 
-    def __init__(self, option_set: OptionSet, before: ClassOffer | None = None) -> None:
+    def __init__(self, served: ServedClass, option_set: OptionSet, before: ClassOffer | None = None) -> None:
+        self.served = served
         self.option_set = option_set
         self.groups: list[DeviceGroup] = []
         self.needs = DemandNeeds() if before is None else before.needs
         self.usual = UsualPressure() if before is None else before.usual
-
-    def congestion(self, waited_s: float, slo_s: float) -> float:
-        """Return the pressure (0 to 1) that demand and this wait call for.
-
-        It is that of the needs at the target wait, and follows the wait gently, so that devices do not alternate
-        between the most accurate and the quickest options.
-        """
-        pressure, _, target_s = self.needs
-        if not pressure:
-            return 0.0
-        pressure += SLOPE * (waited_s - target_s) / slo_s
-        return 0.0 if pressure < 0.0 else pressure if pressure < 1.0 else 1.0
 
     def devices(self) -> Iterator[ScheduledDevice]:
         for group in self.groups:
             yield from group.devices
 
     def pressure(self, now: float, without: ScheduledDevice | None = None) -> float:
-        """Return the pressure that :meth:`backlog` calls for, 0 to 1.
+        """Return the pressure that the backlog calls for, 0 to 1; 1 if there are no devices.
 
-        It rises faster than the backlog at first and towards the end, and more slowly in between, so that all queries
-        of a burst find about the same price, as in a linear program over them.
-        """
-        backlog = self.backlog(now, without)
-        return backlog + backlog * (1.0 - backlog) * (EVEN - backlog)
-
-    def backlog(self, now: float, without: ScheduledDevice | None = None) -> float:
-        """Return the part of the SLO for which these devices are busy or scheduled.
-
-        Each batch counts by the SLO of its own class, so that a device's time has one price for all that share it.
+        The backlog is the part of the SLO for which these devices are busy or scheduled, at most the part of them that
+        is not idle. Each batch counts by the SLO of its own class, so that a device's time has one price for all that
+        share it. Pressure rises faster than the backlog at first and towards the end, and more slowly in between, so
+        that all queries of a burst find about the same price, as in a linear program over them.
 
         Args:
             without: leave out that device's schedule.
-
-        Returns:
-            0 to 1, at most the part of the devices that is not idle; 1 if there are no devices.
         """
         slos, count, idle = 0.0, 0, 0
         for group in self.groups:
@@ -290,29 +262,33 @@ class ClassOffer:
         if not count:
             return 1.0
         backlog, busy = slos / count, 1.0 - idle / count
-        return 0.0 if backlog < 0.0 else busy if backlog > busy else backlog
+        backlog = 0.0 if backlog < 0.0 else busy if backlog > busy else backlog
+        return backlog + backlog * (1.0 - backlog) * (EVEN - backlog)
 
-    def level(self, waited_s: float, slo_s: float, least: float, now: float) -> int:
-        """Return the level of the highest of all pressures and ``least``.
+    def price(self, pressure: float, waited_s: float, now: float) -> float:
+        """Return the price of these devices' time for a query of the class: the highest of all pressures, 0 to 1.
 
-        These are the present and the usual pressure, and congestion.
+        These are the present one, the usual one, that of refusals, and congestion: the pressure of the demand's needs
+        at the target wait, which follows the wait gently, so that devices do not alternate between the most accurate
+        and the quickest options.
 
         Args:
-            waited_s: how long a query waits for the offer's first device.
+            pressure: the present one (:meth:`pressure`).
+            waited_s: how long the query has waited, or waits for the offer's first device.
         """
-        pressure, usual = self.pressure(now), self.usual
-        usual.total += pressure
-        usual.queries += 1.0
-        if usual.mean > pressure:
-            pressure = usual.mean
-        if self.needs.pressure:
-            congestion = self.congestion(waited_s, slo_s)
+        served, needs = self.served, self.needs
+        if self.usual.mean > pressure:
+            pressure = self.usual.mean
+        if needs.pressure:
+            congestion = needs.pressure + SLOPE * (waited_s - needs.wait_s) / served.slo_s
             if congestion > pressure:
                 pressure = congestion
-        if least > pressure:
-            pressure = least
-        level = int(pressure * LEVELS)
-        return level if level < LEVELS else LEVELS - 1
+        if served.refused_share and now - served.refused_at < OVERLOAD_S:
+            # Under overload a delayed device may have little scheduled, and its time is still scarce.
+            refused = served.refused_share / REFUSED_FULL
+            if refused > pressure:
+                pressure = refused
+        return pressure if pressure < 1.0 else 1.0
 
 
 class Demand:
@@ -375,12 +351,6 @@ class ServedClass:
         self.refused_share = 0.0
         self._margin, self._margin_at = 0.0, -INF
 
-    def arrived(self, count: int, rows: int, now: float) -> None:
-        """``count`` queries of ``rows`` rows arrived together."""
-        if self.refused_share:
-            self.refused_share -= min(REFUSED_WEIGHT * count, 1.0) * self.refused_share
-        self.demand.arrived(count, rows, now)
-
     # --- restrictions ------------------------------------------------------------------------------------------------
 
     def may_share(self, batch: ScheduledBatch) -> bool:
@@ -405,9 +375,9 @@ class ServedClass:
 
     # --- overload ----------------------------------------------------------------------------------------------------
 
-    def overloaded(self, now: float) -> bool:
-        """Whether a query was refused in the last :data:`OVERLOAD_S`."""
-        return now - self.refused_at < OVERLOAD_S
+    def taken(self, count: int) -> None:
+        """Let the refused share fade by ``count`` arrivals."""
+        self.refused_share -= min(REFUSED_WEIGHT * count, 1.0) * self.refused_share
 
     def margin(self, now: float) -> float:
         """Return the admission margin: the part of a query's time in which busy devices are not scheduled.
@@ -421,13 +391,6 @@ class ServedClass:
         """A scheduled query was refused. Refusals of one moment count once: they have one cause."""
         if now > self._margin_at:
             self._margin, self._margin_at = min(self.margin(now) + MARGIN_STEP, LARGEST_MARGIN), now
-
-    def refusal_pressure(self, now: float) -> float:
-        """Return the least pressure by the refused share; 0 without overload.
-
-        Under overload a delayed device may have little scheduled, and its time is still scarce.
-        """
-        return min(self.refused_share / REFUSED_FULL, 1.0) if now - self.refused_at < OVERLOAD_S else 0.0
 
     def record_refusal(self, now: float) -> None:
         """A query was refused: reserve more devices for a while."""

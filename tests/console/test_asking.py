@@ -72,7 +72,7 @@ def test_a_what_if_that_waits_is_called_queued_and_cancelled_by_keys(browser, pl
     cancel(ask())
     asked = ask()
     what_if.plan_waiting()
-    browser.wait(lambda: browser.one("what-if-stage").text.startswith("Queued: the plan is made"))
+    browser.wait(lambda: browser.one("what-if-stage").text.startswith("Queued: the plan is ready"))
     WhatIf.objects.filter(pk=asked.pk).update(progress=what_if.TAKEN)
     browser.wait(lambda: browser.one("what-if-stage").text == "Simulating what to expect …")
     cancel(asked)

@@ -17,7 +17,7 @@ packages = { $(PIP) install uv && $(BIN)/uv pip install --quiet --python $(BIN)/
 	$$($(PIP) config list | sed -n "s/^.*[.]index-url='\(.*\)'$$/--default-index \1/p" | tail -n 1) \
 	$(1:%=-r %); } || $(PIP) install --require-hashes $(3) $(1:%=-r %)
 
-.PHONY: install demo run test test-long bench cluster evaluation lock scanner sbom release bundle lint clean
+.PHONY: install demo run test test-long bench cluster evaluation lock protocol scanner sbom release bundle lint clean
 
 install: $(VENV)/.installed
 
@@ -42,6 +42,10 @@ scanner:
 lock: $(VENV)/.installed-dev
 	$(BIN)/uv lock $(LOCK)
 	$(BIN)/python -m appliance.locks
+
+# Messages of V2 over gRPC, after a change of workers/v2/inference.proto.
+protocol: $(VENV)/.installed-dev
+	$(BIN)/uv run --no-project --with grpcio-tools==1.74.0 python -m grpc_tools.protoc -I. --python_out=. workers/v2/inference.proto
 
 demo: install
 	@exec $(BIN)/python manage.py up --demo

@@ -41,7 +41,7 @@ scanner:
 # uv.lock after a change of pyproject.toml (LOCK="--upgrade": newer versions of all), and what it says for each role.
 lock: $(VENV)/.installed-dev
 	$(BIN)/uv lock $(LOCK)
-	$(BIN)/python -m appliance.locks
+	$(BIN)/python -m tools.locks
 
 # Messages of V2 over gRPC, after a change of workers/v2/inference.proto.
 protocol: $(VENV)/.installed-dev
@@ -78,9 +78,11 @@ bench: $(VENV)/.installed-dev
 evaluation: install
 	$(BIN)/python -m benchmarks evaluation
 
-# dist/sbom.cdx.json (CycloneDX) and dist/versions.txt, of what is installed here of the locks.
-sbom: install
-	$(BIN)/python -m appliance.sbom dist
+# dist/sbom.cdx.json (CycloneDX) and dist/versions.txt (for pip-audit), of the lock: all roles, without development.
+sbom: $(VENV)/.installed-dev
+	mkdir -p dist
+	$(BIN)/uv export --quiet --locked --no-dev --all-extras --format cyclonedx1.5 -o dist/sbom.cdx.json
+	$(BIN)/uv export --quiet --locked --no-dev --all-extras --no-emit-project --no-hashes --no-annotate -o dist/versions.txt
 
 # dist/nereus-VERSION.tar.gz: what is committed, and both lists. Ansible installs it (nereus_archive).
 release: sbom
@@ -90,7 +92,7 @@ release: sbom
 # dist/nereus-bundle-VERSION.tar: the release, the Ansible collection, wheels and Debian's packages, for boxes without a
 # network. BUNDLE="--machines x86_64 --pythons 3.11 --suites bookworm" makes a smaller one.
 bundle: $(VENV)/.installed-dev release
-	$(BIN)/python -m appliance.bundle dist $(BUNDLE)
+	$(BIN)/python -m tools.bundle dist $(BUNDLE)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

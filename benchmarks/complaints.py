@@ -26,13 +26,13 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from appliance.local.child import ROOT
+from appliance.load.driver import Generator, LoadError
+from appliance.load.records import Records
+from appliance.load.sender import Phase
+from tools.child import ROOT
 
 from .contenders import Appliance, Contender, Variant, between, started
 from .figures import Row, heading, markdown
-from .load.driver import Generator, LoadError
-from .load.process import Phase
-from .load.records import Records
 from .models import Model, resnet18, tiny
 
 #: applications, and their SLOs in ms: one whose batches take seconds, and one that cannot wait for them

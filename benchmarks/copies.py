@@ -16,9 +16,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from appliance.load.driver import Generator, LoadError
+
 from .contenders import Appliance, Variant, add_contenders, between, contenders, started
 from .figures import Row, heading, markdown
-from .load.driver import Generator, LoadError
 from .models import resnet18
 from .query import per_query
 

@@ -19,8 +19,8 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from appliance.local.child import RunningAppliance, eventually
 from scheduler.promises.intervals import FIGURES, Interval
+from tools.child import RunningAppliance, eventually
 
 from .figures import Row, heading, markdown
 

@@ -26,7 +26,7 @@ import psutil
 import uvloop
 from onnx import TensorProto, helper
 
-from appliance.local.child import free_ports
+from tools.child import free_ports
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frame_limits import QueryLimits
 from workers.protocol.frames import (

@@ -29,7 +29,7 @@ import httpx
 _PORTS = itertools.cycle(random.SystemRandom().sample(range(10_000, 32_000), 22_000))
 #: printed once everything serves, and once the data plane does
 READY, SERVING = "Ctrl-C stops everything", "Serving after"
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def free_ports(count: int) -> list[int]:

@@ -8,12 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-#: ``status`` of a query that has none of its protocol's: its connection failed; nothing came; what came was wrong
-BROKEN, LOST, WRONG = -1, -2, -3
-_OWN = {BROKEN: "connection failed", LOST: "no answer", WRONG: "wrong answer"}
+#: ``status`` of a query that has none of its protocol's
+BROKEN, LOST, WRONG, UNSENT, ABANDONED = -1, -2, -3, -4, -5
+_OWN = {
+    BROKEN: "connection failed",
+    LOST: "no answer",
+    WRONG: "wrong answer",
+    UNSENT: "too many in flight",
+    ABANDONED: "the load was stopped",
+}
 
-#: Times in seconds since the load began; ``ended`` is NaN of a lost query. ``status``: of HTTP or gRPC, or one of the
-#: above. ``retry``: the refusal says when to retry. ``variant`` and ``request``: places among the load's.
+#: Times in seconds since the load began; ``ended`` is NaN of a query without an end. ``status``: of HTTP or gRPC, or
+#: one of the above. ``retry``: the refusal says when to retry. ``variant`` and ``request``: places among the load's.
+#: ``accuracy``: as the answer says, percent. ``correct``: the largest value is where the load's labels have it.
 ROW = np.dtype(
     [
         ("due", "f8"),
@@ -24,7 +31,9 @@ ROW = np.dtype(
         ("variant", "i1"),
         ("queue_ms", "f4"),
         ("batch", "i2"),
-        ("request", "i2"),
+        ("request", "i4"),
+        ("accuracy", "f4"),
+        ("correct", "?"),
     ]
 )
 

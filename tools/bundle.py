@@ -2,8 +2,7 @@
 
 It has all that such an installation needs: the code (as ``make release`` makes it), the Ansible collection, wheels for
 each machine and Python, Debian's packages as a repository, ``MANIFEST.sha256`` with the digest of each file to verify
-it by, and ``verify``, which needs ``sh`` and ``sha256sum`` alone. Nothing of Django or of the control plane is imported
-here.
+it by, and ``verify``, which needs ``sh`` and ``sha256sum`` alone.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import workers
-from appliance import locks
+from tools import locks
 
 ROOT = Path(__file__).parent.parent
 MANIFEST = "MANIFEST.sha256"
@@ -40,7 +39,7 @@ VERIFY = ROOT / "ansible" / "roles" / "nereus" / "files" / "verify"
 
 def main(arguments: list[str]) -> None:
     """Build the bundle, and print its size and digest and what could not be obtained."""
-    parser = argparse.ArgumentParser(prog="python -m appliance.bundle", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tools.bundle", description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, help="where the bundle goes; the release archive is there")
     parser.add_argument("--machines", nargs="+", default=list(MACHINES), choices=list(MACHINES))
     parser.add_argument("--pythons", nargs="+", default=list(PYTHONS), choices=list(PYTHONS))

@@ -4,7 +4,7 @@ The results are committed. Needs PyTorch and scikit-learn, which nothing needs a
 own::
 
     python3 -m venv /tmp/train && /tmp/train/bin/pip install torch==2.13.0 scikit-learn onnx onnxruntime
-    /tmp/train/bin/python -m appliance.demo.train [digits] [meters]
+    /tmp/train/bin/python -m tools.demo_models.train [digits] [meters]
 
 One core, about a quarter of an hour, seeds fixed. The data are scikit-learn's bundled handwritten digits (UCI "Optical
 Recognition of Handwritten Digits", 1797 images of 8x8): their first half trains; images of the second half, whose
@@ -32,9 +32,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
 
-from appliance.demo.graph import CLASSES, Layer, TrainedNet, digit_reader, meter_reader
+from .graph import CLASSES, Layer, TrainedNet, digit_reader, meter_reader
 
-MODELS = Path(__file__).parent / "models"
+MODELS = Path(__file__).parents[2] / "appliance/demo/models"
 TRAIN_ROWS = 898
 HELD_OUT = 400
 

@@ -1,4 +1,4 @@
-"""Connections of the load generator: HTTP/1.1 and gRPC.
+"""Connections of the load generator over HTTP/1.1.
 
 Each has at most one query in flight.
 """
@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-import grpc.aio
 import msgspec
-from tritonclient.grpc import service_pb2
 
-from .records import BROKEN, GRPC, HTTP
-
-METHOD = "/inference.GRPCInferenceService/ModelInfer"
+from .records import BROKEN, HTTP
 
 
 class End(NamedTuple):
@@ -33,18 +28,35 @@ class End(NamedTuple):
     variant: str = ""
     queue_ms: float = 0.0
     batch: int = 0
+    accuracy: float = 0.0
     retry: bool = False
     note: str = ""
 
 
+class Peer(Protocol):
+    """A connection; ``request``, ``due`` and ``sent`` are of the query in flight."""
+
+    request: int
+    due: float
+    sent: float
+
+    def send(self, request: bytes) -> None: ...
+
+    def abandon(self) -> None:
+        """Close it though its query is in flight."""
+
+    async def close(self) -> None: ...
+
+
 #: Called at each end: (connection; end, None where an idle connection was lost; whether it can be used again).
-Ended = Callable[["Peer", End | None, bool], None]
+Ended = Callable[[Peer, End | None, bool], None]
 
 
 class _Parameters(msgspec.Struct):
     variant: str = ""
     queue_ms: float = 0.0
     batch_size: int = 0
+    accuracy: float = 0.0
 
 
 class _Answer(msgspec.Struct):
@@ -110,7 +122,8 @@ def _http_end(head: bytes, body: bytes) -> End:
     if status == HTTP.answered:
         header = _number(head, b"\r\ninference-header-content-length: ")
         parameters = _decode(body[:header]).parameters if header else _Parameters()
-        return End(status, body[header:], parameters.variant, parameters.queue_ms, parameters.batch_size)
+        values = parameters.variant, parameters.queue_ms, parameters.batch_size, parameters.accuracy
+        return End(status, body[header:], *values)
     note = "" if status == HTTP.refused else (head + b" " + body)[:400].decode("latin-1")
     return End(status, retry=b"\r\nretry-after: " in head, note=note)
 
@@ -123,56 +136,3 @@ def _number(head: bytes, name: bytes) -> int:
     at += len(name)
     end = head.find(b"\r", at)
     return int(head[at : end if end >= 0 else None])
-
-
-class GrpcPeer:
-    """A channel with a connection of its own; messages to be sent stay bytes."""
-
-    def __init__(self, ended: Ended, address: str, key: str, authorities: str = ""):
-        self.request, self.due, self.sent = 0, 0.0, 0.0
-        self._ended = ended
-        # Channels of one process share their connections unless an option forbids it.
-        options = [("grpc.use_local_subchannel_pool", 1)]
-        if authorities:
-            trust = grpc.ssl_channel_credentials(Path(authorities).read_bytes())
-            self._channel = grpc.aio.secure_channel(address, trust, options)
-        else:
-            self._channel = grpc.aio.insecure_channel(address, options)
-        self._infer = self._channel.unary_unary(METHOD)
-        self._metadata = (("authorization", f"Bearer {key}"),)
-        self._asking: asyncio.Task | None = None
-        self._closing: asyncio.Task | None = None
-
-    def send(self, request: bytes) -> None:
-        self._asking = asyncio.create_task(self._ask(request))
-
-    async def _ask(self, request: bytes) -> None:
-        try:
-            end = _grpc_end(await self._infer(request, metadata=self._metadata))
-        except grpc.aio.AioRpcError as error:
-            status = error.code().value[0]
-            retry = any(name == "grpc-retry-pushback-ms" for name, _ in error.trailing_metadata() or ())
-            note = "" if status == GRPC.refused else f"{error.code().name} {error.details()}"
-            # Servers say when to retry; the library, of a connection that failed, does not.
-            broken = error.code() is grpc.StatusCode.UNAVAILABLE and not retry
-            end = End(BROKEN if broken else status, retry=retry, note=note)
-        self._ended(self, end, True)
-
-    def abandon(self) -> None:
-        self._asking.cancel()
-        self._closing = asyncio.create_task(self._channel.close())
-
-    async def close(self) -> None:
-        await self._channel.close()
-
-
-def _grpc_end(answer: bytes) -> End:
-    message = service_pb2.ModelInferResponse.FromString(answer)
-    parameters = message.parameters
-    output = message.raw_output_contents[0] if message.raw_output_contents else b""
-    queue_ms, batch = parameters["queue_ms"].double_param, parameters["batch_size"].int64_param
-    return End(GRPC.answered, output, parameters["variant"].string_param, queue_ms, batch)
-
-
-#: A connection; ``request``, ``due`` and ``sent`` are of the query in flight.
-Peer = HttpPeer | GrpcPeer

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from appliance.local.child import ROOT
-
-from .process import Load, Summary
+from .process import Summary
 from .records import GRPC, HTTP, Records
+from .sender import Load
+
+ROOT = Path(__file__).parents[2]
 
 
 class LoadError(RuntimeError):
@@ -24,7 +25,7 @@ class Generator:
 
     def __enter__(self) -> Generator:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.load.process"],
+            [sys.executable, "-m", "appliance.load.process"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -2,7 +2,7 @@
 
 They have hashes, and are for pip and any index.
 
-``python -m appliance.locks`` (``make lock``). A box installs the locks of its roles, and ``cpu`` or ``gpu``.
+``python -m tools.locks`` (``make lock``). A box installs the locks of its roles, and ``cpu`` or ``gpu``.
 """
 
 from __future__ import annotations

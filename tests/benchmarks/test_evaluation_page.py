@@ -84,7 +84,7 @@ def test_nereus_is_taken_apart_in_bursts_and_with_few_residents_too(tmp_path, mo
     assert evaluate(tmp_path, "--quick", "--only", "ablations") == 0
     text = read_sections((tmp_path / "page.md").read_text())["ablations"]
     head = next(line for line in text.splitlines() if line.startswith("| parts of nereus |"))
-    rows = [line for line in text.splitlines() if line.startswith(("| nereus |", "| without standby variants |"))]
+    rows = [line for line in text.splitlines() if line.startswith(("| nereus |", "| without standby |"))]
     assert "| proteus |" in text and len(rows) == 2
     assert head.count("`") == 6 and "`zipf_exponential_bursty`" in head and "3 residents a device" in head
     # Each is a run of its own.

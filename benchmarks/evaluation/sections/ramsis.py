@@ -93,7 +93,6 @@ def _claims(found: Found, expected: Mapping[str, Expected]) -> Iterator[Claim]:
     yield from _at_constant_loads(found)
     yield from _on_the_trace(found)
     yield from _variable(found)
-    yield from _by_models(found)
     yield from _expectations(found, expected)
     claim = "The same accuracy with 17.53% and 20.01% fewer workers than Jellyfish+ and ModelSwitching (Section 7.1)"
     yield claim, f"only {world.WORKERS} workers are simulated", "not comparable"
@@ -109,18 +108,6 @@ def _variable(found: Found) -> Iterator[Claim]:
         claim = "Variable batching performs like maximal batching (Section 4.3.2, Fig. 11)"
         finding = f"{min(more.values()):+.2f} to {max(more.values()):+.2f} points of accuracy at {', '.join(more)}/s"
         yield claim, finding, verdict(max(map(abs, more.values())) < SAME)
-
-
-def _by_models(found: Found) -> Iterator[Claim]:
-    less = {
-        name: _figure(some, BY_MODELS, ACCURACY) - _figure(some, OURS, ACCURACY)
-        for name, some in found.items()
-        if {OURS, BY_MODELS} <= some.keys()
-    }
-    if less:
-        claim = "Slack by the models' times (MD) performs like even steps with D = 100 (Appendix C, Fig. 10)"
-        finding = f"{min(less.values()):+.2f} to {max(less.values()):+.2f} points of accuracy at {', '.join(less)}/s"
-        yield claim, finding, verdict(max(map(abs, less.values())) < SAME)
 
 
 def _at_constant_loads(found: Found) -> Iterator[Claim]:

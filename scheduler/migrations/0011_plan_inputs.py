@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-from scheduler.trail.sides import kept_inputs
+from scheduler.models import kept_inputs
 
 
 def keep(apps, schema_editor):

@@ -39,7 +39,7 @@ def test_demand_above_capacity_in_numbers_once_it_is_no_burst(world, lasting, mo
     plan(allocation={"left_out": {"digits": 20.0}})
     assert found() == {}, "a burst"
     repair = lasting(61)["demand:digits"]
-    assert repair.effect == "The plan leaves out 20 of 120 items/s even at the lowest accuracy."
+    assert repair.effect == "The plan leaves out 20.0 of 120 items/s even at the lowest accuracy."
     arrive(100, 14)
     assert "queries/s (14%) were refused in the last minute. The plan leaves" in found()["demand:digits"].effect
     plan()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from scheduler.repairs import texts
+from scheduler import words
 from scheduler.repairs.facts import Facts
 from scheduler.repairs.repair import Action, Repair, Severity
 from scheduler.troubles import DATABASE, REDIS
@@ -71,9 +71,9 @@ def disk(facts: Facts) -> Iterator[Repair]:
         title = "The disk is read-only"
     else:
         title = "The disk is full" if error else "The disk is nearly full"
-    left = f"{texts.size(found.free)} of {texts.size(found.total)} are left below {found.path}"
+    left = f"{words.size(found.free)} of {words.size(found.total)} are left below {found.path}"
     if found.shrinks is not None and found.shrinks > 0:
-        left += f"; at the rate of the last day they last {texts.duration(found.free / found.shrinks)}"
+        left += f"; at the rate of the last day they last {words.duration(found.free / found.shrinks)}"
     yield Repair(
         key="disk",
         severity=Severity.ERROR if error else Severity.WARNING,
@@ -91,12 +91,12 @@ def clock_set(facts: Facts) -> Iterator[Repair]:
     """The wall clock jumped recently, or is behind what was stored."""
     jump, plan = facts.jump, facts.plan
     if plan is not None and plan.created - facts.now > AHEAD:
-        ahead = texts.duration((plan.created - facts.now).total_seconds())
+        ahead = words.duration((plan.created - facts.now).total_seconds())
         effect = f"Plan {plan.pk} was made {ahead} in the future: times on this console are off by as much."
         since = None
     elif jump is not None and jump.age_s < CLOCK_SHOWN_S:
         way = "forward" if jump.by_s > 0 else "back"
-        effect = f"It was set {way} by {texts.duration(abs(jump.by_s))}; times of events before are off by as much."
+        effect = f"It was set {way} by {words.duration(abs(jump.by_s))}; times of events before are off by as much."
         since = jump.at
     else:
         return
@@ -124,7 +124,7 @@ def certificate(facts: Facts) -> Iterator[Repair]:
     elif found is not None and found.ends - facts.now < CERTIFICATE_ENDS:
         left = (found.ends - facts.now).total_seconds()
         over = left <= 0
-        when = f"ended {texts.duration(-left)} ago" if over else f"ends in {texts.duration(left)}"
+        when = f"ended {words.duration(-left)} ago" if over else f"ends in {words.duration(left)}"
         yield Repair(
             key="certificate",
             severity=Severity.ERROR if over else Severity.WARNING,
@@ -170,14 +170,14 @@ def backup(facts: Facts) -> Iterator[Repair]:
     last = facts.backup or facts.started
     if last is None or facts.now - last < BACKUP_AGE:
         return
-    age = texts.duration((facts.now - last).total_seconds())
-    applications = texts.several(len(facts.applications), "application")
+    age = words.duration((facts.now - last).total_seconds())
+    applications = words.several(len(facts.applications), "application")
     yield Repair(
         key="backup",
         severity=Severity.WARNING,
         title=f"No backup for {BACKUP_AGE.days} days" if facts.backup else "No backup was ever made",
         effect=f"A broken disk would cost the changes of {age}, or all {applications} with "
-        f"{texts.several(len(facts.variants), 'variant')}.",
+        f"{words.several(len(facts.variants), 'variant')}.",
         action=Action("Run: python manage.py backup FILE, and keep the file on another disk."),
         since=last + BACKUP_AGE,
     )

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from registry import reach
 from registry.models import Device, Gateway, Member, Node
-from scheduler.repairs import texts
+from scheduler import words
 from scheduler.repairs.capacity import runnable, shares
 from scheduler.repairs.facts import Facts
 from scheduler.repairs.repair import Action, Repair, Severity
@@ -54,11 +54,11 @@ def _lost(facts: Facts, device: Device, share: float) -> Repair:
             f"Its executor is started again by itself.{detail} If that does not help, read the log of "
             f"{device.node.name}, and check driver and power."
         )
-    effect = [f"{texts.percent(share)} of this appliance's capacity is lost.", *_falls(facts, device)]
+    effect = [f"{words.percent(share)} of this appliance's capacity is lost.", *_falls(facts, device)]
     total, left = len(facts.problem.variants), {usable.ref for usable in facts.usable()}
     can = runnable(facts.problem, left)
     if can < total:
-        effect.append(f"{total - can} of {texts.several(total, 'variant')} cannot run.")
+        effect.append(f"{total - can} of {words.several(total, 'variant')} cannot run.")
     return Repair(
         key=f"device:{device.ref}",
         severity=Severity.ERROR,
@@ -80,7 +80,7 @@ def _falls(facts: Facts, device: Device) -> Iterator[str]:
     if before.accuracy - now.accuracy >= 0.05:
         yield f"Planned accuracy is {now.accuracy:.1f}%, {before.accuracy:.1f}% before."
     if before.served - now.served > 0.01 * before.served:
-        yield f"Plans serve {texts.rate(now.served)} items/s, {texts.rate(before.served)} before."
+        yield f"Plans serve {words.rate(now.served)} items/s, {words.rate(before.served)} before."
 
 
 def not_connected(facts: Facts) -> Iterator[Repair]:
@@ -112,7 +112,7 @@ def _without(facts: Facts, member: Node | Gateway, capacity: dict[str, float]) -
     if isinstance(member, Node):
         mine = [device.ref for device in facts.devices if device.node_id == member.pk]
         share = sum(capacity[ref] for ref in mine)
-        return f"{texts.several(len(mine), 'device')} with {texts.percent(share)} of this appliance's capacity."
+        return f"{words.several(len(mine), 'device')} with {words.percent(share)} of this appliance's capacity."
     approved = [gateway for gateway in facts.gateways if gateway.state == Member.State.APPROVED]
     away = [gateway for gateway in approved if not gateway.connected]
     where = f" Clients of {member.address} are served by its last plan, if at all." if member.address else ""
@@ -144,7 +144,7 @@ def _held(facts: Facts, member: Node | Gateway) -> str:
     ]
     if not versions or facts.plan is None or min(versions) >= facts.plan.pk:
         return ""
-    return f"It is {texts.several(facts.plan.pk - min(versions), 'plan')} late. "
+    return f"It is {words.several(facts.plan.pk - min(versions), 'plan')} late. "
 
 
 def certificates(facts: Facts) -> Iterator[Repair]:
@@ -238,7 +238,7 @@ def unreachable(facts: Facts) -> Iterator[Repair]:
             key=f"unreachable:{node.name}",
             severity=Severity.ERROR,
             title=f"No gateway reaches the devices of {node.name}",
-            effect=f"{texts.several(len(cut_off), 'device')} with {texts.percent(share)} of this appliance's capacity "
+            effect=f"{words.several(len(cut_off), 'device')} with {words.percent(share)} of this appliance's capacity "
             "left out of plans.",
             action=Action(_reach_again(node, tried, gateways)),
             since=min((device.unreached_since for device in tried), default=None),
@@ -249,7 +249,7 @@ def _reach_again(node: Node, tried: list[Device], gateways: list[Gateway]) -> st
     if not tried:
         return f"Start a gateway beside the node daemon of {node.name}, or revoke that node."
     names = sorted({one.gateway for device in tried for one in reach.unreached_by(device, gateways)})
-    who = texts.listed(names) if names else "the gateways"
+    who = words.listed(names) if names else "the gateways"
     where = ", ".join(sorted({device.address for device in tried if device.address})) or "its sockets on that box"
     return (
         f"Check the network and firewalls between {who} and {node.name} ({where}): executors are up and nobody reaches "
@@ -268,7 +268,7 @@ def cordoned(facts: Facts) -> Iterator[Repair]:
             key=f"cordoned:{node.name}",
             severity=Severity.WARNING,
             title=f"Node {node.name} is cordoned",
-            effect=f"Plans leave out {texts.percent(share)} of this appliance's capacity.",
+            effect=f"Plans leave out {words.percent(share)} of this appliance's capacity.",
             action=Action(
                 "Uncordon it when the work on its box is done.",
                 "Uncordon",

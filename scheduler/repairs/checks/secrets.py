@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from scheduler.repairs import texts
+from scheduler import words
 from scheduler.repairs.facts import Facts
 from scheduler.repairs.repair import Action, Repair, Severity
 
@@ -23,7 +23,7 @@ def api_keys(facts: Facts) -> Iterator[Repair]:
     for key in facts.api_keys:
         left = key.expires - facts.now
         if timedelta(0) < left < SOON:
-            reach = "all applications" if key.applications is None else texts.listed(key.applications) or "none"
+            reach = "all applications" if key.applications is None else words.listed(key.applications) or "none"
             yield Repair(
                 key=f"api_key:{key.name}",
                 severity=Severity.WARNING,
@@ -76,4 +76,4 @@ def join_tokens(facts: Facts) -> Iterator[Repair]:
 
 
 def _in(left: timedelta, ends: datetime) -> str:
-    return f"{texts.duration(left.total_seconds())} ({ends:%Y-%m-%d %H:%M} UTC)"
+    return f"{words.duration(left.total_seconds())} ({ends:%Y-%m-%d %H:%M} UTC)"

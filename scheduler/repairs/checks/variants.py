@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from registry.models import ProfileJob, Variant
 from registry.profiling import OPEN
-from scheduler.repairs import texts
+from scheduler import words
 from scheduler.repairs.facts import Facts, StoredFile
 from scheduler.repairs.repair import Action, Repair, Severity
 
@@ -24,12 +24,12 @@ def _able(facts: Facts, application: str) -> str:
     mine = [variant for variant in facts.variants if variant.application.name == application]
     types = {device.type for device in facts.devices}
     able = sum(any(p.device_type in types and not p.blocked for p in variant.profiles.all()) for variant in mine)
-    return f"{len(mine) - able} of {texts.several(len(mine), 'variant')} of {application} cannot run."
+    return f"{len(mine) - able} of {words.several(len(mine), 'variant')} of {application} cannot run."
 
 
 def _devices(facts: Facts, device_type: str) -> str:
     count = sum(device.type == device_type for device in facts.devices)
-    return f"{count} of {texts.several(len(facts.devices), 'device')}"
+    return f"{count} of {words.several(len(facts.devices), 'device')}"
 
 
 def profiles(facts: Facts) -> Iterator[Repair]:
@@ -72,9 +72,9 @@ def unprofiled(facts: Facts) -> Iterator[Repair]:
         yield Repair(
             key=f"unprofiled:{application}",
             severity=Severity.WARNING,
-            title=f"{application}: {texts.listed(waiting)} not profiled yet",
-            effect=f"{_able(facts, application)} {texts.several(open_jobs, 'profile job')} open, "
-            f"{texts.several(up, 'device')} up.",
+            title=f"{application}: {words.listed(waiting)} not profiled yet",
+            effect=f"{_able(facts, application)} {words.several(open_jobs, 'profile job')} open, "
+            f"{words.several(up, 'device')} up.",
             action=Action(
                 "Have an approved node with a device connected; see the jobs on its page."
                 if not up
@@ -133,8 +133,8 @@ def files(facts: Facts) -> Iterator[Repair]:
             key=f"files:{application}",
             severity=Severity.ERROR,
             title=f"{application}: files of the model store are missing or damaged",
-            effect=f"Devices that do not have them yet cannot load {lost} of {texts.several(variants, 'variant')}: "
-            f"{texts.listed(names)}.",
+            effect=f"Devices that do not have them yet cannot load {lost} of {words.several(variants, 'variant')}: "
+            f"{words.listed(names)}.",
             action=Action("Restore the newest backup, or delete and upload again what is named."),
             application=application,
         )

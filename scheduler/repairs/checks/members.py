@@ -8,7 +8,8 @@ from datetime import timedelta
 from registry import reach
 from registry.models import Device, Gateway, Member, Node
 from scheduler import words
-from scheduler.repairs.capacity import runnable, shares
+from scheduler.models import Plan
+from scheduler.repairs.capacity import runnable
 from scheduler.repairs.facts import Facts
 from scheduler.repairs.repair import Action, Repair, Severity
 
@@ -28,10 +29,9 @@ ALIKE = 0.2
 
 def lost_devices(facts: Facts) -> Iterator[Repair]:
     """Devices of connected nodes that do not serve."""
-    capacity = shares(facts.problem)
     for device in facts.devices:
         if device.node.connected and device.state not in Device.SERVING:
-            yield _lost(facts, device, capacity[device.ref])
+            yield _lost(facts, device, facts.capacity[device.ref])
 
 
 def _lost(facts: Facts, device: Device, share: float) -> Repair:
@@ -55,7 +55,7 @@ def _lost(facts: Facts, device: Device, share: float) -> Repair:
             f"{device.node.name}, and check driver and power."
         )
     effect = [f"{words.percent(share)} of this appliance's capacity is lost.", *_falls(facts, device)]
-    total, left = len(facts.problem.variants), {usable.ref for usable in facts.usable()}
+    total, left = len(facts.problem.variants), {usable.ref for usable in facts.usable}
     can = runnable(facts.problem, left)
     if can < total:
         effect.append(f"{total - can} of {words.several(total, 'variant')} cannot run.")
@@ -72,7 +72,8 @@ def _lost(facts: Facts, device: Device, share: float) -> Repair:
 
 def _falls(facts: Facts, device: Device) -> Iterator[str]:
     """The cost of the loss by plans that were made for about the same demand."""
-    before, now = facts.before.get(device.ref), facts.plan
+    plans, now = Plan.objects.only("accuracy", "demand", "served"), facts.plan
+    before = plans.filter(created__lt=device.changed).first()
     if before is None or now is None or now.pk == before.pk:
         return
     if abs(now.demand - before.demand) > ALIKE * max(now.demand, before.demand):
@@ -85,8 +86,7 @@ def _falls(facts: Facts, device: Device) -> Iterator[str]:
 
 def not_connected(facts: Facts) -> Iterator[Repair]:
     """Approved members without a live connection."""
-    capacity = shares(facts.problem)
-    for member in (*facts.nodes, *facts.gateways):
+    for member in facts.members:
         if member.state != Member.State.APPROVED or member.connected:
             continue
         kind = _kind(member)
@@ -94,7 +94,7 @@ def not_connected(facts: Facts) -> Iterator[Repair]:
             key=f"{kind}:{member.name}",
             severity=Severity.ERROR,
             title=f"{kind.capitalize()} {member.name} is not connected",
-            effect=_without(facts, member, capacity),
+            effect=_without(facts, member),
             action=Action(
                 "Start it, or check its network and log; it joins again by itself. Remove it if it is gone for good.",
                 "Remove",
@@ -108,20 +108,19 @@ def not_connected(facts: Facts) -> Iterator[Repair]:
         )
 
 
-def _without(facts: Facts, member: Node | Gateway, capacity: dict[str, float]) -> str:
+def _without(facts: Facts, member: Node | Gateway) -> str:
     if isinstance(member, Node):
         mine = [device.ref for device in facts.devices if device.node_id == member.pk]
-        share = sum(capacity[ref] for ref in mine)
+        share = sum(facts.capacity[ref] for ref in mine)
         return f"{words.several(len(mine), 'device')} with {words.percent(share)} of this appliance's capacity."
-    approved = [gateway for gateway in facts.gateways if gateway.state == Member.State.APPROVED]
-    away = [gateway for gateway in approved if not gateway.connected]
+    away = [gateway for gateway in facts.gateways if not gateway.connected]
     where = f" Clients of {member.address} are served by its last plan, if at all." if member.address else ""
-    return f"Gateways without new plans and keys: {len(away)} of {len(approved)}.{where}"
+    return f"Gateways without new plans and keys: {len(away)} of {len(facts.gateways)}.{where}"
 
 
 def behind(facts: Facts) -> Iterator[Repair]:
     """Connected members that do not take over what they are sent."""
-    for member in (*facts.nodes, *facts.gateways):
+    for member in facts.members:
         if not member.behind:
             continue
         kind = _kind(member)
@@ -149,7 +148,7 @@ def _held(facts: Facts, member: Node | Gateway) -> str:
 
 def certificates(facts: Facts) -> Iterator[Repair]:
     """Members whose certificates were not renewed."""
-    for member in (*facts.nodes, *facts.gateways):
+    for member in facts.members:
         if member.state != Member.State.APPROVED or not member.key_hash or member.certificate_until is None:
             continue
         left = member.certificate_until - facts.now
@@ -179,7 +178,7 @@ def certificates(facts: Facts) -> Iterator[Repair]:
 
 def waiting(facts: Facts) -> Iterator[Repair]:
     """Members that an operator has not approved yet."""
-    for member in (*facts.nodes, *facts.gateways):
+    for member in facts.members:
         if member.state != Member.State.PENDING:
             continue
         kind = _kind(member)
@@ -200,7 +199,7 @@ def waiting(facts: Facts) -> Iterator[Repair]:
 
 def claimed(facts: Facts) -> Iterator[Repair]:
     """Boxes that want the name of an existing member."""
-    for member in (*facts.nodes, *facts.gateways):
+    for member in facts.members:
         if not member.claimed:
             continue
         kind = _kind(member)
@@ -225,14 +224,13 @@ def claimed(facts: Facts) -> Iterator[Repair]:
 
 def unreachable(facts: Facts) -> Iterator[Repair]:
     """Devices that no gateway can send batches to."""
-    capacity = shares(facts.problem)
-    gateways = [gateway for gateway in facts.gateways if gateway.state == Member.State.APPROVED]
-    for node in facts.nodes:
+    gateways = facts.gateways
+    for node in _nodes(facts):
         mine = [device for device in facts.devices if device.node_id == node.pk and device.node.connected]
         cut_off = [device for device in mine if reach.why_unreachable(device, gateways)]
         if not cut_off:
             continue
-        share = sum(capacity[device.ref] for device in cut_off)
+        share = sum(facts.capacity[device.ref] for device in cut_off)
         tried = [device for device in cut_off if device.unreached_since is not None]
         yield Repair(
             key=f"unreachable:{node.name}",
@@ -259,11 +257,10 @@ def _reach_again(node: Node, tried: list[Device], gateways: list[Gateway]) -> st
 
 def cordoned(facts: Facts) -> Iterator[Repair]:
     """Nodes that somebody may have forgotten to uncordon."""
-    capacity = shares(facts.problem)
-    for node in facts.nodes:
+    for node in _nodes(facts):
         if node.cordoned_at is None or (facts.now - node.cordoned_at).total_seconds() < CORDONED_S:
             continue
-        share = sum(capacity[device.ref] for device in facts.devices if device.node_id == node.pk)
+        share = sum(facts.capacity[device.ref] for device in facts.devices if device.node_id == node.pk)
         yield Repair(
             key=f"cordoned:{node.name}",
             severity=Severity.WARNING,
@@ -282,3 +279,7 @@ def cordoned(facts: Facts) -> Iterator[Repair]:
 
 def _kind(member: Node | Gateway) -> str:
     return "node" if isinstance(member, Node) else "gateway"
+
+
+def _nodes(facts: Facts) -> list[Node]:
+    return [member for member in facts.members if isinstance(member, Node)]

@@ -9,6 +9,8 @@ from django.conf import settings
 
 from registry.models import Application, Variant
 from scheduler import words
+from scheduler.control import outcome
+from scheduler.models import KnownRepair
 from scheduler.repairs.capacity import fastest
 from scheduler.repairs.facts import LONG_S, MINUTE_S, SHORT_S, Facts, RecentQueries
 from scheduler.repairs.repair import Action, Repair, Severity
@@ -31,9 +33,9 @@ def silent_s() -> float:
 
 def failing(facts: Facts) -> Iterator[Repair]:
     """No plans are made: attempts fail, or there are none."""
-    if not facts.redis:
-        return  # nothing is known of attempts, and Redis is a repair of its own
-    latest, limit = facts.planning, silent_s()
+    latest, limit = facts.from_redis(outcome.latest, None), silent_s()
+    if latest is None:
+        return  # Redis is a repair of its own
     if latest.age_s > limit:
         known = math.isfinite(latest.age_s)
         yield Repair(
@@ -84,11 +86,12 @@ def refused(facts: Facts) -> Iterator[Repair]:
 def demand(facts: Facts) -> Iterator[Repair]:
     """Demand that is refused or answered late for longer than a burst lasts."""
     missing = facts.plan.allocation.get("left_out") or {} if facts.plan is not None else {}
+    raised = set(KnownRepair.objects.filter(raised=True).values_list("key", flat=True))
     for application in facts.applications:
         name = application.name
         key, left_out = f"demand:{name}", missing.get(name, 0.0)
         recent = facts.recent.get(name, RecentQueries())
-        if left_out <= NEGLIGIBLE and not _many(facts, name, key in facts.raised):
+        if left_out <= NEGLIGIBLE and not _many(facts, name, key in raised):
             continue
         late = left_out <= NEGLIGIBLE and recent.refused < recent.late
         yield Repair(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from registry.models import ApiKey, ApiToken, JoinToken
 from scheduler import words
 from scheduler.repairs.facts import Facts
 from scheduler.repairs.repair import Action, Repair, Severity
@@ -20,7 +21,7 @@ def api_keys(facts: Facts) -> Iterator[Repair]:
 
     Whether a key is used is not recorded, so each that ends soon counts.
     """
-    for key in facts.api_keys:
+    for key in ApiKey.objects.exclude(expires=None):
         left = key.expires - facts.now
         if timedelta(0) < left < SOON:
             reach = "all applications" if key.applications is None else words.listed(key.applications) or "none"
@@ -37,7 +38,7 @@ def api_keys(facts: Facts) -> Iterator[Repair]:
 
 def api_tokens(facts: Facts) -> Iterator[Repair]:
     """API tokens that programs used recently."""
-    for token in facts.api_tokens:
+    for token in ApiToken.objects.exclude(expires=None).exclude(last_used=None):
         left = token.expires - facts.now
         if not timedelta(0) < left < SOON or facts.now - token.last_used > USED:
             continue
@@ -53,9 +54,9 @@ def api_tokens(facts: Facts) -> Iterator[Repair]:
         )
 
 
-def join_tokens(facts: Facts) -> Iterator[Repair]:
+def join_tokens(_facts: Facts) -> Iterator[Repair]:
     """Join tokens for other boxes that never end."""
-    for token in facts.join_tokens:
+    for token in JoinToken.objects.filter(expires=None, uses=None, own_box=False):
         approves = "that needs no approval" if token.auto_approve else "that waits for approval"
         yield Repair(
             key=f"join_token:{token.name}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from ..capacity import Capacity, dedicated_capacity, profile_on
 from ..groups import usable
@@ -178,9 +179,8 @@ def allocation_with(
         status="heuristic" if placements else "empty",
         moves=sum(resident.variant.id not in resident.device.loaded for resident in residents.values()),
     )
-    return Allocation(
-        **{**vars(allocation), "reasons": explanations(problem, allocation, residents, why, why_left_out)}
-    )
+    reasons = tuple(explanations(problem, allocation, residents, why, why_left_out))
+    return replace(allocation, reasons=reasons)
 
 
 def _objective_and_bound(

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scheduler.allocation.infadapter.capacity_line import CapacityLine, fitted
 from scheduler.allocation.problem import (
     ApplicationDemand,
     CandidateVariant,
@@ -25,6 +24,7 @@ from scheduler.allocation.problem import (
     LatencyProfile,
     Problem,
 )
+from scheduler.stacks.infadapter.capacity_line import CapacityLine, fitted
 from workers.forecasters import LEARNED, MINUTE, TREND
 
 from .worlds import QUICK_S, World

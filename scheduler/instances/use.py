@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from registry.models import Device, Node
 from scheduler.models import Plan
-from workers.dispatch.stacks import PUBLISHED, STACKS
+from workers.dispatch.stack import PUBLISHED
+from workers.dispatch.stacks import STACKS
 
 from .sleep import DeviceUse, TypeAdvice, advice
 from .states import Instance, instances

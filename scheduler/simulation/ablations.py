@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from workers.dispatch.late.dispatching import Dispatching
 from workers.dispatch.late.schedule import Schedule
 from workers.dispatch.options import OptionSet
-from workers.dispatch.stacks import LATE_BINDING
+from workers.dispatch.stack import LATE_BINDING
 
 
 @dataclass(frozen=True)

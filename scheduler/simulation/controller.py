@@ -9,14 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from scheduler.allocation import strategies
-from scheduler.allocation.baselines import PLACED_ONCE
-from scheduler.allocation.baselines.arrivals import trigger_of
 from scheduler.allocation.blocking import blocking
 from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.verification import violations
 from scheduler.control.demand import FLOOR, HISTORY_S, QUANTILE, Estimates, bands, estimates
 from scheduler.control.learned import PAST_S, Learner, learn, target_of
 from scheduler.control.relief import relief
+from scheduler.stacks.registry import PLACED_ONCE, trigger_of
 from workers.gateway.bursts import BurstDetector
 
 from .scenario import Scenario

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from workers.dispatch.stacks import Stack
+from workers.dispatch.stack import Stack
 
 from .cold_start import cold_bound
 from .engine import IN_TIME, LATE, Record

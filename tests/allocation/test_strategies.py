@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyscipopt import quicksum
 
-from scheduler.allocation import by_policy, nereus
+from scheduler.allocation import nereus
 from scheduler.allocation.problem import (
     Allocation,
     ApplicationDemand,
@@ -21,11 +21,12 @@ from scheduler.allocation.reasons import explained, reasons
 from scheduler.allocation.solver import maximise, new_model, watched
 from scheduler.allocation.strategies import UnknownStrategy, UnusableProblem, get, names, register
 from scheduler.allocation.verification import faults, violations
+from scheduler.stacks.registry import PAPERS
 
 from .worlds import GIB, changed, line, problems, slow_to_load, variant, with_loaded
 
 #: strategies that solve a decision process for each group of devices, which takes a second an example
-BY_POLICY = sorted(by_policy.STRATEGIES)
+BY_POLICY = sorted(PAPERS["ramsis"].strategies) if "ramsis" in PAPERS else []
 
 
 def with_examples(count: int, policies: int, many: int):

@@ -24,8 +24,8 @@ from benchmarks.evaluation.sections import (
 )
 from benchmarks.evaluation.sections.common import claimed
 from benchmarks.solver import Row
-from scheduler.ramsis.expectation import Expected
 from scheduler.simulation.seconds import Second
+from scheduler.stacks.ramsis.expectation import Expected
 
 pytestmark = pytest.mark.wide
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.allocation import by_policy, strategies
+from scheduler.allocation import strategies
 from scheduler.promises import windows
 from scheduler.promises.windows import LEAST_WINDOWS, NothingToPromise, run_ratios, scenario, simulated, window_s
 from scheduler.simulation.controller import Controller
 from scheduler.simulation.scenario import ControlSettings
+from scheduler.stacks.ramsis import strategy as by_policy
 from workers import forecasters
 
 from .worlds import problem, world

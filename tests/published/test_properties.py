@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.simulation.policies import POLICIES
+from scheduler.simulation.stacks import POLICIES
 from tests.examples import examples
 from tests.published.driver import Query, Served, simulate
 from tests.published.strategies import arrivals, candidates
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.published.batching.policy import Candidate
+from workers.dispatch.published.policy import Candidate
 
 pytestmark = pytest.mark.wide
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.dispatch.published.routing.shares import Round
+from workers.dispatch.published.routing import Round
 
 pytestmark = pytest.mark.wide
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.simulation.policies import POLICIES
+from scheduler.simulation.stacks import POLICIES
 from tests.published.driver import Query, Served, simulate
 from tests.published.strategies import ms
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.published.batching.policy import Candidate, Decision
+from workers.dispatch.published.policy import Candidate, Decision
 from workers.dispatch.published.time_slices import TIMER_SLACK_S, Arbiter, Contender, blocking_s
 
 pytestmark = pytest.mark.wide

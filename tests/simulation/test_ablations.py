@@ -10,7 +10,7 @@ from scheduler.simulation import simulate
 from scheduler.simulation.ablations import BINDINGS, RENAMED
 from scheduler.simulation.scenario import ControlSettings
 from scheduler.simulation.stacks import choose
-from workers.dispatch.stacks import LATE_BINDING
+from workers.dispatch.stack import LATE_BINDING
 
 from .worlds import model, world
 

@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from scheduler.simulation.routers import ROUTERS
-from workers.dispatch.published.routing.router import LeastCompletionRouter
+from scheduler.simulation.stacks import ROUTERS
+from workers.dispatch.published.routing import LeastCompletionRouter
 
 DEVICES = ("x", "y", "z")
 
@@ -27,10 +27,6 @@ def picks(made, count: int, able=DEVICES, application: str = "q") -> list[str | 
 
 def test_the_live_router_is_the_live_object():
     assert type(ROUTERS["least-completion"](1)) is LeastCompletionRouter
-
-
-def test_round_robin_takes_turns_whatever_the_shares():
-    assert picks(router("round-robin"), 6) == ["x", "y", "z"] * 2
 
 
 def test_uniform_takes_each_as_often_and_a_seed_gives_the_same_again():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean
 
-from scheduler.ramsis.expectation import Expected
-from scheduler.ramsis.worker import LENGTHS, QUEUE
+from scheduler.stacks.ramsis.expectation import Expected
+from scheduler.stacks.ramsis.worker import LENGTHS, QUEUE
 
 from .. import ramsis as world
 from ..page import Context, number, percent, table

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from scheduler.allocation import nereus
+from scheduler.allocation import nereus, proteus
 from scheduler.allocation.problem import (
     CERTIFIED,
     Allocation,

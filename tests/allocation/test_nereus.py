@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.allocation import nereus
+from scheduler.allocation import nereus, proteus
 from scheduler.allocation.assign import assign
 from scheduler.allocation.device_counts import DeviceCounts
 from scheduler.allocation.disaggregation import disaggregate

@@ -24,8 +24,8 @@ from scheduler.allocation.problem import (
     LatencyProfile,
     Problem,
 )
+from scheduler.simulation.learned import LEARNED, MINUTE, TREND
 from scheduler.stacks.infadapter.capacity_line import CapacityLine, fitted
-from workers.forecasters import LEARNED, MINUTE, TREND
 
 from .worlds import QUICK_S, World
 

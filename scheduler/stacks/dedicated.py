@@ -1,4 +1,4 @@
-"""Dedicated residents (one variant alone on a device), allocations of them, and their explanations."""
+"""Dedicated residents (one variant alone on a device) and allocations of them."""
 
 from __future__ import annotations
 

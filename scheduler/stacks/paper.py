@@ -13,10 +13,11 @@ from workers.dispatch.stack import Stack
 
 
 class Trigger(Protocol):
-    """Decides at which arrivals a new plan is due: for simulations of strategies that decide at each arrival.
+    """Decides at which arrivals a new plan is due.
 
-    Live, where a decision is a solve in another process, gateways' burst reports and the planning period replace it:
-    demand above the plan's band is reported within a fraction of a second.
+    For simulations of strategies that decide at each arrival. Live, where a decision is a solve in another process,
+    gateways' burst reports and the planning period replace it: demand above the plan's band is reported within a
+    fraction of a second.
     """
 
     def planned(self, problem: Problem, allocation: Allocation) -> None:

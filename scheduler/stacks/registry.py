@@ -23,7 +23,7 @@ PROMISES = {name: promise for paper in PAPERS.values() for name, promise in pape
 
 
 def trigger_of(strategy: str) -> Trigger | None:
-    """A fresh trigger for a strategy that decides at each arrival; None: it plans by period and burst alone."""
+    """A strategy's fresh trigger; None: it plans by period and burst alone."""
     for paper in PAPERS.values():
         if strategy in paper.triggers:
             return paper.triggers[strategy]()

@@ -121,7 +121,7 @@ def shared_devices(draw):
         candidates.append(Candidate(variant, 90.0, latency, draw(st.integers(1, 4))))
     longest = [candidate.latency.seconds(candidate.max_batch) for candidate in candidates]
     gap = sum(longest)
-    policies = st.sampled_from(["proteus", "nereus"])
+    policies = st.sampled_from(["proteus", "nexus"])
     queues = [
         Served(POLICIES[draw(policies)](), candidate, draw(st.sampled_from(["shed", "serve"])), f"queue{i}")
         for i, candidate in enumerate(candidates)

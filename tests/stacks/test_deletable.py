@@ -1,4 +1,4 @@
-"""Any paper can be deleted: its folder, its executing half and its tests. The rest goes on without it."""
+"""Any paper can be deleted: its folder, its executing half and its tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stack is: a name for an allocation strategy, a binding and a batch policy."""
+"""A stack: a name for an allocation strategy, a binding and a batch policy."""
 
 from __future__ import annotations
 

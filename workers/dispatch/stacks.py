@@ -1,4 +1,4 @@
-"""The stacks that a cluster may serve with: the default, and those of the papers that are there.
+"""The stacks that a cluster may serve with: the default, and the papers'.
 
 A name means the same live and simulated. A stack is chosen for the whole cluster. The control plane plans with its
 strategy; cores switch to its binding and batch policy when they adopt a plan that names it. Others can only be

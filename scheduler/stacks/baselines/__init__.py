@@ -1,4 +1,4 @@
-"""Clipper and Sommelier: baselines that Proteus' evaluation defines (ASPLOS '24, Section 6.1.1)."""
+"""Clipper and Sommelier, as Proteus' evaluation defines them (Section 6.1.1)."""
 
 from workers.dispatch.stack import published
 

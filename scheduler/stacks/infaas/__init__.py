@@ -1,8 +1,9 @@
-"""INFaaS: Romero et al., "INFaaS: Automated Model-less Inference Serving" (ATC '21), and its own baselines.
+"""INFaaS and its own baselines.
 
-Its system is the greedy heuristic (:mod:`.greedy`, Section 4.2.2); its integer linear program (:mod:`.ilp`, Section
-4.2.1) is "impractical to use". :mod:`.accuracy` is Proteus' version, with accuracy for the objective. `clipper+` and
-`sm+` are its extensions of Clipper and SageMaker (Section 6).
+Source: Romero et al., "INFaaS: Automated Model-less Inference Serving" (ATC '21). Its system is the greedy heuristic
+(:mod:`.greedy`, Section 4.2.2); its integer linear program (:mod:`.ilp`, Section 4.2.1) is "impractical to use".
+:mod:`.accuracy` is Proteus' version, with accuracy for the objective. `clipper+` and `sm+` are its extensions of
+Clipper and SageMaker (Section 6).
 """
 
 from workers.dispatch.stack import published

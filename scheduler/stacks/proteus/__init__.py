@@ -1,5 +1,6 @@
-"""Proteus: Ahmad et al., "Proteus: A High-Throughput Inference-Serving System with Accuracy Scaling" (ASPLOS '24).
+"""Proteus and its ablations.
 
+Source: Ahmad et al., "Proteus: A High-Throughput Inference-Serving System with Accuracy Scaling" (ASPLOS '24).
 :mod:`.strategy` is its MILP, :mod:`.ablations` are those of its Section 6.5.
 """
 

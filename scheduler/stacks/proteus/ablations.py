@@ -95,7 +95,7 @@ def without_model_placement(problem: Problem) -> Allocation:
 
 
 class UniformOrder:
-    """An order with each device as likely: Proteus without query assignment, as its simulator has it."""
+    """An order with each device as likely, as Proteus' simulator has it."""
 
     def __init__(self, source: random.Random, shares: Shares) -> None:
         self._random = source

@@ -1,4 +1,4 @@
-"""How the baselines of RAMSIS' Section 7 batch and route, and its Appendix I routes. Pure."""
+"""How the baselines of RAMSIS' Section 7 batch and route. Pure."""
 
 from __future__ import annotations
 

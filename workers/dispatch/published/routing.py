@@ -1,10 +1,10 @@
-"""Routers of published stacks: which device gets a query when it arrives. Pure, single-threaded.
+"""Routers of published stacks: which device gets a query when it arrives.
 
-Times are in seconds, counts in rows. A router has devices in turn, as evenly as their shares allow: worst-case fair
-weighted fair queueing (WF2Q+: Bennett and Zhang, Hierarchical Packet Fair Queueing Algorithms, SIGCOMM 1996) with
-devices for flows and rows for bytes: each row of a device has a virtual start and a virtual finish, one over its share
-later. Among the devices whose next row has started, the one whose row finishes first is next. While all devices are
-able, none gets a whole query more or less than its share.
+Pure, single-threaded. Times are in seconds, counts in rows. A router has devices in turn, as evenly as their shares
+allow: worst-case fair weighted fair queueing (WF2Q+: Bennett and Zhang, Hierarchical Packet Fair Queueing Algorithms,
+SIGCOMM 1996) with devices for flows and rows for bytes: each row of a device has a virtual start and a virtual finish,
+one over its share later. Among the devices whose next row has started, the one whose row finishes first is next. While
+all devices are able, none gets a whole query more or less than its share.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clipper with a static placement (NSDI '17), as Proteus compares with it (ASPLOS '24, Section 6.1.1)."""
+"""Clipper (NSDI '17) with a static placement, as Proteus compares with it."""
 
 from ...stack import published
 

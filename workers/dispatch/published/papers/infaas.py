@@ -1,4 +1,4 @@
-"""INFaaS (ATC '21): queries go to active instances first, and its batches wait for no others."""
+"""INFaaS (ATC '21): queries go to active instances first."""
 
 from __future__ import annotations
 

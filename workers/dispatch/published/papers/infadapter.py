@@ -1,4 +1,4 @@
-"""InfAdapter (EuroMLSys '23): queries by quotas, in batches of one row; what cannot be in time is dropped."""
+"""InfAdapter (EuroMLSys '23): queries by quotas, in batches of one row."""
 
 from ...stack import published
 

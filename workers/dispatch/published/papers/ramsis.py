@@ -1,4 +1,4 @@
-"""RAMSIS (EuroSys '24): devices choose variants by policies for their queue, its first deadline and the load."""
+"""RAMSIS (EuroSys '24): devices choose variants by policies."""
 
 from __future__ import annotations
 

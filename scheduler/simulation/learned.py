@@ -1,10 +1,10 @@
 """A forecaster that learns: linear regressions on three minutes of demand.
 
-Pure. They are refitted as demand comes. Each application has two regressions on the same inputs (:func:`inputs`): for
-the median of what comes, and for the quantile that is planned for; their difference is the margin. Both are fitted by
-iteratively reweighted least squares, one pass over the examples, of which older ones fade; :mod:`.learned_start` has
-the coefficients that they start from and are drawn to. Memory and time are bounded: two matrices for each application,
-one example in :data:`EVERY_S`.
+Pure; for simulations alone. They are refitted as demand comes. Each application has two regressions on the same inputs
+(:func:`inputs`): for the median of what comes, and for the quantile that is planned for; their difference is the
+margin. Both are fitted by iteratively reweighted least squares, one pass over the examples, of which older ones fade;
+:mod:`.learned_start` has the coefficients that they start from and are drawn to. Memory and time are bounded: two
+matrices for each application, one example in :data:`EVERY_S`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workers.forecasters import MINUTE, TREND
+from scheduler.control.demand import HORIZON_S, MINUTE_S, Forecast
 
 from .learned_start import MAXIMUM, MEANS, QUANTILES
 
+#: names of forecasters: the live one; mean of the coming period, learned; largest second of the next minute, learned
+TREND, LEARNED, MINUTE = ALL = ("trend", "learned", "minute")
 #: seconds that inputs are made from
 PAST_S = 180
-MINUTE_S = 60
 #: seconds between two examples
 EVERY_S = 10
 #: number of examples that count, a day of them; the weight of older ones fades exponentially
@@ -36,8 +37,6 @@ NEAR = 0.02
 OFFSET = 1.0
 #: most that is forecast, as a multiple of the largest second of the past; after :data:`PAST_S` of silence it is zero
 LIMIT = 3.0
-#: seconds that a forecast looks ahead at most: a plan that is meant to last longer is corrected by bursts
-HORIZON_S = 30
 #: number of values that :func:`inputs` makes, and the index of the last minute's mean among them
 INPUTS, LAST_MEAN = 12, 3
 
@@ -51,18 +50,6 @@ class ForecastTarget(NamedTuple):
 
 #: the largest second of the next minute, which InfAdapter plans for (Section 5)
 NEXT_MINUTE = ForecastTarget(MINUTE_S, largest=True)
-
-
-class Forecast(NamedTuple):
-    """Items/s by application, shape (applications,).
-
-    Attributes:
-        median: of what comes.
-        upper: the quantile that is planned for.
-    """
-
-    median: np.ndarray
-    upper: np.ndarray
 
 
 def target_of(forecaster: str, period_s: float) -> ForecastTarget | None:

@@ -12,18 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.control.learned import (
+from scheduler.simulation.learned import (
     EVERY_S,
     INPUTS,
+    LEARNED,
     LIMIT,
+    MINUTE,
     NEXT_MINUTE,
     PAST_S,
+    TREND,
     ForecastTarget,
     Learner,
     forecast,
     inputs,
     learn,
     start,
+    target_of,
 )
 
 PERIOD = ForecastTarget(30)
@@ -169,3 +173,11 @@ def test_a_clock_that_was_set_does_not_stop_it():
 def test_without_any_report_there_is_nothing_to_learn_from():
     assert learn({"a": Learner(PERIOD, 0.95)}, [], PERIOD, None, 500) == 470
     assert learn({}, history([1, 2, 3], 500), PERIOD, None, 500) == 470
+
+
+def test_each_forecaster_has_its_target():
+    assert target_of(TREND, 30) is None
+    assert target_of(LEARNED, 30) == ForecastTarget(30)
+    assert target_of(LEARNED, 0.5) == ForecastTarget(1)
+    assert target_of(LEARNED, 3600) == ForecastTarget(30)
+    assert target_of(MINUTE, 30) == NEXT_MINUTE

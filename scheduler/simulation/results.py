@@ -95,7 +95,7 @@ class SimulationResults:
             "total_solve_s": sum(solve_s),
             "max_solve_s": max(solve_s, default=0.0),
             "solves_cut_short": sum(allocation.cut_short for allocation in allocations),
-            "loads": sum(allocation.moves for allocation in allocations),
+            "loads": self.record.loads,
             "mean_cost": self._mean_cost(),
             "per_application": {
                 name: self._figures(self._applications == index)

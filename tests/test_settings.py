@@ -125,7 +125,7 @@ def test_the_stack_replaces_strategy_and_routing_which_warn(variables, stack, wa
 
 @pytest.mark.parametrize("name", ["best", "proteus-wo-qa"])
 def test_a_stack_that_nobody_can_serve_with_stops_the_start(name):
-    with pytest.raises(SettingsError, match=f"NEREUS_STACK='{name}': must be one of nereus, clipper-ha, infaas-accuracy"):
+    with pytest.raises(SettingsError, match=f"NEREUS_STACK='{name}': must be one of nereus, clipper-ha,"):
         Settings.from_environ({"NEREUS_STACK": name})
 
 

@@ -81,7 +81,7 @@ def test_a_strategy_keeps_every_rule_and_explains_itself(name, tries):
 
 @with_examples(4, few=2, many=100)
 def test_a_strategy_keeps_every_rule_whatever_was_in_force(name, tries):
-    """Demand came and went, time was reserved, latencies drifted, limits changed and devices were lost since."""
+    """Whatever demand, latencies, limits and devices have become since."""
 
     @tried(tries)
     @given(data=st.data(), load_s=st.sampled_from((0.0, 2.0)))

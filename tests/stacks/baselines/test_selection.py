@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from scheduler.allocation.problem import ApplicationDemand, DeviceResources, LatencyProfile, Problem
 from scheduler.allocation.strategies import get
 from scheduler.stacks.proteus import strategy as proteus
+from scheduler.stacks.proteus.ablations import uniform
 from tests.allocation.worlds import line, problems, variant
 from tests.examples import examples
 
@@ -99,3 +101,15 @@ def test_a_model_profiled_for_large_batches_only_takes_as_long_for_one_row():
 def test_without_query_assignment_the_placement_is_the_optimal_one(problem):
     problem = replace(problem, time_limit_s=60.0)
     assert get("proteus-wo-qa")(problem).placements == proteus.solve(problem).placements
+
+
+def test_without_query_assignment_each_planned_device_gets_as_many_whatever_its_share():
+    def played(seed: int) -> list[str]:
+        router = uniform(seed)
+        router.set_routes({"q": [("u", 0.05), ("v", 2.5), ("w", 1.0), ("x", 0.0)]})
+        return [router.pick("q", 1, "uvwx", 1.0, lambda device: 0.1, lambda device: 0) for _ in range(3000)]
+
+    got = Counter(played(1))
+    # Three standard deviations of a third of 3000.
+    assert got.keys() == {"u", "v", "w"} and all(abs(count - 1000) < 78 for count in got.values())
+    assert played(1) != played(2)

@@ -18,7 +18,7 @@ from scheduler.allocation.verification import violations
 from scheduler.simulation.controller import Controller
 from scheduler.stacks.dedicated import DedicatedChoices
 from scheduler.stacks.infaas.cost import LOAD_WEIGHT, InstanceOptions, adding, asked
-from tests.allocation.worlds import line, problems, slow_to_load, variant
+from tests.allocation.worlds import line, slow_to_load, variant
 from tests.examples import examples
 from tests.simulation.worlds import model, world
 from workers.dispatch.instance_states import SLACK
@@ -187,21 +187,6 @@ def test_the_ilp_costs_the_least_of_all_counts_and_the_greedy_heuristic_no_less(
     served = sum(one.capacity for one in choices.residents(greedy.placements).values())
     if served >= asked(demand):
         assert cost(problem, greedy) >= least * (1 - 1e-9)
-
-
-@pytest.mark.parametrize("name", [*SCALING, "clipper+"])
-@examples(5, suppress_health_check=list(HealthCheck))
-@given(data=st.data(), problem=problems())
-def test_every_rule_is_kept_from_whatever_was_in_force(name, data, problem):
-    allocation = get(name)(problem)
-    assert violations(problem, allocation) == []
-    for step in range(2):
-        demand = {a.id: data.draw(st.floats(0, 300)) for a in problem.applications}
-        following = replace(in_force(problem, allocation, **demand), at_s=2.0 * step)
-        gone = data.draw(st.sets(st.sampled_from([d.id for d in problem.devices]))) if problem.devices else set()
-        following = replace(following, devices=tuple(d for d in following.devices if d.id not in gone))
-        allocation = get(name)(following)
-        assert violations(following, allocation) == []
 
 
 def test_static_stacks_are_placed_for_the_mix_of_the_whole_trace():

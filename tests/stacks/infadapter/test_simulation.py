@@ -65,10 +65,8 @@ def test_a_scenario_has_capacities_costs_and_loads_by_variant(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["infadapter", "ms+", "vpa+", "vpa+-middle", "vpa+-fast"])
-def test_runs_keep_the_budget_and_repeat(name, tmp_path):
-    scenario = load(write(tmp_path))
-    first, again = simulate(scenario, name), simulate(scenario, name)
-    assert first.record.outcome == again.record.outcome and first.record.variant == again.record.variant
+def test_runs_keep_the_budget(name, tmp_path):
+    first = simulate(load(write(tmp_path)), name)
     assert 0 < first.summary["mean_cost"] <= 3
     plans = [planned.allocation for planned in first.record.plans]
     assert all(len({p.device for p in plan.placements}) <= 3 for plan in plans)

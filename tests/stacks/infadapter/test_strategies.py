@@ -81,9 +81,3 @@ def test_the_vertical_autoscaler_has_one_variant_and_grows_by_what_it_is_seen_to
     assert plan.left_out["a"] == pytest.approx(0, abs=1e-6)
     again = strategies.get(name)(replace(demand(asked, 4.0), previous=plan))
     assert sum(cores(again).values()) == used[0]
-
-
-def test_excluded_variants_are_not_used():
-    asked = problem({"a": 4.0}, 4)
-    without = replace(asked, variants=tuple(replace(v, excluded=v.id == "a-best") for v in asked.variants))
-    assert cores(strategies.get("vpa+")(without)).keys() == {"middle"}

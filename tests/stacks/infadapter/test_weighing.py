@@ -140,14 +140,6 @@ def test_unlike_devices_count_by_their_cores():
     assert plan.objective == pytest.approx(76 - 0.05 * 4)
 
 
-@pytest.mark.parametrize("name", ["infadapter", "ms+", "vpa+"])
-def test_without_demand_or_devices_there_is_a_plan_all_the_same(name):
-    idle = strategies.get(name)(problem({"a": 0.0}, 3))
-    assert len(idle.placements) == 1
-    empty = strategies.get(name)(problem({"a": 5.0}, 0))
-    assert empty.status == "empty" and empty.left_out == {"a": 5.0}
-
-
 def test_a_search_that_ends_by_its_nodes_repeats(monkeypatch):
     numbers = random.Random(3)
     names = [f"a{i}" for i in range(6)]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.stacks.ramsis.by_load import ByLoadPolicy
+from scheduler.stacks.ramsis.by_load import ByLoadPolicy, ShortestQueueRouter
 from tests.published.driver import Query
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.policy_tables import LoadPolicy, PolicySet, constant
@@ -164,3 +164,17 @@ def test_a_set_has_the_policy_of_the_lowest_load_that_is_enough():
     assert POLICIES.at(0.0) is CALM and POLICIES.at(50.0) is CALM
     assert POLICIES.at(50.1) is BUSY and POLICIES.at(100.1) is None
     assert CALM.choose(9, 1.0) == 0 and CALM.choose(1, 0.0) == 1 and CALM.choose(1, -1.0) == 1
+
+
+def test_the_shortest_queue_gets_a_query_and_ties_follow_the_shares():
+    router = ShortestQueueRouter()
+    router.set_routes({"app": [("a", 1.0), ("b", 1.0), ("c", 1.0)]})
+
+    def pick(**rows: int) -> str | None:
+        return router.pick("app", 1, set(rows), 1.0, lambda device: 0.1, rows.__getitem__)
+
+    assert [pick(a=0, b=0, c=0) for _ in range(6)] == ["a", "b", "c"] * 2
+    assert pick(a=2, b=1, c=3) == "b"
+    assert [pick(a=1, b=1, c=1) for _ in range(2)] == ["b", "c"]
+    assert pick(b=5, c=4) == "c"
+    assert router.pick("app", 1, set(), 1.0, lambda device: 0.1, lambda device: 0) is None

@@ -192,13 +192,6 @@ def _hosts(plan) -> dict[str, str]:
     return {p.device: p.variant.split("-")[0] for p in plan.placements}
 
 
-def test_without_demand_or_devices_there_is_a_plan_all_the_same():
-    idle = problem(demands=(("a", 0.0),))
-    assert not violations(idle, strategies.get("ramsis")(idle))
-    empty = problem(devices=0)
-    assert strategies.get("ramsis")(empty).status == "empty"
-
-
 def test_the_simulator_serves_by_the_policies(few_loads):
     models = [
         model("p", "fast", 80, cpu={rows: 4 + 4 * rows for rows in range(1, 9)}),

@@ -3,7 +3,7 @@
 Pure; for simulations alone. They are refitted as demand comes. Each application has two regressions on the same inputs
 (:func:`inputs`): for the median of what comes, and for the quantile that is planned for; their difference is the
 margin. Both are fitted by iteratively reweighted least squares, one pass over the examples, of which older ones fade;
-:mod:`.learned_start` has the coefficients that they start from and are drawn to. Memory and time are bounded: two
+they start from and are drawn to coefficients that were fitted to the paper's stream. Memory and time are bounded: two
 matrices for each application, one example in :data:`EVERY_S`.
 """
 
@@ -16,8 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from scheduler.control.demand import HORIZON_S, MINUTE_S, Forecast
-
-from .learned_start import MAXIMUM, MEANS, QUANTILES
 
 #: names of forecasters: the live one; mean of the coming period, learned; largest second of the next minute, learned
 TREND, LEARNED, MINUTE = ALL = ("trend", "learned", "minute")
@@ -39,6 +37,24 @@ OFFSET = 1.0
 LIMIT = 3.0
 #: number of values that :func:`inputs` makes, and the index of the last minute's mean among them
 INPUTS, LAST_MEAN = 12, 3
+#: quantiles that the coefficients are of
+QUANTILES = (0.5, 0.95)
+#: for the largest second of the next minute
+MAXIMUM = (
+    (0.1317, 0.0709, 0.0906, -0.143, -0.1394, -0.1321, 0.6785, 0.1083, 0.1336, 0.1234, 0.0796, 1.3889),
+    (0.9647, 0.0444, 0.1147, 0.1169, -0.1466, -0.1873, -0.2579, -0.2665, 0.4263, 0.2737, -0.0294, 0.8635),
+)
+#: for the mean of the next seconds, by how many they are
+MEANS = {
+    10: (
+        (0.0239, -0.0046, 0.0006, -0.021, -0.0178, -0.0101, 0.6951, 0.2578, 0.1066, -0.0002, -0.0351, 0.1102),
+        (0.1817, -0.0135, -0.0127, -0.0897, 0.0037, 0.0141, 0.2311, 0.1741, 0.3244, 0.0896, 0.111, 0.0767),
+    ),
+    30: (
+        (0.029, -0.0007, -0.0025, 0.0178, -0.037, -0.0054, 0.7678, 0.1841, 0.0817, -0.0038, -0.04, 0.1025),
+        (0.3562, -0.0317, -0.0145, -0.0912, -0.0077, 0.0274, 0.2882, 0.2098, 0.263, 0.0235, -0.0148, -0.0917),
+    ),
+}
 
 
 class ForecastTarget(NamedTuple):

@@ -15,7 +15,7 @@ from workers.dispatch.published.routing import LeastCompletionRouter, Router
 from workers.dispatch.stack import LATE, PUBLISHED, Stack
 from workers.dispatch.stacks import DEFAULT, STACKS
 
-from .ablations import BINDINGS, RENAMED
+from .ablations import ROUTINGS
 from .tables import ScenarioError, hint
 
 #: by name, the default first
@@ -40,7 +40,7 @@ def routings() -> list[str]:
 
     These are the routers, and late binding with parts removed.
     """
-    return [*BINDINGS, *ROUTERS]
+    return [*ROUTINGS, *ROUTERS]
 
 
 def choose(stack: str | None = None, batching: str | None = None, routing: str | None = None) -> Stack:
@@ -56,9 +56,8 @@ def choose(stack: str | None = None, batching: str | None = None, routing: str |
     known = ALL.get(name, ALL[DEFAULT])
     if routing is None:
         routing = EARLY if known.binding == LATE and batching not in (None, known.batching) else known.routing
-    routing = RENAMED.get(routing, routing)
     if batching is None:
-        batching = EARLY_BATCHING if known.binding == LATE and routing not in BINDINGS else known.batching
+        batching = EARLY_BATCHING if known.binding == LATE and routing not in ROUTINGS else known.batching
     faults = [
         f"{field}: must be one of {', '.join(names)}, not {value!r}{hint(value, names)}"
         for field, value, names in (
@@ -69,8 +68,8 @@ def choose(stack: str | None = None, batching: str | None = None, routing: str |
         if value not in names
     ]
     late = ALL[DEFAULT].batching
-    if (routing in BINDINGS) != (batching == late) and not faults:
+    if (routing in ROUTINGS) != (batching == late) and not faults:
         faults.append(f"batching: {late} forms batches with late binding alone, and the routing is {routing}")
     if faults:
         raise ScenarioError(faults)
-    return replace(known, batching=batching, routing=routing, binding=LATE if routing in BINDINGS else PUBLISHED)
+    return replace(known, batching=batching, routing=routing, binding=LATE if routing in ROUTINGS else PUBLISHED)

@@ -1,4 +1,4 @@
-"""What every strategy, batch policy, router and stack owes, whichever papers are there."""
+"""What every strategy, batch policy, router and stack owes."""
 
 from __future__ import annotations
 

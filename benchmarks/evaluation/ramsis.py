@@ -17,11 +17,11 @@ from pathlib import Path
 from statistics import median
 
 from scheduler.control.demand import estimate
-from scheduler.ramsis import load_policies
-from scheduler.ramsis.arrivals import round_robin
-from scheduler.ramsis.expectation import Expected
-from scheduler.ramsis.worker import QUEUE, Worker, WorkerVariant, worker
 from scheduler.simulation import ScenarioError
+from scheduler.stacks.ramsis import load_policies
+from scheduler.stacks.ramsis.arrivals import round_robin
+from scheduler.stacks.ramsis.expectation import Expected
+from scheduler.stacks.ramsis.worker import QUEUE, Worker, WorkerVariant, worker
 
 from .worlds import QUICK_S, World
 

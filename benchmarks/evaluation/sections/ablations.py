@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from scheduler.allocation import strategies
 from scheduler.simulation.ablations import PARTS
-from workers.dispatch.stacks import LATE_BINDING
+from workers.dispatch.stack import LATE_BINDING
 
 from ..page import Context, anchor, number, percent
 from ..runs import Case, Outcome
@@ -33,8 +33,7 @@ PROTEUS_PARTS = tuple(label for label in PROTEUS if label != "proteus")
 NEREUS = {
     "nereus": ("nereus", None, None),
     "with Proteus' allocation": ("proteus", "nereus", "late-binding"),
-    "bound early, least completion": ("nereus", "nereus", "least-completion"),
-    "bound early, by shares": ("nereus", "nereus", "shares"),
+    "bound early, by shares": ("nereus", "nexus", "shares"),
     "bound early, Proteus' batching": ("nereus", "proteus", "least-completion"),
     "bound early, work-conserving": ("nereus", "nexus", "least-completion"),
     **{f"without {part}": ("nereus", "nereus", f"{LATE_BINDING}-wo-{part}") for part in PARTS},

@@ -15,7 +15,7 @@ from .common import Claim, claimed, compared, cut_short, joined, verdict
 
 NAME = "batching"
 TITLE = "Batching in isolation"
-POLICIES = ("clipper", "nexus", "proteus", "nereus")
+POLICIES = ("clipper", "nexus", "proteus")
 OURS = "proteus"
 UNIFORM, GAMMA = "zipf_flat_uniform", "zipf_gamma"
 EVEN, POISSON, GAMMA_KIND = "uniform", "Poisson", "Gamma, shape 0.05"

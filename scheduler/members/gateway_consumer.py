@@ -19,7 +19,6 @@ from scheduler.members import push, reaching, standing
 from scheduler.members.batches import batches
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.consumer import MemberConsumer
-from scheduler.members.debounce import plan_debounce
 from workers import log
 from workers.protocol import control
 from workers.protocol.specs import ApplicationSpec, Reach
@@ -50,7 +49,7 @@ class GatewayConsumer(MemberConsumer):
         await self.send_configuration(time.monotonic())
         await self.announce(self._refresh_gateways, "refresh")
         # It may reach devices that no other gateway does.
-        plan_debounce().came()
+        batches().came.put(())
 
     async def configuration(self, since: float | None = None) -> control.GatewayConfig:
         config = await configurations().gateway(max(1, self.total.serving), since)

@@ -7,13 +7,12 @@ import time
 from registry import clock
 from registry.models import Node
 from scheduler import live, telemetry
-from scheduler.control import requests
+from scheduler.control import requests, upkeep
 from scheduler.members import devices, faults, push
 from scheduler.members.batches import MemberSecond, batches
 from scheduler.members.commits import together
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.consumer import MemberConsumer
-from scheduler.members.debounce import plan_debounce
 from scheduler.members.lag import Lasting
 from scheduler.profiling import dispatch, results
 from workers.protocol import control
@@ -45,7 +44,7 @@ class NodeConsumer(MemberConsumer):
         await self._enter(push.NODES)
         await self.send_configuration(time.monotonic())
         # Plans may have left its devices out while it was away.
-        plan_debounce().came()
+        batches().came.put(())
         if self.divided:
             changed = {"kind": "node", "ref": self.member.name}
             await self.announce(lambda: live.publish_async("changed", changed), "event")
@@ -99,10 +98,17 @@ class NodeConsumer(MemberConsumer):
             return
         found = await together(devices.report, self.member, states)
         if found.came:
-            plan_debounce().came(found.came)
+            await self._came(found.came)
         if found.went:
             await in_thread(requests.request_plan)("change", "; ".join(found.went))
         await live.publish_all([{"event": "device_state", "data": event} for event in found.events])
+
+    async def _came(self, came: list[str]) -> None:
+        if (await configurations().registered()).shared.plan.version == 0:
+            # The first plan of an appliance waits for no other device.
+            await in_thread(upkeep.plan_with)(came)
+        else:
+            batches().came.put(came)
 
     async def disconnect(self, code: int) -> None:
         await super().disconnect(code)

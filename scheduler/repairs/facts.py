@@ -37,11 +37,11 @@ from registry.models import (
 )
 from scheduler import telemetry, troubles
 from scheduler.allocation.problem import Problem
-from scheduler.control import outcome
+from scheduler.control import requests
 from scheduler.control.assemble import assemble
 from scheduler.history import reading
 from scheduler.history.folding import APPLICATION, TIERS
-from scheduler.models import KnownRepair, Plan
+from scheduler.models import KnownRepair, Plan, WorkLease
 from scheduler.repairs import samples
 from workers import log, tls
 
@@ -149,7 +149,7 @@ class Facts:
     short: Mapping[str, RecentQueries] = field(default_factory=dict)
     long: Mapping[str, RecentQueries] = field(default_factory=dict)
     raised: frozenset[str] = frozenset()
-    planning: outcome.PlanningOutcome = field(default_factory=outcome.PlanningOutcome)
+    planning: WorkLease = field(default_factory=WorkLease)
     disk: Disk | None = None
     certificate: CertificateInUse | None = None
     certificate_fault: str = ""
@@ -204,6 +204,7 @@ def read() -> Facts:
         crashes=_crashes(blocked),
         plan=Plan.objects.defer("problem", "inputs", "wire").first(),
         before=_before(devices),
+        planning=requests.plan_row(),
         disk=_disk(received.pop("shrinks", None)),
         certificate=certificate,
         certificate_fault=certificate_fault,
@@ -234,7 +235,6 @@ def _from_redis() -> tuple[bool, dict]:
     try:
         return True, {
             "recent": _recent(),
-            "planning": outcome.latest(),
             "jump": samples.clock_jump(),
             "shrinks": samples.disk_rate(),
         }

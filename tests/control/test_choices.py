@@ -12,12 +12,12 @@ from rest_framework.test import APIClient
 
 from registry.errors import InvalidInput
 from registry.models import Node, Variant
-from scheduler.control import choices, requests
+from scheduler.control import choices
 from scheduler.control.planner import make_plan
 from scheduler.members import push
 from scheduler.models import Choice, Plan
 from tests.accounts import account, bearer
-from tests.control.world import application, listening, node, variant
+from tests.control.world import application, listening, node, requested, variant
 from tests.registry.conftest import problem
 from workers.dispatch import stacks
 
@@ -43,9 +43,7 @@ def digits(clean_redis):
 
 def asked() -> bool:
     """Whether a plan was asked for since the last look."""
-    waits = not requests.request_plan("manual")
-    requests.started()
-    return waits
+    return bool(requested())
 
 
 def configured_stack(plan) -> str:

@@ -15,11 +15,11 @@ from django.utils import timezone
 from registry.models import Application, Device, Node, ProfileJob, Variant
 from scheduler import tasks, telemetry
 from scheduler.allocation.strategies import UnusableProblem
-from scheduler.control import choices, outcome, requests, upkeep
+from scheduler.control import choices, leases, requests, upkeep
 from scheduler.control.planner import make_plan, summary
 from scheduler.members import presence, push
 from scheduler.models import Plan
-from tests.control.world import KIND, application, listening, node, seen, variant
+from tests.control.world import KIND, application, listening, node, requested, seen, variant
 from workers.protocol import specs
 from workers.protocol.control import GatewayStats
 from workers.protocol.specs import ApplicationStats
@@ -63,17 +63,17 @@ def test_a_plan_that_is_the_strategys_own_says_nothing_of_a_refusal(digits):
 def test_people_read_since_when_and_why_no_plan_can_be_made(digits):
     _, quick, _ = digits
     tasks.plan("manual")
-    assert outcome.latest().error == ""
+    assert requests.plan_row().error == ""
     quick.profiles.get().latencies.filter(batch=1).update(p95_ms=float("inf"))
     for _ in range(2):
         with pytest.raises(UnusableProblem):
             tasks.plan("manual")
-    found = outcome.latest()
+    found = requests.plan_row()
     assert "profiles[cpu-test-1c].points[1]" in found.error
     assert timedelta() <= timezone.now() - found.failing_since < timedelta(minutes=10)
     quick.profiles.get().latencies.filter(batch=1).update(p95_ms=5)
     tasks.plan("manual")
-    assert outcome.latest().error == ""
+    assert requests.plan_row().error == ""
 
 
 def test_demand_beyond_the_best_variant_costs_accuracy_not_queries(digits):
@@ -96,15 +96,18 @@ def test_demand_beyond_all_variants_is_left_out_and_said_so(digits):
 
 def test_a_rate_reported_with_a_burst_counts_for_the_next_plans_too(digits):
     requests.burst("digits", 150.0, 1)
-    assert make_plan("burst", "", requests.started().rates).demand == pytest.approx(150)
+    with leases.held(leases.PLAN):
+        assert make_plan("burst", "", requests.demand().rates).demand == pytest.approx(150)
     # An overload report right behind it must not make a plan from statistics that do not know the burst yet.
-    assert make_plan("overload", "", requests.started().rates).demand == pytest.approx(150)
+    requests.note("overload")
+    with leases.held(leases.PLAN):
+        assert make_plan("overload", "", requests.demand().rates).demand == pytest.approx(150)
 
 
 def test_one_request_waits_and_the_others_are_notified(digits):
     assert requests.request_plan("change", "first")
     assert not requests.request_plan("change", "second")
-    requests.started()
+    requested()
     assert requests.request_plan("change", "third")
 
 

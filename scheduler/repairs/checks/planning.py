@@ -32,7 +32,7 @@ def silent_s() -> float:
 def failing(facts: Facts) -> Iterator[Repair]:
     """No plans are made: attempts fail, or there are none."""
     if not facts.redis:
-        return  # nothing is known of attempts, and Redis is a repair of its own
+        return  # no attempt can be asked for, and Redis is a repair of its own
     latest, limit = facts.planning, silent_s()
     if latest.age_s > limit:
         known = math.isfinite(latest.age_s)

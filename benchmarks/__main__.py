@@ -12,23 +12,17 @@ import sys
 NAMES = (
     "query",
     "demo",
-    "first_start",
     "pressure",
     "attack",
-    "complaints",
     "soak",
     "year",
-    "copies",
     "solver",
-    "forecast",
     "promises",
     "fidelity",
     "evaluation",
     "faults",
     "cluster",
     "scale",
-    "transport",
-    "parallelism",
     "history",
     "console",
     "screenshots",
@@ -37,7 +31,6 @@ PACKAGES = ("cluster", "console", "evaluation", "faults", "scale", "year")
 #: run by ``make bench``, in about ten minutes
 USUAL = {
     "query": ["--rounds", "3", "--idle", "0", "1992"],
-    "copies": [],
     "pressure": ["--seconds", "30"],
     "demo": ["--rounds", "1"],
 }

@@ -13,10 +13,12 @@ Intervals are judged as the simulation made them, and as corrected by the promis
 from __future__ import annotations
 
 import argparse
+import bz2
 import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
@@ -27,15 +29,16 @@ from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, De
 from scheduler.control.demand import estimate
 from scheduler.promises.intervals import FIGURES, Interval, correction, may_miss, widened
 from scheduler.promises.recorded import RECORD_S, Recorded, record, trace
-from scheduler.promises.windows import BEFORE_S, MOST_S, Expectation, World, run_window, scenario, simulated
+from scheduler.promises.windows import BEFORE_S, MOST_S, Expectation, Windows, World, run_window, scenario, simulated
 from scheduler.simulation import simulate
 from scheduler.simulation.arrivals import Trace
 from scheduler.simulation.engine import IN_TIME
 from scheduler.simulation.results import SimulationResults
 from scheduler.simulation.scenario import ControlSettings
 
-from . import forecast
-
+#: the stream of InfAdapter's paper, queries in each second, and the days at its end that the paper tests with
+STREAM = Path(__file__).resolve().parents[2] / "shared" / "data" / "infadapter" / "twitter_qps.txt.bz2"
+DAYS = 2
 NAME, KIND = "twitter", "cpu"
 #: ms a row, and accuracy, percent, by variant
 VARIANTS = {"quick": (4, 90.0), "good": (30, 100.0)}
@@ -105,12 +108,14 @@ def problem(demand: float) -> Problem:
     )
 
 
-def judge(counts: Sequence[float], count: int, every_s: int, wall_s: float = 60.0) -> dict[str, tuple[int, int, int]]:
+def judge(
+    counts: Sequence[float], count: int, every_s: int, windows: Windows | None = None
+) -> dict[str, tuple[int, int, int]]:
     """By figure: promises, those that held as simulated, and as corrected.
 
     Args:
         counts: queries by second.
-        wall_s: for the windows of one promise.
+        windows: of one promise; None: those that suit its load.
     """
     judged, previous = Judged(), None
     for number in tqdm(range(count), disable=None):
@@ -121,7 +126,7 @@ def judge(counts: Sequence[float], count: int, every_s: int, wall_s: float = 60.
         previous = strategies.get("nereus")(asked)
         medians = dict.fromkeys(VARIANTS, MEDIAN)
         world = World("nereus", asked, previous, before, {}, medians, ControlSettings(period_s=30.0))
-        promise = simulated(world, wall_s=wall_s)
+        promise = simulated(world, windows=windows)
         length = promise.window_s
         coming = Recorded({NAME: tuple(counts[now - BEFORE_S : now + length])}, {})
         window = trace(coming, BEFORE_S + length, {}, seed=number, first=0)
@@ -175,7 +180,7 @@ def demo_run(world: World, seconds: int, seed: int) -> SimulationResults:
     return simulate(run)
 
 
-def judge_demo(count: int, every_s: int, seed: int, wall_s: float = 60.0) -> dict[str, tuple[int, int, int]]:
+def judge_demo(count: int, every_s: int, seed: int, windows: Windows | None = None) -> dict[str, tuple[int, int, int]]:
     """Count promises under the demo's load that held.
 
     Returns:
@@ -199,7 +204,7 @@ def judge_demo(count: int, every_s: int, seed: int, wall_s: float = 60.0) -> dic
         present = replace(
             world, problem=replace(plan.problem, previous=None), allocation=plan.allocation, recorded=before
         )
-        promise = simulated(present, wall_s=wall_s)
+        promise = simulated(present, windows=windows)
         window = (times >= now) & (times < now + promise.window_s)
         for place, name in enumerate(DEMO):
             mine = window & (places == place)
@@ -221,11 +226,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     began = time.process_time()
     if options.world == "demo":
-        found = judge_demo(options.count, options.every, options.seed, wall_s=1e6)
+        found = judge_demo(options.count, options.every, options.seed)
     else:
-        rates = forecast.infadapter()[NAME] * options.times
+        with bz2.open(STREAM, "rt") as stream:
+            rates = np.array([float(line) for line in stream])[-DAYS * 86_400 :] * options.times
         counts = np.floor(rates + np.random.default_rng(options.seed).random(len(rates))).tolist()
-        found = judge(counts, options.count, options.every, wall_s=1e6)
+        found = judge(counts, options.count, options.every)
     print("| figure | promises | held as simulated | held as corrected |\n|---|---:|---:|---:|")
     for figure, (promises, simulated_held, held) in found.items():
         print(f"| {figure} | {promises} | {simulated_held / promises:.1%} | {held / promises:.1%} |")

@@ -2,7 +2,7 @@
 
 All control processes share it. It is made when it is first needed, whichever process needs it. Its key admits nobody by
 itself: members connect with those alone whose key the control plane lists
-(``docs/decisions/0041-members-certificates.md``).
+(``docs/decisions/18-trust-between-boxes.md``).
 """
 
 from __future__ import annotations

@@ -27,3 +27,18 @@ def test_files_that_a_page_names_exist(page: Path):
     names = [name for name in names if not name.startswith(("/", "."))]
     dead = [link for link in links if not (page.parent / link).exists()]
     assert dead + [name for name in names if not any(ROOT.glob(name))] == []
+
+
+def test_pages_that_are_read_first_stay_short():
+    def lines(path: Path) -> int:
+        return len(path.read_text().splitlines())
+
+    decisions = [lines(path) for path in (ROOT / "docs/decisions").iterdir()]
+    assert lines(ROOT / "README.md") <= 110
+    assert max(decisions) <= 60 and sum(decisions) <= 1000
+
+
+def test_the_glossary_defines_each_term_once():
+    rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    terms = [re.sub(r" \(.*", "", row) for row in rows if row != "term"]
+    assert len(terms) == len(set(terms)) <= 150

@@ -101,6 +101,11 @@ def test_a_retired_variable_is_not_suggested():
         ({"STRATEGY": "proteus"}, "proteus", ["NEREUS_STRATEGY: replaced by NEREUS_STACK; the stack proteus is used"]),
         ({"STRATEGY": "proteus", "STACK": "nereus"}, "nereus", ["NEREUS_STRATEGY: no longer used; the stack nereus"]),
         ({"STRATEGY": "proteus-wo-qa"}, "nereus", ["NEREUS_STRATEGY: no longer used; the stack nereus is used"]),
+        (
+            {"STACK": "ramsis-gamma"},
+            "nereus",
+            ["NEREUS_STACK=ramsis-gamma: only simulations run this"],
+        ),
         ({"ROUTING": "shares"}, "nereus", ["NEREUS_ROUTING: no longer used; it is part of the stack"]),
         ({"STRATEGY": "proteus", "ROUTING": "shares"}, "proteus", ["NEREUS_STRATEGY: replaced", "NEREUS_ROUTING:"]),
     ],

@@ -2,7 +2,7 @@
 
 One file, ``authority.pem``, makes clients trust the box for good; the server certificate is issued anew when names or
 addresses of the box change, and long before its end. Validity allows for clocks that are years off
-(``docs/decisions/0035-tls-built-in.md``).
+(``docs/decisions/18-trust-between-boxes.md``).
 """
 
 from __future__ import annotations

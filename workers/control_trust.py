@@ -5,7 +5,7 @@
 The control plane's page :data:`PATH` has the authority, which is public. A member asks for it once, over a connection
 that cannot be verified yet and on which nothing else is sent, compares it with the pin, and keeps it in its home. From
 then on each connection is verified by it before a token or credential is sent. An authority that replaces it is used
-where the one before certifies it (``docs/decisions/0042-roles-of-boxes.md``).
+where the one before certifies it (``docs/decisions/21-boxes-and-releases.md``).
 """
 
 from __future__ import annotations

@@ -17,6 +17,14 @@ from .addresses import Address, is_loopback
 from .dispatch import stacks
 
 PREFIX = "NEREUS_"
+#: stacks of earlier versions that only simulations run now: a box that names one starts all the same
+SIMULATED = frozenset(
+    (
+        *("clipper-ht", "clipper+", "sommelier", "infaas-ilp", "sm+", "ms+", "vpa+", "jellyfish+", "modelswitching"),
+        *("proteus-wo-ms", "proteus-wo-mp", "proteus-wo-ab", "proteus-sharing"),
+        *("ramsis-by-decisions", "ramsis-gamma", "ramsis-shortest-queue", "ramsis-variable"),
+    )
+)
 #: what nodes, applications and variants may be called
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 #: labels of letters, digits, dashes and underscores, joined by dots
@@ -291,6 +299,12 @@ class Reader:
                 f"Set {PREFIX}STACK={old} instead, for the next release no longer reads {PREFIX}STRATEGY"
             )
             chosen = old
+        elif (named := self._raw("STACK")) in SIMULATED:
+            chosen = stacks.DEFAULT
+            self.warnings.append(
+                f"{PREFIX}STACK={named}: only simulations run this stack now; the default, {chosen}, is "
+                f"used. Set {PREFIX}STACK to one of {', '.join(stacks.LIVE)}"
+            )
         else:
             chosen = self.choice("STACK", stacks.DEFAULT, stacks.LIVE)
             self.retired("STRATEGY", f"the stack {chosen} is used; {PREFIX}STACK chooses another")

@@ -204,19 +204,15 @@ class Settings:
     another one while it runs."""
     device_costs: dict[str, float]
     """Cost of a second of a device, relative to others, by device type or kind (``NEREUS_DEVICE_COSTS``), as in
-    ``cpu=1,cuda=16``; those not named cost 1. For stacks that save devices: ``infaas-ilp``, ``infaas-greedy`` and
-    ``sm+``."""
+    ``cpu=1,cuda=16``; those not named cost 1. For `infaas-greedy`, which saves devices."""
     infadapter_alpha: float
-    """Worth of a point of mean accuracy to the stacks `infadapter` and `ms+` (``NEREUS_INFADAPTER_ALPHA``)."""
+    """Worth of a point of mean accuracy to the stack `infadapter` (``NEREUS_INFADAPTER_ALPHA``)."""
     infadapter_beta: float
-    """Cost of a core in use, for the same stacks (``NEREUS_INFADAPTER_BETA``)."""
+    """Cost of a core in use, for the same stack (``NEREUS_INFADAPTER_BETA``)."""
     infadapter_gamma: float
-    """Cost of a second of an application's longest load, for the same stacks (``NEREUS_INFADAPTER_GAMMA``)."""
+    """Cost of a second of an application's longest load, for the same stack (``NEREUS_INFADAPTER_GAMMA``)."""
     infadapter_cores: int
-    """Cores that the same stacks and `vpa+` may use of all devices together (``NEREUS_INFADAPTER_CORES``); 0: all."""
-    arrival_shape: float
-    """Shape of the Gamma distribution of interarrival times that `ramsis-gamma` plans for (``NEREUS_ARRIVAL_SHAPE``),
-    from 0.01 to 1; 1: Poisson arrivals."""
+    """Cores that the same stack may use of all devices together (``NEREUS_INFADAPTER_CORES``); 0: all."""
     queue_rows: int
     """Rows that may wait per device before queries are refused (``NEREUS_QUEUE_ROWS``)."""
     profile_share: float
@@ -235,6 +231,7 @@ class Settings:
         """
         read = Reader(os.environ if environ is None else environ)
         read.retired("COMPILED", "the query path is no longer compiled")
+        read.retired("ARRIVAL_SHAPE", "ramsis-gamma, which it was for, can only be simulated")
         tls = read.choice("TLS", "auto", ("auto", "on", "off"))
         tls_cert, tls_key = read.certificate(tls)
 
@@ -301,7 +298,6 @@ class Settings:
             infadapter_beta=read.number("INFADAPTER_BETA", 0.05, 0, 1e6),
             infadapter_gamma=read.number("INFADAPTER_GAMMA", 0.35, 0, 1e6),
             infadapter_cores=read.number("INFADAPTER_CORES", 0, 0, 1_000_000, int),
-            arrival_shape=read.number("ARRIVAL_SHAPE", 0.5, 0.01, 1),
             queue_rows=read.number("QUEUE_ROWS", 512, 1, 100000, int),
             profile_share=read.number("PROFILE_SHARE", 0.05, 0.01, 0.5),
             log_level=read.choice("LOG_LEVEL", "info", ("debug", "info", "warning", "error")),

@@ -17,7 +17,6 @@ formulation:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyscipopt import Model, quicksum
@@ -46,17 +45,12 @@ class DedicatedOption:
     """items/s on one device of the group, its availability counted"""
 
 
-def dedicated_options(
-    problem: Problem, groups: list[IdenticalDevices], keep: Callable[[int, float, str], bool] | None = None
-) -> list[DedicatedOption]:
+def dedicated_options(problem: Problem, groups: list[IdenticalDevices]) -> list[DedicatedOption]:
     """Return every useful way to dedicate a device.
 
     These are for applications with demand, without dominated ones. In one group, for one application, a variant that is
     neither faster nor more accurate than another can be exchanged for it without loss; it is kept only where it is
     loaded, since a load costs.
-
-    Args:
-        keep: called with (group, 0.0, variant id), narrows the options.
     """
     slo = {a.id: a.slo_s for a in problem.applications if a.demand > 0}
     options = []
@@ -65,7 +59,7 @@ def dedicated_options(
         loaded = frozenset().union(*(d.loaded for d in group.devices))
         mine: dict[str, list[DedicatedOption]] = {}
         for variant in problem.variants:
-            if variant.application not in slo or (keep is not None and not keep(g, 0.0, variant.id)):
+            if variant.application not in slo:
                 continue
             profile = profile_on(variant, group.one)
             if profile is None:

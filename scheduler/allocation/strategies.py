@@ -9,12 +9,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from . import by_policy, infadapter, nereus, proteus, sharing
+from . import by_policy, infadapter, nereus, proteus
 from .baselines import BASELINES
-from .capacity import dedicated_capacity
 from .pins import with_pinned
 from .problem import Allocation, Problem
-from .residents import ResidentCapacity, dedicated_resident
 from .solver import watched
 from .standby import with_standby
 from .verification import faults
@@ -112,46 +110,3 @@ def proteus_alone(problem: Problem) -> Allocation:
     That holds even where it leaves demand out.
     """
     return proteus.solve(problem)
-
-
-@register("proteus-sharing")
-def proteus_with_sharing(problem: Problem) -> Allocation:
-    """Solve Proteus' Eq. 1 to 7, and share devices where that leaves demand out.
-
-    The plan that serves more weighted items wins, then the more accurate one, then the dedicated one.
-    """
-    began = time.monotonic()
-    dedicated = proteus.solve(replace(problem, time_limit_s=problem.time_limit_s * 0.4))
-    if not any(dedicated.left_out.values()):
-        return dedicated
-    left = max(problem.time_limit_s - (time.monotonic() - began), 0.05)
-    shared = sharing.solve(replace(problem, time_limit_s=left), _residents(problem, dedicated))
-    if _utility(problem, shared) > _utility(problem, dedicated):
-        return shared
-    if shared.status != "feasible":
-        return dedicated
-    # Not proven: sharing may still be better, by at most its gap.
-    return replace(dedicated, status="feasible", gap=max(dedicated.gap, shared.gap))
-
-
-def _residents(problem: Problem, dedicated: Allocation) -> list[ResidentCapacity]:
-    devices = {d.id: d for d in problem.devices}
-    variants = {v.id: v for v in problem.variants}
-    slo = {a.id: a.slo_s for a in problem.applications}
-    residents = []
-    for placement in dedicated.placements:
-        device, variant = devices[placement.device], variants[placement.variant]
-        capacity = dedicated_capacity(variant.profiles[device.type], slo[variant.application])
-        residents.append(dedicated_resident(device, variant, capacity))
-    return residents
-
-
-def _utility(problem: Problem, allocation: Allocation) -> tuple[float, float]:
-    """Return how good an allocation is, to compare it with others.
-
-    Returns:
-        Share of weighted demand served, and accuracy, rounded to the solver's tolerance.
-    """
-    demand = sum(a.weight * a.demand for a in problem.applications)
-    served = sum(a.weight * allocation.served[a.id] for a in problem.applications)
-    return round(served / demand, 5) if demand > 0 else 0.0, round(allocation.accuracy, 3)

@@ -9,12 +9,11 @@ row); the fluid form sum(alpha/D + beta*z) <= rho follows from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from .capacity import SliceCost, profile_on, slice_cost
 from .groups import IdenticalDevices
-from .problem import ApplicationDemand, CandidateVariant, LatencyProfile, Problem
+from .problem import ApplicationDemand, CandidateVariant, Problem
 
 #: Revisit periods tried, as fractions of the SLOs.
 FRACTIONS = (1 / 2, 2 / 3, 4 / 5)
@@ -40,11 +39,6 @@ class SliceOption:
     cost: SliceCost
     memory_bytes: int
 
-    @property
-    def most_rate(self) -> float:
-        """items/s of one resident whose every slice has its maximum rows."""
-        return self.cost.max_rows / self.revisit_s
-
 
 def revisit_periods(applications: list[ApplicationDemand]) -> list[float]:
     """Return the revisit periods to try, seconds, ascending.
@@ -62,63 +56,19 @@ def slice_budget_s(group: IdenticalDevices, revisit_s: float) -> float:
     return FILL * group.one.available * revisit_s
 
 
-def slice_options(
-    problem: Problem,
-    groups: list[IdenticalDevices],
-    periods: list[float],
-    keep: Callable[[int, float, str], bool] | None = None,
-) -> list[SliceOption]:
-    """Return every useful resident of shared devices.
+def slice_options(problem: Problem, groups: list[IdenticalDevices], revisit_s: float) -> list[SliceOption]:
+    """Return every possible resident of shared devices with this revisit period.
 
-    They are those of the applications with demand, by group and revisit period; none is dominated. A variant is
-    dominated by another of its application, in the same group and revisit period, that is at least as accurate, costs
-    no more at any number of rows, takes at least as many rows and no more memory; it stays where it is loaded.
-
-    Args:
-        keep: called with (group, revisit period, variant id), narrows the options.
+    They are those of the applications with demand.
     """
-    applications = {a.id: a for a in problem.applications if a.demand > 0}
+    slo_s = {a.id: a.slo_s for a in problem.applications if a.demand > 0}
     options: list[SliceOption] = []
-    costs: dict[tuple[int, float], SliceCost | None] = {}
-
-    def cost_of(profile: LatencyProfile, limit_s: float) -> SliceCost | None:
-        # Profiles are shared by all devices of a type, and fitting them dominates this function's cost.
-        key = (id(profile), limit_s)
-        if key not in costs:
-            costs[key] = slice_cost(profile, limit_s)
-        return costs[key]
-
     for g, group in enumerate(groups):
-        loaded = frozenset().union(*(d.loaded for d in group.devices))
-        for revisit_s in periods:
-            mine: dict[str, list[SliceOption]] = {}
-            for variant in problem.variants:
-                if keep is not None and not keep(g, revisit_s, variant.id):
-                    continue
-                application = applications.get(variant.application)
-                profile = profile_on(variant, group.one)
-                if application is None or profile is None or application.slo_s <= revisit_s:
-                    continue
-                cost = cost_of(profile, min(revisit_s, application.slo_s - revisit_s))
-                if cost is not None and cost.seconds(1) <= slice_budget_s(group, revisit_s):
-                    mine.setdefault(application.id, []).append(
-                        SliceOption(g, revisit_s, variant, cost, profile.memory_bytes)
-                    )
-            for rivals in mine.values():
-                rivals.sort(key=lambda o: (-o.variant.accuracy, o.cost.seconds(1), o.cost.beta_s, o.memory_bytes))
-                useful: list[SliceOption] = []
-                for option in rivals:
-                    if option.variant.id in loaded or not any(_dominates(other, option) for other in useful):
-                        useful.append(option)
-                options += useful
+        for variant in problem.variants:
+            profile, slo = profile_on(variant, group.one), slo_s.get(variant.application, 0.0)
+            if profile is None or slo <= revisit_s:
+                continue
+            cost = slice_cost(profile, min(revisit_s, slo - revisit_s))
+            if cost is not None and cost.seconds(1) <= slice_budget_s(group, revisit_s):
+                options.append(SliceOption(g, revisit_s, variant, cost, profile.memory_bytes))
     return options
-
-
-def _dominates(one: SliceOption, other: SliceOption) -> bool:
-    return (
-        one.variant.accuracy >= other.variant.accuracy
-        and one.cost.seconds(1) <= other.cost.seconds(1)
-        and one.cost.beta_s <= other.cost.beta_s
-        and one.cost.max_rows >= other.cost.max_rows
-        and one.memory_bytes <= other.memory_bytes
-    )

@@ -100,10 +100,13 @@ class WhatIfSerializer(serializers.ModelSerializer):
     changes = ChangesSerializer()
     progress = serializers.FloatField(help_text="Share of the simulation that is done (0 to 1); 0: it has not begun.")
     index = serializers.CharField(help_text="Names the state that the answer is for; applying needs that same state.")
-    plan = serializers.SerializerMethodField(help_text="The plan that would result; empty until it is made.")
-    present_plan = serializers.DictField(help_text="The plan in force then.")
+    plan = serializers.SerializerMethodField(
+        help_text="The plan that would result; empty until it is made. `base`: the demand that all four answers are "
+        "for, as it was `measured` at the question (ISO time) over the `seconds` before: `items_per_s` by application."
+    )
+    present_plan = serializers.DictField(help_text="The plan for the same demand without the changes.")
     promise = serializers.DictField(help_text="As `expected` of a promise; empty until the simulation is done.")
-    present_promise = serializers.DictField(help_text="The same for the plan in force; empty where there is none.")
+    present_promise = serializers.DictField(help_text="The same for `present_plan`.")
     applicable = serializers.SerializerMethodField(
         help_text="Whether some of the changes could be applied; not once it failed or was cancelled."
     )
@@ -115,7 +118,7 @@ class WhatIfSerializer(serializers.ModelSerializer):
         read_only_fields = fields
 
     def get_plan(self, row: WhatIf) -> dict:
-        return {name: value for name, value in row.plan.items() if name not in ("problem", "allocation")}
+        return {name: value for name, value in row.plan.items() if name not in what_if.WORKING}
 
     def get_applicable(self, row: WhatIf) -> bool:
         open_ = row.applied is None and row.state != WhatIf.State.FAILED
@@ -156,7 +159,7 @@ class WhatIfList(View):
         """Ask a what-if.
 
         Its plan is there within about a second, its promise some seconds later: read it by its id. Without any change
-        the question is what a plan that is made now would bring.
+        both of its columns are alike.
         """
         fields = self.checked(ChangesSerializer)
         for name in ("remove_devices", "cordon"):

@@ -125,7 +125,6 @@ def assemble(
             settings.NEREUS.infadapter_gamma,
             settings.NEREUS.infadapter_cores or None,
         ),
-        arrival_shape=settings.NEREUS.arrival_shape,
     )
 
 

@@ -28,14 +28,14 @@ def default() -> str:
 def chosen() -> str | None:
     """Return the stack that operators chose.
 
-    None: none was chosen, or one that this version does not know.
+    None: none was chosen, or one that no cluster can serve with (any more).
     """
     row = Choice.objects.filter(setting=SETTING).first()
     if row is None:
         return None
     if row.value in stacks.LIVE:
         return row.value
-    logger.warning("choice_unknown", setting=SETTING, value=row.value)
+    logger.warning("stack_not_live", chosen=row.value, used=default(), stacks=list(stacks.LIVE))
     return None
 
 

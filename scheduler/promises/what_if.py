@@ -7,7 +7,6 @@ about a second.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -26,16 +25,16 @@ from scheduler import live, queue
 from scheduler.allocation import strategies
 from scheduler.allocation.fallback import NoAllocation, verified
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.control import choices, planner
-from scheduler.models import Promise, WhatIf
+from scheduler.control import planner
+from scheduler.models import WhatIf
 from scheduler.promises import keeping, present
-from scheduler.promises.changes import EXCLUDED, PINNED, Changes, check, imagined
-from scheduler.promises.present import NothingToPromise
-from scheduler.promises.recorded import LEAST_S, RECORD_S, Recorded
-from scheduler.promises.recorded import imagined as imagined_record
-from scheduler.promises.windows import World, simulated
+from scheduler.promises.changes import EXCLUDED, PINNED, Changes, check
+from scheduler.promises.recorded import LEAST_S, RECORD_S
+from scheduler.promises.snapshot import Snapshot
+from scheduler.promises.windows import NothingToPromise, simulated, windows_for
 from scheduler.simulation import SimulationError
 from workers import log
+from workers.dispatch.stacks import STACKS
 
 logger = log.get("promises")
 
@@ -50,8 +49,8 @@ MOST_RESUMED = 1
 MOST_WAITING = 20
 #: progress is stored once it rose by so much
 STEP = 0.1
-#: seconds for which the present promise stands beside a what-if's
-PRESENT_S = 300.0
+#: what the worker needs of a what-if until it is answered
+WORKING = ("snapshot", "problem", "allocation", "present_allocation")
 
 #: errors that say by themselves why there is no answer
 EXPECTED = (InvalidInput, NothingToPromise, SimulationError, NoAllocation, strategies.UnusableProblem)
@@ -70,20 +69,29 @@ def ask(changes: Changes, by: str) -> WhatIf:
     give_up_lost()
     if WhatIf.objects.filter(state__in=OPEN).count() >= MOST_WAITING:
         raise Conflict(f"{MOST_WAITING} what-ifs wait for their answers already; ask again once some have them")
-    problem, _ = planner.present_problem()
-    if not problem.devices or not problem.applications:
+    index, snapshot = present.check_index(), Snapshot.take()
+    if not snapshot.problem.devices or not snapshot.problem.applications:
         raise Conflict("there is nothing to plan with: no device is up, or no application has a ready variant")
-    check(problem, changes)
-    row = WhatIf.objects.create(stamp=clock.stamp(), by=by[:150], changes=msgspec.to_builtins(changes))
+    check(snapshot.problem, changes)
+    row = WhatIf.objects.create(
+        stamp=clock.stamp(),
+        by=by[:150],
+        changes=msgspec.to_builtins(changes),
+        index=index,
+        plan={"snapshot": planner.builtins(snapshot)},
+    )
     queue.send(TASK)
     return row
 
 
 def give_up_lost() -> int:
     """Mark what-ifs as failed that nobody answers any more; how many."""
-    lost = [row.pk for row in WhatIf.objects.filter(state__in=OPEN) if clock.age(row.stamp) > LOST_S]
     error = f"No sign of the simulation worker for {LOST_S:.0f} s: it is away or was stopped. Ask again."
-    return WhatIf.objects.filter(pk__in=lost, state__in=OPEN).update(state=State.FAILED, error=error)
+    lost = [row for row in WhatIf.objects.filter(state__in=OPEN) if clock.age(row.stamp) > LOST_S]
+    return sum(
+        WhatIf.objects.filter(pk=row.pk, state=row.state).update(state=State.FAILED, error=error, plan=_slim(row.plan))
+        for row in lost
+    )
 
 
 def resume() -> None:
@@ -149,12 +157,21 @@ def _untaken():
 
 
 def _answer(row: WhatIf) -> None:
-    world, shared = _world(row)
-    by = keeping.corrections(world.stack)
-    row.present_promise = _present_promise(row.index)
-    found = simulated(world, _progress(row))
+    snapshot, changes = _read(row)
+    now = snapshot.now(msgspec.convert(row.plan["present_allocation"], Allocation))
+    record, factors = snapshot.arrivals(changes)
+    problem = msgspec.convert(row.plan["problem"], Problem)
+    then = present.world(snapshot.stack, problem, msgspec.convert(row.plan["allocation"], Allocation), record, factors)
+    if not any(record.rate(a.id) for a in problem.applications):
+        raise NothingToPromise(
+            f"There are too few arrivals to simulate: at least {LEAST_S} of the last {RECORD_S} s must have had some."
+        )
+    windows, by = windows_for(now, then), keeping.corrections(snapshot.stack)
+    row.present_promise = keeping.expectations(simulated(now, _progress(row, 0.0), windows), by)
+    found = simulated(then, _progress(row, 0.5), windows)
     row.promise = keeping.expectations(found, by)
-    row.plan = _slim(row.plan) | {"window_s": found.window_s, "windows": found.windows, "arrivals": shared}
+    how = f"{record.seconds} s as recorded; Poisson where nothing came"
+    row.plan = _slim(row.plan) | {"window_s": found.window_s, "windows": found.windows, "arrivals": how}
     row.progress = 1.0
     _store(row, State.DONE, "promise", "present_promise", "plan", "progress")
 
@@ -174,93 +191,34 @@ def plan_waiting() -> None:
 
 
 def _plan(row: WhatIf) -> None:
-    index = present.check_index()
-    changes = msgspec.convert(row.changes, Changes)
-    stack = choices.current()
-    problem, _ = planner.present_problem()
-    check(problem, changes)
-    problem, _, _ = _imagined(problem, changes)
-    allocation = verified(
-        dataclasses.replace(problem, previous=_kept(problem, planner.in_force(stack.name))),
-        strategies.get(stack.strategy),
-    )
-    row.index = index
-    row.plan = plan_summary(problem, allocation) | {
-        "stack": stack.name,
+    """Plan for the snapshot twice: as it is, and with the changes."""
+    snapshot, changes = _read(row)
+    check(snapshot.problem, changes)
+    strategy = strategies.get(STACKS[snapshot.stack].strategy)
+    problem = snapshot.imagined(changes)
+    before = verified(snapshot.problem, strategy)
+    after = before if changes.empty else verified(problem, strategy)
+    row.present_plan = plan_summary(snapshot.problem, before)
+    row.plan |= plan_summary(problem, after) | {
+        "stack": snapshot.stack,
+        "base": snapshot.base(),
         "problem": planner.builtins(problem),
-        "allocation": planner.builtins(allocation),
+        "allocation": planner.builtins(after),
+        "present_allocation": planner.builtins(before),
     }
-    try:
-        plan, before, in_force = present.in_force()
-        row.present_plan = plan_summary(before, in_force) | {"version": plan.pk, "stack": plan.stack}
-    except NothingToPromise:
-        row.present_plan = {}
-    _store(row, State.SIMULATING, "index", "plan", "present_plan")
+    _store(row, State.SIMULATING, "plan", "present_plan")
 
 
-def _imagined(problem: Problem, changes: Changes) -> tuple[Problem, Recorded, dict[str, float]]:
-    """Return the problem with the changes, the arrivals, and their factors.
-
-    The arrivals of each application are to be multiplied by its factor. Imagined demand is estimated by the forecaster
-    that plans are made with (:func:`.planner.estimated`), on as many seconds as arrivals are recorded for.
-    """
-    names = [a.id for a in problem.applications]
-    arrived = present.recorded(names)
-    rates = {name: arrived.rate(name) for name in names}
-    arrived = imagined_record(arrived, {n: rate for n, rate in changes.demand.items() if not rates.get(n)})
-    factors = {name: changes.factor(name, rates[name]) if rates[name] else 1.0 for name in names}
-    demand, expected = None, None
-    if changes.demand or changes.demand_factor != 1.0:
-        planned, expected = planner.estimated(arrived.history(factors), names, 0, learn=False)
-        demand = {name: rate * settings.NEREUS.headroom for name, rate in planned.items()}
-    return imagined(problem, changes, demand, expected), arrived, factors
+def _read(row: WhatIf) -> tuple[Snapshot, Changes]:
+    return msgspec.convert(row.plan["snapshot"], Snapshot), msgspec.convert(row.changes, Changes)
 
 
-def _kept(problem: Problem, previous: Allocation | None) -> Allocation | None:
-    """The allocation in force without the devices that are imagined to be gone."""
-    if previous is None:
-        return None
-    there = {device.id for device in problem.devices}
-    return dataclasses.replace(
-        previous,
-        placements=tuple(p for p in previous.placements if p.device in there),
-        residents={name: some for name, some in previous.residents.items() if name in there},
-        revisit_s={name: some for name, some in previous.revisit_s.items() if name in there},
-    )
+def _progress(row: WhatIf, done: float) -> Callable[[float], None]:
+    """``done``: share before this half of the work."""
 
-
-def _world(row: WhatIf) -> tuple[World, str]:
-    """The inputs of the promise, and a description of its arrivals."""
-    problem = msgspec.convert(row.plan["problem"], Problem)
-    allocation = msgspec.convert(row.plan["allocation"], Allocation)
-    changes = msgspec.convert(row.changes, Changes)
-    _, arrived, factors = _imagined(problem, dataclasses.replace(changes, remove_devices=(), cordon=(), add_devices={}))
-    if not any(arrived.rate(a.id) for a in problem.applications):
-        raise NothingToPromise(
-            f"There are too few arrivals to simulate: at least {LEAST_S} of the last {RECORD_S} s must have had some."
-        )
-    how = f"{arrived.seconds} s as recorded; Poisson where nothing came"
-    return present.world(row.plan["stack"], problem, allocation, arrived, factors), how
-
-
-def _present_promise(index: str) -> dict[str, Any]:
-    """Return the latest promise for the plan in force.
-
-    It is made now where there is none that is young enough. Empty: none can be made.
-    """
-    latest = Promise.objects.first()
-    if latest is None or latest.index != index or clock.age(latest.stamp) > PRESENT_S:
-        try:
-            latest = keeping.promise_now(lambda _: plan_waiting())
-        except (NothingToPromise, SimulationError) as error:
-            logger.info("no_present_promise", reason=str(error))
-            return {}
-    return latest.expected
-
-
-def _progress(row: WhatIf) -> Callable[[float], None]:
     def step(share: float) -> None:
         plan_waiting()
+        share = done + share / 2
         if share - row.progress >= STEP:
             row.progress, row.stamp = min(share, 0.99), clock.stamp()
             _store(row, State.SIMULATING, "progress", "stamp")
@@ -297,11 +255,8 @@ def _failures(row: WhatIf) -> Iterator[None]:
 
 
 def _slim(plan: dict[str, Any]) -> dict[str, Any]:
-    """Return a plan's summary without problem and allocation.
-
-    These are large and needed for the simulation only.
-    """
-    return {name: value for name, value in plan.items() if name not in ("problem", "allocation")}
+    """A plan's summary without what only the worker needs."""
+    return {name: value for name, value in plan.items() if name not in WORKING}
 
 
 def _changed(row: WhatIf) -> None:
@@ -365,10 +320,10 @@ def apply(row: WhatIf, force: bool = False) -> WhatIf:
         # Everything that changes these takes its lock first, so the state stays what it is until the end.
         for model in (Application, Variant, Node):
             list(model.objects.select_for_update().order_by("pk").values_list("pk", flat=True))
-        row.refresh_from_db(fields=["state", "error", "index"])
+        row.refresh_from_db(fields=["state", "error", "plan"])
         if row.state == State.FAILED:
             raise Conflict(f"what-if {row.pk} cannot be applied: {row.error or row.get_state_display()} Ask again.")
-        if not row.index:
+        if not row.plan.get("applications"):
             raise Conflict(f"what-if {row.pk} has no plan yet: {row.get_state_display()}")
         if not WhatIf.objects.filter(pk=row.pk, applied=None).exists():
             raise Conflict(f"what-if {row.pk} was applied already")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,20 +30,21 @@ from workers.dispatch.stacks import STACKS
 from .intervals import WINDOWS, Interval, of_windows
 from .recorded import Recorded, trace
 
-#: items that all windows together should have: 5,000 to 40,000 are simulated in a second
-ITEMS = 20_000
+#: items that all windows together should have where they can be longer than the shortest, and the most that they have
+#: where fewer windows suffice for it: 5,000 to 40,000 are simulated in a second
+ITEMS, MOST_ITEMS = 20_000, 150_000
 #: seconds of a window, and those before it whose queries do not count: queues begin empty
 LEAST_S, MOST_S, BEFORE_S = 2, 30, 1
-#: seconds of wall time for all windows, windows that are simulated even so, and seconds that these may take
-WALL_S, LEAST_WINDOWS, LONGEST_S = 4.0, 3, 40.0
+#: windows that are simulated of any load, and seconds of wall time in which that must be done
+LEAST_WINDOWS, LONGEST_S = 3, 60.0
 #: items/s of all applications that are simulated at most: a second of more takes hundreds of megabytes
 MOST_RATE = 100_000.0
 #: seconds that a query is on the way to a device, and as many back
 NETWORK_S = 0.0005
 #: equally likely run times of a batch: quantiles of a lognormal distribution through the profile's median and p95
 RUN_TIMES = 20
-#: seconds that a plan within a window may take
-SOLVE_S = 0.5
+#: seconds that a plan for a promise or within a window may take; searches end by their nodes and steps before
+SOLVE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class NothingToPromise(Exception):
 
 
 class _OutOfTime(Exception):
-    """The windows simulated so far must do."""
+    """The simulation takes too long."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +129,22 @@ class _LiveModel(Model):
         return LatencyModel(self.points[kind])
 
 
-def window_s(world: World) -> int:
-    """Seconds of a window, so that all windows have :data:`ITEMS` items."""
-    rate = _rate(world)
-    return min(MOST_S, max(LEAST_S, round(ITEMS / WINDOWS / max(rate, 1.0)) - BEFORE_S))
+class Windows(NamedTuple):
+    """Seconds of a window, and how many are simulated."""
+
+    length: int
+    count: int
+
+
+def windows_for(*worlds: World) -> Windows:
+    """The windows that suit all of these worlds.
+
+    They depend on the load alone, never on time, so that a promise can be repeated.
+    """
+    rate = max(1.0, *map(_rate, worlds))
+    length = min(MOST_S, max(LEAST_S, round(ITEMS / WINDOWS / rate) - BEFORE_S))
+    count = int(MOST_ITEMS / (rate * (length + BEFORE_S)))
+    return Windows(length, min(WINDOWS, max(LEAST_WINDOWS, count)))
 
 
 def _rate(world: World) -> float:
@@ -138,15 +152,12 @@ def _rate(world: World) -> float:
     return sum(world.recorded.rate(a.id) * world.factors.get(a.id, 1.0) for a in world.problem.applications)
 
 
-def simulated(world: World, step: Callable[[float], None] | None = None, wall_s: float | None = None) -> Simulated:
-    """Simulate windows until there are enough of them, or the time is over.
-
-    :data:`.intervals.WINDOWS` are enough.
+def simulated(world: World, step: Callable[[float], None] | None = None, windows: Windows | None = None) -> Simulated:
+    """Simulate windows.
 
     Args:
         step: called after each window with the share that is done (0 to 1).
-        wall_s: after so long (default: :data:`WALL_S`) no window begins, and one under way is left out, beyond
-            :data:`LEAST_WINDOWS`, which have :data:`LONGEST_S`.
+        windows: None: those that suit this world.
 
     Raises:
         NothingToPromise: the arrivals are too many for :data:`MOST_RATE` or :data:`LONGEST_S`.
@@ -155,20 +166,19 @@ def simulated(world: World, step: Callable[[float], None] | None = None, wall_s:
     rate = _rate(world)
     if rate > MOST_RATE:
         raise NothingToPromise(f"{rate:,.0f} items/s are too many to simulate; at most {MOST_RATE:,.0f} are.")
-    began, length = time.monotonic(), window_s(world)
-    wall_s = WALL_S if wall_s is None else wall_s
+    began, (length, count) = time.monotonic(), windows or windows_for(world)
     names = [a.id for a in world.problem.applications]
     totals = np.zeros((len(names), 3))
     accuracies: list[list[float]] = [[] for _ in names]
     violations: list[list[float]] = [[] for _ in names]
-    done = 0
-    for seed in range(WINDOWS):
-        limit = wall_s if done >= LEAST_WINDOWS else LONGEST_S
+    for seed in range(count):
         try:
-            figures = run_window(world, length, seed, progress=_until(began + limit))
+            figures = run_window(world, length, seed, progress=_until(began + LONGEST_S))
         except _OutOfTime:
-            break
-        done += 1
+            raise NothingToPromise(
+                f"{rate:,.0f} items/s are too many to simulate: {seed} of {count} windows were done within "
+                f"{LONGEST_S:g} s."
+            ) from None
         for index, (items, in_time, accuracy) in enumerate(figures):
             totals[index] += items, in_time, accuracy
             if items:
@@ -176,21 +186,14 @@ def simulated(world: World, step: Callable[[float], None] | None = None, wall_s:
             if in_time:
                 accuracies[index].append(accuracy / in_time)
         if step is not None:
-            step(done / WINDOWS)
-        if done >= LEAST_WINDOWS and time.monotonic() - began >= wall_s:
-            break
-    if done < LEAST_WINDOWS:
-        raise NothingToPromise(
-            f"{rate:,.0f} items/s are too many to simulate: {done} of {LEAST_WINDOWS} windows were done within "
-            f"{LONGEST_S:g} s."
-        )
+            step((seed + 1) / count)
     apart = world.recorded.seconds / length if world.recorded.seconds else math.inf
     found = {
         name: _expectation(*totals[index], accuracies[index], violations[index], apart)
         for index, name in enumerate(names)
         if totals[index][0]
     }
-    return Simulated(length, done, time.monotonic() - began, _by_process(world, found))
+    return Simulated(length, count, time.monotonic() - began, _by_process(world, found))
 
 
 def run_window(
@@ -286,7 +289,7 @@ def _expectation(
 
 def scenario(world: World, length: int, seed: int) -> Scenario:
     """A window as the simulator takes it."""
-    problem = replace(world.problem, time_limit_s=SOLVE_S, milp_s=SOLVE_S / 3)
+    problem = replace(world.problem, time_limit_s=SOLVE_S, milp_s=None)
     names = tuple(a.id for a in problem.applications)
     known = Recorded({name: world.recorded.queries.get(name, ()) for name in names}, world.recorded.rows)
     history = known.history(world.factors) or [(-1, {a.id: a.demand for a in problem.applications})]

@@ -81,10 +81,25 @@ function promiseTable(found) {
   return el("div", {}, el("div", { class: "card scroll" }, el("table", { class: "compact answer", "data-testid": "what-if-promise" }, el("thead", {}, el("tr", {}, headings(heads))), el("tbody", {}, rows))), el("p", { class: "muted small" }, how));
 }
 
-// Demand that the plan cannot serve, in words.
-export function leftOut(plan) {
+const sum = (plan, figure) => Object.values(plan.applications).reduce((all, one) => all + one[figure], 0);
+
+// The answer in a sentence: what the changes do to the accuracy that is planned, and to what is left out.
+export function headline(found) {
+  const { plan, present_plan: now } = found;
+  const [before, after] = [percent(now.accuracy, 2), percent(plan.accuracy, 2)];
+  const accuracy = before === after ? `accuracy stays at ${after}%` : `accuracy ${plan.accuracy > now.accuracy ? "rises" : "falls"} from ${before}% to ${after}%`;
+  const [was, is] = [now, plan].map((one) => sum(one, "left_out"));
+  if (is <= NEGLIGIBLE) return `All demand is served${was > NEGLIGIBLE ? `, ${rate(was)} items/s of which are left out now` : ""}; ${accuracy}.`;
   const missing = Object.entries(plan.applications).filter(([, one]) => one.left_out > NEGLIGIBLE).sort((a, b) => b[1].left_out - a[1].left_out);
-  return missing.length ? `left out: ${missing.map(([name, one]) => `${rate(one.left_out)} items/s of ${name}`).join(", ")}` : "all demand is served";
+  const listed = missing.slice(0, MOST_NAMED).map(([name, one]) => `${rate(one.left_out)} of ${name}`).join(", ") + (missing.length > MOST_NAMED ? ", …" : "");
+  return `${rate(is)} of ${rate(sum(plan, "demand"))} items/s are left out (${listed}), ${was > NEGLIGIBLE ? rate(was) : "none"} now; ${accuracy}.`;
+}
+
+// The demand that both columns are for.
+export function base({ measured, seconds, items_per_s }) {
+  const busy = Object.entries(items_per_s).filter(([, items]) => items > NEGLIGIBLE).sort((a, b) => b[1] - a[1]);
+  const listed = busy.slice(0, MOST_NAMED).map(([name, items]) => `${rate(items)} items/s of ${name}`).join(", ") + (busy.length > MOST_NAMED ? ", …" : "");
+  return `Both columns are for the demand of the ${seconds} s before ${new Date(measured).toLocaleTimeString()}: ${listed || "none"}.`;
 }
 
 async function apply(id, force = false) {
@@ -142,8 +157,8 @@ function show(found) {
   if (found.error) parts.push(el("div", { class: "notice bad", "data-testid": "what-if-failed" }, found.error));
   else if (found.state !== "done") parts.push(el("p", {}, el("progress", { max: 1, value: found.progress, "aria-label": "Simulation", "data-testid": "what-if-progress" }), el("span", { class: "muted small", "data-testid": "what-if-stage" }, stage(found)), " ", ...(found.state === "planning" ? [] : [cancelButton(found.id)])));
   if (planned) {
-    const [then, now] = [found.plan.devices, found.present_plan.devices];
-    parts.push(el("p", { "data-testid": "what-if-sentence" }, `${then} ${then === 1 ? "device" : "devices"}${then === now ? " as now" : ` instead of ${now ?? "none"}`}; planned accuracy ${percent(found.plan.accuracy, 2)}% instead of ${percent(found.present_plan.accuracy, 2)}%; ${leftOut(found.plan)}; solved in ${ms(found.plan.solve_s * 1000)}.`));
+    parts.push(el("p", { class: "strong", "data-testid": "what-if-sentence" }, headline(found)));
+    parts.push(el("p", { class: "muted small", "data-testid": "what-if-base" }, base(found.plan.base)));
     const changed = otherwise(found);
     const listed = changed.slice(0, MOST_NAMED).join(", ") + (changed.length > MOST_NAMED ? ` and ${changed.length - MOST_NAMED} more` : "");
     parts.push(el("p", { "data-testid": "what-if-otherwise" }, changed.length ? `Served otherwise than now: ${listed}.` : "No application is served otherwise than now."));

@@ -119,7 +119,7 @@ def test_nereus_calls_optimal_what_is_within_the_gap_asked_for_and_nothing_else(
 
 
 def test_a_plan_tells_whether_time_ran_out_whatever_its_status():
-    # More than dedicated devices can serve, so that sharing is tried, and a millisecond is no time for that.
+    # More than the devices can serve takes two solves, and a millisecond is no time for those.
     applications = tuple(ApplicationDemand(f"q{i}", 0.3, 20.0) for i in range(12))
     variants = tuple(
         variant(f"{a.id}v{j}", a.id, 80.0 + 5 * j, cpu=line(5 + 7 * j, 2 + 3 * j))
@@ -129,10 +129,10 @@ def test_a_plan_tells_whether_time_ran_out_whatever_its_status():
     problem = Problem(
         tuple(DeviceResources(f"d{i}", "cpu") for i in range(6)), applications, variants, time_limit_s=0.001
     )
-    assert get("proteus-sharing")(problem).cut_short
+    assert get("proteus")(problem).cut_short
     # One application on two devices is soon searched.
     small = replace(problem, devices=problem.devices[:2], applications=applications[:1], variants=variants[:4])
-    assert not get("proteus-sharing")(replace(small, time_limit_s=60.0)).cut_short
+    assert not get("proteus")(replace(small, time_limit_s=60.0)).cut_short
 
 
 def test_a_search_that_its_time_limit_ends_says_so_to_whoever_watches():
@@ -317,7 +317,7 @@ def test_a_shared_device_says_so():
         (ApplicationDemand("a", 0.2, 5.0), ApplicationDemand("b", 0.2, 5.0)),
         (variant("ma", "a", 100, cpu=line(1, 5)), variant("mb", "b", 100, cpu=line(1, 5))),
     )
-    allocation = get("proteus-sharing")(problem)
+    allocation = get("nereus")(problem)
     assert any(
         s.startswith("d: shared by 2 variants, each of which runs at least every ")
         for s in reasons(problem, allocation)

@@ -17,6 +17,7 @@ from scheduler.simulation.stacks import choose
 from tests.simulation.worlds import model, world
 from workers.dispatch import stacks
 from workers.dispatch.published.routing import ROUTERS as LIVE_ROUTERS
+from workers.environ import SIMULATED
 
 pytestmark = pytest.mark.wide
 
@@ -30,7 +31,6 @@ PUBLISHED = {
     "infaas-greedy": ("nexus", "active-first"),
     "clipper+": ("nexus", "active-first"),
     "sm+": ("nexus", "active-first"),
-    "proteus-sharing": ("proteus", "shares"),
     "proteus-wo-ms": ("proteus", "shares"),
     "proteus-wo-mp": ("proteus", "shares"),
     "proteus-wo-ab": ("proteus", "shares"),
@@ -70,7 +70,7 @@ def busy_world(**options):
 
 
 def test_each_published_stack_has_its_own_batching_and_routing():
-    published = {"proteus", "proteus-sharing", *BASELINES, *by_policy.STRATEGIES, *infadapter.STRATEGIES}
+    published = {"proteus", *BASELINES, *by_policy.STRATEGIES, *infadapter.STRATEGIES}
     assert published == PUBLISHED.keys() == stacks.STACKS.keys() - {"nereus"}
     for name, own in PUBLISHED.items():
         stack = choose(name)
@@ -92,15 +92,10 @@ def test_every_part_that_a_stack_names_exists():
     assert {stack.strategy for stack in stacks.STACKS.values()} == set(strategies.names())
 
 
-def test_what_nobody_should_serve_with_is_for_simulations_alone():
-    assert set(stacks.STACKS) - set(stacks.LIVE) == {
-        "proteus-wo-qa",
-        "ramsis-by-models",
-        "ramsis-known-load",
-        "vpa+-middle",
-        "vpa+-fast",
-    }
-    assert not {stacks.STACKS[name].routing for name in stacks.LIVE} & {"uniform", "round-robin"}
+def test_few_stacks_are_for_serving():
+    live = ("nereus", "proteus", "infaas-accuracy", "infaas-greedy", "clipper-ha", "ramsis", "infadapter")
+    assert sorted(stacks.LIVE) == sorted(live)
+    assert stacks.STACKS.keys() - set(live) >= SIMULATED - {"proteus-sharing"}
 
 
 #: loading takes no time in the short form only where a plan takes none either: policies take seconds to solve

@@ -125,7 +125,7 @@ def test_sharing_cost_and_solves():
     some = {"a": {"violation_ratio": 1.0}, "b": {"violation_ratio": 0.1}}
     found = {"proteus": outcome(0.5, 90, per_application=some)}
     assert verdicts(heterogeneous._claims(found)) == ["not comparable"]
-    found |= {"proteus-sharing": outcome(0.04, 95), "infaas-accuracy": outcome(0.5, 95)}
+    found |= {"nereus": outcome(0.04, 95), "infaas-accuracy": outcome(0.5, 95)}
     assert verdicts(heterogeneous._claims(found)) == ["not comparable", "reproduced"]
     cost = {"infaas-ilp": outcome(0.01, 80, mean_cost=10.0), "sm+": outcome(0.02, 80, mean_cost=11.0)}
     assert list(infaas._claims(cost)) == []

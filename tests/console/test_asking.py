@@ -111,15 +111,26 @@ def test_two_clicks_make_one_note(browser):
     assert [mark.text for mark in Mark.objects.filter(kind="note")] == ["a fan was <b>replaced</b>"]
 
 
-def test_an_answer_says_what_is_left_out(run_script):
+def test_an_answer_has_a_headline_and_names_its_demand(run_script):
     result = run_script(
         """
-        const { leftOut } = await import("/nereus/what_if.js");
-        return [leftOut({ applications: { a: { left_out: 0 }, b: { left_out: 1e-9 } } }),
-          leftOut({ applications: { a: { left_out: 2.5 }, b: { left_out: 30 } } })];
+        const { base, headline } = await import("/nereus/what_if.js");
+        const plan = (accuracy, a, b) => ({ accuracy,
+          applications: { a: { demand: 50, left_out: a }, b: { demand: 50, left_out: b } } });
+        const measured = "2026-01-01T00:00:00+00:00";
+        return [[plan(99.5, 0, 1e-9), plan(99.5, 0, 0)], [plan(99.5, 0, 0), plan(91, 2.5, 30)],
+          [plan(90, 7, 0), plan(95, 0, 0)]].map(([present_plan, plan]) => headline({ present_plan, plan }))
+          .concat(base({ measured, seconds: 60, items_per_s: { a: 20, b: 0 } }).replace(/before .*?:\\d\\d.*?: /, ""),
+            base({ measured, seconds: 0, items_per_s: {} }).slice(-6));
         """
     )
-    assert result == ["all demand is served", "left out: 30.0 items/s of b, 2.5 items/s of a"]
+    assert result == [
+        "All demand is served; accuracy stays at 99.50%.",
+        "32.5 of 100 items/s are left out (30.0 of b, 2.5 of a), none now; accuracy falls from 99.50% to 91.00%.",
+        "All demand is served, 7.0 items/s of which are left out now; accuracy rises from 90.00% to 95.00%.",
+        "Both columns are for the demand of the 60 s 20.0 items/s of a.",
+        " none.",
+    ]
 
 
 def test_late_queries_are_described_by_where_their_time_went(run_script):

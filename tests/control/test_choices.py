@@ -77,11 +77,11 @@ def test_a_choice_holds_from_the_next_plan_on_which_is_requested_at_once(client,
 
 def test_a_choice_survives_a_restart_and_a_change_of_the_environment_until_it_is_taken_back(client, settings):
     client.patch(URL, {"stack": "proteus"})
-    settings.NEREUS = dataclasses.replace(settings.NEREUS, stack="sommelier")
+    settings.NEREUS = dataclasses.replace(settings.NEREUS, stack="ramsis")
     assert choices.current().name == "proteus"
     for nothing in (None, ""):
         client.patch(URL, {"stack": "proteus"})
-        assert client.patch(URL, {"stack": nothing}).json()["stack"] == "sommelier"
+        assert client.patch(URL, {"stack": nothing}).json()["stack"] == "ramsis"
     assert not Choice.objects.exists()
 
 
@@ -117,7 +117,7 @@ def test_a_bad_choice_is_rejected_by_name_and_nothing_changes(body, field, text,
         ({"strategy": "proteus"}, "proteus", ["strategy: replaced by stack, which is set to the same name"]),
         ({"strategy": None}, "nereus", ["strategy: replaced by stack, which is set to the same name"]),
         ({"routing": "shares"}, "nereus", ["routing: ignored; routing is part of the stack"]),
-        ({"stack": "sommelier", "strategy": "proteus"}, "sommelier", ["strategy: ignored; stack is given"]),
+        ({"stack": "ramsis", "strategy": "proteus"}, "ramsis", ["strategy: ignored; stack is given"]),
     ],
 )
 def test_fields_of_the_release_before_are_answered_with_a_warning(body, stack, warnings, client):
@@ -135,10 +135,17 @@ def test_only_operators_may_look_and_choose(django_user_model):
     assert not Choice.objects.exists()
 
 
-def test_a_choice_that_this_version_does_not_know_gives_way_to_the_default():
-    Choice.objects.create(setting="stack", value="of the future")
+@pytest.mark.parametrize("name", ["of the future", "sommelier"])
+def test_a_choice_that_this_version_cannot_serve_with_gives_way_to_the_default(name, client, capsys):
+    Choice.objects.create(setting="stack", value=name)
     Choice.objects.create(setting="colour", value="blue")
     assert (choices.current().name, choices.chosen()) == ("nereus", None)
+    assert client.get(URL).json()["stack"] == "nereus"
+    client.patch(URL, {"stack": "proteus"})
+    assert choices.current().name == "proteus"
+
+
+def test_only_stacks_to_serve_with_can_be_chosen():
     with pytest.raises(InvalidInput, match="stack: 'of the future' is not one of"):
         choices.change("of the future", "somebody")
 

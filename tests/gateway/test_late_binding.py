@@ -238,7 +238,7 @@ async def test_switching_the_stack_under_load_fails_no_query(world, control_plan
     stop = asyncio.Event()
     async with client() as http:
         running = asyncio.create_task(load(http, gateway, stop, found))
-        for version, stack in enumerate(("infaas-accuracy", "nereus", "clipper-ht", "proteus", "nereus"), 2):
+        for version, stack in enumerate(("infaas-accuracy", "nereus", "clipper-ha", "proteus", "nereus"), 2):
             world.apply(version, world.quick, app=app)
             control_plane.send(config(plan_of(version, world.executors, world.quick, stack=stack), [app]))
             await until(lambda version=version: gateway.health()["plan"]["adopted"] == version, f"plan {version}")

@@ -40,7 +40,7 @@ def cluster(clean_redis, transactional_db, monkeypatch):
     There is an application with two variants.
     """
     # As few windows as can be, of a few seconds: how long they take must not matter here.
-    monkeypatch.setattr(windows, "WALL_S", 0.0)
+    monkeypatch.setattr(windows, "MOST_ITEMS", 0)
     monkeypatch.setattr(windows, "ITEMS", 4_000)
     listening(clean_redis)
     made = {"left": node("left"), "right": node("right"), "application": application()}

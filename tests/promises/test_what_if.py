@@ -8,12 +8,13 @@ from django.test import Client
 
 from registry.models import Application, Device, Node, Variant
 from scheduler import live, tasks, telemetry
-from scheduler.control import planner
 from scheduler.control.forecasters import LEARNED
-from scheduler.models import Promise, WhatIf
+from scheduler.models import WhatIf
 from scheduler.promises import what_if
 from scheduler.promises.changes import Changes
+from scheduler.promises.snapshot import Snapshot
 from tests.accounts import account
+from tests.control.world import application, variant
 from tests.registry.conftest import problem
 from workers import forecasters
 
@@ -67,11 +68,70 @@ def test_the_plan_is_made_first_and_then_its_promise(cluster, operator):
     assert "problem" not in done["plan"] and "problem" not in WhatIf.objects.get().plan
 
 
-def test_without_changes_the_question_is_what_a_plan_made_now_would_bring(cluster, operator):
-    Variant.objects.filter(name="good").update(excluded=True)
+def test_both_columns_serve_the_same_demand_whatever_arrives_after_the_question(cluster, operator):
+    # The plan in force was made for another demand.
+    for ago in range(30, 0, -1):
+        report(ago, 60)
+    asked = ask(operator, remove_devices=["left/cpu0"])
+    for ago in range(30, 0, -1):
+        report(ago, 600)
+    tasks.what_if()
+    found = operator.get(f"{URL}{asked['id']}/").json()
+    before, after = (found[column]["applications"]["digits"] for column in ("present_plan", "plan"))
+    assert before["demand"] == after["demand"] > 1.5 * cluster["plan"].demand
+    before, after = (found[column]["digits"] for column in ("present_promise", "promise"))
+    assert before["items_per_s"] == after["items_per_s"]
+    assert found["present_plan"]["accuracy"] >= found["plan"]["accuracy"] - 1e-9, "a lost device helps nobody"
+    base = found["plan"]["base"]
+    assert base["items_per_s"]["digits"] == pytest.approx(before["items_per_s"], rel=0.5)
+    assert 55 <= base["seconds"] <= 61 and base["measured"][:4].isdigit()
+
+
+@pytest.mark.parametrize("stack", ["nereus", "proteus", "ramsis"])
+def test_the_same_question_about_the_same_snapshot_has_the_same_answer(cluster, operator, settings, stack):
+    settings.NEREUS = replace(settings.NEREUS, stack=stack)
+    asked = ask(operator, demand_factor=30)
+    row = WhatIf.objects.get(pk=asked["id"])
+    for _ in range(4):
+        WhatIf.objects.create(**{f.name: getattr(row, f.name) for f in WhatIf._meta.fields if f.name != "id"})
+    tasks.what_if()
+    answers = [
+        (one.state, one.plan, one.present_plan, one.promise, one.present_promise) for one in WhatIf.objects.all()
+    ]
+    for _, plan, present, *_ in answers:
+        del plan["solve_s"], present["solve_s"]
+    assert answers == answers[:1] * 5 and answers[0][0] == "done"
+
+
+def test_without_changes_both_columns_are_alike(cluster, operator):
     found = answered(operator)
-    assert set(found["present_plan"]["applications"]["digits"]["variants"]) == {"good"}
-    assert set(found["plan"]["applications"]["digits"]["variants"]) == {"quick"}
+    assert found["plan"]["applications"] == found["present_plan"]["applications"]
+    assert found["promise"] == found["present_promise"]
+
+
+def test_quiet_and_deleted_applications_are_in_the_answer(cluster, operator):
+    variant(application("quiet"), "only", 90, 5)
+    gone = application("gone")
+    variant(gone, "only", 90, 5)
+    asked = ask(operator, demand_factor=2)
+    gone.variants.all().delete()
+    gone.delete()
+    tasks.what_if()
+    found = operator.get(f"{URL}{asked['id']}/").json()
+    assert found["state"] == "done", found["error"]
+    assert set(found["plan"]["applications"]) == {"digits", "gone", "quiet"}
+    assert set(found["promise"]) == set(found["present_promise"]) == {"digits"}
+    assert found["plan"]["base"]["items_per_s"]["quiet"] == 0.0
+
+
+def test_a_quiet_application_can_be_imagined_busy(cluster, operator):
+    variant(application("quiet"), "only", 90, 5)
+    found = answered(operator, demand={"quiet": 50.0})
+    assert "quiet" not in found["present_promise"]
+    assert found["promise"]["quiet"]["items_per_s"] == pytest.approx(50, rel=0.3)
+    assert (
+        found["plan"]["applications"]["quiet"]["demand"] > 40 > found["present_plan"]["applications"]["quiet"]["demand"]
+    )
 
 
 @pytest.mark.parametrize("forecaster", forecasters.ALL)
@@ -80,25 +140,23 @@ def test_imagined_demand_is_estimated_by_the_chosen_forecaster(clean_redis, clus
     clean_redis.delete(telemetry.GATEWAY_STREAM)
     for ago in range(300, 0, -1):
         report(ago, 5 if ago % 60 < 40 else 60)
-    present, _ = planner.present_problem()
+    snapshot = Snapshot.take()
+    rate = snapshot.recorded.rate("digits")
     learned = live.client().hgetall(LEARNED)
     # Nearly the same demand has nearly the same estimate.
-    imagined, _, _ = what_if._imagined(present, Changes(demand_factor=1.001))
-    (was,), (now,) = present.applications, imagined.applications
+    (was,), (now,) = (
+        snapshot.imagined(changes).applications for changes in (Changes(), Changes(demand={"digits": rate}))
+    )
     assert (now.demand, now.expected) == (pytest.approx(was.demand, rel=0.05), pytest.approx(was.expected, rel=0.05))
     # Where nothing came, arrivals are Poisson; nothing is learned from what is imagined.
     clean_redis.delete(telemetry.GATEWAY_STREAM)
-    imagined, _, _ = what_if._imagined(present, Changes(demand={"digits": 40.0}))
-    (now,) = imagined.applications
+    (now,) = Snapshot.take().imagined(Changes(demand={"digits": 40.0})).applications
     assert 20 < now.expected < now.demand < 80
     assert live.client().hgetall(LEARNED) == learned
 
 
-def test_a_young_promise_for_the_plan_in_force_stands_beside_it(cluster, operator):
-    tasks.promise()
+def test_demand_beyond_all_devices_is_left_out_and_violated(cluster, operator):
     found = answered(operator, demand={"digits": 1200.0})
-    assert Promise.objects.count() == 1
-    assert found["present_promise"] == Promise.objects.get().expected
     # Four devices at 5 ms a row serve 800 items/s.
     assert found["promise"]["digits"]["violations"]["expected"] > 0.2
     assert found["plan"]["applications"]["digits"]["left_out"] > 300
@@ -221,7 +279,7 @@ def test_a_what_if_that_was_given_up_while_it_was_planned_stays_so(cluster, oper
     with what_if._failures(taken):
         what_if._plan(taken)
     taken.refresh_from_db()
-    assert (taken.state, taken.error, taken.plan) == ("failed", "No sign of the worker", {})
+    assert (taken.state, taken.error, set(taken.plan)) == ("failed", "No sign of the worker", {"snapshot"})
 
 
 def test_one_message_answers_all_that_wait_and_none_of_them_is_lost_meanwhile(cluster, operator, later):
@@ -300,14 +358,14 @@ def test_a_what_if_is_a_task_that_owners_cancel(cluster, operator):
     row = WhatIf.objects.get(pk=simulated["id"])
     assert owner.delete(task["cancel"]).status_code == 204
     with pytest.raises(what_if.Withdrawn):
-        what_if._progress(row)(0.5)
+        what_if._progress(row, 0.0)(0.5)
     tasks.what_if()
     for asked in (waiting, simulated):
         found = operator.get(f"{URL}{asked['id']}/").json()
         assert (found["state"], found["error"], found["promise"]) == ("failed", "Cancelled by owner.", {})
         assert owner.delete(f"{URL}{asked['id']}/").status_code == 409
     row.refresh_from_db()
-    assert row.plan["applications"] and not {"problem", "allocation"} & row.plan.keys(), "what nobody needs any more"
+    assert row.plan["applications"] and not row.plan.keys() & set(what_if.WORKING), "what nobody needs any more"
     assert listed() == []
 
 

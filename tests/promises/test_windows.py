@@ -10,17 +10,27 @@ import pytest
 
 from scheduler.allocation import by_policy, strategies
 from scheduler.promises import windows
-from scheduler.promises.windows import LEAST_WINDOWS, NothingToPromise, run_ratios, scenario, simulated, window_s
+from scheduler.promises.windows import (
+    LEAST_WINDOWS,
+    NothingToPromise,
+    Windows,
+    run_ratios,
+    scenario,
+    simulated,
+    windows_for,
+)
 from scheduler.simulation.controller import Controller
 from scheduler.simulation.scenario import ControlSettings
 from workers import forecasters
 
 from .worlds import problem, world
 
+FEW = Windows(20, LEAST_WINDOWS)
+
 
 @pytest.mark.parametrize("stack", ["nereus", "proteus", "ramsis"])
 def test_little_demand_is_served_in_time_and_at_the_accuracy_of_the_plan(stack):
-    found = simulated(world(stack=stack), wall_s=0.0)
+    found = simulated(world(stack=stack), windows=FEW)
     assert found.windows == LEAST_WINDOWS
     digits = found.applications["digits"]
     assert digits.violations < 1e-6 and digits.violations_interval.low == 0.0
@@ -30,7 +40,7 @@ def test_little_demand_is_served_in_time_and_at_the_accuracy_of_the_plan(stack):
 
 def test_more_than_devices_can_serve_is_promised_to_be_violated():
     # Four devices at 4 ms a row serve 1,000 items/s at the most.
-    found = simulated(world(demand=1500.0), wall_s=0.0)
+    found = simulated(world(demand=1500.0), windows=FEW)
     digits = found.applications["digits"]
     assert 0.2 < digits.violations < 0.7
     assert digits.violations_interval.holds(digits.violations)
@@ -40,30 +50,42 @@ def test_more_than_devices_can_serve_is_promised_to_be_violated():
 def test_arrivals_are_those_recorded_times_their_factor():
     once = world(demand=40.0)
     twice = replace(once, factors={"digits": 2.0})
-    items = [simulated(w, wall_s=0.0).applications["digits"].items for w in (once, twice)]
-    assert items == [40 * window_s(once) * LEAST_WINDOWS, 80 * window_s(twice) * LEAST_WINDOWS]
+    items = [simulated(w, windows=FEW).applications["digits"].items for w in (once, twice)]
+    assert items == [40 * FEW.length * FEW.count, 80 * FEW.length * FEW.count]
 
 
 def test_an_application_without_queries_gets_no_promise():
-    assert set(simulated(world(arriving=0.0), wall_s=0.0).applications) == {"words"}
+    assert set(simulated(world(arriving=0.0), windows=FEW).applications) == {"words"}
 
 
 def test_arrivals_that_would_take_for_ever_are_not_simulated(monkeypatch):
     with pytest.raises(NothingToPromise, match="at most 100,000 are"):
         simulated(world(demand=20.0, arriving=1e6))
     monkeypatch.setattr(windows, "LONGEST_S", 0.0)
-    with pytest.raises(NothingToPromise, match="0 of 3 windows were done within 0 s"):
+    with pytest.raises(NothingToPromise, match="0 of 19 windows were done within 0 s"):
         simulated(world())
+
+
+def test_windows_depend_on_the_load_alone():
+    assert windows_for(world()) == (30, 19)
+    assert windows_for(world(arriving=995.0)) == (2, 19)
+    assert windows_for(world(arriving=50_000.0)) == (2, LEAST_WINDOWS)
+    assert windows_for(world(), world(arriving=995.0)) == (2, 19), "what is compared has the same windows"
+
+
+def test_a_promise_can_be_repeated():
+    first, again = (simulated(world(demand=900.0), windows=FEW).applications for _ in range(2))
+    assert first == again
 
 
 def test_no_arrivals_at_all_are_simulated_and_promise_nothing():
     silent = replace(world(), factors={"digits": 0.0, "words": 0.0})
-    assert simulated(silent, wall_s=0.0).applications == {}
+    assert simulated(silent, windows=FEW).applications == {}
 
 
 def test_progress_is_reported_and_rises():
     steps = []
-    found = simulated(world(), steps.append, wall_s=0.0)
+    found = simulated(world(), steps.append, windows=FEW)
     assert len(steps) == found.windows
     assert steps == sorted(steps) and steps[-1] <= 1.0
 
@@ -77,7 +99,7 @@ def test_the_plan_in_force_is_the_first_and_loaded():
     narrow = replace(made, variants=tuple(v for v in made.variants if v.name != "good"))
     seldom = ControlSettings(period_s=1000.0)
     before = replace(world(), allocation=strategies.get("nereus")(narrow), control=seldom)
-    found = simulated(before, wall_s=0.0).applications["digits"]
+    found = simulated(before, windows=FEW).applications["digits"]
     assert found.accuracy == pytest.approx(90.0)
     assert found.violations == 0.0
 
@@ -103,13 +125,13 @@ def test_run_times_go_through_the_median_and_the_95th_percentile():
 
 def test_with_policies_the_long_run_is_promised_by_their_decision_process():
     made = world(demand=60.0, stack="ramsis")
-    found = simulated(made, wall_s=0.0).applications["digits"]
+    found = simulated(made, windows=FEW).applications["digits"]
     assert found.by_process
     assert found.accuracy_interval.holds(found.accuracy)
     assert found.violations_interval.holds(found.violations)
     # The plan's own accuracy is for its demand, of both applications together.
     assert found.accuracy == pytest.approx(made.allocation.accuracy, abs=3.0)
-    assert not simulated(world(stack="proteus"), wall_s=0.0).applications["digits"].by_process
+    assert not simulated(world(stack="proteus"), windows=FEW).applications["digits"].by_process
 
 
 def test_above_all_policies_there_is_no_process():

@@ -13,7 +13,7 @@ from .worlds import model, world
 ONE = model("q", "m", cpu={1: 100, 2: 120})
 
 
-def timeline(scenario, batching="nexus", routing="shares", strategy="proteus-sharing"):
+def timeline(scenario, batching="nexus", routing="shares", strategy="proteus"):
     """(outcome, when answered in ms) by query."""
     record = simulate(scenario, strategy, batching, routing).record
     return [(o, pytest.approx(t * 1000)) for o, t in zip(record.outcome, record.answered, strict=True)]
@@ -78,7 +78,7 @@ def test_two_equal_devices_share_the_queries(routing):
 
 def test_applications_take_turns_on_a_shared_device():
     other = model("p", "n", cpu={1: 20})
-    answers = timeline(world([ONE, other], [(0, "q"), (10, "p"), (20, "q")]))
+    answers = timeline(world([ONE, other], [(0, "q"), (10, "p"), (20, "q")]), strategy="nereus")
     assert answers == [(IN_TIME, 100), (IN_TIME, 120), (IN_TIME, 220)]
 
 
@@ -119,7 +119,7 @@ def test_a_variant_that_is_to_be_loaded_leaves_its_devices_queries_to_ready_ones
 def test_no_more_variants_are_resident_than_allowed():
     models = [model(f"q{i}", "m", cpu={1: 10, 4: 20}) for i in range(4)]
     arrivals = [(10 * i, f"q{i % 4}") for i in range(200)]
-    free = simulate(world(models, arrivals), "proteus-sharing")
-    tight = simulate(world(models, arrivals, max_resident={"cpu": 2}), "proteus-sharing")
+    free = simulate(world(models, arrivals), "nereus", "nexus", "shares")
+    tight = simulate(world(models, arrivals, max_resident={"cpu": 2}), "nereus", "nexus", "shares")
     assert len(free.record.plans[0].allocation.placements) == 4 and free.summary["in_time"] == 200
     assert len(tight.record.plans[0].allocation.placements) == 2 and tight.summary["in_time"] == 100

@@ -72,6 +72,7 @@ STACKS: dict[str, Stack] = {
             "nexus",
             "active-first",
             "The cheapest instances that serve the demand, by integer linear programming, as in INFaaS (ATC '21).",
+            live=False,
         ),
         _published(
             "infaas-greedy",
@@ -84,18 +85,21 @@ STACKS: dict[str, Stack] = {
             "nexus",
             "active-first",
             "One variant of each application, placed once, under INFaaS' dispatcher, as INFaaS extends Clipper.",
+            live=False,
         ),
         _published(
             "sm+",
             "nexus",
             "active-first",
             "As many instances of one variant as the load asks for, as INFaaS extends SageMaker.",
+            live=False,
         ),
         _published(
             "clipper-ht",
             "clipper",
             "shares",
             "Only the least accurate variant of each application, whatever the demand, as in Clipper (NSDI '17).",
+            live=False,
         ),
         _published(
             "clipper-ha",
@@ -108,18 +112,21 @@ STACKS: dict[str, Stack] = {
             "proteus",
             "shares",
             "Applications keep the devices of their first plan, on which variants follow the demand, as in Sommelier.",
+            live=False,
         ),
         _published(
             "proteus-wo-ms",
             "proteus",
             "shares",
             "Proteus without model selection: only the most accurate variant of each application.",
+            live=False,
         ),
         _published(
             "proteus-wo-mp",
             "proteus",
             "shares",
             "Proteus without model placement: applications keep the devices of their first plan.",
+            live=False,
         ),
         # The plan allows no more than one row a batch.
         _published(
@@ -127,12 +134,7 @@ STACKS: dict[str, Stack] = {
             "proteus",
             "shares",
             "Proteus without adaptive batching: every query runs alone.",
-        ),
-        _published(
-            "proteus-sharing",
-            "proteus",
-            "shares",
-            "Proteus, but applications share devices where one variant a device would leave demand out.",
+            live=False,
         ),
         # Every worker gets each K-th query.
         _published(
@@ -146,36 +148,42 @@ STACKS: dict[str, Stack] = {
             "ramsis",
             "shares",
             "RAMSIS with its published reward, which counts batches rather than queries.",
+            live=False,
         ),
         _published(
             "ramsis-gamma",
             "ramsis",
             "shares",
             "RAMSIS with policies for bursty arrivals, whose gaps follow a Gamma law.",
+            live=False,
         ),
         _published(
             "ramsis-shortest-queue",
             "ramsis",
             "shortest-queue",
             "RAMSIS with queries sent to the shortest queue, and policies made for that.",
+            live=False,
         ),
         _published(
             "ramsis-variable",
             "ramsis",
             "shares",
             "RAMSIS with batches that may leave queries behind, where that is more accurate.",
+            live=False,
         ),
         _published(
             "jellyfish+",
             "by-load",
             "shortest-queue",
             "The most accurate variant whose throughput carries the load, on all devices, as RAMSIS extends Jellyfish.",
+            live=False,
         ),
         _published(
             "modelswitching",
             "by-load",
             "shortest-queue",
             "The most accurate variant that answers the load in time, on all devices, as in ModelSwitching.",
+            live=False,
         ),
         # Batches have one row; what cannot be in time is dropped before it runs.
         _published(
@@ -189,12 +197,14 @@ STACKS: dict[str, Stack] = {
             "nexus",
             "shares",
             "One variant for each application and its cores, by the objective of InfAdapter.",
+            live=False,
         ),
         _published(
             "vpa+",
             "nexus",
             "shares",
             "Only the most accurate variant, on as many cores as it is seen to use, as in Kubernetes' autoscaler.",
+            live=False,
         ),
         _published(
             "vpa+-middle",

@@ -2,7 +2,7 @@
 
 The device decides by itself, without a database or a vote. A core keeps its lease by asking for it again before it runs
 out; afterwards the first that asks gets it. A core of a higher rank that leads elsewhere gets it back after the cluster
-was divided, once its holder has drained the device (docs/decisions/0040-one-core-decides-for-all-boxes.md).
+was divided, once its holder has drained the device (docs/decisions/10-fronts-and-cores.md).
 """
 
 from __future__ import annotations

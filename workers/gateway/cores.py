@@ -2,7 +2,7 @@
 
 Another one is chosen while the own core stands by: the core of the best rank among those that lead and can be reached.
 A cluster has one that leads, except for moments in which it is divided
-(docs/decisions/0040-one-core-decides-for-all-boxes.md), or in which the next one takes over: queries wait meanwhile,
+(docs/decisions/10-fronts-and-cores.md), or in which the next one takes over: queries wait meanwhile,
 and after :data:`WAIT_S` the core before refuses them.
 """
 

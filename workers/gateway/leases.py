@@ -1,7 +1,7 @@
 """Times at which a core asks for devices. Pure.
 
 A core that has devices asks for every free one at once; one that has none while another core has some stands by, and
-asks for a device only once it has stayed free for a moment (docs/decisions/0040-one-core-decides-for-all-boxes.md).
+asks for a device only once it has stayed free for a moment (docs/decisions/10-fronts-and-cores.md).
 """
 
 from __future__ import annotations

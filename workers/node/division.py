@@ -4,7 +4,7 @@ It is a pure function of the box's topology.
 
 All devices have the same number of physical cores, 1, 2, 4 or 8, so that few device types have to be profiled and the
 same ones recur on other boxes. A device has whole cores, all of one NUMA node and one model. The reasons for the sizes
-are in ``docs/decisions/0042-roles-of-boxes.md``.
+are in ``docs/decisions/21-boxes-and-releases.md``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The control plane issued the certificate.
 
 A peer is recognised by the hash of its key, which the control plane lists in each configuration
 (:class:`~workers.protocol.specs.PeerSpec`); the certificate gives role and name. Dates are not checked, since boxes'
-clocks differ (``docs/decisions/0041-members-certificates.md``).
+clocks differ (``docs/decisions/18-trust-between-boxes.md``).
 """
 
 from __future__ import annotations

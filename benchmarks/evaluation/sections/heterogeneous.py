@@ -14,11 +14,10 @@ from .common import STACKS, Claim, claimed, cut_short, joined, of, quantities, v
 
 NAME = "heterogeneous"
 TITLE = "Three boxes, twelve applications"
-WITH_SHARING = (*STACKS[:-1], "proteus-sharing", STACKS[-1])
 
 
 def _cases(context: Context) -> dict:
-    return of(world(context.quick), WITH_SHARING)
+    return of(world(context.quick), STACKS)
 
 
 def cases(context: Context) -> list:
@@ -33,11 +32,10 @@ def body(context: Context) -> str:
         context.left_out(cases(context)),
         "A CPU server, a box with an old GPU and one with a new GPU serve twelve applications with SLOs of their own "
         f"({asked}). No plan that gives each device one variant, as Proteus' Eq. 1 and all published "
-        "baselines do, can serve them all: `proteus` leaves applications out. `proteus-sharing` is Proteus on "
-        "devices that applications share where that serves more, which is no part of the paper. Everything is in "
-        "`benchmarks/evaluation/heterogeneous/`: profiles that were made up for it (see its README), Poisson arrivals "
-        "with a Zipf split, two bursts, loads of 0.2 s, 1 ms of network, 5% noise, 2 s at most for a solve. It "
-        "runs with `manage.py simulate benchmarks/evaluation/heterogeneous/scenario.toml`.",
+        "baselines do, can serve them all: `proteus` leaves applications out, `nereus` shares devices. "
+        "Everything is in `benchmarks/evaluation/heterogeneous/`: profiles that were made up for it (see its README), "
+        "Poisson arrivals with a Zipf split, two bursts, loads of 0.2 s, 1 ms of network, 5% noise, 2 s at most for a "
+        "solve. It runs with `manage.py simulate benchmarks/evaluation/heterogeneous/scenario.toml`.",
     ]
     if not outcomes:
         return joined(*parts, "No results.")
@@ -69,7 +67,7 @@ def _claims(outcomes: Mapping[str, Outcome]) -> Iterator[Claim]:
         reason = "not comparable: Eq. 1 gives each device one variant, and here are more applications than devices"
         claim = "Proteus meets all demand by lowering accuracy, on a heterogeneous cluster (Sections 4 and 6.2)"
         yield claim, finding, reason if left else verdict(True)
-    shared, alone = outcomes.get("proteus-sharing"), outcomes.get("infaas-accuracy")
+    shared, alone = outcomes.get("nereus"), outcomes.get("infaas-accuracy")
     if shared is not None and alone is not None:
         ratios = [one.summary["violation_ratio"] for one in (shared, alone)]
         finding = f"{percent(ratios[0], 2)} violated where devices are shared, {percent(ratios[1], 2)} where not"

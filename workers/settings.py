@@ -89,7 +89,7 @@ class Settings:
     grpc: Address
     """V2 gRPC, the gateway (``NEREUS_GRPC``)."""
     gateways: int
-    """Fronts of the gateway on this box, which share both addresses (``NEREUS_GATEWAYS``); one core decides for all."""
+    """Gateways on this box, which share both addresses (``NEREUS_GATEWAYS``); the first decides for all."""
     console: Address
     """Console, REST and websockets (``NEREUS_CONSOLE``)."""
     node_http: Address
@@ -364,7 +364,7 @@ class Settings:
 
     @property
     def gateway_core_socket(self) -> Path:
-        """The address at which the core of several fronts listens for them."""
+        """The address at which the first of several gateways listens for the others."""
         return self.socket_folder / "gateway-core.sock"
 
     @property

@@ -350,6 +350,7 @@ async def test_no_application_moves_to_a_device_that_tries_a_suspect_alone():
         crashed.received.clear()
         world.rollout.executor_lost(crashed.device, "it ended")
         world.rollout.executor_ended(crashed.device, Ending(1, True, "killed by SIGSEGV"))
+        await world.turn()
         reserved = given_a_batch()
         world.ask("numbers", 3)
         await world.turn()

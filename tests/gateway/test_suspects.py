@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.gateway.test_failures import BODY, PATH, start
-from workers.gateway.errors import ModelFailed, Throttled
+from workers.gateway.errors import GatewayError, ModelFailed, Throttled
 from workers.gateway.in_flight import InFlightQuery
 from workers.gateway.suspects import (
     KEY_CRASHES,
@@ -279,18 +279,45 @@ async def test_a_key_with_several_poisonous_queries_is_throttled(gateways, devic
 
 
 class _Account:
-    """Suspects and flights with inputs by number."""
+    """Suspects and flights with inputs by number, and what became of them."""
 
     def __init__(self) -> None:
-        self.suspects = Suspects()
+        self.held: list[InFlightQuery] = []
+        self.outcomes: dict[int, GatewayError] = {}
+        self.suspects = Suspects(self, self)
         self._spec = application("numbers")
         self._ids = iter(range(1, 10**9))
+
+    # --- as driver, executors and front ---
+
+    def submit(self, flight: InFlightQuery) -> None:
+        self.held.append(flight)
+
+    def withdraw(self, flight: InFlightQuery, now: float) -> None:
+        self.held.remove(flight)
+
+    def warm(self, application: str) -> list:
+        return [("d0", None), ("d1", None)]
+
+    def finish(self, flight: InFlightQuery, error: GatewayError) -> None:
+        flight.answer = None
+        self.outcomes[flight.id] = error
 
     def flight(self, value: float = 1.0, client: str = "key") -> InFlightQuery:
         query = parse_http(body([[value, 2.0, 3.0, 4.0]]), None, self._spec.signature, 64)
         flight = InFlightQuery(next(self._ids), self._spec, query, None, 0.0, lambda flight, outcome: None, None)
-        flight.client = client
+        flight.client, flight.front = client, self
         return flight
+
+    def crash(self, flight: InFlightQuery, now: float) -> None:
+        if flight in self.held:
+            self.held.remove(flight)
+        self.suspects.crashed("d0", "killed by SIGSEGV", [flight], [], now)
+
+    def confirmed(self, value: float, now: float = 0.0, client: str = "key") -> None:
+        flight = self.flight(value, client)
+        self.suspects.stopped(flight, "it did not end", True, now)
+        assert isinstance(self.outcomes[flight.id], ModelFailed)
 
 
 def test_nothing_is_judged_while_nothing_is_remembered():
@@ -301,15 +328,15 @@ def test_nothing_is_judged_while_nothing_is_remembered():
 
 def test_what_was_seen_at_a_crash_is_suspect_and_what_crashed_alone_is_refused_for_minutes():
     account = _Account()
-    account.suspects.add(account.flight(1.0), 1, 0.0)
-    account.suspects.confirm(account.flight(2.0), 0.0)
+    account.suspects.suspect(account.flight(1.0), 0.0)
+    account.confirmed(2.0)
     same, guilty, other = account.flight(1.0), account.flight(2.0), account.flight(3.0)
-    assert account.suspects.judge(same, 1.0) is None and same.incident
+    assert account.suspects.judge(same, 1.0) is None and same.suspected
     assert isinstance(account.suspects.judge(guilty, 1.0), ModelFailed)
-    assert account.suspects.judge(other, 1.0) is None and not other.incident
+    assert account.suspects.judge(other, 1.0) is None and not other.suspected
     account.suspects.clear(same)
     fresh = account.flight(1.0)
-    assert account.suspects.judge(fresh, 1.0) is None and not fresh.incident
+    assert account.suspects.judge(fresh, 1.0) is None and not fresh.suspected
     account.suspects.sweep(REMEMBERED_S + 1.0)
     assert account.suspects.judge(account.flight(2.0), REMEMBERED_S + 1.0) is None
 
@@ -318,7 +345,7 @@ def test_a_key_that_crashes_devices_repeatedly_is_throttled_for_a_while():
     account = _Account()
     for i in range(KEY_CRASHES):
         assert account.suspects.judge(account.flight(100.0), float(i)) is None
-        account.suspects.confirm(account.flight(float(i), client="bad"), float(i))
+        account.confirmed(float(i), float(i), "bad")
     now = float(KEY_CRASHES)
     assert account.suspects.judge(account.flight(50.0, client="good"), now) is None
     assert account.suspects.judge(account.flight(50.0, client="bad"), now) is None
@@ -336,40 +363,41 @@ def test_a_key_that_crashes_devices_repeatedly_is_throttled_for_a_while():
 def test_what_is_remembered_is_bounded():
     account = _Account()
     for i in range(MOST_INPUTS + 10):
-        account.suspects.add(account.flight(float(i)), 1, 0.0)
+        account.suspects.suspect(account.flight(float(i)), 0.0)
     first, last = account.flight(0.0), account.flight(float(MOST_INPUTS + 9))
     account.suspects.judge(first, 1.0)
     account.suspects.judge(last, 1.0)
-    assert not first.incident and last.incident
+    assert not first.suspected and last.suspected
 
 
-@given(st.lists(st.sampled_from(["wait", "next", "clear", "confirm", "withdraw", "sweep"]), max_size=40))
-def test_one_suspect_at_a_time_and_each_once(steps):
-    account, now = _Account(), 0.0
-    suspects, waiting, on_trial, tried = account.suspects, [], None, []
+@given(st.lists(st.sampled_from(["crash", "again", "answer", "withdraw", "sweep"]), max_size=40))
+def test_one_suspect_at_a_time_which_ends_once_it_crashed_alone(steps):
+    account, now, asked, done = _Account(), 0.0, set(), set()
+    suspects = account.suspects
     for i, step in enumerate(steps):
         now += 1.0
-        if step == "wait":
-            flight = account.flight(float(i))
-            suspects.add(flight, suspects.incident(), now)
-            suspects.wait(flight)
-            waiting.append(flight)
-        elif step == "next":
-            flight = suspects.next("numbers")
-            assert flight is (waiting[0] if waiting and on_trial is None else None)
-            if flight is not None:
-                waiting.pop(0)
-                suspects.begin(flight)
-                on_trial = flight
-                tried.append(flight)
-        elif step in ("clear", "confirm") and on_trial is not None:
-            suspects.end(on_trial)
-            suspects.clear(on_trial) if step == "clear" else suspects.confirm(on_trial, now)
-            on_trial = None
-        elif step == "withdraw" and waiting:
-            suspects.end(waiting.pop())
+        if step == "crash":
+            flight = account.flight(float(i), client=str(i))
+            asked.add(flight.id)
+            account.crash(flight, now)
+        elif step == "again" and account.held:
+            flight = account.held[0]
+            if flight.tried_alone:
+                done.add(flight.id)
+            account.crash(flight, now)
+            assert (flight.id in account.outcomes) == (flight.id in done)
+        elif step == "answer" and account.held:
+            flight = account.held.pop()
+            flight.answer = None
+            done.add(flight.id)
+            suspects.clear(flight)
+        elif step == "withdraw" and suspects.waiting:
+            flight = suspects.waiting[-1]
+            suspects.withdraw(flight)
+            done.add(flight.id)
         elif step == "sweep":
             suspects.sweep(now)
-        assert suspects.waiting() == waiting
-        assert suspects.active or not (waiting or on_trial)
-    assert len(set(map(id, tried))) == len(tried)
+        suspects.try_next(now)
+        assert sum(flight.tried_alone for flight in account.held) <= 1
+        waiting = {flight.id for flight in (*suspects.waiting, *account.held)}
+        assert waiting.isdisjoint(done) and waiting | done == asked

@@ -131,11 +131,6 @@ class Constraints:
             return unmet(able, terms.min_accuracy, query.latency_s)
         return None
 
-    def max_rows(self, application: str, device: str, variant: int) -> int:
-        """Largest batch of the variant on a device, by the plan; 1 if the plan has none."""
-        residents = self._catalog.residents(application)
-        return max([one.max_batch for at, one in residents if at == device and one.variant.id == variant], default=1)
-
     def _forget(self) -> None:
         self._warm.clear()
         self._permitted.clear()

@@ -4,7 +4,7 @@ The life of a query:
 
 1.  A front checks it, stamps its deadline and submits it (:meth:`Core.submit`).
 2.  Its constraints become a class: the set of permitted variants.
-3.  Inputs that were under way at a crash are rejected or wait for a trial (:mod:`.trials`).
+3.  Inputs that were under way at a crash are rejected or wait for a trial (:mod:`.suspects`).
 4.  It is held with all that arrived in the same turn of the event loop (:mod:`.binding_driver`).
 5.  The binding (:mod:`workers.dispatch`) schedules it, or refuses it: then an idle device is probed, or it ends.
 6.  When its device is nearly free, its batch is dispatched there (:mod:`.in_flight_table`).
@@ -22,7 +22,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from workers import log
-from workers.dispatch.binding import QueryClass
+from workers.dispatch.binding import Dispatch, QueryClass
+from workers.dispatch.latency_correction import LearnedLatencies
 from workers.dispatch.options import OptionSet
 from workers.protocol.control import OVERLOAD_BUDGET_SHARE
 from workers.protocol.endings import Ending
@@ -41,8 +42,8 @@ from .in_flight import InFlightQuery, Run
 from .in_flight_table import InFlightTable
 from .metrics import GatewayMetrics
 from .outcomes import deliver, from_refusal, no_answer
+from .suspects import Suspects
 from .transfer import LARGE_BYTES, TransferEstimator
-from .trials import Trials
 
 logger = log.get("gateway.core")
 
@@ -70,21 +71,18 @@ class Core:
         self._executors = executors
         self._bursts = bursts
         self._sent = InFlightTable(executors, metrics)
-        self.dispatch = self._sent.dispatch
         self._driver = BindingDriver(self, metrics)
-        self.learned = self._driver.learned
         self._refused: dict[str, int] = {}
         self._retired = False
         #: queries that the devices which this core has by now cannot answer, while it takes over from another core
         self._postponed: dict[int, InFlightQuery] = {}
         self._constraints = Constraints(self.catalog, executors)
-        self._trials = Trials(executors, self._sent, self._driver, self._constraints, self._resume)
-        self._suspects = self._trials.suspects
+        self._suspects = Suspects(self._driver, executors)
         #: since when devices owe a message that get no batches until they send one
         self._quiet: dict[str, float] = {}
-        #: by device whose link was lost, until its ending is known: the reason, its queries, withdrawn queries that may
-        #: have run there, and the suspect on trial there
-        self._lost: dict[str, tuple[str, list[InFlightQuery], list[InFlightQuery], InFlightQuery | None]] = {}
+        #: by device whose link was lost, until its ending is known: the reason, its queries, and withdrawn queries that
+        #: may have run there
+        self._lost: dict[str, tuple[str, list[InFlightQuery], list[InFlightQuery]]] = {}
 
     # --- fronts -------------------------------------------------------------------------------------------------------
 
@@ -109,8 +107,8 @@ class Core:
         if error is not None:
             if not isinstance(error, Unavailable) or not self._pass_on(flight, time.monotonic()):
                 flight.front.finish(flight, error)
-        elif flight.incident:
-            self._trials.submit(flight, time.monotonic())
+        elif flight.suspected:
+            self._suspects.submit(flight, time.monotonic())
         else:
             self._driver.submit(flight)
 
@@ -137,30 +135,26 @@ class Core:
         for flight in postponed.values():
             self._decide(flight)
 
-    def _resume(self, flight: InFlightQuery) -> None:
-        """Hold a query that is no longer a suspect."""
-        flight.reservation = None
-        self._driver.submit(flight)
-
     def withdraw(self, flight: InFlightQuery, now: float) -> None:
         """See :class:`.front.CoreInterface`."""
         device = flight.device
         if self._postponed.pop(flight.id, None) is not None:
             return
+        if flight.suspected:
+            self._suspects.withdraw(flight)
         if device is None:
-            if flight.incident:
-                self._trials.withdraw(flight)
-            else:
-                self._driver.withdraw(flight, now)
+            self._driver.withdraw(flight, now)
         elif self._sent.withdraw(device, flight.id, now) is not None:
             self._executors.withdraw(device, flight.id)
             self._driver.withdraw_dispatched(flight, now)
+            if flight.tried_alone and device not in self._quiet:
+                self._driver.refresh(device, now)
 
     @property
     def flights(self) -> list[InFlightQuery]:
         """All unanswered queries, held ones first."""
-        lost = [flight for _, flights, *_ in self._lost.values() for flight in flights]
-        return [*self.waiting, *self._suspects.waiting(), *self._sent.flights(), *lost]
+        lost = [flight for _, flights, _ in self._lost.values() for flight in flights]
+        return [*self.waiting, *self._suspects.waiting, *self._sent.flights(), *lost]
 
     @property
     def waiting(self) -> list[InFlightQuery]:
@@ -190,7 +184,7 @@ class Core:
         self._retired, now = True, time.monotonic()
         for device in self._executors.states():
             self._driver.refresh(device, now)
-        for flight in [*self.waiting, *self._suspects.waiting()]:
+        for flight in [*self.waiting, *self._suspects.waiting]:
             self.withdraw(flight, now)
             flight.front.finish(flight, HandedBack())
 
@@ -226,15 +220,29 @@ class Core:
         """Return whether the device takes batches now."""
         return self._driver.in_use(device)
 
+    def learned(self, device: str) -> LearnedLatencies | None:
+        """Latencies learned from the device's batches; None: nothing."""
+        return self._driver.learned(device)
+
     # --- decisions carried out ----------------------------------------------------------------------------------------
+
+    def dispatch(self, batch: Dispatch, now: float) -> bool:
+        """See :class:`.binding_driver.DecisionHandler`."""
+        if not self._sent.dispatch(batch, now):
+            return False
+        if batch.queries[0] is self._suspects.on_trial:
+            asyncio.get_running_loop().call_soon(self._driver.refresh, batch.device_name, now)
+        return True
 
     def usable(self, device: str) -> bool:
         """Return whether this core may dispatch to the device.
 
-        It must have the device, keep it, and not have reserved it for a trial.
+        It must have the device, keep it, and try no suspect there.
         """
         executor = self._executors.get(device)
-        if self._retired or executor is None or executor.state is None or device in self._trials.reserved:
+        if self._retired or executor is None or executor.state is None:
+            return False
+        if self._suspects.on_trial is not None and self._suspects.on_trial.device == device:
             return False
         return executor.lease is None or not executor.lease.reclaimed
 
@@ -271,8 +279,8 @@ class Core:
         if len(flights) < len(completed):
             for id in results.ids:
                 gone = self._sent.withdrawn(device, id)
-                if gone is not None and gone.incident:
-                    self._trials.answered(device, gone, time.monotonic())
+                if gone is not None and gone.suspected:
+                    self._suspects.clear(gone)
         if not flights:
             return
         now = time.monotonic()
@@ -309,17 +317,22 @@ class Core:
             self._large_returned(device, nbytes, around_s, now)
         if self._suspects.active:
             for flight in flights:
-                if flight.incident:
-                    self._trials.answered(device, flight, now)
-            self._trials.progress(now)
+                if flight.suspected:
+                    self._suspects.clear(flight)
+            self._try_next_suspect(device, now)
 
     def _broken(self, device: str, flights: Sequence[InFlightQuery], error: FrameError, now: float) -> None:
         """End queries whose answer could not be parsed."""
         self._driver.completed(flights, now)
         for flight in flights:
             flight.front.finish(flight, ModelFailed(f"device {device}: broken answer: {error}"))
-            if flight.incident:
-                self._trials.undecided(device, flight, now)
+        self._try_next_suspect(device, now)
+
+    def _try_next_suspect(self, device: str, now: float) -> None:
+        """Use the device again where a trial has ended, and begin the next one."""
+        if self._suspects.active:
+            self._driver.refresh(device, now)
+            self._suspects.try_next(now)
 
     def reclaimed(self, device: str) -> None:
         """Dispatch nothing more to a device that another core gets."""
@@ -361,36 +374,31 @@ class Core:
         """Handle a query without an answer: declined, failed, stopped or invalid."""
         now = time.monotonic()
         flight = self._sent.completed(device, refusal.id)
-        if flight is None:
+        withdrawn = flight is None
+        if withdrawn:
             flight = self._sent.withdrawn(device, refusal.id)
-            if flight is not None and refusal.code == "stopped":
-                self._trials.stopped(device, flight, None, refusal, now)
-            elif flight is not None:
-                self._trials.undecided(device, flight, now)
-            return
-        flight.error = from_refusal(device, refusal)
-        in_flight = flight.batch
-        if in_flight is not None:
+            if flight is None:
+                return
+        else:
+            flight.error = from_refusal(device, refusal)
             self._driver.completed([flight], now)
         if refusal.code == "stopped":
-            self._trials.stopped(device, flight, in_flight, refusal, now)
-        elif flight.incident:
-            flight.front.finish(flight, flight.error)
-            if refusal.code == "failed":
-                self._trials.answered(device, flight, now)
+            self._suspects.stopped(flight, f"device {device}: {refusal.message}", not refusal.retryable, now)
+        elif flight.suspected and refusal.code == "failed":
+            self._suspects.clear(flight)
+        if flight.answer is not None and refusal.code != "stopped":
+            if refusal.retryable:
+                self._driver.declined([flight], now)
             else:
-                self._trials.undecided(device, flight, now)
-        elif not refusal.retryable:
-            flight.front.finish(flight, flight.error)
-        else:
-            self._driver.declined([flight], now)
+                flight.front.finish(flight, flight.error)
+        self._try_next_suspect(device, now)
 
     def lost(self, device: str, reason: str) -> None:
         """Handle the end of a device's connection; :meth:`ended` settles its queries."""
         now = time.monotonic()
         self._constraints.lost(device)
         withdrawn = self._sent.all_withdrawn(device, now)
-        self._lost[device] = reason, self._sent.lost(device), withdrawn, self._trials.lost(device)
+        self._lost[device] = reason, self._sent.lost(device), withdrawn
         # Before anything is scheduled again, so that nothing is scheduled there.
         self._driver.lost(device, now)
 
@@ -401,17 +409,16 @@ class Core:
             ending: how it ended; None: only its connection did.
         """
         now = time.monotonic()
-        reason, flights, withdrawn, on_trial = self._lost.pop(device)
+        reason, flights, withdrawn = self._lost.pop(device)
         withdrawn += [flight for flight in flights if flight.answer is None]
         flights = [flight for flight in flights if flight.answer is not None]
         for flight in flights:
             self._driver.detach(flight)
-        # Without an exit status, a suspect that was alone there is considered the cause.
-        crashed = on_trial is not None
         if ending is not None:
-            reason, crashed = ending.reason, ending.crashed
-        if crashed:
-            self._trials.crashed(device, reason, flights, withdrawn, on_trial, now)
+            reason = ending.reason
+        if ending is not None and ending.crashed:
+            self._suspects.crashed(device, reason, flights, withdrawn, now)
+            self._suspects.try_next(now)
             return
         again = []
         for flight in flights:
@@ -419,15 +426,12 @@ class Core:
             flight.error = Unavailable(f"device {device}: was lost with the query in flight ({reason}); try again")
             if flight.due <= now and flight.spec.late != "serve":
                 flight.error = no_answer(flight, f"device {device}", now)
-            if flight is on_trial or flight.losses > MAX_LOSSES:
+            if flight.tried_alone or flight.losses > MAX_LOSSES:
                 flight.front.finish(flight, flight.error)
             else:
                 again.append(flight)
         self._driver.declined(again, now)
-        if on_trial is not None:
-            self._suspects.end(on_trial)
-        if self._suspects.active:
-            self._trials.progress(now)
+        self._suspects.try_next(now)
         if flights:
             logger.warning("queries_rerouted", device=device, queries=len(flights))
 
@@ -441,7 +445,7 @@ class Core:
         self._look_at_quiet(now)
         for flight in [*self._driver.expired(now), *self._sent.expired(now)]:
             self._timed_out(flight)
-        self._trials.sweep(now)
+        self._suspects.sweep(now)
         self._decide_postponed()
 
     def _timed_out(self, flight: InFlightQuery) -> None:

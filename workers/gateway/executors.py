@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from workers.protocol.endings import Ending
 from workers.protocol.frames import Buffer, ExecutorState, Frame, RunBatch, WarmVariant, Withdraw
@@ -143,15 +143,6 @@ class Executors:
             for variant in executor.state.warm
             if variant.application == application
         ]
-
-    def only_devices(self, reserved: Container[str]) -> set[str]:
-        """Return devices, except for reserved ones, that alone serve some application."""
-        hosts: dict[str, set[str]] = {}
-        for device, executor in self._by_device.items():
-            if executor.state is not None and not executor.state.draining and device not in reserved:
-                for variant in executor.state.warm:
-                    hosts.setdefault(variant.application, set()).add(device)
-        return set().union(*(devices for devices in hosts.values() if len(devices) == 1))
 
     def send(self, device: str, message: Frame) -> bool:
         """Queue a frame; False when the device cannot take it."""

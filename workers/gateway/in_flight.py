@@ -107,15 +107,13 @@ class InFlightBatch:
         left: its queries that have no answer yet.
         ran: rows and seconds of its run, once an answer has reported them.
         binding: whose decision it was.
-        incident: as in :class:`InFlightQuery`, where the watchdog stopped it.
     """
 
-    __slots__ = ("batch", "binding", "incident", "left", "ran")
+    __slots__ = ("batch", "binding", "left", "ran")
 
     def __init__(self, batch: Dispatch, binding: Any) -> None:
         self.batch = batch
         self.binding = binding
-        self.incident = 0
         self.left = len(batch.queries)
         self.ran: tuple[int, float] | None = None
 
@@ -136,7 +134,7 @@ class InFlightQuery:
         core: decides about it.
         tried: devices that it was sent to; ``tries``: how often it was sent.
         losses: how often the link to its device was lost.
-        incident: 0, or the number of the crash that makes it a suspect (see :mod:`.suspects`).
+        suspected: it, or another one with its inputs, was in flight at a crash (see :mod:`.suspects`).
         tried_alone: whether its trial has begun.
         client: hash of its API key.
     """
@@ -150,9 +148,9 @@ class InFlightQuery:
     device: str | None = None
     error: GatewayError | None = None
     expires: float = math.inf
-    incident: int = 0
     losses: int = 0
     sent_at: float = 0.0
+    suspected: bool = False
     tried: tuple[str, ...] = ()
     tried_alone: bool = False
     tries: int = 0

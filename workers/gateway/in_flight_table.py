@@ -80,17 +80,6 @@ class InFlightTable:
             known[flight.id] = flight
         return True
 
-    def send_trial(self, device: str, flight: InFlightQuery, variant: int, max_rows: int, now: float) -> bool:
-        """Send a suspect alone, bypassing the binding; False if that is impossible now."""
-        self._tried(flight, device)
-        latest = now + self.rtt(device).seconds
-        message = _run_batch(next(self._numbers), flight.spec.name, variant, max_rows, [flight], latest)
-        if not self._executors.send_batches(device, [message]):
-            return False
-        flight.device, flight.sent_at = device, now
-        self._of(device)[flight.id] = flight
-        return True
-
     def _tried(self, flight: InFlightQuery, device: str) -> None:
         if flight.tries:
             self._metrics.rerouted.inc()
@@ -150,12 +139,6 @@ class InFlightTable:
                 del kept[next(iter(kept))]
             kept[id] = flight, flight.sent_at + limit_s(0.0, flight.spec.slo_s) + GRACE_S + _ANSWER_MARGIN_S
         return flight
-
-    def alone_with(self, device: str, now: float) -> bool:
-        """Return True if no query is, or may still be, in flight at the device."""
-        if self._by_device.get(device):
-            return False
-        return not any(until > now for _, until in self._withdrawn.get(device, {}).values())
 
     def withdrawn(self, device: str, id: int) -> InFlightQuery | None:
         """Remove and return a withdrawn query that the device answered all the same."""

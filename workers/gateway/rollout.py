@@ -172,7 +172,7 @@ class Rollout:
             logger.info("plan_adopted", version=adoption.adopted)
 
     def _not_in_use(self) -> frozenset[str]:
-        """Connected devices that take no batches now, reserved for a trial for instance."""
+        """Connected devices that take no batches now, as they try a suspect for instance."""
         states = self.executors.states()
         return frozenset(device for device, state in states.items() if state and not self.core.in_use(device))
 

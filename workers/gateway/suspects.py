@@ -1,20 +1,26 @@
-"""Queries in flight when an executor crashed or a run was stopped. Pure.
+"""Queries in flight when an executor crashed or a run was stopped.
 
 One of them may be the cause, and would crash device after device if it were simply sent again. So each is a suspect: it
-is tried once more, alone, one suspect of an application at a time, until one crashes again, which clears the others of
-the incident. Meanwhile inputs are recognised by their digest, so that the same query does no further harm, and a key
-whose queries crash devices repeatedly is throttled for that application.
+is tried once more, in a batch of its own behind which its device gets nothing, one suspect at a time. Inputs are
+recognised by their digest, so that the same query does no further harm, and a key whose queries crash devices
+repeatedly is throttled for that application.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from workers import log
+
+from .binding_driver import BindingDriver
 from .errors import GatewayError, ModelFailed, Throttled, Unavailable
+from .executors import Executors
 from .in_flight import InFlightQuery
+
+logger = log.get("gateway.suspects")
 
 #: seconds for which inputs in flight at a crash are remembered
 REMEMBERED_S = 300.0
@@ -22,7 +28,7 @@ REMEMBERED_S = 300.0
 MOST_INPUTS = 4096
 #: bytes at both ends of an input, which differ in most inputs
 _ENDS = 32
-#: incidents within KEY_WINDOW_S from which a key is throttled
+#: crashes with a query alone within KEY_WINDOW_S, from which its key is throttled
 KEY_CRASHES = 3
 #: seconds in which these count
 KEY_WINDOW_S = 600.0
@@ -32,60 +38,33 @@ KEY_INTERVAL_S = 1.0
 
 @dataclass(slots=True)
 class _Input:
-    """Inputs in flight at a crash.
+    """Inputs in flight at a crash; ``confirmed``: they crashed a device alone."""
 
-    Attributes:
-        incident: the latest crash.
-        ends: a quick hash of the inputs.
-        confirmed: they crashed a device alone.
-    """
-
-    ends: int
-    incident: int
-    until: float
+    until: float = 0.0
     confirmed: bool = False
 
 
-@dataclass(slots=True)
-class _Key:
-    """Crashes by queries of one key to one application.
-
-    Attributes:
-        crashes: times of the incidents.
-        incident: the latest, whose query may crash a second device.
-        next_at: when the key's next query is admitted.
-    """
-
-    crashes: deque[float] = field(default_factory=lambda: deque(maxlen=KEY_CRASHES))
-    incident: int = 0
-    next_at: float = 0.0
-
-    def throttled(self, now: float) -> bool:
-        return len(self.crashes) == KEY_CRASHES and now - self.crashes[0] < KEY_WINDOW_S
-
-
 class Suspects:
-    """Suspects by application, at most one of them on trial, and remembered inputs.
+    """Suspects, at most one of them on trial, and remembered inputs.
 
     Attributes:
         active: there are suspects or remembered inputs or keys, so that arriving queries must be judged.
+        waiting: for their trial.
+        on_trial: the suspect whose trial has begun last.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, driver: BindingDriver, executors: Executors) -> None:
         self.active = False
-        self._waiting: dict[str, deque[InFlightQuery]] = {}
-        self._on_trial: dict[str, InFlightQuery] = {}
+        self.waiting: deque[InFlightQuery] = deque()
+        self.on_trial: InFlightQuery | None = None
+        self._driver = driver
+        self._executors = executors
         self._inputs: dict[bytes, _Input] = {}
-        #: how many remembered inputs have these ends
-        self._ends: dict[int, int] = {}
-        #: by hash and application
-        self._keys: dict[tuple[str, str], _Key] = {}
-        self._incidents = itertools.count(1)
-
-    def throttled(self, flight: InFlightQuery, now: float) -> bool:
-        """Return True if the query's key is throttled for its application."""
-        key = self._keys.get((flight.client, flight.spec.name))
-        return key is not None and key.throttled(now)
+        #: of all remembered inputs, and perhaps of forgotten ones
+        self._ends: set[int] = set()
+        #: times of crashes by hash of the key and application, and when its next query is admitted
+        self._crashes: dict[tuple[str, str], deque[float]] = {}
+        self._next_at: dict[tuple[str, str], float] = {}
 
     @property
     def inputs(self) -> int:
@@ -99,161 +78,180 @@ class Suspects:
 
         A query with inputs under suspicion becomes a suspect itself.
         """
-        key = self._keys.get((flight.client, flight.spec.name))
-        if key is not None and key.throttled(now):
-            if now < key.next_at:
+        name = flight.spec.name
+        key = flight.client, name
+        crashes = self._crashes.get(key, ())
+        if len(crashes) == KEY_CRASHES and now - crashes[0] < KEY_WINDOW_S:
+            next_at = self._next_at.get(key, now)
+            if now < next_at:
                 return Throttled(
-                    f"model {flight.spec.name!r}: queries of this API key crashed devices, or did not end,"
-                    f" {KEY_CRASHES} times within {KEY_WINDOW_S / 60:.0f} minutes; it is limited to one query in"
-                    f" {KEY_INTERVAL_S:g} s here",
-                    key.next_at - now,
+                    f"model {name!r}: queries of this API key crashed devices, or did not end, {KEY_CRASHES} times "
+                    f"within {KEY_WINDOW_S / 60:.0f} minutes; it is limited to one query in {KEY_INTERVAL_S:g} s here",
+                    next_at - now,
                 )
-            key.next_at = now + KEY_INTERVAL_S
+            self._next_at[key] = now + KEY_INTERVAL_S
         known = self._known(flight, now)
-        if known is None:
-            return None
-        if known.confirmed:
+        if known is not None and known.confirmed:
             return _refusal(flight, known, now)
-        flight.incident = known.incident
-        flight.error = Unavailable(
-            f"model {flight.spec.name!r}: this input was in flight when a device crashed", known.until - now
-        )
+        if known is not None:
+            flight.suspected = True
+            flight.error = Unavailable(
+                f"model {name!r}: this input was in flight when a device crashed", known.until - now
+            )
         return None
 
-    def confirmed(self, flight: InFlightQuery, now: float) -> GatewayError | None:
-        """Return the error for inputs that have crashed a device alone, or None."""
-        known = self._known(flight, now)
-        return _refusal(flight, known, now) if known is not None and known.confirmed else None
-
-    def _known(self, flight: InFlightQuery, now: float) -> _Input | None:
-        # Only inputs with equal ends are hashed whole.
-        if not self._ends.get(_ends(flight)):
-            return None
-        known = self._inputs.get(_digest(flight))
-        return known if known is not None and known.until > now else None
+    def _judge_held(self, names: set[str], now: float) -> None:
+        """Queries with the same inputs may be held already."""
+        for flight in self._driver.held:
+            if flight.spec.name in names and not flight.suspected:
+                error = self.judge(flight, now)
+                if error is not None or flight.suspected:
+                    self._driver.withdraw(flight, now)
+                if error is not None:
+                    flight.front.finish(flight, error)
+                elif flight.suspected:
+                    self.waiting.append(flight)
 
     # --- trials -------------------------------------------------------------------------------------------------------
 
-    def incident(self) -> int:
-        """A number for a crash or a stopped run."""
-        return next(self._incidents)
-
-    def add(self, flight: InFlightQuery, incident: int, now: float) -> None:
-        """Remember the inputs of a query that was in flight at a crash."""
-        flight.incident = incident
-        self._remember(flight, now, confirmed=False)
-
-    def wait(self, flight: InFlightQuery) -> None:
-        """Queue a suspect for its trial."""
-        self._waiting.setdefault(flight.spec.name, deque()).append(flight)
-
-    def put_back(self, flight: InFlightQuery) -> None:
-        """Queue a suspect again, before all others of its application."""
-        self._waiting.setdefault(flight.spec.name, deque()).appendleft(flight)
-
-    def applications(self) -> list[str]:
-        """Applications whose suspects wait for their trial."""
-        return list(self._waiting)
-
-    def next(self, application: str) -> InFlightQuery | None:
-        """Take the application's next suspect; None: one is on trial, or none waits."""
-        waiting = self._waiting.get(application)
-        if application in self._on_trial or not waiting:
-            return None
-        flight = waiting.popleft()
-        if not waiting:
-            del self._waiting[application]
-        return flight
-
-    def begin(self, flight: InFlightQuery) -> None:
-        """The suspect's trial begins."""
-        self._on_trial[flight.spec.name] = flight
-
-    def end(self, flight: InFlightQuery) -> None:
-        """End the trial, also of a suspect that still waits for one."""
-        if self._on_trial.get(flight.spec.name) is flight:
-            del self._on_trial[flight.spec.name]
+    def submit(self, flight: InFlightQuery, now: float) -> None:
+        """Try a suspect once none is on trial."""
         self.withdraw(flight)
+        self.waiting.append(flight)
+        self.try_next(now)
+
+    def try_next(self, now: float) -> None:
+        """Begin the next trial, if the last one has ended."""
+        while self.waiting and (self.on_trial is None or self.on_trial.answer is None):
+            flight = self.waiting.popleft()
+            known = self._known(flight, now)
+            if known is not None and known.confirmed:
+                flight.front.finish(flight, _refusal(flight, known, now))
+            elif len({device for device, _ in self._executors.warm(flight.spec.name)}) < 2:
+                # The application's last device is not risked.
+                self._give_up(flight, "no other device is free to try it alone")
+            else:
+                self.on_trial = flight
+                flight.tried_alone, flight.key = True, (flight.key, flight.id)
+                self._hold(flight)
+
+    def _hold(self, flight: InFlightQuery) -> None:
+        flight.reservation = None
+        self._driver.submit(flight)
+
+    def _give_up(self, flight: InFlightQuery, why: str) -> None:
+        error = flight.error
+        assert error is not None
+        flight.front.finish(flight, Unavailable(f"{error.message}; {why}; try again", error.retry_after_s or 1.0))
 
     def withdraw(self, flight: InFlightQuery) -> None:
-        """Forget a suspect that waits for its trial."""
-        name = flight.spec.name
-        waiting = self._waiting.get(name)
-        if waiting is not None and flight in waiting:
-            waiting.remove(flight)
-            if not waiting:
-                del self._waiting[name]
+        """Forget a suspect; what runs already goes on."""
+        if flight is self.on_trial:
+            self.on_trial = None
+        if flight in self.waiting:
+            self.waiting.remove(flight)
+
+    def sweep(self, now: float) -> None:
+        """End suspects whose time is over, and forget old inputs and keys."""
+        if not self.active:
+            return
+        for flight in list(self.waiting):
+            if flight.expires <= now or (flight.due <= now and flight.spec.late != "serve"):
+                self.waiting.remove(flight)
+                self._give_up(flight, "its time was over before it could be tried alone")
+        self._inputs = {digest: known for digest, known in self._inputs.items() if known.until > now}
+        self._crashes = {key: times for key, times in self._crashes.items() if now - times[-1] < KEY_WINDOW_S}
+        self.active = bool(self._inputs or self._crashes or self.waiting)
+        if not self.active:
+            self._ends.clear()
+            self._next_at.clear()
+        self.try_next(now)
+
+    # --- crashes ------------------------------------------------------------------------------------------------------
+
+    def crashed(
+        self, device: str, reason: str, flights: Sequence[InFlightQuery], withdrawn: Sequence[InFlightQuery], now: float
+    ) -> None:
+        """The device's executor crashed.
+
+        Args:
+            flights: the queries in flight there.
+            withdrawn: cancelled queries that may have been in flight.
+        """
+        suspected = [*flights, *withdrawn]
+        if len(suspected) == 1 and suspected[0].tried_alone:
+            self._confirm(suspected[0], f"device {device}: crashed with this query alone ({reason})", now)
+            return
+        if len(suspected) == 1:
+            self._blame(suspected[0], now)
+        logger.warning("device_crashed", device=device, reason=reason, suspects=len(suspected))
+        for flight in suspected:
+            self.suspect(flight, now)
+        for flight in flights:
+            flight.error = Unavailable(f"device {device}: crashed with the query in flight ({reason})")
+            self.withdraw(flight)
+            self.waiting.append(flight)
+        self._judge_held({flight.spec.name for flight in suspected}, now)
+
+    def stopped(self, flight: InFlightQuery, text: str, alone: bool, now: float) -> None:
+        """A run was stopped; ``alone``: it had no other query."""
+        if alone:
+            self._confirm(flight, text, now)
+            return
+        self.suspect(flight, now)
+        self._judge_held({flight.spec.name}, now)
+        if flight.answer is not None:
+            flight.error = Unavailable(f"{text}; it was one of several queries")
+            self.submit(flight, now)
+
+    def suspect(self, flight: InFlightQuery, now: float) -> None:
+        """Remember the inputs of a query that was in flight at a crash."""
+        # On trial behind another batch, it has not run.
+        flight.suspected, flight.tried_alone = True, False
+        self._remember(flight, now)
 
     def clear(self, flight: InFlightQuery) -> None:
         """The suspect ran without a crash: forget its inputs."""
-        self._forget(_digest(flight))
+        self._inputs.pop(_digest(flight), None)
 
-    def confirm(self, flight: InFlightQuery, now: float) -> list[InFlightQuery]:
-        """The suspect crashed a device alone, or its run did not end.
+    def _confirm(self, flight: InFlightQuery, text: str, now: float) -> None:
+        """Refuse inputs that crashed a device alone; the other suspects are batched again."""
+        logger.error("suspect_confirmed", application=flight.spec.name, reason=text, key=flight.client[:8])
+        self._remember(flight, now).confirmed = True
+        self._blame(flight, now)
+        if flight.answer is not None:
+            flight.front.finish(flight, ModelFailed(f"{text}; it is not tried again"))
+        for other in [other for other in self.waiting if other.spec.name == flight.spec.name]:
+            known = self._known(other, now)
+            if known is None or not known.confirmed:
+                self.waiting.remove(other)
+                self._hold(other)
+        self._judge_held({flight.spec.name}, now)
 
-        Returns:
-            Queries of the incident that waited for their trial and are suspects no more: not those with the same
-            inputs, and none if the key is throttled by now.
-        """
-        incident = flight.incident
-        self._remember(flight, now, confirmed=True)
-        self.blame(flight, now)
-        if not incident or self.throttled(flight, now):
-            return []
-        for digest in [d for d, known in self._inputs.items() if known.incident == incident and not known.confirmed]:
-            self._forget(digest)
-        others = [other for other in self.waiting() if other.incident == incident]
-        cleared = [other for other in others if self.confirmed(other, now) is None]
-        for other in cleared:
-            self.end(other)
-            other.incident = 0
-        return cleared
-
-    def blame(self, flight: InFlightQuery, now: float) -> None:
-        """Count an incident against the key that the query came with, once."""
-        if not flight.client:
-            return
-        key = self._keys.setdefault((flight.client, flight.spec.name), _Key())
-        if not flight.incident or flight.incident != key.incident:
-            key.crashes.append(now)
-            key.incident = flight.incident
+    def _blame(self, flight: InFlightQuery, now: float) -> None:
+        """Count a crash against the key that the query came with."""
+        if flight.client:
+            times = self._crashes.setdefault((flight.client, flight.spec.name), deque(maxlen=KEY_CRASHES))
+            times.append(now)
             self.active = True
-
-    def waiting(self) -> list[InFlightQuery]:
-        """All that wait for their trial."""
-        return [flight for flights in self._waiting.values() for flight in flights]
-
-    def sweep(self, now: float) -> None:
-        """Forget old inputs and keys."""
-        if not self.active:
-            return
-        for digest in [digest for digest, known in self._inputs.items() if known.until <= now]:
-            self._forget(digest)
-        for old in [old for old, key in self._keys.items() if now - key.crashes[-1] >= KEY_WINDOW_S]:
-            del self._keys[old]
-        self.active = bool(self._inputs or self._keys or self._waiting or self._on_trial)
 
     # --- inputs -------------------------------------------------------------------------------------------------------
 
-    def _remember(self, flight: InFlightQuery, now: float, confirmed: bool) -> None:
-        digest = _digest(flight)
-        known = self._inputs.get(digest)
-        if known is None:
-            if len(self._inputs) >= MOST_INPUTS:
-                self._forget(next(iter(self._inputs)))
-            known = self._inputs[digest] = _Input(_ends(flight), 0, 0.0)
-            self._ends[known.ends] = self._ends.get(known.ends, 0) + 1
-        known.incident = flight.incident
-        known.confirmed = known.confirmed or confirmed
+    def _remember(self, flight: InFlightQuery, now: float) -> _Input:
+        if len(self._inputs) >= MOST_INPUTS:
+            del self._inputs[next(iter(self._inputs))]
+        known = self._inputs.setdefault(_digest(flight), _Input())
         known.until = now + REMEMBERED_S
+        self._ends.add(_ends(flight))
         self.active = True
+        return known
 
-    def _forget(self, digest: bytes) -> None:
-        known = self._inputs.pop(digest, None)
-        if known is not None:
-            self._ends[known.ends] -= 1
-            if not self._ends[known.ends]:
-                del self._ends[known.ends]
+    def _known(self, flight: InFlightQuery, now: float) -> _Input | None:
+        # Only inputs with equal ends are hashed whole.
+        if _ends(flight) not in self._ends:
+            return None
+        known = self._inputs.get(_digest(flight))
+        return known if known is not None and known.until > now else None
 
 
 def _refusal(flight: InFlightQuery, known: _Input, now: float) -> ModelFailed:

@@ -32,7 +32,7 @@ def plan(trigger: str = "", detail: str = "") -> None:
     from scheduler import live, operations, webhooks
     from scheduler.control import leases, planner, requests
     from scheduler.history import marking
-    from scheduler.members import push
+    from scheduler.members.configurations import changed
     from scheduler.trail import trails
 
     if trigger:
@@ -55,7 +55,7 @@ def plan(trigger: str = "", detail: str = "") -> None:
             raise
         requests.served(demand.number)
     if made is not None:
-        push.push_all()
+        changed()
         marking.planned(made)
         live.publish("plan", planner.summary(made))
         if made.changed:
@@ -76,17 +76,6 @@ def webhook(pk: int, text: str, attempt: int = 0) -> None:
     from scheduler import webhooks
 
     webhooks.hand_over(pk, text, attempt)
-
-
-@shared_task(name="scheduler.push")
-def push_configs() -> None:
-    """Send every member its configuration.
-
-    This is for changes that need no new plan (a key, an SLO).
-    """
-    from scheduler.members import push
-
-    push.push_all()
 
 
 @shared_task(name="scheduler.history")

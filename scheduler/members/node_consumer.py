@@ -8,11 +8,12 @@ from registry import clock
 from registry.models import Node
 from scheduler import live, telemetry
 from scheduler.control import requests, upkeep
-from scheduler.members import devices, faults, push
+from scheduler.members import devices, faults
 from scheduler.members.batches import MemberSecond, batches
 from scheduler.members.commits import together
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.consumer import MemberConsumer
+from scheduler.members.contents import Registered
 from scheduler.members.lag import Lasting
 from scheduler.profiling import dispatch, results
 from workers.protocol import control
@@ -28,21 +29,17 @@ class NodeConsumer(MemberConsumer):
     kind = Node
 
     async def connect(self) -> None:
+        self.running: dict[int, int] | None = None
         self.jobs_differ = Lasting(JOBS_DIFFER_S)
         await super().connect()
 
     def decode(self, text: str):
         return control.decode_from_node(text)
 
-    def group(self, pk: int) -> str:
-        return push.node_group(pk)
-
     def store_join(self) -> None:
         self.divided = devices.sync(self.member, self.join_message.devices, self.join_message)
 
     async def admitted(self) -> None:
-        await self._enter(push.NODES)
-        await self.send_configuration(time.monotonic())
         # Plans may have left its devices out while it was away.
         batches().came.put(())
         if self.divided:
@@ -52,12 +49,24 @@ class NodeConsumer(MemberConsumer):
     async def configuration(self, since: float | None = None) -> control.NodeConfig:
         return await configurations().node(self.member.pk, since)
 
+    async def follow(self, registered: Registered) -> None:
+        """Order the profile jobs that are new to the node, and cancel those that ended."""
+        running, before = registered.jobs.get(self.member.pk, {}), self.running
+        self.running = running
+        if before is None or running == before:
+            return  # jobs of before the join are compared with the node's own report
+        for job in before.keys() - running.keys():
+            await self.say(control.ProfileCancel(job=job))
+        new = [job for job, attempts in running.items() if before.get(job) != attempts]
+        for order in await in_thread(dispatch.orders)(self.member, new):
+            await self.say(order)
+
     async def compare(self, stats: control.NodeStats) -> None:
         await super().compare(stats)
         if stats.jobs is None:
             return
-        ordered = (await configurations().registered()).jobs.get(self.member.pk, frozenset())
-        if self.jobs_differ.holds(ordered != frozenset(stats.jobs), time.monotonic()):
+        running = (await configurations().registered()).jobs.get(self.member.pk, {})
+        if self.jobs_differ.holds(running.keys() != set(stats.jobs), time.monotonic()):
             for message in await in_thread(dispatch.reconcile)(self.member, stats.jobs):
                 await self.say(message)
 

@@ -23,7 +23,8 @@ from registry.models import Device, Gateway, Node, Profile
 from scheduler import live
 from scheduler.control.assemble import available_devices
 from scheduler.control.planner import make_plan
-from scheduler.members import following, push, reaching
+from scheduler.members import contents, following, reaching
+from scheduler.members.configurations import changed
 from scheduler.members.presence import reported
 from scheduler.members.reaching import PATIENCE_S, SILENCE_S, GatewayView, cut_off
 from tests.accounts import account, bearer
@@ -168,7 +169,7 @@ class TestDecision:
         assert available() == {"near/cpu0"} and requested()
         plan = make_plan("change")
         assert {one["device"]: len(one["residents"]) for one in plan.wire["devices"]} == {"far/cpu0": 0, "near/cpu0": 1}
-        kept = push.node_config(Node.objects.get(name="far").pk, push.read_shared()).plan.devices[0].standby
+        kept = contents.node_config(Node.objects.get(name="far").pk, contents.read_shared()).plan.devices[0].standby
         assert kept, "it keeps loaded what it has, unlike a cordoned one"
         assert following.lacking(Node, "far") == ["device far/cpu0 is reached by no gateway"]
 
@@ -409,7 +410,7 @@ async def test_real_members_a_device_behind_a_cut_comes_back_when_it_is_mended()
         Device.objects.filter(node=spare).update(type=Device.objects.exclude(node=spare).get().type)
         # Nobody is behind its socket, so no core reaches it either.
         make_plan("periodic")
-        push.push_all()
+        changed()
 
     def own(**wanted) -> bool:
         return Device.objects.filter(ref__startswith="box/", **wanted).exists()
@@ -434,7 +435,7 @@ async def test_real_members_a_device_behind_a_cut_comes_back_when_it_is_mended()
         await sync_to_async(Node.objects.filter(name="spare").update)(**seen())
         plan = await sync_to_async(make_plan)("change")
         assert [one["id"] for one in plan.problem["devices"]] == ["spare/cpu0"]
-        await sync_to_async(push.push_all)()
+        await sync_to_async(changed)()
         await asyncio.sleep(1.0)
         await relay.start()
         await until(sync_to_async(lambda: own(unreached_since=None)), "the device is reached again")

@@ -10,7 +10,7 @@ from django.db import transaction
 from registry import events
 from registry.errors import Conflict, InputFault, InvalidInput
 from registry.models import Device, Member, Node
-from workers.environ import CORES, SettingsError, divides_cores
+from workers.environ import SettingsError, Wrong, cores
 from workers.partition import partition, ranges
 
 FIELD = "cpu_devices"
@@ -58,8 +58,10 @@ def parts(node: Node, cpu_devices: str) -> list[tuple[int, ...]] | None:
         raise InvalidInput(
             [InputFault(FIELD, f"has at most {MOST_CHARACTERS} characters, and this has {len(cpu_devices)}")]
         )
-    if not divides_cores(cpu_devices):
-        raise InvalidInput([InputFault(FIELD, f"must be {CORES}")])
+    try:
+        cores(cpu_devices)
+    except Wrong as error:
+        raise InvalidInput([InputFault(FIELD, f"must be {error}")]) from None
     if cpu_devices == "auto":
         return None
     try:

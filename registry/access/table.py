@@ -1,7 +1,7 @@
 """The one table of who may do what.
 
 REST permissions, pages, admin site and websockets read it. An address that is not in it is refused, and a test walks
-over every address. ``docs/access.md`` is made from it (``manage.py access_doc``).
+over every address. ``docs/access.md`` is made from it (``python -m tools.access_doc``).
 """
 
 from __future__ import annotations

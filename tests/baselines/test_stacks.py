@@ -17,7 +17,6 @@ from scheduler.simulation.stacks import choose
 from tests.simulation.worlds import model, world
 from workers.dispatch import stacks
 from workers.dispatch.published.routing import ROUTERS as LIVE_ROUTERS
-from workers.environ import SIMULATED
 
 pytestmark = pytest.mark.wide
 
@@ -95,7 +94,6 @@ def test_every_part_that_a_stack_names_exists():
 def test_few_stacks_are_for_serving():
     live = ("nereus", "proteus", "infaas-accuracy", "infaas-greedy", "clipper-ha", "ramsis", "infadapter")
     assert sorted(stacks.LIVE) == sorted(live)
-    assert stacks.STACKS.keys() - set(live) >= SIMULATED - {"proteus-sharing"}
 
 
 #: loading takes no time in the short form only where a plan takes none either: policies take seconds to solve

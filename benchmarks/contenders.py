@@ -29,7 +29,7 @@ from .models import Model
 from .queries import requests, v2_grpc_request
 
 #: By role, a pattern of the command line; the first that fits. All other processes are the control plane's.
-ROLES = {"core": r"-m workers\.gateway.* --core", "gateway": r"-m workers\.gateway", "executor": r"\bexecutor --device"}
+ROLES = {"gateway": r"-m workers\.gateway", "executor": r"\bexecutor --device"}
 READY_S = 300.0
 
 
@@ -97,14 +97,12 @@ class Appliance(RunningAppliance):
         """Return the process ids of a role.
 
         Args:
-            role: ``gateway`` (a core of its own is not among them), ``core``, ``executor`` or ``control``.
+            role: ``gateway``, ``executor`` or ``control``.
         """
         return [process.pid for process in self._processes[role]]
 
     def cpu_s(self) -> dict[str, float]:
         """Return seconds of CPU time so far, by role and by process of a gateway.
-
-        ``gateway`` is the sum of a gateway's processes, a core of its own included.
 
         Raises:
             RuntimeError: a process has ended.
@@ -114,8 +112,7 @@ class Appliance(RunningAppliance):
         except OSError as error:
             raise RuntimeError(f"{self.name}: a process has ended\n{self.log()[-2000:]}") from error
         each = {f"gateway {i}": seconds for i, seconds in enumerate(spent["gateway"])}
-        each |= {"gateway core": sum(spent["core"])}
-        return {role: sum(of) for role, of in spent.items()} | each | {"gateway": sum(each.values())}
+        return {role: sum(of) for role, of in spent.items()} | each
 
     def load(self, application: str, variants: Sequence[Variant], file: Path, grpc: bool = False, **given: Any) -> Load:
         """A load for an application; ``given``: the rest of the :class:`Load`."""

@@ -116,7 +116,7 @@ class Settings:
     grpc: Address = setting("GRPC", "127.0.0.1:8001", parse.address)
     """V2 gRPC, the gateway."""
     gateways: int = setting("GATEWAYS", "1", parse.whole(1, MAX_GATEWAYS))
-    """Fronts of the gateway on this box, which share both addresses; one core decides for all."""
+    """Gateways on this box, which share both addresses; the first decides for all."""
     console: Address = setting("CONSOLE", "127.0.0.1:8080", parse.address)
     """Console, REST and websockets."""
     node_http: Address = setting("NODE_HTTP", "127.0.0.1:8090", parse.address)
@@ -327,7 +327,7 @@ class Settings:
 
     @property
     def gateway_core_socket(self) -> Path:
-        """The address at which the core of several fronts listens for them."""
+        """The address at which the first of several gateways listens for the others."""
         return self.socket_folder / "gateway-core.sock"
 
     @property

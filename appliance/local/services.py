@@ -54,8 +54,6 @@ def data_plane(values: Settings, log: Path, roles: Roles = ALL) -> list[Supervis
 
     found = [_node(values, environment, log)] if BoxRole.NODE in roles else []
     if BoxRole.GATEWAY in roles:
-        if values.gateways > 1:
-            found.append(_gateway_core(values, environment, log))
         found += [_gateway(values, number, environment, log) for number in range(1, values.gateways + 1)]
     return found
 
@@ -72,26 +70,14 @@ def _node(values: Settings, environment: Callable[[], Mapping[str, str]], log: P
 
 
 def _answers_quickly(path: Path) -> Liveness:
-    """A front or core that hangs must be back within 5 s."""
+    """A gateway that hangs must be back within 5 s."""
     return Liveness(probes.gateway(path), every_s=0.3, timeout_s=0.8)
-
-
-def _gateway_core(values: Settings, environment: Callable[[], Mapping[str, str]], log: Path) -> SupervisedService:
-    """The core of several fronts."""
-    return SupervisedService(
-        "gateway-core",
-        _python("-m", "workers.gateway", "--core"),
-        environment=environment,
-        alive=_answers_quickly(values.gateway_core_socket),
-        stop_s=2.5,
-        log=log,
-    )
 
 
 def _gateway(
     values: Settings, number: int, environment: Callable[[], Mapping[str, str]], log: Path
 ) -> SupervisedService:
-    """Return the service of a front, with its core if it is the only one.
+    """Return the service of a gateway, the first of which has the core.
 
     It is probed at a socket of its own, which no client can reach or fill.
     """
@@ -263,19 +249,14 @@ def demo(values: Settings, log: Path) -> list[SupervisedService]:
 def stop_order(running: list[SupervisedService]) -> list[list[SupervisedService]]:
     """Return groups of services to stop one after the other.
 
-    Those within a group stop together. Load, fronts, their core and the node, Celery, web, Redis: clients go before
-    servers, and without fronts a core has nothing left to do.
+    Those within a group stop together. Load, gateways, node, Celery, web, Redis: clients go before servers.
     """
     order = [
         ["load", "register"],
         ["gateway"],
-        ["gateway-core", "node"],
+        ["node"],
         ["beat", "celery", "planning", "simulation"],
         ["web", "prepare"],
         ["redis"],
     ]
-    return [[service for service in running if _kind(service) in names] for names in order]
-
-
-def _kind(service: SupervisedService) -> str:
-    return service.name if service.name == "gateway-core" else service.name.partition("-")[0]
+    return [[service for service in running if service.name.partition("-")[0] in names] for names in order]

@@ -53,8 +53,8 @@ def test_wrong_roles_end_the_start(tmp_path, arguments, says):
     ("only", "names"),
     [
         ("node", ["node"]),
-        ("gateway", ["gateway-core", "gateway", "gateway-2"]),
-        ("gateway,node", ["node", "gateway-core", "gateway", "gateway-2"]),
+        ("gateway", ["gateway", "gateway-2"]),
+        ("gateway,node", ["node", "gateway", "gateway-2"]),
         ("control", []),
     ],
 )

@@ -1,9 +1,6 @@
-"""The MILP over device counts.
+"""Plans of the search: bounded truly, repeatable, and by the rules."""
 
-Its plans are no worse than its start, bounded truly, repeatable, and break no rule.
-"""
-
-import tracemalloc
+import math
 from dataclasses import replace
 from itertools import combinations_with_replacement, product
 
@@ -12,16 +9,14 @@ import pytest
 from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
-from scheduler.allocation import contents, milp, nereus
-from scheduler.allocation.contents import ContentSearch, ContentSearches
+from scheduler.allocation import contents, nereus
+from scheduler.allocation.columns import Program
+from scheduler.allocation.contents import ROUNDING, ContentSearch, ContentSearches, fits
 from scheduler.allocation.device_counts import DeviceCounts
-from scheduler.allocation.group_options import SERVED, GroupOptions
+from scheduler.allocation.group_options import SERVED, GroupOptions, revisit_periods
 from scheduler.allocation.groups import grouped
-from scheduler.allocation.knapsack import ROUNDING, fits
 from scheduler.allocation.problem import CERTIFIED, ApplicationDemand, DeviceResources, Problem
-from scheduler.allocation.solver import watched
-from scheduler.allocation.standby import with_standby
-from scheduler.allocation.time_slices import revisit_periods
+from scheduler.allocation.solver import Budget, watched
 from scheduler.allocation.verification import faults, violations
 from tests.examples import examples
 
@@ -40,6 +35,12 @@ def usable(problem: Problem) -> GroupOptions:
     assume(options.groups and options.applications)
     assume(nereus.relaxed(problem) is not None)
     return options
+
+
+def searched(problem: Problem, options: GroupOptions, enough: float = math.inf, gap: float = 1e-4) -> nereus.Search:
+    search = nereus.Search(options, nereus.relaxed(problem), Budget(math.inf), gap)
+    search.run(enough)
+    return search
 
 
 def crowded(applications: int, devices: int, demand: float = 8.0) -> Problem:
@@ -110,30 +111,24 @@ def bounds_every_plan(problem) -> None:
     periods = revisit_periods(options.applications)[:2]
     cells = [options.slices(g, p).earns.shape[0] for g in range(len(options.groups)) for p in periods]
     assume(max(cells, default=0) <= 6)
-    found = milp.improve(DeviceCounts(options), periods, 1e-4, None)
-    assert found is not None
+    program = Program(options, periods)
+    bound = program.bound(-math.inf, Budget(math.inf)) * program.total
     best = best_by_enumeration(options, periods)
     slack = 1e-5 * max(best, 1.0)
-    assert found.bound >= best - slack
-    assert found.counts.value <= best + slack
+    assert bound >= best - slack
+    found = searched(problem, options)
+    assert found.best.value >= 0 and found.bound >= best_by_enumeration(options, periods) - slack
 
 
 @examples(10, **SLOW)
-@given(problems(devices=3, applications=3, variants=2), st.integers(0, 3))
-def test_the_plan_is_never_worse_than_its_start(problem, seed):
+@given(problems(devices=3, applications=3, variants=2))
+def test_a_search_is_never_worse_than_its_start_and_keeps_the_limits_of_devices(problem):
     options = usable(problem)
-    start = DeviceCounts(options)
-    rng = np.random.default_rng(seed)
-    dedicated = np.zeros_like(start.dedicated)
-    for g, size in enumerate(start.sizes):
-        for q in rng.integers(0, len(options.applications), size=rng.integers(0, size + 1)):
-            dedicated[q, g] += 1
-    start.set(dedicated)
-    found = milp.improve(start, revisit_periods(options.applications), 2e-4, None)
-    assert found is not None and found.counts.value >= start.value
-    assert (found.counts.free() >= 0).all()
-    assert all(fits(device, options.groups[device.group]) for device in found.counts.shared)
-    assert found.bound >= found.counts.value - 1e-5 * max(found.counts.value, 1.0)
+    begun, found = searched(problem, options, math.inf), searched(problem, options)
+    assert found.best.value >= begun.best.value
+    assert (found.best.free() >= 0).all()
+    assert all(fits(device, options.groups[device.group]) for device in found.best.shared)
+    assert found.bound >= found.best.value - 1e-5 * max(found.best.value, 1.0)
 
 
 @examples(6, **SLOW)
@@ -212,13 +207,13 @@ def test_what_a_narrow_beam_cuts_off_is_in_its_bound(monkeypatch):
     assert missed
 
 
-def test_the_milp_serves_what_the_search_leaves_out_and_proves_it():
+def test_the_milp_serves_what_the_start_leaves_out_and_proves_it():
     problem = crowded(7, 3, 20.0)
-    searched, plan = nereus.search(problem), nereus.solve(problem)
+    begun, plan = nereus.start(problem), nereus.solve(problem)
     assert violations(problem, plan) == []
-    assert (sum(plan.served.values()), plan.accuracy) >= (sum(searched.served.values()), searched.accuracy)
+    assert (sum(plan.served.values()), plan.accuracy) >= (sum(begun.served.values()), begun.accuracy)
     assert plan.method == "milp" and plan.gap <= CERTIFIED
-    assert searched.method == "search"
+    assert begun.method == "search"
 
 
 def test_two_devices_get_a_proved_plan():
@@ -244,28 +239,21 @@ def test_a_floor_that_the_start_serves_stays_served():
     floors = (0.0, 0.5, 0.0, 0.5, 0.0, 0.5)
     applications = tuple(replace(a, floor=f) for a, f in zip(problem.applications, floors, strict=True))
     problem = replace(problem, applications=applications)
-    searched, plan = nereus.search(problem), nereus.solve(problem)
+    begun, plan = nereus.start(problem), nereus.solve(problem)
     assert violations(problem, plan) == []
     for a in applications:
-        if searched.served[a.id] >= a.floor * a.demand:
+        if begun.served[a.id] >= a.floor * a.demand:
             assert plan.served[a.id] >= a.floor * a.demand * (1 - 1e-5)
 
 
-def test_a_model_that_is_too_large_is_not_set_up():
+def test_a_model_that_would_be_too_large_has_fewer_revisit_periods():
     problem = crowded(60, 8)
     devices = tuple(replace(d, available=1 - i / 100) for i, d in enumerate(problem.devices))
     applications = tuple(replace(a, slo_s=0.3 + i % 4 / 10) for i, a in enumerate(problem.applications))
     options = options_of(replace(problem, devices=devices, applications=applications))
-    periods = revisit_periods(options.applications)
-    # Kept with the options, and there once the search has ended.
-    slices = sum(len(options.slices(g, p).slices) for g in range(len(options.groups)) for p in periods)
-    assert slices > milp.LARGEST_BOUNDED
-    tracemalloc.start()
-    try:
-        assert milp.improve(DeviceCounts(options), periods, 1e-4, None) is None
-        assert tracemalloc.get_traced_memory()[1] < 10 << 20
-    finally:
-        tracemalloc.stop()
+    periods = nereus.periods(options)
+    assert 0 < len(periods) < len(revisit_periods(options.applications))
+    assert periods[0] == revisit_periods(options.applications)[0]
 
 
 def in_floors(options: GroupOptions, served: dict[str, float]) -> float:
@@ -278,12 +266,12 @@ def test_plans_whose_floors_devices_cannot_carry_are_bounded_by_what_floors_lack
     problem = crowded(2 * devices, devices, 200.0)
     applications = tuple(replace(a, floor=0.8) for a in problem.applications)
     problem = replace(problem, applications=applications)
-    searched, plan = nereus.search(problem), nereus.solve(problem)
-    assert any(searched.served[a.id] < 0.8 * a.demand for a in applications)
+    begun, plan = nereus.start(problem), nereus.solve(problem)
+    assert any(begun.served[a.id] < 0.8 * a.demand for a in applications)
     assert violations(problem, plan) == []
     options = options_of(problem)
     served = in_floors(options, plan.served)
-    assert served >= in_floors(options, searched.served) * (1 - 1e-5)
+    assert served >= in_floors(options, begun.served) * (1 - 1e-5)
     # The MILP is of plans that lack no more; divisible devices may lack less.
     most = nereus.relaxed(problem).floors
     assert plan.gap >= most / served - 1 - 1e-6
@@ -296,10 +284,11 @@ def test_no_plan_that_serves_as_much_of_floors_exceeds_the_bound(problem, floors
     floors = floors + [0.0] * (len(problem.applications) - len(floors))
     applications = tuple(replace(a, floor=f) for a, f in zip(problem.applications, floors, strict=False))
     options = usable(replace(problem, applications=applications))
-    periods = revisit_periods(options.applications)
-    start = DeviceCounts(options)
-    found = milp.improve(start, periods, 1e-4, None)
-    better = nereus.search(replace(problem, applications=applications))
+    program = Program(options, revisit_periods(options.applications))
+    # The start serves nothing, so that every plan serves as much of floors.
+    program.allow_short_floors(DeviceCounts(options))
+    bound = program.bound(-math.inf, Budget(math.inf)) * program.total
+    better = nereus.start(replace(problem, applications=applications))
     worth = sum(
         (SERVED + v.accuracy) * a.weight * p.rate
         for a in options.applications
@@ -307,37 +296,16 @@ def test_no_plan_that_serves_as_much_of_floors_exceeds_the_bound(problem, floors
         for v in options.variants(a.id)
         if v.id == p.variant
     )
-    # The start serves nothing, so that every plan serves as much of floors.
-    assert found is not None and worth <= found.bound * (1 + 1e-6)
-    assert found.counts.value >= start.value
+    assert worth <= bound * (1 + 1e-6)
 
 
-def test_time_ends_a_solve_with_the_start_and_a_bound():
-    options = options_of(crowded(9, 4))
-    start = DeviceCounts(options)
+def test_time_ends_a_search_with_the_start_and_a_bound():
+    problem = crowded(9, 4)
+    options = options_of(problem)
+    search = nereus.Search(options, nereus.relaxed(problem), Budget(0.0), 1e-6)
     with watched() as watch:
-        found = milp.improve(start, revisit_periods(options.applications), 1e-6, 1e-9)
-    assert found is not None and watch.cut_short
-    assert found.counts.value >= start.value and np.isfinite(found.bound)
-
-
-def test_multiples_of_the_demand_are_planned_by_the_search():
-    solved, searched = [], []
-
-    def solve(problem):
-        solved.append(problem)
-        return nereus.solve(problem)
-
-    def search(problem):
-        searched.append(problem)
-        return nereus.search(problem)
-
-    problem = crowded(4, 2)
-    problem = replace(problem, devices=tuple(replace(d, max_resident=3) for d in problem.devices))
-    plan = with_standby(problem, solve, search)
-    assert violations(problem, plan) == []
-    assert solved[0] is problem and len(solved) == 2
-    assert searched and all(p.previous is None for p in searched)
+        search.run(math.inf)
+    assert watch.cut_short and np.isfinite(search.bound)
 
 
 def test_a_time_limit_of_the_milp_must_be_above_zero():

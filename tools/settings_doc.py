@@ -1,4 +1,7 @@
-"""Write docs/settings.md from the settings' own docstrings: ``python -m tools.settings_doc``."""
+"""Write docs/settings.md from the settings' own docstrings.
+
+``python -m tools.settings_doc``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parsers of ``NEREUS_*`` environment variables, and what collects the mistakes of all of them."""
+"""Parsers of ``NEREUS_*`` environment variables, and a reader of them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,12 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable. ``default``: its text where it is not set or empty; ``shown``: that text in the documentation."""
+    """A variable.
+
+    Attributes:
+        default: its text where it is not set or empty.
+        shown: that text in the documentation.
+    """
 
     name: str
     default: str

@@ -75,7 +75,10 @@ def executor_port_problems(first: Address, devices: int, listening: Mapping[int,
 
 
 def _check_certificate(read: Reader, values: dict[str, Any]) -> bool:
-    """Whether certificate and key are given: both or neither, and not where TLS is off."""
+    """Whether certificate and key are given.
+
+    Both or neither must be, and not where TLS is off.
+    """
     for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if values[name] is None and values[other] is not None:
             read.wrong(name.upper(), "set too: a certificate and its key belong together")
@@ -86,7 +89,10 @@ def _check_certificate(read: Reader, values: dict[str, Any]) -> bool:
 
 
 def _check_control_plane(read: Reader, values: dict[str, Any]) -> None:
-    """Its URL may do without TLS on this box alone, or where TLS is off: it carries tokens and models."""
+    """Check its URL and fingerprint.
+
+    It may do without TLS on this box alone, or where TLS is off, since it carries tokens and models.
+    """
     url = values["control_url"] = values["control_url"] or values["console"].url
     try:
         parts = urlsplit(url)

@@ -59,21 +59,16 @@ class ConsoleAdmin(UnfoldAdminSite):
     """Opens to every account with a role. The console's sign-in page is the only one."""
 
     def has_permission(self, request: HttpRequest) -> bool:
-        """Whether the account has a role."""
         return role_of(request.user) > AccessRole.ANYONE
 
     def login(self, request: HttpRequest, extra_context=None) -> HttpResponse:
-        """The console's sign-in page, which leads back here."""
         from console.views.access import SignIn
 
         return SignIn.as_view(next_page="admin:index")(request)
 
 
 def zone(request: HttpRequest) -> ZoneInfo | None:
-    """Return the browser's time zone, which a script on its pages sends as a cookie.
-
-    None: there is no such cookie, or the zone that it names is not known here.
-    """
+    """The browser's time zone, of a cookie of its pages; None: none, or not known."""
     name = request.COOKIES.get(ZONE_COOKIE, "")
     if not ZONE.fullmatch(name):
         return None
@@ -102,7 +97,6 @@ class AdminGuard:
         return response
 
     def process_view(self, request: HttpRequest, view, args, kwargs) -> HttpResponse | None:
-        """The page that says that the role does not permit it, where that is so."""
         match = request.resolver_match
         # Unnamed addresses of the site redirect, or are not found, and show nothing.
         if match.app_name != "admin" or not match.url_name:

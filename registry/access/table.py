@@ -165,25 +165,18 @@ NOTES: dict[str, str] = {
 
 
 def methods(name: str) -> dict[str, AccessRole]:
-    """Return the least role by method of a named address.
-
-    The address is outside of the admin site. Empty where the table has no entry.
-    """
+    """The least role by method of a named address outside of the admin site."""
     return REST.get(name) or PAGES.get(name) or {}
 
 
 def least(name: str, method: str) -> AccessRole | None:
-    """Return the least role for a method of a named address.
-
-    None: the table has no such entry, and nobody may.
-    """
+    """The least role for a method of a named address; None: nobody may."""
     if name.startswith("admin:"):
         return _admin(name)
     return methods(name).get("GET" if method == "HEAD" else method)
 
 
 def permits(role: AccessRole, name: str, method: str) -> bool:
-    """Whether a role may use a method of a named address."""
     needed = least(name, method)
     return needed is not None and role >= needed
 
@@ -200,11 +193,7 @@ def _admin(name: str) -> AccessRole | None:
 
 
 def model_role(model: str, action: str) -> AccessRole | None:
-    """Return the least role for an action on a model in the admin site; None: nobody.
-
-    Args:
-        action: ``view``, ``add``, ``change`` or ``delete``.
-    """
+    """The least role to ``view``, ``add``, ``change`` or ``delete``; None: nobody."""
     if action == "view" or model in EDITABLE:
         return MODELS.get(model)
     return None

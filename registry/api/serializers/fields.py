@@ -53,10 +53,7 @@ class NumberField(serializers.FloatField):
 
 
 class PercentField(NumberField):
-    """A percentage; up to 1 it needs its sign (``"0.9%"``).
-
-    Without it such a number is a fraction by mistake, mostly.
-    """
+    """A percentage; up to 1, a fraction by mistake mostly, it needs its sign."""
 
     def to_internal_value(self, data: Any) -> float:
         signed = isinstance(data, str) and data.rstrip().endswith("%")
@@ -70,10 +67,7 @@ class PercentField(NumberField):
 
 
 class CountLimitField(serializers.IntegerField):
-    """An optional limit on a count, up to a million.
-
-    null: another rule or none, as its help text says.
-    """
+    """An optional limit on a count, up to a million."""
 
     def __init__(self, **kwargs: Any):
         super().__init__(allow_null=True, required=False, min_value=1, max_value=1_000_000, **kwargs)

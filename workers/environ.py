@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 from .addresses import Address
 
 PREFIX = "NEREUS_"
-#: variables of release 0.2.0 that nothing reads any more, and why
+#: variables that nothing reads any more, and why
 RETIRED = {
     "COMPILED": "the query path is no longer compiled",
+    "FORECASTER": "demand is forecast by level and trend; simulations have the other forecasters",
     "STRATEGY": "NEREUS_STACK chooses how the cluster plans",
     "ROUTING": "it is part of the stack (NEREUS_STACK)",
 }

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from . import disk, forecasters
+from . import disk
 from . import environ as parse
 from .addresses import Address, is_loopback
 from .dispatch import stacks
@@ -219,9 +219,6 @@ class Settings:
     """Planned demand over the forecast, whose margin is its quantile."""
     demand_quantile: float = setting("DEMAND_QUANTILE", "0.95", parse.number(0.5, 0.999))
     """Share of plan periods whose mean demand the forecast should cover."""
-    forecaster: str = setting("FORECASTER", forecasters.DEFAULT, parse.choice(*forecasters.ALL))
-    """Forecaster of demand: ``trend`` (mean of the coming period by level and trend), ``learned`` (the same by
-    regressions that learn), ``minute`` (largest second of the next minute, learned)."""
     promise_period_s: float = setting("PROMISE_PERIOD_S", "300", parse.number(10, 600))
     """Time between two promises for the plan in force, which are kept and compared with what comes; each takes up to 5
     s of processor time at low priority."""

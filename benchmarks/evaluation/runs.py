@@ -108,7 +108,7 @@ COUNTS = ("queries", "in_time", "late", "dropped", "solves_cut_short")
 
 
 def pooled(outcomes: Sequence[Outcome]) -> Outcome:
-    """One outcome of runs that differ by their seed; figures by application are the first one's."""
+    """One outcome of runs that differ by seed; by application it is the first's."""
     if len(outcomes) == 1:
         return outcomes[0]
     summary, spread = dict(outcomes[0].summary), {}

@@ -21,8 +21,6 @@ STATIC = Path(__file__).resolve().parents[2] / "static"
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    """The static files, and /test.html with the script under test."""
-
     script = ""
 
     def do_GET(self) -> None:

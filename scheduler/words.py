@@ -10,6 +10,8 @@ def percent(share: float) -> str:
 
 
 def rate(value: float) -> str:
+    if 0 < value < 0.1:
+        return f"{value:.2f}" if value >= 0.01 else "< 0.01"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
@@ -18,9 +20,9 @@ def items(value: float) -> str:
 
 
 def size(value: float) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
+    for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
-            return f"{value:.0f} {unit}" if value >= 100 or unit == "bytes" else f"{value:.1f} {unit}"
+            return f"{value:.0f} {unit}" if value >= 100 or unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
 

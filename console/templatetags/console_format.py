@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from console.access import role_in
 from registry.access import table
+from scheduler import words
 
 register = template.Library()
 
@@ -52,23 +53,12 @@ def figure(write: Callable[..., str]) -> Callable[..., str]:
     return register.filter(written)
 
 
-@figure
-def rate(value: float) -> str:
-    if 0 < value < 0.1:
-        return f"{value:.2f}" if value >= 0.01 else "< 0.01"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
+rate = figure(words.rate)
 
 
 @figure
 def bytes_short(value: int) -> str:
-    if not value:
-        return "–"
-    size = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024 or unit == "TiB":
-            return f"{size:.0f} {unit}" if size >= 100 or unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError("the largest unit takes everything")
+    return words.size(value) if value else "–"
 
 
 @figure

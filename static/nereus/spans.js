@@ -66,6 +66,6 @@ export class Spans extends Ranged {
     const parts = shares(byVariant).map(([name, part]) => `${name} ${percent(part)} %`);
     const { begin, end } = this.span();
     setText(this.byId("range-shown"), this.live ? "" : `${moment(begin, 0)} to ${moment(end - 1, 0)}`);
-    setText(document.getElementById("variant-shares"), parts.length ? `Answered in this time by: ${parts.join(", ")}.` : "No answers in this time: choose a longer one, or send a query with Try it, below.");
+    setText(document.getElementById("variant-shares"), parts.length ? `Answered in this window by: ${parts.join(", ")}.` : "No answers in this window: choose a longer one, or send a query with Try it, below.");
   }
 }

@@ -27,11 +27,10 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
     Args:
         ticket: the request's number.
     """
-    from scheduler import live, operations, webhooks
+    from scheduler import live, operations, trail, webhooks
     from scheduler.control import leases, outcome, planner, requests, superseded
     from scheduler.history import marking
     from scheduler.members import push
-    from scheduler.trail import trails
 
     if ticket is None:
         # The time is now's: while another worker plans, this waits.
@@ -57,7 +56,7 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
         marking.planned(made)
         live.publish("plan", planner.summary(made))
         if made.changed:
-            webhooks.announce("plan", lambda: trails.webhook_event(made))
+            webhooks.announce("plan", lambda: trail.webhook_event(made))
 
 
 @shared_task(name="scheduler.dispatch_profiles")

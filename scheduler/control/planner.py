@@ -12,7 +12,7 @@ from django.db import transaction
 
 from registry import clock
 from registry import models as registry
-from scheduler import telemetry
+from scheduler import telemetry, trail
 from scheduler.allocation import strategies
 from scheduler.allocation.fallback import verified
 from scheduler.allocation.problem import Allocation, Problem
@@ -22,9 +22,7 @@ from scheduler.control.demand import HISTORY_S, Estimates, estimates
 from scheduler.control.leases import HeldLease
 from scheduler.control.wire import wire_plan
 from scheduler.instances.interference import interfered_shares
-from scheduler.models import MOST_DETAIL, Plan
-from scheduler.trail.sides import hosts_the_same, kept_inputs
-from scheduler.trail.trails import plan_side
+from scheduler.models import MOST_DETAIL, Plan, kept_inputs
 from workers import log
 
 logger = log.get("planner")
@@ -60,7 +58,7 @@ def make_plan(
     used = {device.ref for device in devices}
     idle = [device for device in idle_devices() if device.ref not in used]
     plan = _row(trigger, detail, stack.name, problem, allocation, [*devices, *idle])
-    plan.changed = latest is None or not hosts_the_same(plan_side(latest), plan_side(plan))
+    plan.changed = trail.changed(latest, plan)
     _store(plan, lease)
     logger.info(
         "plan",

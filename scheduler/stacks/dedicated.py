@@ -167,9 +167,7 @@ def allocation_with(
         status="heuristic" if placements else "empty",
         moves=sum(resident.variant.id not in resident.device.loaded for resident in residents.values()),
     )
-    return Allocation(
-        **{**vars(allocation), "reasons": _explanations(problem, allocation, residents, why, why_left_out)}
-    )
+    return replace(allocation, reasons=(why, *_left_out(problem, allocation, residents, why_left_out)))
 
 
 def _objective_and_bound(
@@ -205,16 +203,6 @@ def one_by_one(variant: CandidateVariant) -> CandidateVariant:
     return replace(variant, profiles=profiles)
 
 
-def _explanations(
-    problem: Problem, allocation: Allocation, residents: Mapping[str, ResidentCapacity], why: str, why_left_out: str
-) -> tuple[str, ...]:
-    return (
-        why,
-        *_left_out(problem, allocation, residents, why_left_out),
-        *_devices(problem, allocation, residents),
-    )
-
-
 def _left_out(
     problem: Problem, allocation: Allocation, residents: Mapping[str, ResidentCapacity], why_left_out: str
 ) -> Iterator[str]:
@@ -228,23 +216,4 @@ def _left_out(
         yield (
             f"{application.id}: {missing:.3g} of {application.demand:.3g} items/s are left out: "
             f"{able if mine else 'no device serves it'}. {why_left_out}"
-        )
-
-
-def _devices(problem: Problem, allocation: Allocation, residents: Mapping[str, ResidentCapacity]) -> Iterator[str]:
-    rates = {p.device: p.rate for p in allocation.placements}
-    for device in problem.devices:
-        resident = residents.get(device.id)
-        if resident is None:
-            why = (
-                "this stack placed nothing here"
-                if usable(device)
-                else "all of its time is reserved, or it may hold no variants"
-            )
-            yield f"{device.id}: idle, because {why}."
-            continue
-        kept = "already loaded" if resident.variant.id in device.loaded else "to be loaded"
-        yield (
-            f"{device.id}: {resident.variant.label} ({resident.variant.application}) serves {rates[device.id]:.1f} of "
-            f"at most {resident.capacity:.1f} items/s, in batches of up to {resident.max_batch}; {kept}."
         )

@@ -21,7 +21,7 @@ from scheduler.allocation.solver import maximise, new_model, watched
 from scheduler.allocation.strategies import UnknownStrategy, UnusableProblem, get, register
 from scheduler.allocation.verification import faults, violations
 
-from .worlds import GIB, line, problems, variant
+from .worlds import line, problems, variant
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,10 @@ def test_the_checker_knows_whom_a_device_works_for():
             replace(good(), applications=(ApplicationDemand("a", 0.2, 150.0),)),
             "a: 50.0 of 150.0 items/s are left out: all devices are full. Add devices, or raise its weight",
         ),
-        (good(), "d: m (a) serves 10.0 of at most 100.0 items/s, in batches of up to 1 (10 ms each); to be loaded."),
+        (
+            replace(good(), devices=(*good().devices, DeviceResources("e", "gpu"))),
+            "e: idle, because no variant is profiled on its type and fits into its memory.",
+        ),
         (
             replace(
                 good(),
@@ -236,17 +239,3 @@ def test_the_checker_knows_whom_a_device_works_for():
 )
 def test_reasons_explain_why(problem, fragment):
     assert any(fragment in sentence for sentence in reasons(problem, get("proteus")(problem)))
-
-
-def test_a_shared_device_says_so():
-    problem = Problem(
-        (DeviceResources("d", "cpu", 8 * GIB),),
-        (ApplicationDemand("a", 0.2, 5.0), ApplicationDemand("b", 0.2, 5.0)),
-        (variant("ma", "a", 100, cpu=line(1, 5)), variant("mb", "b", 100, cpu=line(1, 5))),
-    )
-    allocation = get("nereus")(problem)
-    assert any(
-        s.startswith("d: shared by 2 variants, each of which runs at least every ")
-        for s in reasons(problem, allocation)
-    )
-    assert sum(allocation.left_out.values()) == 0

@@ -78,11 +78,7 @@ class _Cluster:
         }
 
     def improve(self, application: ApplicationDemand) -> bool:
-        """Take the action that lowers the application's accuracy drop the most.
-
-        Returns:
-            False where no action lowers it.
-        """
+        """Take the action that lowers the drop the most; False: none lowers it."""
         mine = [
             (s.variant.accuracy, s.capacity) for s in self.residents.values() if s.variant.application == application.id
         ]

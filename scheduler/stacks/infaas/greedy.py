@@ -35,11 +35,7 @@ def clipper_plus(problem: Problem) -> Allocation:
 
 
 def developers_choice(problem: Problem) -> tuple[CandidateVariant, ...]:
-    """Return the variant of each application that a developer would choose.
-
-    It is the pinned one, else the one with the highest throughput on any device, among those that some device can run
-    within half of the SLO.
-    """
+    """Each application's pinned variant, else that of the highest throughput."""
     some = InstanceOptions(problem, DedicatedChoices(problem))
     kept: dict[str, ResidentCapacity] = {}
     for one in some.options.values():
@@ -107,10 +103,7 @@ class _Cluster:
             self.running[device.id] = replace(option, device=device)
 
     def scale_down(self, application: ApplicationDemand) -> None:
-        """Downgrade to a cheaper set of instances, or remove some.
-
-        Those that are not needed may be removed, the dearest first. The way that saves more is taken.
-        """
+        """Downgrade, or remove the dearest instances, whichever saves more."""
         needed, mine = asked(application.demand), self._mine(application.id)
         cheaper = [
             action for action in self._instead(application.id, needed) if action.cost < 0 and action.option.capacity > 0
@@ -164,11 +157,7 @@ class _Cluster:
         yield _Action(cost, option.variant.accuracy, option, devices, frozenset(instead))
 
     def _single(self, application: str) -> Iterator[tuple[float, DeviceResources, ResidentCapacity]]:
-        """Yield the single instances that would raise an application's throughput.
-
-        Yields:
-            (items/s more, device, option): an instance on a free device, or a faster one in place of one that runs.
-        """
+        """Instances that raise the throughput: (items/s more, device, option)."""
         mine = self._mine(application)
         for (group, variant), option in self._some.of(application).items():
             for device in self._free(group, variant)[:1]:

@@ -115,10 +115,7 @@ def _cheapest(
 
 
 def _left_out(problem: Problem, some: InstanceOptions, seconds: float, gap: float) -> dict[str, float]:
-    """Return the least that must be left out, items/s by application.
-
-    As much weight as possible of the asked capacity is served.
-    """
+    """The least that must be left out, items/s by application."""
     model, n = _model(some)
     total = sum(a.weight * asked(a.demand) for a in problem.applications)
     shares, parts = {}, []

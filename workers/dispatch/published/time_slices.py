@@ -76,10 +76,7 @@ class Contender(NamedTuple):
     decision: Decision
 
     def latest_start(self, now: float) -> float:
-        """Return when its batch must start at the latest to meet a deadline.
-
-        The deadline is the earliest that it still can meet; inf: it can meet none.
-        """
+        """To meet the earliest deadline that it still can; inf: it can meet none."""
         run = self.decision.run
         seconds = self.decision.candidate.latency.seconds(sum([query.rows for query in run]))
         return min([query.deadline for query in run if query.deadline >= now + seconds], default=math.inf) - seconds

@@ -21,14 +21,15 @@ import psutil
 
 from appliance.demo.manifest import DemoVariant
 from appliance.demo.rest import client, expect, pages
-from appliance.local.child import ROOT, RunningAppliance, eventually
+from appliance.load.requests import v2_request
+from appliance.load.sender import Load
+from tools.child import ROOT, RunningAppliance, eventually
 
-from .load.process import Load
 from .models import Model
-from .queries import requests, v2_grpc_request, v2_request
+from .queries import requests, v2_grpc_request
 
 #: By role, a pattern of the command line; the first that fits. All other processes are the control plane's.
-ROLES = {"core": r"-m workers\.gateway.* --core", "gateway": r"-m workers\.gateway", "executor": r"\bexecutor --device"}
+ROLES = {"gateway": r"-m workers\.gateway", "executor": r"\bexecutor --device"}
 READY_S = 300.0
 
 
@@ -96,14 +97,12 @@ class Appliance(RunningAppliance):
         """Return the process ids of a role.
 
         Args:
-            role: ``gateway`` (a core of its own is not among them), ``core``, ``executor`` or ``control``.
+            role: ``gateway``, ``executor`` or ``control``.
         """
         return [process.pid for process in self._processes[role]]
 
     def cpu_s(self) -> dict[str, float]:
         """Return seconds of CPU time so far, by role and by process of a gateway.
-
-        ``gateway`` is the sum of a gateway's processes, a core of its own included.
 
         Raises:
             RuntimeError: a process has ended.
@@ -113,13 +112,12 @@ class Appliance(RunningAppliance):
         except OSError as error:
             raise RuntimeError(f"{self.name}: a process has ended\n{self.log()[-2000:]}") from error
         each = {f"gateway {i}": seconds for i, seconds in enumerate(spent["gateway"])}
-        each |= {"gateway core": sum(spent["core"])}
-        return {role: sum(of) for role, of in spent.items()} | each | {"gateway": sum(each.values())}
+        return {role: sum(of) for role, of in spent.items()} | each
 
     def load(self, application: str, variants: Sequence[Variant], file: Path, grpc: bool = False, **given: Any) -> Load:
         """A load for an application; ``given``: the rest of the :class:`Load`."""
         key = self.credentials["api_key"]
-        make = v2_grpc_request(application) if grpc else v2_request(application, key)
+        make = v2_grpc_request(application) if grpc else lambda x: v2_request(application, key, x)
         sent: list[bytes] = []
         answers = {}
         for variant in variants:

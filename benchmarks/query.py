@@ -3,10 +3,9 @@
 Whole appliances with one one-core device each, and mosec where wanted, take turns in rounds of closed loops. CPU time
 is that of the server's processes over the queries answered meanwhile; every answer is checked, and one that is
 missing, wrong or an error ends the run. *Together* is gateway and executor; the control plane's processes are listed
-apart. *Busiest* is the busiest process of the gateway, *core* its core where that is a process of its own. Each of
-*idle* connections sends one query when it is opened and one at the end, so that a connection that was lost meanwhile
-ends the run, too. Ratios are medians over rounds of the ratio within a round, with the lowest and highest in
-parentheses.
+apart. *Busiest* is the busiest process of the gateway. Each of *idle* connections sends one query when it is opened and
+one at the end, so that a connection that was lost meanwhile ends the run, too. Ratios are medians over rounds of the
+ratio within a round, with the lowest and highest in parentheses.
 """
 
 from __future__ import annotations
@@ -25,11 +24,12 @@ from pathlib import Path
 
 import numpy as np
 
+from appliance.load.driver import Generator, LoadError
+from appliance.load.records import Records
+from appliance.load.sender import Load
+
 from .contenders import Appliance, Contender, Variant, add_contenders, between, contenders, started
 from .figures import Row, heading, markdown
-from .load.driver import Generator, LoadError
-from .load.process import Load
-from .load.records import Records
 from .models import tiny
 from .mosec import Mosec
 
@@ -38,7 +38,7 @@ SLO_MS = 1000.0
 WARM_UP = 500
 PROTOCOLS = ("http", "grpc")
 #: microseconds of CPU time a query, as columns
-PARTS = ("gateway", "executor", "together", "busiest", "core", "control")
+PARTS = ("gateway", "executor", "together", "busiest", "control")
 
 
 @dataclass(frozen=True)

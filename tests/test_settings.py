@@ -82,6 +82,11 @@ def test_all_mistakes_are_reported_at_once():
     assert len(caught.value.problems) == 3
 
 
+def test_a_forecaster_in_the_environment_is_named_and_not_used():
+    (warning,) = Settings.from_environ({"NEREUS_FORECASTER": "minute"}).warnings
+    assert warning.startswith("NEREUS_FORECASTER: no longer used; demand is forecast by level and trend")
+
+
 def test_a_retired_variable_warns_and_stops_nothing():
     settings = Settings.from_environ({"NEREUS_COMPILED": "0"})
     assert settings.warnings == ("NEREUS_COMPILED: no longer used; the query path is no longer compiled",)
@@ -93,34 +98,9 @@ def test_a_retired_variable_is_not_suggested():
     assert "NEREUS_ROUTING?" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("variables", "stack", "warnings"),
-    [
-        ({}, "nereus", []),
-        ({"STACK": "clipper-ha"}, "clipper-ha", []),
-        ({"STRATEGY": "proteus"}, "proteus", ["NEREUS_STRATEGY: replaced by NEREUS_STACK; the stack proteus is used"]),
-        ({"STRATEGY": "proteus", "STACK": "nereus"}, "nereus", ["NEREUS_STRATEGY: no longer used; the stack nereus"]),
-        ({"STRATEGY": "proteus-wo-qa"}, "nereus", ["NEREUS_STRATEGY: no longer used; the stack nereus is used"]),
-        (
-            {"STACK": "ramsis-gamma"},
-            "nereus",
-            ["NEREUS_STACK=ramsis-gamma: only simulations run this"],
-        ),
-        ({"ROUTING": "shares"}, "nereus", ["NEREUS_ROUTING: no longer used; it is part of the stack"]),
-        ({"STRATEGY": "proteus", "ROUTING": "shares"}, "proteus", ["NEREUS_STRATEGY: replaced", "NEREUS_ROUTING:"]),
-    ],
-)
-def test_the_stack_replaces_strategy_and_routing_which_warn(variables, stack, warnings):
-    settings = Settings.from_environ({f"NEREUS_{name}": value for name, value in variables.items()})
-    assert settings.stack == stack
-    assert [line.startswith(start) for line, start in zip(settings.warnings, warnings, strict=True)] == [True] * len(
-        warnings
-    )
-
-
-@pytest.mark.parametrize("name", ["best", "proteus-wo-qa"])
+@pytest.mark.parametrize("name", ["best", "ramsis-gamma"])
 def test_a_stack_that_nobody_can_serve_with_stops_the_start(name):
-    with pytest.raises(SettingsError, match=f"NEREUS_STACK='{name}': must be one of nereus, proteus, infaas-accuracy"):
+    with pytest.raises(SettingsError, match=f"NEREUS_STACK='{name}': must be one of nereus, clipper-ha,"):
         Settings.from_environ({"NEREUS_STACK": name})
 
 

@@ -54,8 +54,6 @@ def data_plane(values: Settings, log: Path, roles: Roles = ALL) -> list[Supervis
 
     found = [_node(values, environment, log)] if BoxRole.NODE in roles else []
     if BoxRole.GATEWAY in roles:
-        if values.gateways > 1:
-            found.append(_gateway_core(values, environment, log))
         found += [_gateway(values, number, environment, log) for number in range(1, values.gateways + 1)]
     return found
 
@@ -72,29 +70,13 @@ def _node(values: Settings, environment: Callable[[], Mapping[str, str]], log: P
 
 
 def _answers_quickly(path: Path) -> Liveness:
-    """A front or core that hangs must be back within 5 s."""
+    """A gateway that hangs must be back within 5 s."""
     return Liveness(probes.gateway(path), every_s=0.3, timeout_s=0.8)
-
-
-def _gateway_core(values: Settings, environment: Callable[[], Mapping[str, str]], log: Path) -> SupervisedService:
-    """The core of several fronts."""
-    return SupervisedService(
-        "gateway-core",
-        _python("-m", "workers.gateway", "--core"),
-        environment=environment,
-        alive=_answers_quickly(values.gateway_core_socket),
-        stop_s=2.5,
-        log=log,
-    )
 
 
 def _gateway(
     values: Settings, number: int, environment: Callable[[], Mapping[str, str]], log: Path
 ) -> SupervisedService:
-    """Return the service of a front, with its core if it is the only one.
-
-    It is probed at a socket of its own, which no client can reach or fill.
-    """
     return SupervisedService(
         "gateway" if number == 1 else f"gateway-{number}",
         _python("-m", "workers.gateway", "--number", str(number)),
@@ -109,7 +91,6 @@ def _gateway(
 
 
 def control_plane(values: Settings, log: Path) -> list[SupervisedService]:
-    """Redis, the database's preparation, web and Celery."""
     needed = () if values.redis_url else ("redis",)
     prepare = SupervisedService(
         "prepare",
@@ -137,14 +118,9 @@ def control_plane(values: Settings, log: Path) -> list[SupervisedService]:
 
 
 def _redis(values: Settings, log: Path) -> SupervisedService:
-    """Return the service of the private Redis, which listens at a unix socket only.
-
-    It saves a snapshot now and then, so that a restart keeps recent statistics.
-    """
     path, snapshot = values.socket_folder / "redis.sock", values.home / "redis.rdb"
 
     def repair() -> str | None:
-        """Move a snapshot aside that may be what keeps Redis from starting."""
         try:
             snapshot.replace(snapshot.with_suffix(".unusable"))
         except OSError:
@@ -238,7 +214,6 @@ def _heartbeat(values: Settings, name: str) -> Probe:
 
 
 def demo(values: Settings, log: Path) -> list[SupervisedService]:
-    """Registers the demo's applications, then sends its load."""
     register = SupervisedService(
         "register",
         _python("-m", "appliance.demo.register"),
@@ -251,7 +226,7 @@ def demo(values: Settings, log: Path) -> list[SupervisedService]:
     )
     load = SupervisedService(
         "load",
-        _python("-m", "appliance.demo.load", "--grpc", values.grpc.local, "--control-url", values.console.url),
+        _python("-m", "appliance.demo.load", "--url", values.http.url, "--control-url", values.console.url),
         environment=lambda: {"OMP_NUM_THREADS": "1"},
         stop_s=1,
         after=("register",),
@@ -261,21 +236,13 @@ def demo(values: Settings, log: Path) -> list[SupervisedService]:
 
 
 def stop_order(running: list[SupervisedService]) -> list[list[SupervisedService]]:
-    """Return groups of services to stop one after the other.
-
-    Those within a group stop together. Load, fronts, their core and the node, Celery, web, Redis: clients go before
-    servers, and without fronts a core has nothing left to do.
-    """
+    """Groups of services to stop one after the other: clients before servers."""
     order = [
         ["load", "register"],
         ["gateway"],
-        ["gateway-core", "node"],
+        ["node"],
         ["beat", "celery", "planning", "simulation"],
         ["web", "prepare"],
         ["redis"],
     ]
-    return [[service for service in running if _kind(service) in names] for names in order]
-
-
-def _kind(service: SupervisedService) -> str:
-    return service.name if service.name == "gateway-core" else service.name.partition("-")[0]
+    return [[service for service in running if service.name.partition("-")[0] in names] for names in order]

@@ -10,7 +10,7 @@ import httpx
 from . import breaking, disks, states
 from .breaking import Fault, hung, killed
 from .disks import FSYNC, STARTS_S, WRITES, FirstStartsCut, OwnDisk, injected
-from .site import Site, SmallSite, TwoFronts
+from .site import Site, SmallSite, TwoGateways
 from .states import WithPostgres, boots_with
 
 #: seconds that other applications may lose
@@ -111,7 +111,7 @@ def devices_up(site: Site) -> Probe:
 
 def _data_plane_rows() -> list[Row]:
     served_1, served_5 = Expected(served_s=1.0), Expected(served_s=5.0, lost_s=5.0)
-    two = {"site": TwoFronts, "cuts": True, "from_start": True}
+    two = {"site": TwoGateways, "cuts": True, "from_start": True}
     return [
         Row(
             "executor-killed",
@@ -139,10 +139,10 @@ def _data_plane_rows() -> list[Row]:
             from_start=True,
         ),
         Row("gateway-hung", "SIGSTOP of the gateway, 15 s", hung("gateway"), served_5, 15, cuts=True, from_start=True),
-        Row("front-killed", "kill -9 of one of two fronts", killed("gateway-2"), served_1, **two),
-        Row("front-hung", "SIGSTOP of one of two fronts, 15 s", hung("gateway-2"), served_5, 15, **two),
-        Row("core-killed", "kill -9 of the core of two fronts", killed("core"), served_1, **two),
-        Row("core-hung", "SIGSTOP of the core of two fronts, 15 s", hung("core"), served_5, 15, **two),
+        Row("second-killed", "kill -9 of the second of two gateways", killed("gateway-2"), served_1, **two),
+        Row("second-hung", "SIGSTOP of the second of two gateways, 15 s", hung("gateway-2"), served_5, 15, **two),
+        Row("first-killed", "kill -9 of the first of two gateways, with the core", killed("gateway"), served_1, **two),
+        Row("first-hung", "SIGSTOP of the first of two gateways, 15 s", hung("gateway"), served_5, 15, **two),
     ]
 
 

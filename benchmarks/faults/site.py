@@ -19,8 +19,8 @@ import psutil
 import redis
 
 from appliance.demo.rest import client, expect, pages
-from appliance.local.child import RunningAppliance, eventually
 from benchmarks.models import Model, convolutions
+from tools.child import RunningAppliance, eventually
 
 from .clients import Stream, Work
 from .history import Counted
@@ -34,7 +34,6 @@ ROLES = {
     "celery": r"celery .*control@",
     "beat": r"celery .*\bbeat\b",
     "node": r"-m workers\.node",
-    "core": r"-m workers\.gateway.* --core",
     "gateway": r"-m workers\.gateway --number 1",
     "gateway-2": r"-m workers\.gateway --number 2",
     "executor": r"-m workers\.executor",
@@ -229,16 +228,15 @@ class Site:
         return counted(httpx.get(self.box.http + "/metrics", timeout=5).text)
 
 
-class TwoFronts(Site):
-    """``NEREUS_GATEWAYS=2``: a core and two fronts."""
+class TwoGateways(Site):
+    """``NEREUS_GATEWAYS=2``: two gateways, the first of which has the core."""
 
     environment = {"NEREUS_GATEWAYS": "2"}
 
     def versions(self) -> dict[str, int]:
         text = httpx.get(self.box.node_http + "/metrics", timeout=5).text
         found = re.findall(r'^nereus_gateway_plan_version\{.*?gateway="([^"]+)".*?\} (\S+)$', text, re.MULTILINE)
-        # The core decides, so that its version is the gateway's.
-        return {"gateway" if name.endswith("-core") else name: int(float(value)) for name, value in found}
+        return {name.removeprefix("box-"): int(float(value)) for name, value in found}
 
     def counters(self) -> list[Counted]:
         return counted(httpx.get(self.box.node_http + "/metrics", timeout=5).text)

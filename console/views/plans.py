@@ -8,10 +8,9 @@ from django.shortcuts import redirect, render
 
 from console.plans import by_application, by_device, left_out, left_out_by, measured, runs
 from console.views.access import error_page, page
-from scheduler import retention
+from scheduler import retention, trail
 from scheduler.control import choices
 from scheduler.models import Plan
-from scheduler.trail import trails
 from workers.dispatch import stacks
 
 PAGE = 50
@@ -68,7 +67,6 @@ def _row(run: list[Plan], missing: float) -> dict[str, object]:
 
 
 def _control() -> dict[str, object]:
-    """The form that chooses a stack."""
     return {
         "current": choices.current(),
         "default": stacks.STACKS[choices.default()],
@@ -79,14 +77,13 @@ def _control() -> dict[str, object]:
 
 @page
 def detail(request, version: int):
-    """One plan."""
     if version >= 2**63:
         raise Http404("no such plan")
     plan = Plan.objects.filter(pk=version).first()
     if plan is None:
         return gone(request, version)
     newest = Plan.objects.values_list("pk", flat=True).first()
-    before = trails.before(plan)
+    before = trail.before(plan)
     return render(
         request,
         "console/plan.html",
@@ -101,7 +98,7 @@ def detail(request, version: int):
             "measured_kept": retention.KEEP_PROBLEMS,
             "solve_ms": plan.solve_s * 1000,
             "gap_percent": plan.gap * 100,
-            "trail": trails.trail(plan, before),
+            "trail": trail.trail(plan, before),
             "previous": before.pk if before else None,
             "next": Plan.objects.filter(pk__gt=version).order_by("pk").values_list("pk", flat=True).first(),
         },
@@ -109,7 +106,6 @@ def detail(request, version: int):
 
 
 def gone(request, version: int):
-    """A plan that was deleted, or never was."""
     oldest = Plan.objects.order_by("pk").only("created").first()
     if oldest is None or version > oldest.pk:
         raise Http404("no such plan")
@@ -119,6 +115,5 @@ def gone(request, version: int):
 
 @page
 def current(request):
-    """The newest plan; the history where there is none yet."""
     newest = Plan.objects.values_list("pk", flat=True).first()
     return redirect("console:plans") if newest is None else redirect("console:plan", version=newest)

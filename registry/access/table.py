@@ -1,7 +1,7 @@
 """The one table of who may do what.
 
 REST permissions, pages, admin site and websockets read it. An address that is not in it is refused, and a test walks
-over every address. ``docs/access.md`` is made from it (``manage.py access_doc``).
+over every address. ``docs/access.md`` is made from it (``python -m tools.access_doc``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ REST: dict[str, dict[str, AccessRole]] = {
     "devices": {"GET": VIEWER},
     "device": {"GET": VIEWER, "DELETE": OPERATOR},
     "instances": {"GET": VIEWER},
-    "sleep-advice": {"GET": VIEWER},
     "api-keys": {"GET": OPERATOR, "POST": OPERATOR},
     "api-key": {"GET": OPERATOR, "PATCH": OPERATOR, "DELETE": OPERATOR},
     "join-tokens": {"GET": OPERATOR, "POST": OPERATOR},
@@ -122,27 +121,8 @@ ADMIN_SITE: dict[str, AccessRole] = {
     "admin:auth_user_password_change": OPERATOR,
 }
 
-#: least role to see a model's rows in the admin site
-MODELS: dict[str, AccessRole] = {
-    "registry.application": VIEWER,
-    "registry.validationset": VIEWER,
-    "registry.variant": VIEWER,
-    "registry.node": VIEWER,
-    "registry.gateway": VIEWER,
-    "registry.device": VIEWER,
-    "registry.profilejob": VIEWER,
-    "registry.profile": VIEWER,
-    "registry.profilelatency": VIEWER,
-    "registry.fault": VIEWER,
-    "registry.apikey": OPERATOR,
-    "registry.jointoken": OPERATOR,
-    "registry.webhook": OPERATOR,
-    "registry.apitoken": OPERATOR,
-    "registry.auditentry": OPERATOR,
-    "auth.user": OPERATOR,
-}
-#: models that the admin site changes; all others are changed by console and REST
-EDITABLE = frozenset({"auth.user"})
+#: least role to see and change a model's rows in the admin site
+MODELS: dict[str, AccessRole] = {"auth.user": OPERATOR}
 
 #: least role by websocket and message; the first message is the connection itself
 BROWSER_SOCKETS: dict[str, dict[str, AccessRole]] = {
@@ -165,25 +145,18 @@ NOTES: dict[str, str] = {
 
 
 def methods(name: str) -> dict[str, AccessRole]:
-    """Return the least role by method of a named address.
-
-    The address is outside of the admin site. Empty where the table has no entry.
-    """
+    """The least role by method of a named address outside of the admin site."""
     return REST.get(name) or PAGES.get(name) or {}
 
 
 def least(name: str, method: str) -> AccessRole | None:
-    """Return the least role for a method of a named address.
-
-    None: the table has no such entry, and nobody may.
-    """
+    """The least role for a method of a named address; None: nobody may."""
     if name.startswith("admin:"):
         return _admin(name)
     return methods(name).get("GET" if method == "HEAD" else method)
 
 
 def permits(role: AccessRole, name: str, method: str) -> bool:
-    """Whether a role may use a method of a named address."""
     needed = least(name, method)
     return needed is not None and role >= needed
 
@@ -194,17 +167,4 @@ def _admin(name: str) -> AccessRole | None:
         return known
     app, _, rest = name.removeprefix("admin:").partition("_")
     model, _, action = rest.rpartition("_")
-    if action not in ("changelist", "change", "history", "add", "delete"):
-        return None
-    return model_role(f"{app}.{model}", "view" if action in ("changelist", "change", "history") else action)
-
-
-def model_role(model: str, action: str) -> AccessRole | None:
-    """Return the least role for an action on a model in the admin site; None: nobody.
-
-    Args:
-        action: ``view``, ``add``, ``change`` or ``delete``.
-    """
-    if action == "view" or model in EDITABLE:
-        return MODELS.get(model)
-    return None
+    return MODELS.get(f"{app}.{model}") if action in ("changelist", "change", "history", "add", "delete") else None

@@ -28,8 +28,16 @@ BEGINS = (0, 1, 2)
 _CODE = Path(__file__).resolve().parent.parent.parent
 
 
-class Crashed(InvalidInput):
-    """The model crashed the process that ran it."""
+class Died(InvalidInput):
+    """The process that ran the model ended without a verdict.
+
+    Attributes:
+        crashed: rather than reached a limit of time or memory.
+    """
+
+    def __init__(self, detail: str, crashed: bool) -> None:
+        super().__init__([InputFault("file", detail)])
+        self.crashed = crashed
 
 
 def inspect_model(
@@ -64,25 +72,21 @@ def inspect_model(
     for begin in BEGINS if rows is None else (0, None):
         try:
             return _inspect(path, {**order, "begin": begin}, settings, rows)
-        except Crashed as error:
-            # Made-up values may crash a model that serves others.
-            crash = error
-    raise crash
+        except Died as error:
+            # Made-up values may crash a model that serves others, and take it to limits that the owner's rows do not.
+            if rows is None and not error.crashed:
+                raise
+            death = error
+    raise death
 
 
 def inspect_validation(path: Path, signature: dict[str, Any], metric: str, settings: Settings) -> dict[str, Any]:
-    """Return facts (``rows``) on an ``.npz`` validation set that fits the signature.
-
-    Raises as :func:`inspect_model`.
-    """
+    """The number of ``rows`` of a set that fits. Raises as :func:`inspect_model`."""
     return _inspect(path, {"kind": "validation", "signature": signature, "metric": metric}, settings)
 
 
 def warning(settings: Settings) -> str:
-    """Return how this box falls short of isolating uploads, and what follows.
-
-    For operators; empty where it does not fall short.
-    """
+    """How this box falls short of isolating uploads, for operators; empty: not."""
     isolation = confinement.isolation()
     if isolation.complete:
         return ""
@@ -113,10 +117,7 @@ def _inspect(path: Path, order: dict[str, Any], settings: Settings, rows: Path |
 
 @contextlib.contextmanager
 def _alone(path: Path, folder: Path) -> Iterator[Path]:
-    """Yield the file as the only one of a folder.
-
-    Whatever it refers to beside itself is not there.
-    """
+    """Yield the file as the only one of a folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
     try:
@@ -135,11 +136,7 @@ def _linked(path: Path, place: Path) -> Path:
 
 
 def _run(order: dict[str, Any], wall_s: float) -> dict[str, Any]:
-    """The verdict of a process that inspects.
-
-    Raises:
-        InvalidInput: the process ended without one; the fault says how.
-    """
+    """The verdict of an inspecting process. Raises Died: it ended without."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:
             code = subprocess.run(
@@ -165,15 +162,14 @@ def _run(order: dict[str, Any], wall_s: float) -> dict[str, Any]:
             ).returncode
         except subprocess.TimeoutExpired:
             detail = f"could not be inspected within {wall_s} s; the limit follows from NEREUS_INSPECT_SECONDS"
-            raise InvalidInput([InputFault("file", detail)]) from None
+            raise Died(detail, crashed=False) from None
         verdict = _read_verdict(output)
         if code != 0 or verdict is None:
             errors.seek(max(0, errors.seek(0, os.SEEK_END) - 4000))
             complaint = errors.read().decode(errors="replace")
             logger.warning("inspection_died", kind=order["kind"], code=code, stderr=complaint)
             detail = _why_dead(code, complaint, order)
-            kind = Crashed if detail.startswith("crashes") else InvalidInput
-            raise kind([InputFault("file", detail)])
+            raise Died(detail, crashed=detail.startswith("crashes"))
     return verdict
 
 

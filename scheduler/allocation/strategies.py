@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from . import by_policy, infadapter, nereus, proteus
-from .baselines import BASELINES
+from scheduler.stacks.registry import STRATEGIES
+
+from . import nereus
 from .pins import with_pinned
 from .problem import Allocation, Problem
 from .solver import watched
@@ -56,7 +57,7 @@ def register(name: str) -> Callable[[Strategy], Strategy]:
             if any(variant.excluded for variant in problem.variants):
                 problem = replace(problem, variants=tuple(v for v in problem.variants if not v.excluded))
             with watched() as watch:
-                allocation = with_pinned(problem, strategy(problem))
+                allocation, _ = with_pinned(problem, strategy(problem))
             # Counted here, since some strategies solve a changed copy of the problem.
             loaded = {device.id: device.loaded for device in problem.devices}
             moves = sum([p.variant not in loaded[p.device] for p in allocation.placements])
@@ -90,7 +91,7 @@ def get(name: str) -> Strategy:
         raise UnknownStrategy(f"strategy: {name!r} is not one of {', '.join(names())}") from None
 
 
-for _name, _strategy in {**BASELINES, **by_policy.STRATEGIES, **infadapter.STRATEGIES}.items():
+for _name, _strategy in STRATEGIES.items():
     register(_name)(_strategy)
 
 
@@ -100,13 +101,4 @@ def nereus_with_standby(problem: Problem) -> Allocation:
 
     Weighted queries served come first, then accuracy.
     """
-    return with_standby(problem, nereus.solve, nereus.search)
-
-
-@register("proteus")
-def proteus_alone(problem: Problem) -> Allocation:
-    """Solve Proteus' Eq. 1 to 7: a device has one variant.
-
-    That holds even where it leaves demand out.
-    """
-    return proteus.solve(problem)
+    return with_standby(problem, nereus.solve)

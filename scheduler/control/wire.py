@@ -14,7 +14,8 @@ from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import bands
 from scheduler.control.relief import standby_variants
 from scheduler.control.requested_variants import stand_by
-from workers.dispatch.stacks import LATE, STACKS
+from workers.dispatch.stack import LATE
+from workers.dispatch.stacks import STACKS
 from workers.protocol import shapes, specs
 
 
@@ -171,7 +172,7 @@ def _policies(allocation: Allocation, known: Collection[str]) -> Iterator[specs.
                 planned.application,
                 planned.devices,
                 tuple(int(variant) for variant in planned.variants),
-                tuple(specs.LoadPolicySpec(float(one.load), one.steps, one.batches) for one in planned.policies),
+                tuple(specs.LoadPolicySpec(float(one.load), one.steps) for one in planned.policies),
             )
 
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.allocation import by_policy
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import QUANTILE
 from scheduler.simulation import simulate
@@ -24,6 +23,7 @@ from scheduler.simulation.engine import IN_TIME
 from scheduler.simulation.profiles import Model
 from scheduler.simulation.results import SimulationResults
 from scheduler.simulation.scenario import ControlSettings, Scenario, Start
+from scheduler.stacks.registry import PROMISES
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.stacks import STACKS
 
@@ -114,7 +114,7 @@ class NothingToPromise(Exception):
 
 
 class _OutOfTime(Exception):
-    """The simulation takes too long."""
+    pass
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,6 @@ class _LiveModel(Model):
 
 
 class Windows(NamedTuple):
-    """Seconds of a window, and how many are simulated."""
-
     length: int
     count: int
 
@@ -148,7 +146,6 @@ def windows_for(*worlds: World) -> Windows:
 
 
 def _rate(world: World) -> float:
-    """Items/s of all applications."""
     return sum(world.recorded.rate(a.id) * world.factors.get(a.id, 1.0) for a in world.problem.applications)
 
 
@@ -224,14 +221,13 @@ def _by_process(world: World, found: dict[str, Expectation]) -> dict[str, Expect
 
     The intervals then have room for it.
     """
-    process = by_policy.PROCESSES.get(STACKS[world.stack].strategy)
-    if process is None:
+    promise = PROMISES.get(STACKS[world.stack].strategy)
+    if promise is None:
         return found
     rates = {name: world.recorded.rate(name) * world.factors.get(name, 1.0) for name in found}
-    promised = by_policy.expectations(world.problem, world.allocation, rates, process)
-    for name, by in promised.items():
+    for name, by in promise(world.problem, world.allocation, rates).items():
         simulated, accuracy, violations = found.get(name), by.accuracy, by.violation_rate
-        if simulated is None or simulated.accuracy_interval is None or violations > process.met:
+        if simulated is None or simulated.accuracy_interval is None:
             continue
         found[name] = replace(
             simulated,
@@ -253,10 +249,6 @@ def _until(deadline: float) -> Callable[[float], None]:
 
 
 def _figures(run: SimulationResults, applications: int) -> list[tuple[float, float, float]]:
-    """Return items, items in time and their summed accuracies by application.
-
-    Only what arrived in the window itself counts.
-    """
     record, arrivals = run.record, run.scenario.arrivals
     counted = np.asarray(arrivals.times) >= BEFORE_S
     application = np.asarray(arrivals.applications, dtype=int)[counted]
@@ -288,7 +280,6 @@ def _expectation(
 
 
 def scenario(world: World, length: int, seed: int) -> Scenario:
-    """A window as the simulator takes it."""
     problem = replace(world.problem, time_limit_s=SOLVE_S, milp_s=None)
     names = tuple(a.id for a in problem.applications)
     known = Recorded({name: world.recorded.queries.get(name, ()) for name in names}, world.recorded.rows)
@@ -329,7 +320,6 @@ def run_ratios(median: float) -> tuple[float, ...]:
 
 
 def _load_s(problem: Problem, allocation: Allocation) -> float:
-    """The median load time of what the plan places."""
     kinds = {device.id: device.type for device in problem.devices}
     variants = {variant.id: variant for variant in problem.variants}
     times = [variants[p.variant].profiles[kinds[p.device]].load_s for p in allocation.placements]

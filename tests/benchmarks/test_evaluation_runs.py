@@ -18,15 +18,16 @@ import pytest
 from benchmarks.evaluation import runs, source
 from benchmarks.evaluation.runs import Case, Runner, SourceChanged
 from benchmarks.evaluation.source import source_digest
-from benchmarks.evaluation.worlds import published, slo_multiple
+from benchmarks.evaluation.worlds import SEEDS, published, slo_multiple
 from scheduler.simulation import simulate
+from scheduler.stacks.registry import PAPERS
 
 from .worlds import folder
 
 pytestmark = pytest.mark.wide
 
 TRACE = "zipf_gamma"
-POLICIES = ("proteus", "nexus", "clipper", "nereus")
+POLICIES = ("proteus", "nexus", "clipper")
 
 
 def cases(data: Path) -> list[Case]:
@@ -50,6 +51,21 @@ def test_a_run_is_made_once_and_found_again_as_it_was(tmp_path):
     }
     # Nothing that is kept gets into the repository.
     assert (tmp_path / "kept" / ".gitignore").read_text() == "*\n"
+
+
+def test_a_world_in_which_something_is_drawn_runs_once_for_each_seed(tmp_path):
+    data = folder(tmp_path / "data")
+    case = Case(published(data, TRACE, False, name="noise", profile_noise=0.2), "proteus")
+    runner = Runner(tmp_path / "kept", 1)
+    runner.run([case])
+    found = runner.outcome(case)
+    each = [simulate(one.world.scenario(), "proteus").summary for one in case.seeds()]
+    latencies = [one["median_latency_ms"] for one in each]
+    assert runner.made == len(each) == SEEDS and len(set(latencies)) > 1
+    assert found.summary["queries"] == sum(one["queries"] for one in each)
+    assert found.summary["median_latency_ms"] == pytest.approx(sum(latencies) / SEEDS)
+    assert found.spread["median_latency_ms"] == pytest.approx((max(latencies) - min(latencies)) / 2)
+    assert runner.outcome(cases(data)[0]) is None and len(cases(data)[0].seeds()) == 1
 
 
 def test_a_killed_evaluation_goes_on_where_it_stopped(tmp_path):
@@ -152,12 +168,14 @@ def test_no_run_imports_more_than_what_counts(tmp_path):
     assert subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.split() == []
 
 
-def test_late_binding_counts_for_those_who_bind_late_alone():
+def test_late_binding_and_each_paper_count_for_their_own_stacks():
     world = published(Path(), TRACE, False)
-    assert Case(world, "nereus").unused() == runs.POLICY_SOURCES
-    assert Case(world, "proteus").unused() == (*runs.LATE_SOURCES, *runs.POLICY_SOURCES)
-    assert Case(world, "ramsis").unused() == runs.LATE_SOURCES
-    for path in (*runs.LATE_SOURCES, *runs.POLICY_SOURCES):
+    papers = {name: f"scheduler/stacks/{name}/" for name in PAPERS}
+    assert Case(world, "nereus").unused() == tuple(papers.values())
+    for name in ("proteus", "ramsis"):
+        others = [path for paper, path in papers.items() if paper != name]
+        assert Case(world, name).unused() == (*runs.LATE_SOURCES, *others)
+    for path in (*runs.LATE_SOURCES, *papers.values()):
         assert (source.ROOT / path).exists()
 
 

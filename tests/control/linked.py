@@ -18,7 +18,7 @@ from asgiref.sync import sync_to_async
 from registry.models import JoinToken, hash_secret
 from tests.node.conftest import QUICK_RESTART, STAND_IN
 from tests.running import free_ports
-from workers.gateway.gateway import FrontProcess
+from workers.gateway.gateway import Gateway
 from workers.gateway.options import GatewayOptions
 from workers.link import LinkTiming, MemberLink, Membership
 from workers.node import redivision
@@ -101,7 +101,7 @@ class LinkedGateway:
             timing=TIMING,
             identity=self.identity,
         )
-        self.gateway = FrontProcess(options, send=self.link.send, control_state=lambda: self.link.state)
+        self.gateway = Gateway(options, send=self.link.send, control_state=lambda: self.link.state)
 
     def _receive(self, message: control.ToMember) -> None:
         if isinstance(message, control.GatewayConfig) and not self.stuck:

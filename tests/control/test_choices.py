@@ -12,12 +12,12 @@ from rest_framework.test import APIClient
 
 from registry.errors import InvalidInput
 from registry.models import Node, Variant
-from scheduler.control import choices, requests
+from scheduler.control import choices
 from scheduler.control.planner import make_plan
-from scheduler.members import push
+from scheduler.members import contents
 from scheduler.models import Choice, Plan
 from tests.accounts import account, bearer
-from tests.control.world import application, listening, node, variant
+from tests.control.world import application, listening, node, requested, variant
 from tests.registry.conftest import problem
 from workers.dispatch import stacks
 
@@ -43,14 +43,12 @@ def digits(clean_redis):
 
 def asked() -> bool:
     """Whether a plan was asked for since the last look."""
-    waits = not requests.request_plan("manual")
-    requests.started()
-    return waits
+    return bool(requested())
 
 
 def configured_stack(plan) -> str:
     """The stack that a gateway is configured with."""
-    config = push.gateway_config(push.read_shared())
+    config = contents.gateway_config(contents.read_shared())
     assert config.plan.version == plan.pk
     return config.plan.stack
 
@@ -67,9 +65,7 @@ def test_a_choice_holds_from_the_next_plan_on_which_is_requested_at_once(client,
     answer = client.patch(URL, {"stack": "clipper-ha"})
     assert answer.status_code == 200, answer.content
     body = answer.json()
-    assert (body["stack"], body["chosen"], body["default"], body["warnings"]) == (
-        "clipper-ha", "clipper-ha", "nereus", [],
-    )  # fmt: skip
+    assert (body["stack"], body["chosen"], body["default"]) == ("clipper-ha", "clipper-ha", "nereus")
     assert asked()
     assert configured_stack(before) == "nereus"
     plan = make_plan("change")
@@ -102,7 +98,7 @@ def test_the_same_choice_again_requests_no_plan(client):
         ({"stack": ["proteus"]}, "stack", "valid string"),
         ({"stack": True}, "stack", "valid string"),
         ({"stack": "x" * 41}, "stack", "40"),
-        ({"strategy": "best"}, "strategy", "'best' names no stack; give stack, one of nereus"),
+        ({"strategy": "proteus"}, "strategy", "is not known"),
         ({"stak": "proteus"}, "stak", "did you mean stack?"),
         ({"stacks": []}, "stacks", "is not known"),
         ({}, "stack", "must be given: one of nereus, "),
@@ -111,21 +107,6 @@ def test_the_same_choice_again_requests_no_plan(client):
 def test_a_bad_choice_is_rejected_by_name_and_nothing_changes(body, field, text, client):
     assert text in problem(client.patch(URL, body, format="json"), 400)[field]
     assert not Choice.objects.exists() and not asked()
-
-
-@pytest.mark.parametrize(
-    ("body", "stack", "warnings"),
-    [
-        ({"strategy": "proteus"}, "proteus", ["strategy: replaced by stack, which is set to the same name"]),
-        ({"strategy": None}, "nereus", ["strategy: replaced by stack, which is set to the same name"]),
-        ({"routing": "shares"}, "nereus", ["routing: ignored; routing is part of the stack"]),
-        ({"stack": "ramsis", "strategy": "proteus"}, "ramsis", ["strategy: ignored; stack is given"]),
-    ],
-)
-def test_fields_of_the_release_before_are_answered_with_a_warning(body, stack, warnings, client):
-    answer = client.patch(URL, body, format="json")
-    assert answer.status_code == 200, answer.content
-    assert (answer.json()["stack"], answer.json()["warnings"]) == (stack, warnings)
 
 
 def test_only_operators_may_look_and_choose(django_user_model):
@@ -179,5 +160,5 @@ def test_an_excluded_variant_stands_by_nowhere(digits):
     Variant.objects.filter(pk=quick.pk).update(excluded=True)
     plan = make_plan("change")
     assert not any(device["relief"] for device in plan.wire["devices"])
-    for device in push.node_config(Node.objects.get().pk, push.read_shared()).plan.devices:
+    for device in contents.node_config(Node.objects.get().pk, contents.read_shared()).plan.devices:
         assert device.standby == (good.pk,)

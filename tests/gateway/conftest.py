@@ -194,8 +194,7 @@ class GatewayProcess:
 
     Args:
         beside: another process, whose home and ports it shares.
-        number: which of several fronts it is.
-        core: whether it is the fronts' core.
+        number: which of several gateways it is.
         listens: whether to wait until it listens.
     """
 
@@ -205,7 +204,6 @@ class GatewayProcess:
         config: GatewayConfig | None = None,
         beside: GatewayProcess | None = None,
         number: int = 1,
-        core: bool = False,
         listens: bool = True,
         **settings: str,
     ):
@@ -218,7 +216,7 @@ class GatewayProcess:
         box = settings.get("NEREUS_NODE_NAME", "box")
         self.name = f"{box}-gateway" if number == 1 else f"{box}-gateway-{number}"
         paths = Settings.from_environ({"NEREUS_HOME": str(home)})
-        self.admin_socket = paths.gateway_core_socket if core else paths.gateway_socket(number)
+        self.admin_socket = paths.gateway_socket(number)
         self.file = members / f"gateway-{self.name}-config.json"
         if config is not None:
             self.file.write_bytes(msgspec.json.encode(config))
@@ -234,7 +232,7 @@ class GatewayProcess:
             **settings,
         }
         self.several = "NEREUS_GATEWAYS" in settings
-        which = ["--core"] if core else ["--number", str(number)]
+        which = ["--number", str(number)]
         self.process = of_members().start("-m", "workers.gateway", *which, env=environ, stderr=PIPE, text=True)
         self.http = httpx.Client(base_url=self.url, timeout=120, verify=False)
         self.log: list[str] = []

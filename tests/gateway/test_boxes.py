@@ -25,7 +25,7 @@ from tests.grpc_load import GrpcLoad
 from tests.load import Load
 from tests.transport.worlds import NOW, member
 from workers.addresses import Address
-from workers.gateway.gateway import FrontProcess
+from workers.gateway.gateway import Gateway
 from workers.gateway.options import GatewayOptions
 from workers.protocol.control import GatewayConfig, IssuedCertificate, JoinGateway
 from workers.protocol.frames import Cluster
@@ -215,14 +215,14 @@ def without_key(boxes: Boxes, gateway: GatewayProcess, **settings) -> list[Gatew
     The first of the processes returned is linked.
     """
     boxes.key_file("two").unlink()
-    again = boxes.gateway("two", gateway, listens=False, core="NEREUS_GATEWAYS" in settings, **settings)
+    again = boxes.gateway("two", gateway, listens=False, **settings)
     if "NEREUS_GATEWAYS" not in settings:
         return [again]
-    # The core may have another certificate by now: the front goes by what was stored before.
-    return [again, boxes.gateway("two", gateway, stored=False, listens=False, **settings)]
+    # The first may have another certificate by now: the second goes by what was stored before.
+    return [again, boxes.gateway("two", gateway, stored=False, number=2, listens=False, **settings)]
 
 
-@pytest.mark.parametrize("several", [{}, {"NEREUS_GATEWAYS": "2"}], ids=["one process", "front and core"])
+@pytest.mark.parametrize("several", [{}, {"NEREUS_GATEWAYS": "2"}], ids=["alone", "of two"])
 async def test_a_gateway_with_another_key_listens_once_others_know_it(boxes, control_plane, several):
     """A gateway with another key listens once others know the key.
 
@@ -281,7 +281,7 @@ async def test_a_gateway_that_no_core_takes_listens_all_the_same(boxes, tmp_path
     port, grpc, core = free_ports(3)
     options = GatewayOptions("two-gateway", "127.0.0.1", port, "127.0.0.1", grpc, file)
     other = MemberIdentity(boxes.key_file("two"), "gateway", "two-gateway")
-    gateway = FrontProcess(
+    gateway = Gateway(
         dataclasses.replace(
             options,
             member="two-gateway",

@@ -18,7 +18,7 @@ import pytest
 import tritonclient.grpc.aio as triton
 
 from tests.pressure.wire import answer, post
-from workers.gateway.gateway import FrontProcess
+from workers.gateway.gateway import Gateway
 from workers.gateway.options import GatewayOptions
 
 from .conftest import AUTH, KEY, application, config, free_port, plan
@@ -80,7 +80,7 @@ async def test_a_query_by_itself_costs_the_gateway_few_python_calls(protocol, tm
     (device,) = devices("d0")
     device.warm(("numbers", "big"))
     port, grpc_port = free_port(), free_port()
-    gateway = FrontProcess(GatewayOptions("box", "127.0.0.1", port, "127.0.0.1", grpc_port, tmp_path / "config.json"))
+    gateway = Gateway(GatewayOptions("box", "127.0.0.1", port, "127.0.0.1", grpc_port, tmp_path / "config.json"))
     await gateway.start()
     gateway.configure(config(plan(1, {"d0": [("numbers", "big")]}, {"d0": device.endpoint}), [application("numbers")]))
     async with asyncio.timeout(60):

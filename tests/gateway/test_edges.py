@@ -19,7 +19,7 @@ from tests.net.http2_client import HEAD, Peer, connected, eventually, prefixed
 from tests.pressure.wire import answer
 from workers.gateway import config_file
 from workers.gateway.config_file import ConfigFile
-from workers.gateway.gateway import FREE_DESCRIPTORS, FrontProcess
+from workers.gateway.gateway import FREE_DESCRIPTORS, Gateway
 from workers.gateway.options import GatewayOptions
 from workers.protocol.control import GatewayConfig
 
@@ -28,12 +28,10 @@ from .test_grpc_errors import CODE, request
 
 
 @contextlib.asynccontextmanager
-async def fronts(folder, **options) -> AsyncIterator[tuple[FrontProcess, int, int]]:
+async def fronts(folder, **options) -> AsyncIterator[tuple[Gateway, int, int]]:
     """A gateway in this process, its HTTP port and its gRPC port."""
     http, grpc = free_port(), free_port()
-    gateway = FrontProcess(
-        GatewayOptions("box", "127.0.0.1", http, "127.0.0.1", grpc, folder / "config.json", **options)
-    )
+    gateway = Gateway(GatewayOptions("box", "127.0.0.1", http, "127.0.0.1", grpc, folder / "config.json", **options))
     await gateway.start()
     try:
         yield gateway, http, grpc
@@ -74,7 +72,7 @@ async def test_connections_are_as_many_as_descriptors_are_there_for(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (FREE_DESCRIPTORS + 20, hard))
     try:
-        gateway = FrontProcess(GatewayOptions("box", "127.0.0.1", 1, "127.0.0.1", 2, tmp_path / "config.json"))
+        gateway = Gateway(GatewayOptions("box", "127.0.0.1", 1, "127.0.0.1", 2, tmp_path / "config.json"))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (gateway._http.limits.connections, gateway._rpc.limits.http2.connections) == (10, 10)

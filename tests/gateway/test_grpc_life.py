@@ -24,7 +24,7 @@ import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
 
-from workers.gateway.gateway import FrontProcess
+from workers.gateway.gateway import Gateway
 from workers.gateway.options import GatewayOptions
 
 from .conftest import AUTH, VARIANTS, GatewayProcess, application, config, free_port, plan, wait_for
@@ -158,7 +158,7 @@ def test_a_stream_is_read_no_faster_than_it_is_answered(gateways, devices):
 async def test_a_key_that_is_taken_back_and_an_application_that_is_gone_are_so_in_open_channels(tmp_path):
     """Nothing is warm, so what is admitted gets that answer, and what is not says why."""
     options = GatewayOptions("g", "127.0.0.1", free_port(), "127.0.0.1", free_port(), tmp_path / "config")
-    gateway = FrontProcess(options)
+    gateway = Gateway(options)
     known = config(plan(1, {}, {}), [application("numbers"), application("words")])
     gateway.configure(known)
     await gateway.start()

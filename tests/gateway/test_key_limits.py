@@ -19,7 +19,7 @@ from tritonclient.utils import InferenceServerException
 
 from workers.gateway import key_limits
 from workers.gateway.errors import Forbidden, OverShare, RateLimited, Unauthenticated
-from workers.gateway.gateway import FrontProcess
+from workers.gateway.gateway import Gateway
 from workers.gateway.key_limits import KeyTable
 from workers.gateway.options import GatewayOptions
 from workers.protocol.control import GatewayConfig, KeyLimits
@@ -166,7 +166,7 @@ async def test_a_key_that_has_expired_is_shown_nothing_by_headers_that_were_acce
     file = tmp_path / "config.json"
     file.write_bytes(msgspec.json.encode(made))
     port, grpc_port = free_ports(2)
-    gateway = FrontProcess(GatewayOptions("g", "127.0.0.1", port, "127.0.0.1", grpc_port, file))
+    gateway = Gateway(GatewayOptions("g", "127.0.0.1", port, "127.0.0.1", grpc_port, file))
     await gateway.start()
     key = {"Authorization": f"Bearer {OTHER}"}
     paths = ("/v2", "/v2/models/words", "/v2/models/words/ready", "/v2/models/words/config", "/v2/models/stats")

@@ -48,13 +48,13 @@ def asked(gateway: GatewayProcess, protocol: str) -> dict:
 
 @pytest.fixture(params=[1, 2])
 def gateway(request, gateways, tmp_path):
-    """Start a gateway with a configuration: one process, or two fronts and their core."""
+    """Start a gateway with a configuration, alone or with another one beside."""
 
     def start(made) -> GatewayProcess:
         if request.param == 1:
             return gateways(made)
-        core = gateways(made, core=True, NEREUS_GATEWAYS="2")
-        first, _ = [gateways(None, beside=core, number=number, NEREUS_GATEWAYS="2") for number in (1, 2)]
+        first = gateways(made, NEREUS_GATEWAYS="2")
+        gateways(None, beside=first, number=2, NEREUS_GATEWAYS="2")
         return first
 
     return start

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.running import ROOT
+from workers.gateway.options import Siblings
 from workers.gateway.shared_stats import SharedStats, added
 from workers.protocol.gateways import ApplicationTotals
 
@@ -24,7 +25,7 @@ class Front:
 
     def __init__(self, files: list[Path], own: int):
         self.totals: dict[str, ApplicationTotals] = {}
-        self.shared = SharedStats(files, own, self.totals)
+        self.shared = SharedStats(Siblings(Path(), tuple(files), own), self.totals)
 
     def write(self, **totals: ApplicationTotals) -> None:
         self.totals.update(totals)
@@ -87,9 +88,10 @@ WRITER = """
 import itertools, os, sys
 from pathlib import Path
 from workers.protocol.gateways import ApplicationTotals
+from workers.gateway.options import Siblings
 from workers.gateway.shared_stats import SharedStats
 totals = {}
-shared = SharedStats([Path(path) for path in sys.argv[1:]], 0, totals)
+shared = SharedStats(Siblings(Path(), tuple(map(Path, sys.argv[1:])), 0), totals)
 names = [f"application-{i}" for i in range(40)]
 print("ready", flush=True)
 # Until its standard input ends.

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.gateway.device_options import DeviceOptions
-from workers.gateway.gateway import FrontProcess
+from workers.gateway.gateway import Gateway
 from workers.gateway.options import GatewayOptions
 from workers.gateway.transfer import LARGE_BYTES, LEAST, MOST, STALE_S, STEP, TransferEstimator, row_bytes
 from workers.protocol.frames import WarmVariant
@@ -128,7 +128,7 @@ async def test_a_core_learns_it_and_refuses_at_once_what_could_not_be_back_in_ti
     device.warm(("numbers", "big"))
     link = SlowLink(str(tmp_path / "link.sock"), device.endpoint.removeprefix("unix:"))
     server, port = await link.start(), free_port()
-    gateway = FrontProcess(GatewayOptions("box", "127.0.0.1", port, "127.0.0.1", free_port(), tmp_path / "config.json"))
+    gateway = Gateway(GatewayOptions("box", "127.0.0.1", port, "127.0.0.1", free_port(), tmp_path / "config.json"))
     await gateway.start()
     planned = plan(1, {"d0": [("numbers", "big")]}, {"d0": f"unix:{link.path}"})
     gateway.configure(config(planned, [ApplicationSpec("numbers", 60.0, NUMBERS)]))

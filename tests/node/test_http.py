@@ -182,4 +182,4 @@ async def test_the_pages_of_several_gateways_are_there_and_one_that_is_nonsense_
     families = {family.name: family for family in text_string_to_metric_families(page.text)}
     assert [(s.labels, s.value) for s in families["made"].samples] == [({"gateway": "box-gateway"}, 3.0)]
     up = {s.labels["gateway"]: s.value for s in families["nereus_node_gateway_up"].samples}
-    assert up == {"box-gateway": 1, "box-gateway-2": 0, "box-gateway-3": 0, "box-gateway-core": 0}
+    assert up == {"box-gateway": 1, "box-gateway-2": 0, "box-gateway-3": 0}

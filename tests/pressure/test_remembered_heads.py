@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.gateway.conftest import application, config, free_port, plan
-from workers.gateway.gateway import FrontProcess
+from workers.gateway.gateway import Gateway
 from workers.gateway.options import GatewayOptions
 
 from .conftest import COLUMNS
@@ -144,7 +144,7 @@ def test_http_1_1_is_not_notified_of_a_connection_that_is_kept(served):
 async def test_a_key_that_is_taken_back_and_an_application_that_is_gone_are_so_on_open_connections(tmp_path):
     """Nothing is warm, so what is admitted gets a 503, and what is not says why."""
     port = free_port()
-    gateway = FrontProcess(GatewayOptions("g", "127.0.0.1", port, "127.0.0.1", free_port(), tmp_path / "config"))
+    gateway = Gateway(GatewayOptions("g", "127.0.0.1", port, "127.0.0.1", free_port(), tmp_path / "config"))
     known = config(plan(1, {}, {}), [application("numbers"), application("words")])
     gateway.configure(known)
     await gateway.start()

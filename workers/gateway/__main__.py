@@ -20,9 +20,7 @@ def main() -> int:
     """Check the settings, then serve."""
     parser = argparse.ArgumentParser(prog="python -m workers.gateway", description="One gateway process.")
     parser.add_argument("--number", type=int, default=1, help="which of NEREUS_GATEWAYS it is, from 1 (default: 1)")
-    parser.add_argument("--core", action="store_true", help="the core of several fronts instead")
-    given = parser.parse_args()
-    number = given.number
+    number = parser.parse_args().number
     try:
         settings = Settings.from_environ()
         if not 1 <= number <= settings.gateways:
@@ -34,12 +32,11 @@ def main() -> int:
     except OSError as error:
         print(f"NEREUS_HOME: {error}", file=sys.stderr)
         return 2
-    name = "gateway-core" if given.core else "gateway" if number == 1 else f"gateway-{number}"
-    log.configure(name, settings.log_level)
+    log.configure("gateway" if number == 1 else f"gateway-{number}", settings.log_level)
     descriptors.raise_limit()
     heap.keep_freed()
     oom.set_score(oom.GATEWAY)
-    return uvloop.run(serve(settings, number, given.core))
+    return uvloop.run(serve(settings, number))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A front put together: edges, what they ask, and the cores that may decide."""
+"""A gateway put together: edges, what they ask, and the cores that may decide."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from workers.net.http1 import HttpServer
 from workers.net.limits import GrpcLimits, Http1Limits, Http2Limits
 from workers.protocol.control import FromMember, GatewayConfig
 from workers.protocol.frames import Hello
-from workers.protocol.fronts import FrontStats
 from workers.protocol.gateways import CoreStatus
 from workers.transport.endpoints import Endpoint
 from workers.transport.identity import stored_key
@@ -22,22 +21,20 @@ from .accounts import Accounts, Limits
 from .admin_socket import AdminSocket
 from .body_sizes import BodySizes
 from .catalog import Catalog
-from .config_file import ConfigFile
 from .core_link import CoreLink
-from .core_process import LocalCore, prepared, tick
-from .cores import Cores, OwnCore
+from .core_sides import CoreBeside, CoreHere
+from .cores import Cores
 from .front import Front
 from .metadata import Metadata
 from .metrics import GatewayMetrics
 from .open_pages import OpenPages
-from .options import CannotListen, GatewayOptions, member_socket
+from .options import CannotListen, GatewayOptions
 from .parsing import Parsing
-from .remote_front import Fronts
-from .reports import merged
 from .rest import Rest
 from .rollout import RETIRE_S
 from .rpc import Rpc
 from .shared_stats import SharedStats
+from .ticks import prepared, tick
 
 logger = log.get("gateway")
 
@@ -64,10 +61,11 @@ async def _listen(
         raise CannotListen(setting, f"{host}:{port}", str(error)) from None
 
 
-class FrontProcess:
-    """Edges and a front; its core too, unless that is a process of its own.
+class Gateway:
+    """Edges, a front, and the core: its own, or that of the box's first gateway.
 
     Args:
+        send: takes messages for the control plane and never blocks.
         control_state: says in a word how the link to the control plane is.
     """
 
@@ -81,32 +79,19 @@ class FrontProcess:
         siblings = options.siblings
         self._metrics = GatewayMetrics(options.name if siblings is not None else None)
         accounts = Accounts(self._metrics, _limits(options, 0))
-        self._shared = SharedStats(siblings.totals, siblings.own, accounts.totals) if siblings is not None else None
+        self._shared = SharedStats(siblings, accounts.totals)
         self._front = Front(accounts)
-        self._local = LocalCore(options, self._metrics, send) if siblings is None else None
-        self._link = None
-        self._fronts = None
-        if self._local is not None:
-            rollout = self._local.rollout
-            own = OwnCore(rollout, self._front)
-            if options.core_address is not None:
-                self._fronts = Fronts(rollout.core, rollout.status, self._page)
+        first = siblings is None or siblings.own == 0
+        self._side: CoreHere | CoreBeside
+        if first:
+            self._side = CoreHere(options, self._front, self._metrics, send, self._page)
         else:
-            here = Endpoint(f"unix:{siblings.core}")
-            own = self._link = CoreLink(here, Hello("front", options.name), self._front, self._adopt)
-        self._cores = Cores(self._front, options.member, own, self._link_to)
-        if self._local is not None:
-            self._local.rollout.on_lead = self._lead_changed
-        elif self._link is not None:
-            self._link.on_changed = self._cores.choose
+            self._side = CoreBeside(options, self._front, self._adopt)
+        self._cores = Cores(self._front, options.member, self._side.core, self._link_to)
+        self._side.watch(self._cores.choose)
         self._linking: set[asyncio.Task] = set()
         self._metadata = Metadata(
-            options.name,
-            self._front,
-            self._status,
-            self._metrics,
-            control_state,
-            self._shared.elsewhere if self._shared is not None else None,
+            options.name, self._front, self._status, self._metrics, control_state, self._shared.elsewhere, first
         )
         self._admin = AdminSocket(options.admin_socket, self._page) if options.admin_socket is not None else None
         self._parsing = Parsing(lambda: self._front.catalog, options.max_body_bytes)
@@ -130,21 +115,16 @@ class FrontProcess:
             CannotListen: an address cannot be used.
         """
         options = self._options
-        if self._fronts is not None:
-            self._fronts.listen_to_members(member_socket(options.core_address), options.query_limits.answering)
-        if self._local is not None:
-            stored = self._local.load()
-            if stored is not None:
-                self._adopt(stored)
-        else:
-            stored = ConfigFile(options.file).load()
-            self._link.start()
-            await prepared(lambda: self.ready)
+        stored = await self._side.start()
+        if stored is not None:
+            self._adopt(stored)
         self._ticker = asyncio.create_task(tick(self._slot, self._second), name="gateway-tick")
+        shared = options.siblings is not None
+        if shared:
+            await prepared(lambda: self.ready)
         if stored is not None and _unknown(options, stored):
             join()
             await self._known()
-        shared = self._link is not None
         await _listen("NEREUS_GRPC", self._rpc, options.grpc_host, options.grpc_port, shared, options.grpc_tls)
         # After gRPC: who asks whether this is ready, asks by HTTP.
         await _listen("NEREUS_HTTP", self._http, options.host, options.port, shared, options.http_tls)
@@ -183,7 +163,8 @@ class FrontProcess:
         linger_s = 0.0
         if self._cores.alternatives:
             grace_s, linger_s = grace_s - RETIRE_S, LINGER_S
-        await asyncio.gather(self._http.drain(grace_s, linger_s), self._rpc.drain(grace_s))
+        drains = self._http.drain(grace_s, linger_s), self._rpc.drain(grace_s), self._side.drain(grace_s)
+        await asyncio.gather(*drains)
         left = self._front.accounts.queries
         self._front.give_up(self._cores.flights, "the gateway is stopping; try another or try again")
         await self._parsing.close()
@@ -194,15 +175,10 @@ class FrontProcess:
         self._second()
         if self._admin is not None:
             await self._admin.close()
-        if self._shared is not None:
-            self._shared.write(self._front.keys.asked)
+        self._shared.write(self._front.keys.asked)
         await asyncio.gather(*self._linking, return_exceptions=True)
         await self._cores.close()
-        # Fronts of other boxes first: their queries wait for the next core; without devices this one would refuse them.
-        if self._fronts is not None:
-            await self._local.rollout.retire(self._fronts.report)
-            await self._fronts.close()
-        await (self._link.close() if self._link is not None else self._local.close())
+        await self._side.close()
         logger.info("gateway_stopped", cut_off=left)
         return left
 
@@ -219,9 +195,13 @@ class FrontProcess:
     # --- configuration ------------------------------------------------------------------------------------------------
 
     def configure(self, config: GatewayConfig) -> None:
-        """Replace the configuration."""
-        if self._local is not None and self._local.configure(config):
+        """Replace the configuration; for the box's first gateway."""
+        if self._side.configure(config):
             self._adopt(config)
+
+    async def certified(self, pem: bytes) -> None:
+        """See :meth:`.core_sides.CoreHere.certified`; for the box's first gateway."""
+        await self._side.certified(pem)
 
     def _adopt(self, config: GatewayConfig) -> None:
         """Use a configuration's applications and keys."""
@@ -232,20 +212,9 @@ class FrontProcess:
         self._front.keys.configure(config.key_limits)
         self._front.accounts.forget(before.applications.keys() - self._front.catalog.applications.keys())
         self._rpc.readmit()
-        if self._fronts is not None:
-            self._fronts.configure(config)
         linking = asyncio.get_running_loop().create_task(self._cores.configure(config), name="link-cores")
         self._linking.add(linking)
         linking.add_done_callback(self._linking.discard)
-
-    async def certified(self, pem: bytes) -> None:
-        """Show fronts of other boxes this key and certificate.
-
-        Raises:
-            CertificateError: they cannot be used.
-        """
-        if self._fronts is not None:
-            await self._fronts.certified(pem)
 
     def _link_to(self, endpoint: Endpoint) -> CoreLink:
         hello = Hello("front", self._options.member)
@@ -253,43 +222,21 @@ class FrontProcess:
         link.on_changed = self._cores.choose
         return link
 
-    def _lead_changed(self) -> None:
-        """The own core has its first device, or has lost its last one."""
-        self._cores.choose()
-        if self._fronts is not None:
-            self._fronts.report()
-
     def _status(self) -> CoreStatus:
         return self._cores.chosen.status()
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _slot(self, now: float) -> None:
-        if self._local is not None:
-            self._local.rollout.tick(now)
-            self._local.reports.slot(now)
-        else:
-            self._shared.write(self._front.keys.asked)
+        self._side.slot(now)
+        self._shared.write(self._front.keys.asked)
         self._cores.sweep(now)
-        if self._fronts is not None:
-            self._fronts.report()
 
     def _second(self) -> None:
         self._calls.second()
         stats = self._front.accounts.take_second(self._front.catalog.applications)
-        siblings = self._options.siblings
-        keys, fronts = ({}, 1) if self._shared is None else (self._shared.keys_elsewhere(), len(siblings.totals))
-        self._front.keys.second(self._front.accounts.totals, keys, fronts)
-        chosen = self._cores.chosen
-        parts = self._fronts.take_stats() if self._fronts is not None else []
-        if isinstance(chosen, CoreLink):
-            # Demand counts where it is decided on.
-            chosen.report(FrontStats(stats))
-        else:
-            parts.append(stats)
-        if self._local is not None:
-            self._local.reports.second(merged(parts), chosen.status())
-            self._local.rollout.keep_executors()
+        self._front.keys.second(self._front.accounts.totals, self._shared.keys_elsewhere(), self._shared.fronts)
+        self._side.second(stats, self._cores.chosen)
 
     def _page(self) -> bytes:
         self._metadata.refresh_metrics()

@@ -24,7 +24,8 @@ class Metadata:
 
     Args:
         core: gives the core's status.
-        elsewhere: gives the totals of sibling fronts; None: front and core are one process.
+        elsewhere: gives the totals of sibling fronts.
+        core_here: this process has a core.
     """
 
     def __init__(
@@ -34,15 +35,16 @@ class Metadata:
         core: Callable[[], CoreStatus],
         metrics: GatewayMetrics,
         control_state: Callable[[], str],
-        elsewhere: Callable[[], Sequence[ByApplication]] | None = None,
+        elsewhere: Callable[[], Sequence[ByApplication]] = tuple,
+        core_here: bool = True,
     ):
         self._name = name
         self._front = front
         self._core = core
         self._metrics = metrics
         self._control_state = control_state
-        self._elsewhere = elsewhere or tuple
-        self._core_here = elsewhere is None
+        self._elsewhere = elsewhere
+        self._core_here = core_here
         self._started = time.monotonic()
 
     # --- readiness ---

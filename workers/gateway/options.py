@@ -25,7 +25,7 @@ class CannotListen(OSError):
 
 @dataclass(frozen=True)
 class Siblings:
-    """One of several fronts on a box, whose core is a process of its own.
+    """One of several gateways on a box, the first of which has the core.
 
     Attributes:
         core: the core's unix socket.
@@ -48,7 +48,7 @@ class GatewayOptions:
         max_body_bytes: of an HTTP body or gRPC message; ``max_json_bytes``: of its JSON.
         address_connections: of one peer address to each port.
         adopt_limit_s: seconds after which an application moves to a plan whose variants are not all warm.
-        siblings: the fronts of this box; None where front and core are one process.
+        siblings: the gateways of this box; None: there is no other one.
         admin_socket: of this process alone, for metrics and pings.
         http_tls, grpc_tls: contexts of the two addresses; None: without TLS.
         access: who may read operating figures.

@@ -240,11 +240,18 @@ class Fronts:
 
     def report(self) -> None:
         """Send fronts the core's status, if it has changed."""
+        if not self._fronts:
+            return
         status = self._status()
         if status != self._reported:
             self._reported = status
             for front in self._fronts.values():
                 front.send(Status(status))
+
+    @property
+    def here(self) -> bool:
+        """Whether fronts of this box are connected."""
+        return any(not connection.remote for connection in self._fronts)
 
     def take_stats(self) -> list[dict[str, ApplicationStats]]:
         """Return and clear the fronts' statistics."""

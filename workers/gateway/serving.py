@@ -18,8 +18,7 @@ from workers.settings import Settings
 from workers.tls import ServerIdentity, control_context
 from workers.transport.identity import MemberIdentity, identity_file
 
-from .core_process import CoreProcess
-from .gateway import FrontProcess
+from .gateway import Gateway
 from .options import CannotListen, GatewayOptions, Siblings
 
 #: seconds for queries in flight to end on shutdown
@@ -28,16 +27,14 @@ GRACE_S = 3.0
 logger = log.get("gateway")
 
 
-async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
+async def serve(settings: Settings, number: int = 1) -> int:
     """Run until SIGTERM or SIGINT; the exit status.
 
     Args:
-        number: of several fronts, which one, from 1.
-        core: run the fronts' core instead.
+        number: of several gateways, which one, from 1; the first is the control plane's member.
     """
     link: MemberLink | None = None
-    several = settings.gateways > 1
-    member = core or not several
+    member = number == 1
 
     def on_message(message: ToMember) -> None:
         if isinstance(message, GatewayConfig):
@@ -48,16 +45,13 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
             link.send(message)
 
     try:
-        http_tls = ServerIdentity(settings, "http/1.1") if settings.http.tls and not core else None
-        grpc_tls = ServerIdentity(settings, "h2") if settings.grpc.tls and not core else None
+        http_tls = ServerIdentity(settings, "http/1.1") if settings.http.tls else None
+        grpc_tls = ServerIdentity(settings, "h2") if settings.grpc.tls else None
     except (CertificateError, OSError) as error:
         logger.error("certificate_unusable", reason=str(error))
         return 1
     options = _options(settings, number, http_tls, grpc_tls)
-    if core:
-        gateway = CoreProcess(options, settings.gateway_core_socket, send)
-    else:
-        gateway = FrontProcess(options, send, control_state=lambda: link.state if link is not None else "by the core")
+    gateway = Gateway(options, send, control_state=lambda: link.state if link is not None else "by the core")
     if member:
         # For connections with members on other boxes; its ``on_replaced`` says when its certificate is another one.
         identity = MemberIdentity(options.identity, "gateway", options.name)
@@ -73,11 +67,11 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
             linking.append(asyncio.create_task(link.run(), name="member-link"))
             watching.append(asyncio.create_task(_certify(identity, gateway)))
 
-    if not await _started(gateway.start() if core else gateway.start(join), stop, settings):
+    if not await _started(gateway.start(join), stop, settings):
         return 1
     _freeze()
     # Linked once it listens: a second start must not take over the link of the first. One that has to be linked before
-    # it does (FrontProcess.start) listens for other gateways by then.
+    # it does (Gateway.start) listens for other gateways by then.
     join()
     watching += [asyncio.create_task(identity.watch()) for identity in (http_tls, grpc_tls) if identity is not None]
     if member:
@@ -85,7 +79,7 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
     await stop.wait()
     for task in watching:
         task.cancel()
-    await (gateway.stop() if core else gateway.stop(GRACE_S))
+    await gateway.stop(GRACE_S)
     for task in linking:
         task.cancel()
     await asyncio.gather(*linking, return_exceptions=True)
@@ -155,7 +149,7 @@ def _join(settings: Settings, name: str, local: str) -> JoinGateway:
     )
 
 
-async def _certify(identity: MemberIdentity, gateway: FrontProcess | CoreProcess) -> None:
+async def _certify(identity: MemberIdentity, gateway: Gateway) -> None:
     """Show members of other boxes this gateway's certificate, and each later one."""
     replaced = asyncio.Event()
     identity.on_replaced(replaced.set)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,6 +16,8 @@ import msgspec
 
 from workers import disk, log
 from workers.protocol.gateways import VERSION, ApplicationTotals, GatewayTotals
+
+from .options import Siblings
 
 logger = log.get("gateway.shared_stats")
 
@@ -26,17 +28,19 @@ class SharedStats:
     """One front's view of all.
 
     Args:
-        files: of all fronts of the box; the folder must exist.
-        own: place of this front's file.
+        siblings: the box's fronts; None: there is no other one.
         totals: this front's, which start with those in its file.
     """
 
-    def __init__(self, files: Sequence[Path], own: int, totals: dict[str, ApplicationTotals]):
-        self._files = [file for i, file in enumerate(files) if i != own]
-        self._own = files[own]
+    def __init__(self, siblings: Siblings | None, totals: dict[str, ApplicationTotals]):
         self._totals = totals
-        before = _read(self._own)
-        totals.update(before.applications if before is not None else {})
+        self._files: list[Path] = []
+        if siblings is not None:
+            self._files = [file for i, file in enumerate(siblings.totals) if i != siblings.own]
+            self._own = siblings.totals[siblings.own]
+            before = _read(self._own)
+            totals.update(before.applications if before is not None else {})
+        self.fronts = len(self._files) + 1
         self._known: dict[Path, GatewayTotals] = {}
         self._written = b""
         self._failing = False
@@ -46,6 +50,8 @@ class SharedStats:
 
         Nothing is written if they are the same as before.
         """
+        if not self._files:
+            return
         data = msgspec.msgpack.encode(GatewayTotals(applications=self._totals, keys=dict(keys)))
         if data == self._written:
             return

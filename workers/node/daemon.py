@@ -67,9 +67,7 @@ class NodeDaemon:
         self.name = settings.node_name
         several = settings.gateway_names if settings.gateways > 1 else ()
         self.gateways = {name: settings.gateway_socket(number) for number, name in enumerate(several, 1)}
-        """sockets of this box's fronts and their core by name; a gateway of one process serves its metrics itself"""
-        if several:
-            self.gateways[f"{several[0]}-core"] = settings.gateway_core_socket
+        """sockets of this box's gateways by name; one alone serves its metrics itself"""
         self.devices = tuple(addresses.listening(settings, layout.devices, layout.devices))
         self.division = Redivision(settings, self, layout)
         self._log = log.get("daemon").bind(node=self.name)

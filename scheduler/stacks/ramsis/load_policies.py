@@ -1,0 +1,134 @@
+"""Policies for a range of loads (Section 6). Pure.
+
+They are made so close that neighbours are nearly as accurate. Policies are remembered, and the loads that they are made
+for are fixed parts of the workers' capacity, so that plans that follow one another make few new ones. A plan gets those
+for the loads around its demand (:func:`anchors`); as the load leaves these, the next plan has others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from workers.dispatch.policy_tables import LoadPolicy, Steps
+
+from .arrivals import Stream
+from .expectation import Expected, expected
+from .solve import Policy, Weight, solve
+from .transitions import Chain
+from .worker import Worker
+
+#: percent of expected accuracy by which neighbouring policies may differ, as in the paper
+STEP = 1.0
+#: the same where the measured load mostly is: up to :data:`NEAR` times the demand, or down to its inverse
+NEAR_STEP, NEAR = 0.5, 1.15
+#: loads this close need no policy between them, whatever their accuracies
+NEAREST = 1.03
+#: loads a plan has policies for, as multiples of its demand: from the first, or lower, to the second, or higher
+BELOW, ABOVE = 1 / 1.2, 1.4
+#: half octaves below the capacity that have policies
+ANCHORS = 12
+#: expected violations above which a policy does not meet its load: the paper leaves out such points of its figures
+MET = 0.05
+#: the same for bursty arrivals: bursts of queries are late whatever runs, and accuracy makes up for more of them
+MET_BURSTY = 0.25
+#: policies of a plan at most
+MOST_LOADS = 64
+#: policies that are remembered
+REMEMBERED = 1024
+
+
+@dataclass(frozen=True)
+class EvaluatedPolicy:
+    policy: LoadPolicy
+    expected: Expected
+
+
+#: the arrivals at the worker when its application has this load, in items/s
+StreamOf = Callable[[float], Stream]
+#: whether there is time for more
+InTime = Callable[[], bool]
+
+
+def policies(
+    worker: Worker,
+    stream: StreamOf,
+    capacity: float,
+    demand: float,
+    weigh: Weight,
+    met: float = MET,
+    in_time: InTime = lambda: True,
+    variable: bool = False,
+) -> tuple[EvaluatedPolicy, ...]:
+    """Policies for loads around a demand, by load.
+
+    Args:
+        capacity: of all workers, items/s; above it no policy meets the load.
+        met: expected violations at most.
+        in_time: asked before each policy but the first, which is that for the next load above the demand.
+        variable: batches may leave queries behind.
+    """
+    ends = anchors(capacity, demand)
+    made: dict[float, EvaluatedPolicy] = {}
+    for load in sorted(ends, key=lambda load: (load < demand, abs(load - demand))):
+        if made and not in_time():
+            break
+        made[load] = evaluated(worker, stream(load), load, weigh, variable)
+    # Without its ends there is nothing to divide.
+    open_pairs = list(pairwise(ends)) if len(made) == len(ends) else []
+    while open_pairs and len(made) < MOST_LOADS:
+        low, high = open_pairs.pop()
+        below, above = made[low].expected, made[high].expected
+        step = NEAR_STEP if low < NEAR * demand and NEAR * high > demand else STEP
+        if abs(below.accuracy - above.accuracy) <= step or high <= NEAREST * low or below.violation_rate > met:
+            continue
+        if not in_time():
+            break
+        between = (low + high) / 2
+        made[between] = evaluated(worker, stream(between), between, weigh, variable)
+        open_pairs += [(low, between), (between, high)]
+    return tuple(made[load] for load in sorted(made) if made[load].expected.violation_rate <= met)
+
+
+def anchors(capacity: float, demand: float) -> list[float]:
+    """Loads (items/s) half octaves below the capacity, around a demand."""
+    every = [capacity * 2.0 ** (-step / 2) for step in range(ANCHORS, -1, -1)]
+    low = max([place for place, load in enumerate(every) if load <= BELOW * demand], default=0)
+    high = min([place for place, load in enumerate(every) if load >= ABOVE * demand], default=ANCHORS)
+    return every[min(low, ANCHORS - 1) : max(high, low + 1) + 1]
+
+
+@lru_cache(maxsize=REMEMBERED)
+def evaluated(worker: Worker, stream: Stream, load: float, weigh: Weight, variable: bool = False) -> EvaluatedPolicy:
+    chain = Chain(worker, stream, variable)
+    policy = solve(worker, stream, weigh, chain)
+    return EvaluatedPolicy(LoadPolicy(load, steps(policy), batches(policy)), expected(policy, chain=chain))
+
+
+def steps(policy: Policy) -> Steps:
+    """Return a policy's choices by queued rows, from 1.
+
+    Returns:
+        (least slack in seconds, place of the variant), ascending.
+    """
+    return _steps(policy.worker.slacks, policy.choice)
+
+
+def batches(policy: Policy) -> Steps:
+    """The same with the rows of a batch; nothing where all that wait go."""
+    return _steps(policy.worker.slacks, policy.rows) if (policy.rows < policy.worker.all_rows()).any() else ()
+
+
+def _steps(slacks: Sequence[float], table: np.ndarray) -> Steps:
+    made = []
+    for row in table[1:]:
+        mine = [(0.0, int(row[0]))]
+        for slack, value in zip(slacks[1:], row[1:], strict=True):
+            if value != mine[-1][1]:
+                mine.append((round(slack, 6), int(value)))
+        made.append(tuple(mine))
+    return tuple(made)

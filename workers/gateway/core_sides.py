@@ -1,0 +1,149 @@
+"""Where a gateway has its core: in its own process, or in the box's first gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from workers.protocol.control import FromMember, GatewayConfig
+from workers.protocol.frames import Hello
+from workers.protocol.fronts import FrontStats
+from workers.protocol.specs import ApplicationStats
+from workers.transport.endpoints import Endpoint
+
+from .config_file import ConfigFile
+from .core_link import CoreLink
+from .cores import OwnCore
+from .front import Front
+from .metrics import GatewayMetrics
+from .options import GatewayOptions, member_socket
+from .remote_front import Fronts
+from .reports import Reports, merged
+from .rollout import Rollout
+from .ticks import prepared
+
+
+class CoreHere:
+    """The core in this process, its file and reports, and the fronts that connect.
+
+    Args:
+        send: takes messages for the control plane and never blocks.
+        page: renders the process's Prometheus text.
+    """
+
+    def __init__(
+        self,
+        options: GatewayOptions,
+        front: Front,
+        metrics: GatewayMetrics,
+        send: Callable[[FromMember], None],
+        page: Callable[[], bytes],
+    ) -> None:
+        self._options = options
+        name = options.member or options.name
+        self.rollout = Rollout(name, options.queue_rows, options.adopt_limit_s, metrics, options.tls_client)
+        self.core = OwnCore(self.rollout, front)
+        self._fronts = Fronts(self.rollout.core, self.rollout.status, page)
+        self._reports = Reports(self.rollout, send)
+        self._file = ConfigFile(options.file)
+
+    async def start(self) -> GatewayConfig | None:
+        """Use the configuration in the file, and listen to fronts; the configuration."""
+        options = self._options
+        if options.core_address is not None:
+            self._fronts.listen_to_members(member_socket(options.core_address), options.query_limits.answering)
+        config = self._file.load()
+        if config is not None:
+            self.rollout.configure(config)
+            self._fronts.configure(config)
+        if options.siblings is not None:
+            await prepared(lambda: config is not None and not self.rollout.status().cold)
+            await self._fronts.listen(options.siblings.core)
+        return config
+
+    def watch(self, choose: Callable[[], object]) -> None:
+        """Have ``choose`` called when the core begins or ceases to lead."""
+
+        def lead_changed() -> None:
+            choose()
+            self._fronts.report()
+
+        self.rollout.on_lead = lead_changed
+
+    def configure(self, config: GatewayConfig) -> bool:
+        """Replace the configuration, also in the file; False where it is the present one."""
+        if config == self.rollout.config:
+            return False
+        self.rollout.configure(config)
+        self._file.store(config)
+        self._fronts.configure(config)
+        self._fronts.report()
+        return True
+
+    async def certified(self, pem: bytes) -> None:
+        """Show fronts of other boxes this key and certificate.
+
+        Raises:
+            CertificateError: they cannot be used.
+        """
+        await self._fronts.certified(pem)
+
+    def slot(self, now: float) -> None:
+        """End a slot of arrivals."""
+        self.rollout.tick(now)
+        self._reports.slot(now)
+        self._fronts.report()
+
+    def second(self, stats: dict[str, ApplicationStats], chosen: OwnCore | CoreLink) -> None:
+        """Report the second of this front, and of those whose queries the core decided on."""
+        parts = self._fronts.take_stats()
+        if isinstance(chosen, CoreLink):
+            # Demand counts where it is decided on.
+            chosen.report(FrontStats(stats))
+        else:
+            parts.append(stats)
+        self._reports.second(merged(parts), chosen.status())
+        self.rollout.keep_executors()
+
+    async def drain(self, grace_s: float) -> None:
+        """Decide for the box's other gateways until they have stopped."""
+        await prepared(lambda: not self._fronts.here, grace_s)
+
+    async def close(self) -> None:
+        """Hand over to the next core, if there is one, and finish writing the file."""
+        await self.rollout.retire(self._fronts.report)
+        # Fronts first: their queries wait for the next core; without devices this one would refuse them.
+        await self._fronts.close()
+        await self.rollout.close()
+        await self._file.close()
+
+
+class CoreBeside:
+    """The core in the box's first gateway, from which the configuration comes, too."""
+
+    def __init__(self, options: GatewayOptions, front: Front, adopt: Callable[[GatewayConfig], None]) -> None:
+        self._file = ConfigFile(options.file)
+        endpoint = Endpoint(f"unix:{options.siblings.core}")
+        self.core = CoreLink(endpoint, Hello("front", options.name), front, adopt)
+
+    async def start(self) -> GatewayConfig | None:
+        """See :class:`CoreHere`."""
+        self.core.start()
+        return self._file.load()
+
+    def watch(self, choose: Callable[[], object]) -> None:
+        """See :class:`CoreHere`."""
+        self.core.on_changed = choose
+
+    def slot(self, now: float) -> None:
+        """See :class:`CoreHere`."""
+
+    def second(self, stats: dict[str, ApplicationStats], chosen: CoreLink) -> None:
+        """See :class:`CoreHere`."""
+        chosen.report(FrontStats(stats))
+
+    async def drain(self, grace_s: float) -> None:
+        """See :class:`CoreHere`."""
+
+    async def close(self) -> None:
+        """See :class:`CoreHere`."""
+        await self.core.close()

@@ -61,9 +61,9 @@ PARTS: dict[str, Mapping[str, Any]] = {
     "long-batches": {"scheduler.simulation.late:SHARE_OF_SLO": 0.5},
     # Devices keep no more than the plan places.
     "standby": {"scheduler.simulation.late:KEEPS_STANDBY": False},
-    "local-search": {f"{_PLAN}.nereus:hill_climb": _returns(None)},
-    "exchanges": {f"{_PLAN}.milp:_Solve._exchange": _returns(None)},
-    "scip": {f"{_PLAN}.milp:_Solve._plan_of_scip": _returns(None)},
+    "exchanges": {f"{_PLAN}.exchanges:Exchanges.improve": _returns(None)},
+    "rounding": {f"{_PLAN}.nereus:STALE": 0},
+    "scip": {f"{_PLAN}.columns:Program.best_counts": _returns(None)},
 }
 
 #: routings by late binding, with the part that each is without

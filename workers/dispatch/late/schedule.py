@@ -206,7 +206,7 @@ class Schedule:
     # --- batches -----------------------------------------------------------------------------------------------------
 
     def _insert(self, served: ServedClass, query: WaitingQuery, now: float, deadline: float) -> bool:
-        """Insert a query that would be late behind all others, and return whether that worked.
+        """Insert a query that would be late behind all others; False: nowhere.
 
         On the first device of each offer, as far back as it is in time: with the options that are scheduled there, or
         with the fastest ones.

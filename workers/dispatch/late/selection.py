@@ -171,7 +171,7 @@ def _next_best(
 
 
 def _level(offer: ClassOffer, waited_s: float, now: float) -> int:
-    """The pressure level of the price that a query meets, which counts as usual from now on."""
+    """The level of the price that a query meets; its pressure counts as usual now."""
     pressure, usual = offer.pressure(now), offer.usual
     usual.total += pressure
     usual.queries += 1.0

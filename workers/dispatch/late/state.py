@@ -240,7 +240,7 @@ class ClassOffer:
             yield from group.devices
 
     def pressure(self, now: float, without: ScheduledDevice | None = None) -> float:
-        """Return the pressure that the backlog calls for, 0 to 1; 1 if there are no devices.
+        """Return the pressure of the backlog, 0 to 1; 1 if there are no devices.
 
         The backlog is the part of the SLO for which these devices are busy or scheduled, at most the part of them that
         is not idle. Each batch counts by the SLO of its own class, so that a device's time has one price for all that
@@ -266,9 +266,9 @@ class ClassOffer:
         return backlog + backlog * (1.0 - backlog) * (EVEN - backlog)
 
     def price(self, pressure: float, waited_s: float, now: float) -> float:
-        """Return the price of these devices' time for a query of the class: the highest of all pressures, 0 to 1.
+        """Return the price of these devices' time, 0 to 1: the highest pressure.
 
-        These are the present one, the usual one, that of refusals, and congestion: the pressure of the demand's needs
+        There are the present one, the usual one, that of refusals, and congestion: the pressure of the demand's needs
         at the target wait, which follows the wait gently, so that devices do not alternate between the most accurate
         and the quickest options.
 
@@ -380,7 +380,7 @@ class ServedClass:
         self.refused_share -= min(REFUSED_WEIGHT * count, 1.0) * self.refused_share
 
     def margin(self, now: float) -> float:
-        """Return the admission margin: the part of a query's time in which busy devices are not scheduled.
+        """The part of a query's time in which busy devices are not scheduled.
 
         A device that is a little slower than expected refuses its last queries long after they arrived, when their
         clients can no longer ask elsewhere. Where devices keep their times there is none.
@@ -388,7 +388,10 @@ class ServedClass:
         return max(0.0, self._margin - MARGIN_DECAY_PER_S * (now - self._margin_at)) if self._margin else 0.0
 
     def record_late_refusal(self, now: float) -> None:
-        """A scheduled query was refused. Refusals of one moment count once: they have one cause."""
+        """A scheduled query was refused.
+
+        Refusals of one moment count once: they have one cause.
+        """
         if now > self._margin_at:
             self._margin, self._margin_at = min(self.margin(now) + MARGIN_STEP, LARGEST_MARGIN), now
 

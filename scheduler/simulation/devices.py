@@ -86,7 +86,6 @@ class SimulatedDevice:
 
     @property
     def idle(self) -> bool:
-        """Nothing runs, and nothing is being loaded."""
         return self.running is None and self.loading is None
 
     def warm(self) -> list[str]:

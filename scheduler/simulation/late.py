@@ -97,7 +97,6 @@ class LateEngine(Engine):
         self._act(self._binding.set_loading(device.name, until, now), now)
 
     def _due(self, device: LateDevice, now: float) -> None:
-        """After a change of what is to be loaded."""
         before = device.overdue_at
         device.due = {variant: device.due.get(variant, now) for variant in device.loads}
         device.overdue_at = min((self._overdue_at(device, variant) for variant in device.due), default=math.inf)
@@ -153,7 +152,6 @@ class LateEngine(Engine):
         return None
 
     def _quickest(self, device: LateDevice, served: Collection[str]) -> list[str]:
-        """Return the quickest due variant of each application not in ``served``."""
         known, found = self._by_kind[device.kind], {}
         for variant in device.loads:
             name = self._application[variant]
@@ -175,7 +173,6 @@ class LateEngine(Engine):
                 self._load(other, now)
 
     def _postpone_loads(self, device: LateDevice, now: float) -> None:
-        """Begin no load for a round trip."""
         device.rests_until = now + 2 * self._network_s
         if device.loads:
             self._at(device.rests_until, self._on_overdue, device)

@@ -43,7 +43,6 @@ def figure(width: float = 9.0, height: float = 2.8) -> Figure:
 
 
 def png(made: Figure) -> bytes:
-    """The figure as a PNG."""
     file = io.BytesIO()
     # No name and version of the library in the file: images change only when what they show changes.
     made.savefig(file, format="png", metadata={"Software": None})
@@ -66,7 +65,6 @@ def demand_and_throughput(runs: Runs) -> Figure:
 
 
 def effective_accuracy(runs: Runs) -> Figure:
-    """Mean normalised accuracy of the queries in time; a gap where there were none."""
     made, axes, width = _over_time(runs, "effective accuracy, %")
     for number, (label, seconds) in enumerate(runs.items()):
         lines = binned(seconds, width)
@@ -78,7 +76,6 @@ def effective_accuracy(runs: Runs) -> Figure:
 
 
 def violations(runs: Runs) -> Figure:
-    """Queries/s that were late or dropped, by the second of arrival."""
     made, axes, width = _over_time(runs, "late or dropped, queries/s")
     most = 0.0
     for number, (label, seconds) in enumerate(runs.items()):
@@ -132,7 +129,6 @@ def _quantity(summary: Mapping[str, Any], key: str) -> float | None:
 
 
 def colour(number: int) -> str:
-    """The colour of the run with this number."""
     return COLOURS[number % len(COLOURS)]
 
 

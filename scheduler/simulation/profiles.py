@@ -161,7 +161,6 @@ class _Reader:
         mine[batch] = seconds
 
     def _numbers(self, row: Mapping[str, str]) -> tuple[int, float, float]:
-        """Batch, seconds and accuracy."""
         try:
             batch, seconds = int(row["batch"]), float(row[self._column]) / 1000
             accuracy = float(row["accuracy_normalized"])

@@ -121,7 +121,6 @@ class SimulationResults:
         return total / ends[-1] if ends[-1] > 0 else 0.0
 
     def _figures(self, mask: np.ndarray) -> dict[str, Any]:
-        """The figures of the queries in ``mask``. Latencies are those of queries in time."""
         outcome = self._outcome[mask]
         good = mask & (self._outcome == IN_TIME)
         queries, in_time, late = len(outcome), int(good.sum()), int((outcome == LATE).sum())

@@ -111,12 +111,10 @@ class Scenario:
         return self.arrivals.names
 
     def load_s(self, model: Model) -> float:
-        """Seconds that a load of a variant takes."""
         return self.load_time_s if model.load_s is None else model.load_s
 
     @property
     def instant_loads(self) -> bool:
-        """Whether no load takes any time."""
         return not any(self.load_s(model) for model in self.models)
 
 
@@ -210,7 +208,6 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
 
 
 def _choice(top: Table) -> dict[str, str | None]:
-    """The stack and what replaces its parts, by the keys of ``CHOICE``."""
     chosen = {key: (top.text(key) or None) if key in top else top.raw(key) for key in CHOICE}
     if "strategy" in top:
         if "stack" in top:
@@ -230,10 +227,6 @@ def _generated(table: Table, applications: tuple[str, ...], seed: int) -> Trace:
 
 
 def _traced(path: Path | None, applications: tuple[str, ...], faults: list[str]) -> Trace:
-    """Return the arrivals of a trace file.
-
-    None where it has faults, which are added to ``faults``.
-    """
     try:
         if path is not None:
             return read_trace(path, applications or None)

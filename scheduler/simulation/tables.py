@@ -50,7 +50,6 @@ class Table:
         return key in self.values
 
     def raw(self, key: str, default: Any = None) -> Any:
-        """The value, unchecked."""
         self._asked.append(key)
         return self.values.get(key, default)
 
@@ -96,7 +95,6 @@ class Table:
         return {name: table.number(name, None, low, high, whole) for name in table.values}
 
     def table(self, key: str) -> Table:
-        """A table within this one; empty where it is absent."""
         return Table(self.raw(key, {}), self.name(key), self.faults)
 
     def finish(self) -> None:
@@ -108,7 +106,6 @@ class Table:
 
 
 def shown(value: Any) -> str:
-    """A value as a fault shows it: cut where it is long."""
     try:
         text = repr(value)
     except ValueError:

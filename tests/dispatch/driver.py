@@ -143,15 +143,12 @@ class World:
     # --- calls -------------------------------------------------------------------------------------------------------
 
     def call(self, method: str, *arguments):
-        """Call the binding, and carry out and check what it decides."""
         self._act(getattr(self.binding, method)(*arguments, self.now))
 
     def offer(self, device: str, menus: Mapping[str, OptionSet]) -> None:
-        """The device can run this now, by application."""
         self.offer_all({device: menus})
 
     def offer_all(self, menus_by_device: Mapping[str, Mapping[str, OptionSet]]) -> None:
-        """Devices can run this now, by application: the changes of one plan."""
         self.call(
             "offered",
             {
@@ -174,7 +171,6 @@ class World:
         self.binding.rtt_changed(device, rtt_s)
 
     def away(self, device: str, seconds: float) -> None:
-        """The device loads a variant, as soon as it is done with its dispatched batches."""
         self.disturbed = True
         until = self.now + seconds
         self._free_at[device] = max(self._free_at.get(device, 0.0), until - self.rtts[device] / 2)
@@ -198,18 +194,15 @@ class World:
         self.call("set_loading", device, self.now)
 
     def busy(self, device: str, seconds: float) -> None:
-        """Others' work holds the device for so long."""
         self.disturbed = True
         self._free_at[device] = max(self._free_at.get(device, 0.0), self.now + seconds - self.rtts[device] / 2)
         self._act(self.binding.device_changed(device, self.now, busy_until=self.now + seconds))
 
     def free(self, device: str) -> None:
-        """Others' work on the device has ended, sooner than reported."""
         self._free_at[device] = self.now
         self._act(self.binding.device_changed(device, self.now, busy_until=self.now))
 
     def settle(self) -> None:
-        """Every device has shown that it keeps its times, whatever it runs."""
         for device in self.binding._groups.devices.values():
             for known in [option for menu in device.option_sets.values() for option in menu.options]:
                 for _ in range(200):
@@ -254,7 +247,6 @@ class World:
         return waits
 
     def lose(self, device: str) -> list[Query]:
-        """The device is lost with its dispatched batches; their queries are returned."""
         self.disturbed = True
         batches = self.under_way.pop(device, [])
         self._free_at[device] = self.now
@@ -264,14 +256,12 @@ class World:
         return orphans
 
     def decline(self, batch: ScheduledBatch) -> None:
-        """The device declines a dispatched batch."""
         self.disturbed = True
         self.under_way[batch.device_name].remove(batch)
         self.call("finished", batch)
         self._hand_in(batch.queries)
 
     def hang(self, batch: ScheduledBatch) -> None:
-        """The device never ends this batch, nor any after it."""
         self._free_at[batch.device.name] = math.inf
         self._heap = [entry for entry in self._heap if entry[2] is not batch]
         heapify(self._heap)
@@ -285,7 +275,6 @@ class World:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
-        """Let so much time pass, with answers and wakes in it."""
         self.until(self.now + seconds)
 
     def until(self, when: float) -> None:
@@ -294,7 +283,6 @@ class World:
         self.now = when
 
     def finish(self) -> None:
-        """Until nothing is under way, nor waits."""
         for _ in range(PATIENCE):
             at = self._next()
             if at == math.inf:
@@ -319,7 +307,6 @@ class World:
         raise AssertionError(f"woken forever; {[q for q in self.queries if q.state == WAITING][:5]} wait")
 
     def wake(self) -> None:
-        """Wake the binding when it wants to be woken, or now if that is over."""
         self.now = max(self.now, self.wake_at)
         decisions = self.binding.wake(self.now)
         assert decisions.wake_at > self.now, "woken in vain, again and again"

@@ -114,10 +114,6 @@ def test_a_lone_client_waits_for_nobody_soon_after_many_have_gone():
 
 @pytest.mark.parametrize("pause_s", [0.0001, 0.0005, 0.0009, 0.002])
 def test_a_lone_client_that_asks_again_soon_after_its_answer_waits_for_nobody(pause_s):
-    """A lone client that asks again soon after its answer waits for nobody.
-
-    Its next query comes after the batch that could have waited for it, if only by a little.
-    """
     made = world(0.0002)
     for _ in range(100):
         made.submit("q")
@@ -132,10 +128,6 @@ def test_a_lone_client_that_asks_again_soon_after_its_answer_waits_for_nobody(pa
 
 @pytest.mark.parametrize("middle", [0.85, 1.0])
 def test_a_lone_client_of_a_device_that_wavers_is_hardly_ever_made_to_wait(middle):
-    """A lone client of a device that wavers hardly ever waits.
-
-    Runs last for longer or shorter than their profile says, and the client asks again at once.
-    """
     dice = random.Random(5)
     only = option("only", 90, {1: 0.02, 8: 0.04})
     made = World(
@@ -181,11 +173,6 @@ def test_a_full_batch_goes_ahead_however_short_its_run():
 
 
 def test_who_comes_with_others_is_scheduled_behind_what_they_have_become():
-    """Queries that arrive together are scheduled behind each other's batches.
-
-    Eight rows of another application take the device for longer than one of them would, and longer than the last query
-    of this turn can wait: it goes elsewhere, and nobody is refused.
-    """
     long, short = option("long", 90, {1: 0.01, 8: 0.2}), option("short", 90, {1: 0.005})
     made = World({"a": 1.0, "b": 0.1}, {"d0": {"a": menu(long), "b": menu(short)}, "d1": {"b": menu(short)}})
     made.settle()

@@ -92,7 +92,6 @@ def test_queries_too_far_apart_do_not_wait():
 
 
 def dense(made: World, count: int = 300) -> None:
-    """Queries that follow each other closely, until nothing is under way."""
     for _ in range(count):
         made.submit("q")
         made.advance(COALESCE_S / 10)

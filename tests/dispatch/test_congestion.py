@@ -120,7 +120,6 @@ def test_the_rate_is_a_running_mean_whose_first_value_is_what_came_first():
 
 
 def served(world: World, rates: dict[str, float], until: float, seed: int = 1) -> None:
-    """Poisson arrivals."""
     arrivals, total = random.Random(seed), sum(rates.values())
     at = world.now + arrivals.expovariate(total)
     while at < until:

@@ -36,7 +36,6 @@ def options(draw, name: str):
 
 @st.composite
 def offers(draw):
-    """Menus by application."""
     found = {}
     for application in sorted(draw(st.sets(st.sampled_from(APPLICATIONS), min_size=0, max_size=3))):
         count = draw(st.integers(1, 3))
@@ -52,8 +51,6 @@ times = st.sampled_from([0.0, 0.0005, 0.003, 0.01, 0.03, 0.1, 0.4, 3.0])
 
 
 class Dispatching(RuleBasedStateMachine):
-    """Every call is made to two dispatchers, which must decide alike."""
-
     def both(self):
         return self.world, self.twin
 

@@ -63,7 +63,6 @@ class Cluster:
         self.heap, self.numbers, self.wake_at = [], itertools.count(), 0.0
         self.kinds = {f"{kind}{i}": kind for kind, count in devices.items() for i in range(count)}
         self.free_at = dict.fromkeys(self.kinds, 0.0)
-        self.lost: set[int] = set()
         self.under_way: dict[str, list] = {name: [] for name in self.kinds}
         self.act(self.binding.configured({name: ServiceTerms(*terms) for name, terms in SLOS.items()}, 0.0), 0.0)
         for name in self.kinds:
@@ -120,7 +119,6 @@ class Cluster:
 
     def lose(self, device, now):
         batches, self.under_way[device] = self.under_way[device], []
-        self.lost.update(map(id, batches))
         self.act(self.binding.lost(device, now), now)
         self.act(self.binding.returned([query for batch in batches for query in batch.queries], now), now)
 
@@ -133,7 +131,7 @@ class Cluster:
 
     def end(self, ended, now):
         batch, run_s = ended
-        if id(batch) not in self.lost:
+        if batch in self.under_way[batch.device_name]:
             self.under_way[batch.device_name].remove(batch)
             self.act(self.binding.finished(batch, now, run_s), now)
 
@@ -154,7 +152,6 @@ class Cluster:
 
 
 def digests(name: str) -> list[str]:
-    """A digest for each stretch of a world's decisions."""
     decisions = Cluster(*WORLDS[name]).run()
     stretches = [decisions[i : i + STRETCH] for i in range(0, len(decisions), STRETCH)]
     return [hashlib.sha256("\n".join(stretch).encode()).hexdigest()[:12] for stretch in stretches]

@@ -46,7 +46,6 @@ class LatencyModel:
 
     @property
     def largest(self) -> int:
-        """The largest profiled batch."""
         return self._batches[-1]
 
     @property

@@ -112,11 +112,9 @@ class RatioEstimator:
         self.refresh()
 
     def exact(self) -> bool:
-        """Whether all batches take their expected seconds."""
         return self.mean == 1.0 and self.deviation <= NEGLIGIBLE
 
     def refresh(self) -> None:
-        """Compute ``factor``."""
         mean, deviation = self.mean, self.deviation
         factor = mean + DEVIATIONS * deviation if deviation > NEGLIGIBLE else mean
         self.factor = factor if factor > 1.0 else 1.0
@@ -143,7 +141,6 @@ class OptionEstimator(RatioEstimator):
         self.expected_s = self.took_s = 0.0
 
     def learn(self, ratio: float, expected_s: float, now: float) -> None:
-        """Observe a ratio of one run."""
         error = ratio / self.mean - 1.0
         if error > LARGEST - 1.0:
             error = LARGEST - 1.0
@@ -162,7 +159,6 @@ class OptionEstimator(RatioEstimator):
         self.took_s += ratio * expected_s
 
     def rescale(self, scale: float) -> None:
-        """Follow the device's scale."""
         if scale != self.scale:
             change = scale / self.scale
             self.mean *= change
@@ -233,7 +229,6 @@ class LatencyCorrections(dict[ServingOption, float]):
         return factor
 
     def keep(self, options: Iterable[ServingOption]) -> None:
-        """Forget all other options."""
         self.clear()
         self._by_option.clear()
         options = list(options)

@@ -46,7 +46,6 @@ class LateBinding:
         self._quiet = Decisions()
 
     def _decisions(self, now: float) -> Decisions:
-        """Consider all changed devices; return the decisions since the last call."""
         schedule, dispatching = self._schedule, self._dispatching
         if schedule.changed:
             dispatching.consider_changed(now)
@@ -64,7 +63,6 @@ class LateBinding:
     # --- plan and devices --------------------------------------------------------------------------------------------
 
     def configured(self, applications: Mapping[str, ServiceTerms], now: float) -> Decisions:
-        """See :class:`..binding.Binding`."""
         for gone in self._groups.configure(applications):
             for device in self._groups.devices.values():
                 for batch in [batch for batch in device.scheduled if batch.served is gone]:
@@ -74,7 +72,6 @@ class LateBinding:
         return self._decisions(now)
 
     def offered(self, options: Mapping[Hashable, Mapping[QueryClass, OptionSet]], now: float) -> Decisions:
-        """See :class:`..binding.Binding`. Batches whose option is gone are rescheduled."""
         known = {self._groups.device(name): option_sets for name, option_sets in options.items()}
         changed = [device for device, option_sets in known.items() if self._groups.offer(device, option_sets)]
         if changed:
@@ -126,21 +123,17 @@ class LateBinding:
         return self._decisions(now)
 
     def rtt_changed(self, device: Hashable, rtt_s: float) -> None:
-        """See :class:`..binding.Binding`."""
         self._groups.device(device).rtt_s = rtt_s
 
     def learned(self, device: Hashable) -> LearnedLatencies | None:
-        """See :class:`..binding.Binding`."""
         return self._groups.device(device).corrections.learned()
 
     def inherit(self, device: Hashable, learned: LearnedLatencies) -> None:
-        """See :class:`..binding.Binding`."""
         known = self._groups.device(device)
         if known.corrections.inherit(learned):
             known.recount()
 
     def lost(self, device: Hashable, now: float) -> Decisions:
-        """See :class:`..binding.Binding`."""
         known = self._groups.device(device)
         for batch in known.dispatched:
             batch.served.demand.pending -= len(batch.queries)
@@ -203,7 +196,6 @@ class LateBinding:
         return self._decisions(now)
 
     def probe(self, query: WaitingQuery, now: float) -> Decisions:
-        """See :class:`..binding.Binding`."""
         served = self._groups.find_class(query.query_class, now)
         found = None if served is None else most_accurate_by_profile(served, query, now)
         if found is not None:
@@ -214,12 +206,10 @@ class LateBinding:
         return self._decisions(now)
 
     def withdrawn(self, query: WaitingQuery, now: float) -> Decisions:
-        """See :class:`..binding.Binding`."""
         self._schedule.withdraw(query, now)
         return self._decisions(now)
 
     def finished(self, batch: ScheduledBatch, now: float, run_s: float | None = None) -> Decisions:
-        """See :class:`..binding.Binding`."""
         device = batch.device
         dispatched = device.dispatched
         if batch not in dispatched:
@@ -267,7 +257,6 @@ class LateBinding:
         return self._decisions(now)
 
     def pressure(self, application: str, now: float) -> float:
-        """See :class:`..binding.Binding`."""
         served = self._groups.classes[QueryClass(application)]
         counts = [sum(group.count for group in offer.groups) for offer in served.offers]
         if not sum(counts):
@@ -278,7 +267,6 @@ class LateBinding:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def wake(self, now: float) -> Decisions:
-        """See :class:`..binding.Binding`."""
         for device in self._timers.due(now):
             if device.scheduled and device.dispatched and now > straggles_at(device):
                 self._postpone(device, now)

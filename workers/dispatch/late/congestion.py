@@ -42,7 +42,6 @@ class Congestion:
         self._waits_s: dict[ServedClass, float] = {}
 
     def look(self, classes: Collection[ServedClass], now: float) -> None:
-        """Measure the demand, and find what it needs."""
         for served in classes:
             if served.permitted is None:
                 # Others share its demand.

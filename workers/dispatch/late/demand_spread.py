@@ -76,7 +76,6 @@ class DemandSpread:
         self._rounds = FIRST_ROUNDS
 
     def _set_column(self, column: int) -> None:
-        """Spread all classes by the options of this column's level from now on."""
         self._column = column
         self._quicker = self._comparative(self._throughputs[:, column]) ** (1.0 / POWER)
 
@@ -94,7 +93,6 @@ class DemandSpread:
         return np.exp(logs)
 
     def holds(self, classes: Collection[ServedClass]) -> bool:
-        """Whether the classes, groups and numbers of devices are still those."""
         offers = [served.offers for served in classes]
         same = len(offers) == len(self._offers) and all(map(is_, offers, self._offers))
         return same and _counts(offers) == self._counts

@@ -16,8 +16,6 @@ TIGHT = 0.5
 
 
 class DeviceGroups:
-    """All devices and query classes."""
-
     def __init__(self) -> None:
         self.classes: dict[QueryClass, ServedClass] = {}
         self.devices: dict[Hashable, ScheduledDevice] = {}
@@ -26,7 +24,6 @@ class DeviceGroups:
         self._option_sets: WeakValueDictionary[tuple, OptionSet] = WeakValueDictionary()
 
     def device(self, name: Hashable) -> ScheduledDevice:
-        """The device of that name; a new one if there is none."""
         device = self.devices.get(name)
         if device is None:
             device = self.devices[name] = ScheduledDevice(name)
@@ -166,7 +163,6 @@ class DeviceGroups:
                     device.dependents.append((served, limit_s))
 
     def set_loading(self, device: ScheduledDevice, loading: bool, now: float) -> None:
-        """Whether the device is loading a variant."""
         if device.loading != loading:
             device.loading = loading
             if device.group is not None:
@@ -174,7 +170,6 @@ class DeviceGroups:
         self.update(device, now)
 
     def update(self, device: ScheduledDevice, now: float) -> None:
-        """Update the aggregates after any change of what a device runs or has scheduled."""
         group = device.group
         if group is None:
             return

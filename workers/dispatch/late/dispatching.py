@@ -49,7 +49,6 @@ class Dispatching:
             self._consider(device, now)
 
     def _consider(self, device: ScheduledDevice, now: float) -> None:
-        """Dispatch a device's batches that are due, and set its timer for the next."""
         scheduled = device.scheduled
         while scheduled and device.up:
             dispatched = device.dispatched

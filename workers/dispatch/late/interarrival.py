@@ -39,7 +39,6 @@ class InterarrivalEstimator:
         self._step = 1.0
 
     def arrived(self, count: int, now: float) -> None:
-        """``count`` queries arrived together."""
         since_s = now - self._last_at
         if since_s > LONGEST_S:
             since_s = LONGEST_S

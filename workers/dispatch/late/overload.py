@@ -17,7 +17,6 @@ GROWTH_FRACTION = 0.5
 
 
 def budget_s_of(served: ServedClass, query: WaitingQuery) -> float:
-    """Seconds that the query was given, at most the SLO."""
     return min(query.deadline - query.arrived, served.slo_s)
 
 
@@ -62,7 +61,6 @@ def can_grow(
 def most_accurate_growable(
     served: ServedClass, rows: int, now: float, deadline: float, budget_s: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """Return the most accurate option of any device for a batch that can grow."""
     best, utility = None, -INF
     for offer, device in served.candidates:
         if now + device.starts_in(now) + device.scheduled_s + offer.option_set.least(rows) > deadline:

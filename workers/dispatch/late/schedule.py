@@ -61,7 +61,13 @@ class Schedule:
             if served.narrows(batch):
                 batch.served = served
             self._join(batch, query)
-            self._recount(batch.device, now)
+            device = batch.device
+            device.recount()
+            self._groups.update(device, now)
+            # Behind a dispatched batch, a query changes when the next one is sent only where that may be sent ahead.
+            ahead = device.rtt_s and (batch.rows >= batch.option.max_rows or batch.option.row_transfer_s)
+            if ahead or not device.dispatched:
+                self.changed[device] = None
             return
         # It fits neither an open batch nor the first device of any group: all are searched.
         if overloaded:
@@ -106,7 +112,6 @@ class Schedule:
             self._recount(outdated, now)
 
     def reschedule(self, queries: Iterable[WaitingQuery], now: float) -> None:
-        """Schedule queries that were scheduled before, the most urgent first."""
         for query in sorted(queries, key=lambda query: query.deadline):
             demand = query.reservation.served.demand if query.reservation is not None else None
             served = self._groups.find_class(query.query_class, now)
@@ -119,7 +124,6 @@ class Schedule:
                 self.reserve(served, query, now, again=True)
 
     def withdraw(self, query: WaitingQuery, now: float) -> None:
-        """Forget a query; nothing happens unless it waits."""
         batch: ScheduledBatch | None = query.reservation
         if batch is None or batch.dispatched:
             return
@@ -135,7 +139,6 @@ class Schedule:
             self._recount(batch.device, now)
 
     def refuse(self, queries: Iterable[WaitingQuery]) -> None:
-        """Refuse queries that are not scheduled."""
         for query in queries:
             query.reservation = None
             self.refusals.append(query)
@@ -174,7 +177,6 @@ class Schedule:
             self.reschedule(displaced, now)
 
     def evacuate(self, device: ScheduledDevice, now: float) -> None:
-        """Reschedule all batches of a device."""
         displaced = []
         for batch in list(device.scheduled):
             self.remove(batch, now)
@@ -240,7 +242,6 @@ class Schedule:
             batch.served.open.remove(batch)
 
     def _add(self, batch: ScheduledBatch, now: float, position: int | None = None) -> None:
-        """Schedule a batch at a position on its device; None: last."""
         device, served = batch.device, batch.served
         if batch.rows < batch.option.max_rows:
             served.open.append(batch)
@@ -256,7 +257,6 @@ class Schedule:
         self.changed[device] = None
 
     def _recount(self, device: ScheduledDevice, now: float) -> None:
-        """After any change of a device's scheduled batches."""
         device.recount()
         self._groups.update(device, now)
         self.changed[device] = None
@@ -267,7 +267,6 @@ class Schedule:
 
     @staticmethod
     def _update_open(batch: ScheduledBatch) -> None:
-        """A scheduled batch is open while it can take more rows."""
         open = batch.served.open
         if (batch in open) != (batch.rows < batch.option.max_rows):
             if batch in open:
@@ -277,7 +276,6 @@ class Schedule:
 
 
 def _fastest(batch: ScheduledBatch) -> ServingOption:
-    """The option with which a scheduled batch would take the least time on its device."""
     device = batch.device
     options = device.option_sets[batch.served.query_class]
     return options.best(batch.rows, len(batch.queries), INF, device.corrections, LEVELS - 1) or batch.option

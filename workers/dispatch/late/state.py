@@ -119,7 +119,6 @@ class ScheduledDevice:
         return wait_s if wait_s > self.rtt_s else self.rtt_s
 
     def seconds(self, option: ServingOption, rows: int) -> float:
-        """Corrected seconds of a batch."""
         by_rows = option.by_rows
         # Most batches are in the table: decisions are taken per query, and a call costs more than the look-up.
         return (by_rows[rows] if rows < len(by_rows) else option.seconds(rows)) * self.corrections[option]
@@ -144,7 +143,6 @@ class ScheduledDevice:
         return points
 
     def recount(self) -> None:
-        """After a change of scheduled batches or corrections."""
         total_s = slos = 0.0
         for batch in self.scheduled:
             seconds = self.seconds(batch.option, batch.rows)
@@ -211,7 +209,6 @@ class UsualPressure:
         self.total = self.queries = self.mean = 0.0
 
     def look(self, kept: float) -> None:
-        """Let the past fade to ``kept`` of its weight, and find the mean."""
         self.total *= kept
         self.queries *= kept
         self.mean = self.total / max(1.0, self.queries)
@@ -310,7 +307,6 @@ class Demand:
         self._window_at = -INF
 
     def arrived(self, count: int, rows: int, now: float) -> None:
-        """``count`` queries of ``rows`` rows arrived together."""
         self.rate.rows += rows
         self.interarrival.arrived(count, now)
         self.pending += count
@@ -354,22 +350,16 @@ class ServedClass:
     # --- restrictions ------------------------------------------------------------------------------------------------
 
     def may_share(self, batch: ScheduledBatch) -> bool:
-        """Return whether a query may join a batch of another class.
-
-        Both classes are of the same application and size.
-        """
         mine, theirs = self.permitted, batch.served.permitted
         if mine is None:
             return True
         return batch.option.variant in mine and (theirs is None or mine <= theirs or theirs <= mine)
 
     def narrows(self, batch: ScheduledBatch) -> bool:
-        """Whether a query that joins the batch restricts it to fewer variants."""
         mine, theirs = self.permitted, batch.served.permitted
         return mine is not None and (theirs is None or mine < theirs)
 
     def answerable(self, query: WaitingQuery, now: float) -> bool:
-        """Return whether some option could answer a query on an idle device."""
         within_s = query.deadline - now
         return any([offer.option_set.least(query.rows) <= within_s for offer in self.offers])
 

@@ -13,14 +13,12 @@ RECHECK_FRACTION = 0.1
 
 
 def straggles_at(device: ScheduledDevice) -> float:
-    """The time at which a device with dispatched batches becomes a straggler."""
     first = device.dispatched[0]
     late_s = FRACTION * (first.end - first.dispatched_at)
     return first.end + (late_s if late_s > LEAST_S else LEAST_S)
 
 
 def next_check_at(device: ScheduledDevice, now: float) -> float:
-    """The time of the next check of a device with dispatched batches."""
     end, at = device.dispatched[0].end, straggles_at(device)
     # A little later, so that rounding does not make it too early.
     at += 0.01 * (at - end)

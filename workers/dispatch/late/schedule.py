@@ -61,13 +61,7 @@ class Schedule:
             if served.narrows(batch):
                 batch.served = served
             self._join(batch, query)
-            device = batch.device
-            device.recount()
-            self._groups.update(device, now)
-            # Behind a dispatched batch, a query changes when the next one is sent only where that may be sent ahead.
-            ahead = device.rtt_s and (batch.rows >= batch.option.max_rows or batch.option.row_transfer_s)
-            if ahead or not device.dispatched:
-                self.changed[device] = None
+            self._recount(batch.device, now)
             return
         # It fits neither an open batch nor the first device of any group: all are searched.
         if overloaded:

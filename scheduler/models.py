@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db import models
 
+from registry import clock
 from registry.audit.tracking import AuditedQuerySet
 from scheduler.allocation.problem import CERTIFIED
 
@@ -137,7 +138,10 @@ class Choice(models.Model):
 
 
 class WorkLease(models.Model):
-    """The right to do one kind of work; see :mod:`scheduler.control.leases`."""
+    """The right to do one kind of work, and the requests for it.
+
+    See :mod:`scheduler.control.leases` and :mod:`scheduler.control.requests`.
+    """
 
     name = models.CharField(max_length=20, primary_key=True)
     #: a name of the process that has it; empty: it is free
@@ -145,9 +149,38 @@ class WorkLease(models.Model):
     #: counts holders, and the signs of life of the one that has it
     epoch = models.PositiveBigIntegerField(default=0)
     renewals = models.PositiveBigIntegerField(default=0)
+    #: numbers of the latest request, of the latest that work was begun for, and of the latest that it was done for
+    wanted = models.PositiveBigIntegerField(default=0)
+    started = models.PositiveBigIntegerField(default=0)
+    served = models.PositiveBigIntegerField(default=0)
+    #: number, trigger and detail of requests that are not served
+    causes = models.JSONField(default=list)
+    #: by application, the rate (items/s) that a burst reported, and its stamp
+    rates = models.JSONField(default=dict)
+    #: by trigger, the stamp of the latest request
+    requested = models.JSONField(default=dict)
+    #: stamp of the end of the latest attempt, its error, and the first of the failures in a row
+    ended = models.CharField(max_length=40, blank=True, default="")
+    error = models.CharField(max_length=500, blank=True, default="")
+    failing_since = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.holder or 'free'} ({self.epoch})"
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request waits for work to begin."""
+        return self.wanted > self.started
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the latest attempt ended; infinite where that is not known."""
+        return clock.age(self.ended)
+
+    def touch(self, **changes: Any) -> bool:
+        """Begin another epoch; False: somebody else touched the lease since it was read."""
+        same = WorkLease.objects.filter(name=self.name, epoch=self.epoch, renewals=self.renewals, holder=self.holder)
+        return bool(same.update(epoch=self.epoch + 1, **changes))
 
 
 class Promise(models.Model):

@@ -71,7 +71,6 @@ class DedicatedChoices:
         return max(self.by_accuracy(device, application), key=lambda s: s.capacity, default=None)
 
     def useful(self, device: DeviceResources) -> bool:
-        """Whether any variant can run there."""
         return any(self.resident(device, v) is not None for v in self.variants.values())
 
     def residents(self, placements: Iterable[Placement]) -> dict[str, ResidentCapacity]:
@@ -176,10 +175,6 @@ def allocation_with(
 def _objective_and_bound(
     problem: Problem, residents: Mapping[str, ResidentCapacity], rates: Mapping[str, float]
 ) -> tuple[float, float]:
-    """Return the weighted mean accuracy over all demand, and its bound, percent.
-
-    Demand that is left out counts 0. The bound is what all demand on the most accurate variants would give.
-    """
     weight = {a.id: a.weight for a in problem.applications}
     total = sum(a.weight * a.demand for a in problem.applications)
     if total <= 0:

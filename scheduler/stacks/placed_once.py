@@ -135,11 +135,6 @@ def _mix(applications: list[ApplicationDemand]) -> dict[str, float]:
 def _model(
     groups: list[IdenticalDevices], options: Mapping[tuple[int, str], ResidentCapacity]
 ) -> tuple[Model, dict, dict]:
-    """Make a model in which devices are counted by group.
-
-    Returns:
-        The model, the counts' variables by (group, application), and the capacities by application.
-    """
     model = new_model()
     n = {(g, q): model.addVar(names(("n", g, q)), vtype="I", lb=0, ub=len(groups[g])) for g, q in options}
     for g, group in enumerate(groups):
@@ -173,7 +168,6 @@ def _most_of_the_mix(groups, options, mix: Mapping[str, float], seconds: float, 
 
 
 def _most_items(problem: Problem, groups, options, mix: Mapping[str, float], seconds: float, gap: float):
-    """Counts by (group, application) that serve the most weighted items of the demand."""
     model, n, capacity = _model(groups, options)
     weight = {a.id: a.weight for a in problem.applications}
     total = sum(weight[q] * demand for q, demand in mix.items())

@@ -11,9 +11,9 @@ from django.utils import timezone
 from registry import clock
 from registry.models import Node
 from scheduler import live, tasks, telemetry
-from scheduler.control import outcome, planner
+from scheduler.control import planner, requests
 from scheduler.history import recording
-from scheduler.models import KnownRepair
+from scheduler.models import KnownRepair, WorkLease
 from scheduler.repairs import facts, known, listing
 from scheduler.repairs.checks import planning
 from scheduler.repairs.in_time import in_time
@@ -107,7 +107,7 @@ def test_planning_that_fails_says_since_when_and_why(world, lasting, monkeypatch
     for _ in range(2):
         with pytest.raises(ValueError, match="constraint"):
             tasks.plan("period")
-    since = outcome.latest().failing_since
+    since = requests.plan_row().failing_since
     assert before <= since <= timezone.now()
     found()
     monkeypatch.setattr(known, "_here", type("Long", (), {"ages": lambda self, values: dict.fromkeys(values, 1e6)})())
@@ -127,8 +127,8 @@ def test_no_attempt_to_plan_for_too_long(world, later):
     assert repair.since == made.created and f"plan {made.pk}" in repair.effect
 
 
-def test_attempts_to_plan_that_nothing_is_known_of_count_after_a_while(world, later, clean_redis):
-    clean_redis.delete(outcome.OUTCOME)
+def test_attempts_to_plan_that_nothing_is_known_of_count_after_a_while(world, later):
+    WorkLease.objects.all().delete()
     assert found() == {}
     later(planning.silent_s() + 1)
     Node.objects.update(seen_s=clock.steady())

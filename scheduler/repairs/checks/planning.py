@@ -9,7 +9,7 @@ from django.conf import settings
 
 from registry.models import Application, Variant
 from scheduler import words
-from scheduler.control import outcome
+from scheduler.control import requests
 from scheduler.models import KnownRepair
 from scheduler.repairs.capacity import fastest
 from scheduler.repairs.facts import LONG_S, MINUTE_S, SHORT_S, Facts, RecentQueries
@@ -33,9 +33,10 @@ def silent_s() -> float:
 
 def failing(facts: Facts) -> Iterator[Repair]:
     """No plans are made: attempts fail, or there are none."""
-    latest, limit = facts.from_redis(outcome.latest, None), silent_s()
-    if latest is None:
-        return  # Redis is a repair of its own
+    _ = facts.recent  # tells whether Redis answers
+    if not facts.redis:
+        return  # no attempt can be asked for, and Redis is a repair of its own
+    latest, limit = requests.plan_row(), silent_s()
     if latest.age_s > limit:
         known = math.isfinite(latest.age_s)
         yield Repair(

@@ -36,7 +36,6 @@ ROUNDING = 1e-9
 
 
 def infaas_accuracy(problem: Problem) -> Allocation:
-    """Scale the instances in force, greedily, to the demand."""
     choices = DedicatedChoices(problem)
     cluster = _Cluster(problem, choices)
     while True:
@@ -61,8 +60,6 @@ def infaas_accuracy(problem: Problem) -> Allocation:
 
 
 class _Cluster:
-    """The instances by device, and the actions that an application has."""
-
     def __init__(self, problem: Problem, choices: DedicatedChoices):
         self._dedicated = choices
         self.residents: dict[str, ResidentCapacity] = {}

@@ -48,18 +48,15 @@ class InstanceOptions:
         self.running = {} if problem.previous is None else choices.residents(problem.previous.placements)
 
     def of(self, application: str) -> dict[Option, ResidentCapacity]:
-        """An application's."""
         return {key: one for key, one in self.options.items() if one.variant.application == application}
 
 
 def load_s(resident: ResidentCapacity) -> float:
-    """Seconds that its variant takes to load on its device."""
     profile = profile_on(resident.variant, resident.device)
     return 0.0 if profile is None else profile.load_s
 
 
 def adding(resident: ResidentCapacity, count: float = 1.0) -> float:
-    """The cost of adding instances: hardware and loading."""
     return count * resident.device.cost * (1.0 + LOAD_WEIGHT * load_s(resident))
 
 
@@ -72,7 +69,6 @@ def asked(demand: float) -> float:
 
 
 def count_for(rate: float, capacity: float) -> int:
-    """Number of instances of a capacity that serve a rate."""
     return max(0, math.ceil(rate / capacity - 1e-9))
 
 

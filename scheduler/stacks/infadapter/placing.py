@@ -110,7 +110,6 @@ def rates(
     quota: Mapping[str, float],
     group_of: Mapping[str, int],
 ) -> dict[str, float]:
-    """Items/s by device: each variant's quota by the capacities of its devices."""
     each = {option.key: option.capacity(n) / n for option in options if (n := devices[option.key])}
     here = {id: each[group_of[id], resident.variant.id] for id, resident in residents.items()}
     total: Counter[str] = Counter()

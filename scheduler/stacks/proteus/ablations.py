@@ -54,10 +54,6 @@ def _solved(narrowed: Problem) -> Allocation:
 
 
 def without_model_placement(problem: Problem) -> Allocation:
-    """Solve Proteus' MILP (Eq. 1 to 7) for each application on its own devices.
-
-    Applications have their devices for good.
-    """
     choices = DedicatedChoices(problem)
     fastest, placed = fixed(problem, choices)
     budget = Budget(problem.time_limit_s)
@@ -95,19 +91,15 @@ def without_model_placement(problem: Problem) -> Allocation:
 
 
 class UniformOrder:
-    """An order with each device as likely, as Proteus' simulator has it."""
-
     def __init__(self, source: random.Random, shares: Shares) -> None:
         self._random = source
         self._devices = [device for device, _ in shares]
 
     def take(self, rows: int, able: Collection[Hashable]) -> Hashable | None:
-        """See :class:`workers.dispatch.published.routing.Round`."""
         devices = [device for device in self._devices if device in able]
         return devices[int(self._random.random() * len(devices))] if devices else None
 
 
 def uniform(seed: int) -> Router:
-    """The router of Proteus without query assignment."""
     source = random.Random(f"{seed}:routing")
     return Router(lambda shares: UniformOrder(source, shares))

@@ -102,11 +102,9 @@ class Stream:
 
     @property
     def rate(self) -> float:
-        """Items/s of the worker, over time."""
         return self.counts[0].rate / self.phases
 
     def group(self, queued: int) -> int:
-        """The class of a queue length when a batch starts."""
         return int(bool(self.long) and queued >= self.long)
 
 
@@ -136,7 +134,6 @@ def shortest_queue(rate: float, workers: float, service_rate: float) -> Stream:
 
 
 def log_factorials(most: int) -> np.ndarray:
-    """Logs of the factorials of 0 to ``most``."""
     size = 1 << max(10, most.bit_length())
     return _log_factorials(size)[: most + 1]
 

@@ -44,8 +44,6 @@ REMEMBERED = 1024
 
 @dataclass(frozen=True)
 class EvaluatedPolicy:
-    """A policy in the form that workers look up, and its expectation."""
-
     policy: LoadPolicy
     expected: Expected
 
@@ -109,7 +107,6 @@ def anchors(capacity: float, demand: float) -> list[float]:
 
 @lru_cache(maxsize=REMEMBERED)
 def evaluated(worker: Worker, stream: Stream, load: float, weigh: Weight, variable: bool = False) -> EvaluatedPolicy:
-    """The policy for a stream, which belongs to a load of the application."""
     chain = Chain(worker, stream, variable)
     policy = solve(worker, stream, weigh, chain)
     return EvaluatedPolicy(LoadPolicy(load, steps(policy), batches(policy)), expected(policy, chain=chain))

@@ -118,7 +118,6 @@ class Rewards:
 
 
 def price(worth: float) -> np.ndarray:
-    """Return the factors of the columns earned and counted, at this worth of a query."""
     return np.array([[1.0], [-worth]])
 
 

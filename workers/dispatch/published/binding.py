@@ -131,7 +131,6 @@ class PublishedBinding:
         return self._decisions(now)
 
     def probe(self, query: WaitingQuery, now: float) -> Decisions:
-        """See :class:`..binding.Binding`. Published stacks probe no device."""
         return self._decisions(now)
 
     def finished(self, batch: QueueBatch, now: float, run_s: float | None = None) -> Decisions:
@@ -285,7 +284,6 @@ class PublishedBinding:
         return planned, able
 
     def _decide(self, device: QueuedDevice, now: float) -> None:
-        """Send a device a batch, if it is open and the time has come."""
         open_at = device.open_at()
         if open_at > now:
             if not device.away:
@@ -300,7 +298,6 @@ class PublishedBinding:
         self._timers.set(device, wake_at)
 
     def _unroute(self, queries: Iterable[QueuedQuery], device: QueuedDevice) -> None:
-        """Route queries again that were taken out of a device's queues."""
         for queued in queries:
             queued.query.reservation = None
             self._unrouted.append((queued.query, device))

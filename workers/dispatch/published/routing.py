@@ -23,12 +23,6 @@ _LONGEST = 1e6
 
 
 class _Flow:
-    """A device in the round.
-
-    Attributes:
-        start, finish: virtual times of its next row.
-    """
-
     __slots__ = ("device", "finish", "share", "start", "stride")
 
     def __init__(self, device: Hashable, share: float) -> None:
@@ -152,7 +146,6 @@ class LeastCompletionRouter(Router):
         expected_s: Callable[[Hashable], float],
         queued: Callable[[Hashable], int],
     ) -> Hashable | None:
-        """See :class:`Router`. Ties go to the first in the routes."""
         following = super().pick(application, rows, able, budget_s, expected_s, queued)
         if following is None or expected_s(following) <= budget_s:
             return following

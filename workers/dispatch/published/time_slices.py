@@ -86,8 +86,6 @@ class Contender(NamedTuple):
 
 
 class Arbiter:
-    """Gives the slices of one device; remembers when the last one of each queue ended."""
-
     def __init__(self) -> None:
         self._ended: dict[str, float] = {}
         self._since: dict[str, float] = {}
@@ -116,11 +114,9 @@ class Arbiter:
         return min(allowed, key=lambda one: (one.latest_start(now), one.queue)).queue
 
     def ended(self, queue: str, now: float) -> None:
-        """The slice of a queue has ended."""
         self._ended[queue] = now
         self._since.pop(queue, None)
 
     def forget(self, queue: str) -> None:
-        """The queue is gone from the device."""
         self._ended.pop(queue, None)
         self._since.pop(queue, None)

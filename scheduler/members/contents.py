@@ -1,7 +1,4 @@
-"""Members' configurations, read from the database, and pushes to connections.
-
-A push may be lost; members' reports each second make up for it (see :mod:`.configurations`).
-"""
+"""Facts of the database that members' configurations are made from. Synchronous."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
-from asgiref.sync import async_to_sync
-from channels.layers import get_channel_layer
 from django.db.models import TextField
 from django.db.models.functions import Cast
 
@@ -32,17 +27,6 @@ from scheduler.control.wire import application_spec
 from scheduler.members.standing import COLUMNS, Row
 from scheduler.models import Plan
 from workers.protocol import control, specs
-
-#: the channel-layer groups of all approved gateways, and of all approved nodes
-GATEWAYS, NODES = "gateways", "nodes"
-
-
-def node_group(pk: int) -> str:
-    return f"node.{pk}"
-
-
-def gateway_group(pk: int) -> str:
-    return f"gateway.{pk}"
 
 
 def latest_wire() -> specs.PlanSpec:
@@ -107,14 +91,14 @@ class Registered:
 
     Attributes:
         rows: by kind and id, of all members.
-        jobs: running profile jobs by node id.
+        jobs: the number of attempts by running profile job, by node id.
         authority: hash of the key of the members' certificates' authority.
         variants: names by application, of all that are registered.
     """
 
     shared: CommonConfiguration
     rows: dict[tuple[type[Node] | type[Gateway], int], Row]
-    jobs: dict[int, frozenset[int]]
+    jobs: dict[int, dict[int, int]]
     authority: str = ""
     variants: dict[str, frozenset[str]] = field(default_factory=dict)
 
@@ -174,26 +158,24 @@ def read() -> Registered:
     The number of queries does not depend on how many members there are.
     """
     rows = {(kind, pk): Row(*row) for kind in (Node, Gateway) for pk, *row in kind.objects.values_list("pk", *COLUMNS)}
-    jobs: dict[int, set[int]] = {}
+    jobs: dict[int, dict[int, int]] = {}
     running = ProfileJob.objects.filter(state=ProfileJob.State.RUNNING, device__isnull=False)
-    for node, job in running.values_list("device__node_id", "pk"):
-        jobs.setdefault(node, set()).add(job)
-    own = {node: frozenset(ids) for node, ids in jobs.items()}
+    for node, job, attempts in running.values_list("device__node_id", "pk", "attempts"):
+        jobs.setdefault(node, {})[job] = attempts
     variants: dict[str, set[str]] = {}
     for application, name in Variant.objects.order_by().values_list("application__name", "name"):
         variants.setdefault(application, set()).add(name)
     named = {application: frozenset(names) for application, names in variants.items()}
-    return Registered(read_shared(), rows, own, authority.key_hash(), named)
+    return Registered(read_shared(), rows, jobs, authority.key_hash(), named)
 
 
-def gateway_config(shared: CommonConfiguration, gateways: int = 1) -> control.GatewayConfig:
-    """The whole configuration of a gateway. ``gateways``: how many serve."""
+def gateway_config(shared: CommonConfiguration) -> control.GatewayConfig:
+    """The whole configuration of a gateway."""
     return control.GatewayConfig(
         applications=shared.applications,
         key_hashes=shared.key_hashes,
         key_limits=shared.key_limits,
         plan=shared.plan,
-        gateways=gateways,
         peers=(*shared.gateways, *shared.nodes),
     )
 
@@ -231,47 +213,3 @@ def node_config(
         cpu_devices=shared.divided.get(pk, ""),
         retired=tuple(sorted(ref for ref in shared.retired if shared.owners.get(ref, (None, ""))[0] == pk)),
     )
-
-
-def nudge(group: str) -> None:
-    """Make the connections in a group send the configuration.
-
-    It is as it is when they send it: a snapshot taken here could be overtaken by a newer one that another process
-    sends.
-    """
-    async_to_sync(get_channel_layer().group_send)(group, {"type": "member.refresh"})
-
-
-def send(group: str, message: control.ToMember) -> None:
-    """Send a message to a group."""
-    async_to_sync(get_channel_layer().group_send)(group, {"type": "member.send", "text": control.encode(message)})
-
-
-def push_gateways() -> None:
-    nudge(GATEWAYS)
-
-
-def push_nodes() -> None:
-    nudge(NODES)
-
-
-def push_all() -> None:
-    """Push configurations to all members, nodes first.
-
-    Nodes can warm what is new while gateways still route by the old plan.
-    """
-    push_nodes()
-    push_gateways()
-
-
-def cancel_profile(pk: int) -> None:
-    """Order the device that runs a cancelled profile job to stop."""
-    job = ProfileJob.objects.filter(pk=pk, state=ProfileJob.State.CANCELLED).select_related("device").first()
-    if job is not None and job.device is not None:
-        send(node_group(job.device.node_id), control.ProfileCancel(job=job.pk))
-
-
-def recheck(kind: type[Node] | type[Gateway], pk: int) -> None:
-    """A member's approval changed: its connection looks again."""
-    group = node_group(pk) if kind is Node else gateway_group(pk)
-    async_to_sync(get_channel_layer().group_send)(group, {"type": "member.recheck"})

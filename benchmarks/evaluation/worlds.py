@@ -19,6 +19,10 @@ HERE = Path(__file__).parent
 #: seconds of a trace that a quick evaluation takes
 QUICK_S = 60.0
 
+#: seeds of a world in which something is drawn by chance, and the keys of scenarios that say so
+SEEDS = 3
+DRAWN = ("generator", "profile_noise", "profile_error", "stall_ms")
+
 PROTEUS = {
     "profiles": "profiles.csv",
     "latency": "p50_ms",
@@ -57,6 +61,14 @@ class World:
         count = sum(t < self.first_s for t in arrivals.times)
         cut = replace(arrivals, times=arrivals.times[:count], applications=arrivals.applications[:count])
         return replace(scenario, arrivals=cut)
+
+    def seeds(self) -> tuple[World, ...]:
+        """This world by each of its seeds; itself alone where nothing is drawn."""
+        values = json.loads(self.values)
+        if not any(key in values for key in DRAWN):
+            return (self,)
+        first = values.get("seed", 0)
+        return tuple(replace(self, values=_key({**values, "seed": first + more})) for more in range(SEEDS))
 
     def digest(self) -> str:
         """Changes with the values and with the content of the files that they name."""

@@ -43,8 +43,6 @@ class PlanDetail(generics.RetrieveAPIView):
 
 
 class PlanTrail(View):
-    """The trail of a plan."""
-
     serializer_class = TrailSerializer
 
     @extend_schema(operation_id="plan_trail")
@@ -60,8 +58,6 @@ class PlanTrail(View):
 
 
 class CurrentPlan(APIView):
-    """The plan in force, and asking for a new one."""
-
     @extend_schema(responses=PlanDetailSerializer)
     def get(self, request) -> Response:
         plan = Plan.objects.first()
@@ -77,8 +73,6 @@ class CurrentPlan(APIView):
 
 
 class ControlView(View):
-    """The stack that plans are made with and that the data plane follows."""
-
     serializer_class = ControlSerializer
 
     @extend_schema(operation_id="control_get")

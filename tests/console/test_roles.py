@@ -39,7 +39,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.fixture
 def fresh():
-    """Without the requests that earlier tests made."""
     cache.clear()
 
 
@@ -48,7 +47,6 @@ def role_of(caller: str | None) -> AccessRole:
 
 
 def path(name: str) -> str:
-    """The address with values that nothing has: what is permitted is not found."""
     filled = re.sub(r"<digest>", "0" * 64, all_addresses()[name])
     return re.sub(r"<\w+>", lambda found: "7" if found[0] in ("<pk>", "<version>", "<id>") else "nothing", filled)
 

@@ -48,7 +48,7 @@ class InstanceOptions:
         self.running = {} if problem.previous is None else choices.residents(problem.previous.placements)
 
     def of(self, application: str) -> dict[Option, ResidentCapacity]:
-        return {key: one for key, one in self.options.items() if one.variant.application == application}
+        return {key: instance for key, instance in self.options.items() if instance.variant.application == application}
 
 
 def load_s(resident: ResidentCapacity) -> float:
@@ -61,10 +61,7 @@ def adding(resident: ResidentCapacity, count: float = 1.0) -> float:
 
 
 def asked(demand: float) -> float:
-    """Return the capacity (items/s) that a demand asks for (Eq. 1).
-
-    That is the demand with the slack-threshold's headroom; 0 for a demand of at most :data:`NOTHING`.
-    """
+    """The capacity (items/s) that a demand asks for, with headroom (Eq. 1)."""
     return demand * SLACK if demand > NOTHING else 0.0
 
 
@@ -75,15 +72,7 @@ def count_for(rate: float, capacity: float) -> int:
 def scaled(
     problem: Problem, choices: DedicatedChoices, residents: Mapping[str, ResidentCapacity], why: str
 ) -> Allocation:
-    """Return the allocation of these instances and of those that wait to go.
-
-    Instances wait before they are scaled down. Queries go to instances in proportion to their capacities, so that all
-    of an application's are equally loaded.
-
-    Args:
-        residents: the instances, by device.
-        why: explains the strategy.
-    """
+    """The allocation of instances (by device), and of those that wait to go."""
     rates = evenly(problem, residents)
     residents, rates, since = with_waiting(problem, choices, residents, rates)
     allocation = allocation_with(

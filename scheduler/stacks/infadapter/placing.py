@@ -83,13 +83,7 @@ def _running(problem: Problem) -> dict[str, str]:
 
 
 def quotas(problem: Problem, options: Sequence[CoreOption], devices: Mapping[tuple[int, str], int]) -> dict[str, float]:
-    """Return the quotas of variants, the most accurate ones first.
-
-    Each application's demand goes to its variants in this order, up to their capacities.
-
-    Returns:
-        Items/s by variant.
-    """
+    """Items/s by variant: the most accurate ones first, up to their capacity."""
     capacity: Counter[str] = Counter()
     variants = {}
     for option in options:

@@ -246,13 +246,7 @@ def _during(
 
 
 def _spread(slacks: np.ndarray, seconds: float) -> np.ndarray:
-    """Return where a query of a slab is after this many seconds.
-
-    Below 0 counts as 0.
-
-    Returns:
-        Probabilities (slab, slack).
-    """
+    """Probabilities (slab, slack) of a query's slack after this long."""
     below = (slacks[None, :] + seconds - slacks[:-1, None]) / np.diff(slacks)[:, None]
     below = below.clip(0.0, 1.0)
     below[:, 0] = 0.0

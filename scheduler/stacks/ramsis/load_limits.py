@@ -37,10 +37,7 @@ INCREASE, BACKOFF = 1, 0.9
 
 
 def jellyfish(worker: Worker, workers: float) -> tuple[LoadPolicy, ...]:
-    """Return the most load of each useful variant, by Jellyfish+.
-
-    A variant that carries no more than a more accurate one is not useful.
-    """
+    """The most load of each useful variant, by throughput."""
     limits = []
     for variant in worker.variants:
         within = [(rows / s) for rows, s in enumerate(variant.seconds, 1) if s <= worker.slo_s / 2]

@@ -95,10 +95,7 @@ def policies(
 
 
 def anchors(capacity: float, demand: float) -> list[float]:
-    """Return the loads between which policies are made, items/s.
-
-    They are half octaves below the capacity, around a demand.
-    """
+    """Loads (items/s) half octaves below the capacity, around a demand."""
     every = [capacity * 2.0 ** (-step / 2) for step in range(ANCHORS, -1, -1)]
     low = max([place for place, load in enumerate(every) if load <= BELOW * demand], default=0)
     high = min([place for place, load in enumerate(every) if load >= ABOVE * demand], default=ANCHORS)

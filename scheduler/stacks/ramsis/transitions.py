@@ -136,10 +136,7 @@ class Chain:
             self._groups.append(_Group(counts, stream.phases, worker.queue, self.ages, times))
 
     def _phases(self) -> np.ndarray:
-        """Return the probabilities of the worker's phases (interval A).
-
-        A phase follows from the arrivals dealt out since the head came, given how many of them the worker got.
-        """
+        """Probabilities of the worker's phases (interval A)."""
         phases, queue = self.stream.phases, self.worker.queue
         age = self.worker.slo_s - self.slacks
         made = np.zeros((queue + 1, len(age), phases))

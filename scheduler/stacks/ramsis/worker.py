@@ -38,10 +38,7 @@ class Worker:
     slacks: tuple[float, ...]
 
     def seconds(self) -> np.ndarray:
-        """Return the seconds by variant and rows (0 to ``queue``).
-
-        They are infinite where a variant does not take that number of rows, and for 0 rows.
-        """
+        """By variant and rows (0 to ``queue``); inf: it takes no such batch."""
         table = np.full((len(self.variants), self.queue + 1), math.inf)
         for index, variant in enumerate(self.variants):
             some = variant.seconds[: self.queue]

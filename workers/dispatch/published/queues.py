@@ -89,11 +89,7 @@ class CandidateSet:
         self._by_rates = len(planned) > 1 and not restricted
 
     def in_order(self, served: Mapping[Hashable, float]) -> list[Candidate]:
-        """Return the candidates, first the one that is furthest behind its rate.
-
-        That is the planned one with the least rows ``served`` for its rate: so several variants share the queries as
-        the plan says, whatever their batch sizes.
-        """
+        """The candidates, first the planned one furthest behind its rate."""
         if not self._by_rates:
             return self.candidates
         first = min(self.planned, key=lambda c: served.get(c.variant, 0.0) / max(self.options[c.variant].rate, 1e-9))

@@ -14,13 +14,9 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 
-import redis.asyncio
 from channels.db import database_sync_to_async
-from django.conf import settings
-from redis.exceptions import RedisError
 
-from scheduler import live, troubles
-from scheduler.channel_layer import cancel
+from scheduler import live
 from scheduler.members import contents
 from scheduler.members.passing import PASSING, noted
 from workers import log
@@ -32,8 +28,6 @@ logger = log.get("members")
 REREAD_S = 3.0
 #: seconds that a reader waits for at most, so that reads take no more than half of the time
 LONGEST_PAUSE_S = 1.0
-#: seconds until another try to hear of changes while Redis is away
-LISTEN_AGAIN_S = 1.0
 #: the channel of Redis that says that something changed
 CHANGED = live.key("members_changed")
 
@@ -81,7 +75,7 @@ class Configurations:
             if not self._followers:
                 ended, self._watching = self._watching, []
                 for task in ended:
-                    await cancel(task)
+                    await live.cancel(task)
 
     def look(self) -> None:
         """Read the database now, for all connections of this process."""
@@ -104,16 +98,8 @@ class Configurations:
                 event.set()
 
     async def _listen(self) -> None:
-        while True:
-            try:
-                async with redis.asyncio.Redis.from_url(settings.REDIS_URL) as client, client.pubsub() as pubsub:
-                    await pubsub.subscribe(CHANGED)
-                    # The first answer confirms the subscription: something may have been missed until then.
-                    async for _ in pubsub.listen():
-                        self.look()
-            except (RedisError, OSError) as error:
-                troubles.occurred(error)
-                await asyncio.sleep(LISTEN_AGAIN_S)
+        async for _ in live.listen(CHANGED):
+            self.look()
 
     async def registered(self, since: float | None = None) -> contents.Registered:
         """Return the facts that the database held at ``since`` (monotonic) or later.

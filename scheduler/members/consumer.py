@@ -21,7 +21,6 @@ from django.utils import timezone
 
 from registry.models import Gateway, Node
 from scheduler import live, troubles
-from scheduler.channel_layer import cancel
 from scheduler.members import admission, certificates, peers, standing
 from scheduler.members.batches import Seen, batches
 from scheduler.members.commits import together
@@ -396,7 +395,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     async def disconnect(self, code: int) -> None:
         if self._following is not None:
-            await cancel(self._following)
+            await live.cancel(self._following)
         if self.member is not None:
             # It would connect again what is left below.
             await batches().seen.forget(self._seen)

@@ -5,6 +5,7 @@ Choices are for the control loop, and leases are on its work. What-ifs and what 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import models
@@ -12,10 +13,26 @@ from django.db import models
 from registry import clock
 from registry.audit.tracking import AuditedQuerySet
 from scheduler.allocation.problem import CERTIFIED
-from scheduler.trail.sides import kept_inputs
 
 #: characters of a plan's detail
 MOST_DETAIL = 300
+#: columns of a problem's rows that explain its plan; profiles, by far the largest part, are not among them
+KEPT = {
+    "devices": ("id", "type", "available", "memory_bytes"),
+    "applications": ("id", "slo_s", "demand", "expected", "weight"),
+    "variants": ("id", "name", "application", "accuracy", "excluded"),
+}
+
+
+def kept_inputs(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """Part of a problem that is kept as long as its plan; empty for an empty problem."""
+    if not problem:
+        return {}
+    rows = {
+        kind: [{name: row[name] for name in names if name in row} for row in problem.get(kind) or ()]
+        for kind, names in KEPT.items()
+    }
+    return {**rows, "time_limit_s": problem.get("time_limit_s")}
 
 
 class Plan(models.Model):

@@ -29,11 +29,10 @@ def plan(trigger: str = "", detail: str = "") -> None:
     Args:
         trigger, detail: of a request that is not stored yet.
     """
-    from scheduler import live, operations, webhooks
+    from scheduler import live, operations, trail, webhooks
     from scheduler.control import leases, planner, requests
     from scheduler.history import marking
     from scheduler.members.configurations import changed
-    from scheduler.trail import trails
 
     if trigger:
         requests.note(trigger, detail)
@@ -59,7 +58,7 @@ def plan(trigger: str = "", detail: str = "") -> None:
         marking.planned(made)
         live.publish("plan", planner.summary(made))
         if made.changed:
-            webhooks.announce("plan", lambda: trails.webhook_event(made))
+            webhooks.announce("plan", lambda: trail.webhook_event(made))
 
 
 @shared_task(name="scheduler.dispatch_profiles")

@@ -14,7 +14,7 @@ from scheduler.control.assemble import available_devices
 from scheduler.control.requests import request_plan
 from scheduler.members.presence import silence_counts
 from scheduler.models import Plan
-from scheduler.trail.words import devices
+from scheduler.words import devices
 
 #: seconds without a message after which a node's devices count as lost
 LOST_S = 60

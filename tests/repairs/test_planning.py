@@ -5,8 +5,6 @@ All is real, except for time.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from django.utils import timezone
 
@@ -39,7 +37,7 @@ def test_demand_above_capacity_in_numbers_once_it_is_no_burst(world, lasting, mo
     plan(allocation={"left_out": {"digits": 20.0}})
     assert found() == {}, "a burst"
     repair = lasting(61)["demand:digits"]
-    assert repair.effect == "The plan leaves out 20 of 120 items/s even at the lowest accuracy."
+    assert repair.effect == "The plan leaves out 20.0 of 120 items/s even at the lowest accuracy."
     arrive(100, 14)
     assert "queries/s (14%) were refused in the last minute. The plan leaves" in found()["demand:digits"].effect
     plan()
@@ -88,7 +86,9 @@ def test_a_short_burst_raises_nothing_and_is_not_denied(world):
 
 def test_a_share_just_below_the_goal_is_not_shown_as_the_goal(world):
     late = facts.RecentQueries(arrived=1000, late=13)
-    sentence = in_time(replace(facts.read(), recent={"digits": late}, long={"digits": late})).sentence
+    read = facts.Facts()
+    read.recent = read.long = {"digits": late}
+    sentence = in_time(read).sentence
     assert "answered 98.7% in time in the last" in sentence and "the goal is 99%" in sentence
 
 

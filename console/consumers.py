@@ -20,7 +20,6 @@ import msgspec
 from channels.db import database_sync_to_async
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
-from channels.utils import await_many_dispatch
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.db import DatabaseError
@@ -133,7 +132,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         # Without Channels' layer: all browsers of a process get the same events (:class:`Browsers`).
         self.scope, self.base_send = scope, send
         try:
-            await await_many_dispatch([receive], self.dispatch)
+            while True:
+                await self.dispatch(await receive())
         except StopConsumer:
             pass
         finally:
@@ -145,16 +145,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     @property
     def seconds(self) -> bool:
-        """Whether the browser gets nodes' seconds."""
         return self._seconds
 
     def resync(self) -> None:
-        """Have the whole state sent."""
         self._outbox.ask_resync()
         self._wake.set()
 
     def put(self, message: dict[str, Any]) -> None:
-        """Have a message sent."""
         self._outbox.put(message)
         self._wake.set()
 
@@ -331,7 +328,6 @@ class Browsers:
             self._heard.set()
 
     def _put(self, text: str) -> None:
-        """Queue an event, or several, for all browsers."""
         found = json.loads(text)
         if isinstance(found, dict):
             message = {"event": found["event"], "text": text}
@@ -373,7 +369,6 @@ _by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Browsers] = weakr
 
 
 def browsers() -> Browsers:
-    """Return the running loop's."""
     return _by_loop.setdefault(asyncio.get_running_loop(), Browsers())
 
 

@@ -67,7 +67,6 @@ def publish(name: str, data: dict[str, Any]) -> None:
 
 
 async def publish_async(name: str, data: dict[str, Any]) -> None:
-    """As :func:`publish`, from a consumer."""
     await asyncio.to_thread(publish, name, data)
 
 

@@ -86,7 +86,6 @@ def estimate(
     horizon_s: float = 10.0,
     quantile: float = QUANTILE,
 ) -> dict[str, float]:
-    """The demand that :func:`estimates` plans for."""
     return estimates(seconds, applications, now, observed, horizon_s, quantile).planned
 
 
@@ -243,7 +242,6 @@ def _level_and_trend(seconds: int, horizon: int) -> tuple[np.ndarray, np.ndarray
 
 
 def bands(planned: Mapping[str, float]) -> dict[str, Band]:
-    """The :func:`band` of each application beside the others, by application."""
     return {application: band(rate, len(planned)) for application, rate in planned.items()}
 
 

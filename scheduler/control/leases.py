@@ -101,7 +101,6 @@ class LeaseWatch:
         return row, self._unchanged.ages({self.name: touched})[self.name]
 
     def take(self) -> HeldLease | None:
-        """Take the lease if that is possible now."""
         row, age_s = self.look()
         if row.holder and age_s < TTL_S:
             return None

@@ -186,7 +186,6 @@ def _store(plan: Plan, lease: HeldLease | None) -> None:
 
 
 def builtins(value: Any) -> Any:
-    """Dataclasses as JSON-ready builtins; sets become sorted lists."""
     if dataclasses.is_dataclass(value):
         return {field.name: builtins(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict) or hasattr(value, "items"):
@@ -199,7 +198,6 @@ def builtins(value: Any) -> Any:
 
 
 def summary(plan: Plan) -> dict[str, Any]:
-    """A plan as the live page reads it."""
     ids = {int(placement["variant"]) for placement in plan.allocation["placements"]}
     variants = {v.pk: v for v in registry.Variant.objects.filter(pk__in=ids).select_related("application")}
     placements = []

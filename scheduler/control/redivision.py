@@ -44,11 +44,6 @@ def advance() -> list[str]:
 
 @transaction.atomic
 def _change_over(node: Node) -> bool:
-    """Let plans use the coming devices if they are still ready.
-
-    Returns:
-        Whether they were.
-    """
     mine = Device.objects.filter(node=node)
     # As members' reports do: these rows first.
     list(mine.select_for_update().order_by("ref"))
@@ -109,7 +104,6 @@ def waits_for(node: Node) -> list[str]:
 
 
 def _runnable(types: Iterable[str]) -> set[str]:
-    """Return active applications with a variant measured on one of these types."""
     found = Profile.objects.filter(
         device_type__in=set(types),
         blocked="",

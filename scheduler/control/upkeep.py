@@ -95,13 +95,6 @@ def lapse_ended_certificates() -> int:
 
 
 def end_cordons() -> int:
-    """Uncordon nodes whose cordon has ended.
-
-    The work was cut off, or a backup of that time was restored.
-
-    Returns:
-        Number of nodes.
-    """
     ended = list(Node.objects.filter(cordoned_until__lt=timezone.now()))
     for node in ended:
         uncordon(node)
@@ -109,7 +102,6 @@ def end_cordons() -> int:
 
 
 def _silent(member: str, now: float) -> Q:
-    """Not seen for :data:`LOST_S`, nor since the appliance started."""
     seen = f"{member}seen_s"
     earlier_boot = Q(**{f"{seen}__gt": now + clock.AHEAD_S})
     return Q(**{f"{seen}__isnull": True}) | Q(**{f"{seen}__lt": now - LOST_S}) | earlier_boot

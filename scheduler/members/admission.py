@@ -127,7 +127,6 @@ def admit(
 
 
 def _return(kind: type[Node] | type[Gateway], known: Node | Gateway, name: str) -> Admission:
-    """A member with its credential."""
     if known.name != name:
         raise Refused(f"name {name!r}: this credential belongs to {known.name!r}")
     # An operator may have accepted a claim since the credential was looked up.
@@ -180,7 +179,6 @@ def _use(token: JoinToken) -> None:
 
 
 def _claim(admission: Admission, identity: Identity, channel: str) -> Admission:
-    """Keep a claim for an operator; nothing of the member itself changes."""
     member, token, address = admission.member, identity.token, identity.peer.address[:45]
     if member.claimed:
         raise Refused(f"name {member.name!r} is claimed by another box already; an operator must decide")

@@ -29,8 +29,6 @@ class _Outcome(NamedTuple):
 
 
 class GroupCommit:
-    """The changes of an event loop's connections."""
-
     def __init__(self) -> None:
         self._waiting: deque[tuple[Callable[[], Any], asyncio.Future]] = deque()
         self._running: asyncio.Task | None = None

@@ -78,7 +78,6 @@ class Configurations:
                     await live.cancel(task)
 
     def look(self) -> None:
-        """Read the database now, for all connections of this process."""
         self._due.set()
 
     async def _watch(self) -> None:
@@ -129,12 +128,10 @@ class Configurations:
             return self._registered
 
     async def node(self, pk: int, since: float | None = None) -> control.NodeConfig:
-        """The configuration of a node."""
         shared = (await self.registered(since)).shared
         return self._once(pk, lambda: contents.node_config(pk, shared, self._planned.get(pk, ())))
 
     async def gateway(self, since: float | None = None) -> control.GatewayConfig:
-        """The configuration of all gateways."""
         shared = (await self.registered(since)).shared
         return self._once("gateway", lambda: contents.gateway_config(shared))
 
@@ -148,5 +145,4 @@ _by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Configurations] =
 
 
 def configurations() -> Configurations:
-    """Return the running loop's configurations."""
     return _by_loop.setdefault(asyncio.get_running_loop(), Configurations())

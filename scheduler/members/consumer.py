@@ -11,12 +11,12 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+from channels.consumer import get_handler_name
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
-from channels.utils import await_many_dispatch
 from django.utils import timezone
 
 from registry.models import Gateway, Node
@@ -62,8 +62,6 @@ def _fault(error: msgspec.ValidationError) -> str:
 
 
 class MemberConsumer(AsyncWebsocketConsumer):
-    """The part that all members share."""
-
     kind: type[Node] | type[Gateway]
     _following: asyncio.Task | None = None
 
@@ -71,7 +69,8 @@ class MemberConsumer(AsyncWebsocketConsumer):
         # Without Channels' layer: nothing is sent to a connection by name, and it needs no Redis.
         self.scope, self.base_send, self.channel_name = scope, send, uuid.uuid4().hex
         try:
-            await await_many_dispatch([receive], self.dispatch)
+            while True:
+                await self.dispatch(await receive())
         except StopConsumer:
             pass
         finally:
@@ -108,9 +107,12 @@ class MemberConsumer(AsyncWebsocketConsumer):
                 control.CLOSE_UNAUTHORIZED, "Authorization: a join token or a credential is needed; this one is unknown"
             )
 
+    async def dispatch(self, message: dict[str, Any]) -> None:
+        # Channels would look for old connections of the database in a thread, for each message.
+        await getattr(self, get_handler_name(message))(message)
+
     @property
     def approved(self) -> bool:
-        """Whether the connection speaks for an approved member."""
         return self.standing is Standing.APPROVED
 
     def _token(self) -> str | None:
@@ -156,7 +158,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
             await self._take(message)
 
     async def _decoded(self, text: str) -> control.FromMember | None:
-        """The message; None where it is skipped, or has ended the connection."""
         try:
             return self.decode(text)
         except control.VersionMismatch as error:
@@ -312,7 +313,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
             await self.say(control.CertificateDue())
 
     async def announce_change(self) -> None:
-        """Have all connections, of other processes as well, look at the registry."""
         if not await self.announce(in_thread(changed), "change"):
             configurations().look()
 
@@ -326,11 +326,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
         return standing.standing(row, self.channel_name, self.claims)
 
     def _store_admission(self) -> tuple[control.IssuedCertificate, str | None]:
-        """Store all that the member's admission changes.
-
-        Returns:
-            Its certificate, and its credential where it gets one.
-        """
         request = self.join_message.certificate_request
         issued = certificates.issue(self.member, request, self.peer, self.channel_name)
         credential = admission.issue_credential(self.member, self.peer)
@@ -357,7 +352,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
     # --- to the member ------------------------------------------------------------------------------------------------
 
     async def say(self, message: control.ToMember) -> None:
-        """Send a message to the member."""
         await self._send_text(control.encode(message))
 
     async def _send_text(self, text: str) -> None:
@@ -409,7 +403,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
     # --- of a kind ----------------------------------------------------------------------------------------------------
 
     def decode(self, text: str) -> control.FromMember:
-        """A message of this kind of member."""
         raise NotImplementedError
 
     def store_join(self) -> None:
@@ -420,7 +413,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
         raise NotImplementedError
 
     async def admitted(self) -> None:
-        """The member is approved and has its configuration."""
         raise NotImplementedError
 
     async def follow(self, registered: Registered) -> None:
@@ -435,5 +427,4 @@ class MemberConsumer(AsyncWebsocketConsumer):
         raise NotImplementedError
 
     async def handle(self, message: control.FromMember) -> None:
-        """Deal with a message of an approved member."""
         raise NotImplementedError

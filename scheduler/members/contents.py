@@ -45,7 +45,6 @@ def _plan(text: str) -> specs.PlanSpec:
 
 
 def applications() -> tuple[specs.ApplicationSpec, ...]:
-    """All of them, with the size classes that matter."""
     known: dict[int, set[int]] = {}
     latencies = ProfileLatency.objects.filter(size__gt=0).order_by()
     for pk, size in latencies.values_list("profile__variant__application", "size").distinct():
@@ -94,6 +93,7 @@ class Registered:
         jobs: the number of attempts by running profile job, by node id.
         authority: hash of the key of the members' certificates' authority.
         variants: names by application, of all that are registered.
+        loading: whether any of them waits until gateways answer with it.
     """
 
     shared: CommonConfiguration
@@ -101,10 +101,10 @@ class Registered:
     jobs: dict[int, dict[int, int]]
     authority: str = ""
     variants: dict[str, frozenset[str]] = field(default_factory=dict)
+    loading: bool = False
 
 
 def read_shared() -> CommonConfiguration:
-    """The facts that all members' configurations are made from now."""
     kept = Variant.objects.filter(state__in=Variant.PLANNED, excluded=False)
     blocked: dict[str, set[int]] = {}
     for kind, pk in Profile.objects.exclude(blocked="").values_list("device_type", "variant"):
@@ -163,14 +163,15 @@ def read() -> Registered:
     for node, job, attempts in running.values_list("device__node_id", "pk", "attempts"):
         jobs.setdefault(node, {})[job] = attempts
     variants: dict[str, set[str]] = {}
-    for application, name in Variant.objects.order_by().values_list("application__name", "name"):
+    loading = False
+    for application, name, state in Variant.objects.order_by().values_list("application__name", "name", "state"):
         variants.setdefault(application, set()).add(name)
+        loading |= state == Variant.State.LOADING
     named = {application: frozenset(names) for application, names in variants.items()}
-    return Registered(read_shared(), rows, jobs, authority.key_hash(), named)
+    return Registered(read_shared(), rows, jobs, authority.key_hash(), named, loading)
 
 
 def gateway_config(shared: CommonConfiguration) -> control.GatewayConfig:
-    """The whole configuration of a gateway."""
     return control.GatewayConfig(
         applications=shared.applications,
         key_hashes=shared.key_hashes,
@@ -181,7 +182,6 @@ def gateway_config(shared: CommonConfiguration) -> control.GatewayConfig:
 
 
 def planned_by_node(shared: CommonConfiguration) -> dict[int, list[specs.DevicePlan]]:
-    """Return the plan's devices by their node's id."""
     found: dict[int, list[specs.DevicePlan]] = {}
     for device in shared.plan.devices:
         if device.device in shared.owners:

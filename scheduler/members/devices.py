@@ -97,7 +97,6 @@ class Report(NamedTuple):
 
 
 def differs(node: Node, states: Iterable[DeviceState]) -> bool:
-    """Whether devices do anything else now than is stored."""
     return next(_differences(node.devices.all(), states), None) is not None
 
 
@@ -126,7 +125,6 @@ def _differences(
 
 @transaction.atomic
 def report(node: Node, states: Iterable[DeviceState]) -> Report:
-    """Store what devices do now."""
     found, types = Report([], [], []), set()
     # Cores have their whole time to reach it, whatever they reported before.
     began = {"changed": timezone.now(), "serving_s": clock.steady(), "unreached_since": None}

@@ -27,7 +27,6 @@ def of_scope(scope: dict[str, Any]) -> Peer:
 
 
 def _plain(host: str) -> str:
-    """Without the prefix that IPv4 addresses have on a socket for both families."""
     return host.removeprefix("::ffff:")
 
 

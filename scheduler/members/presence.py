@@ -34,7 +34,6 @@ def seen() -> None:
 
 
 def silence_counts() -> bool:
-    """Whether a silent member is really away."""
     last, returned = live.client().mget(SEEN, RETURNING)
     return clock.age(last) <= ABSENT_S and clock.age(returned) > RETURN_S
 

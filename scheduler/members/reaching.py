@@ -119,7 +119,6 @@ def joined(gateway: int) -> None:
 
 
 def report(gateway: int, found: Reach | None) -> None:
-    """Store a gateway's report, and act on it."""
     stored = None
     row = Gateway.objects.filter(pk=gateway)
     if found is not None:
@@ -142,7 +141,6 @@ def look() -> None:
 
 
 def judge() -> bool:
-    """Decide which devices are cut off now; whether that has changed for any."""
     gateways = reach.approved_gateways()
     connected = [gateway for gateway in gateways if gateway.connected]
     # After an absence of the control plane, gateways that are not back yet may reach what others do not.

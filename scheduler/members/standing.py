@@ -22,8 +22,6 @@ CLOSED_IN_ORDER, CLOSED_ABNORMALLY = 1000, 1006
 
 
 class Row(NamedTuple):
-    """The registry's part of it."""
-
     state: str
     channel: str
     claim_channel: str
@@ -64,13 +62,11 @@ def standing(row: Row | None, channel: str, claims: bool) -> Standing:
 
 
 def row_of(kind: type[Node] | type[Gateway], pk: int) -> Row | None:
-    """A member's row now; None when it was deleted."""
     found = kind.objects.filter(pk=pk).values_list(*COLUMNS).first()
     return Row(*found) if found is not None else None
 
 
 def seen(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
-    """A member sent something; see :func:`seen_all`."""
     seen_all([(kind, pk, channel)])
 
 

@@ -105,7 +105,6 @@ def _preempted(usable: QuerySet[Device]) -> Device | None:
 
 
 def orders(node: Node, jobs: Collection[int]) -> list[control.ProfileOrder]:
-    """The orders of these of the node's jobs that are to run."""
     running = ProfileJob.objects.filter(pk__in=jobs, state="running", device__node=node)
     return [_order(job, job.device) for job in running.select_related("variant__application", "device")]
 
@@ -196,5 +195,4 @@ def requeue_silent() -> int:
 
 
 def _take_back(job: ProfileJob) -> int:
-    """Requeue a job whose order was lost, without counting an attempt."""
     return ProfileJob.objects.filter(pk=job.pk, state="running", heard__isnull=True).update(**_QUEUED_AGAIN)

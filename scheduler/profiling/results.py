@@ -31,7 +31,6 @@ MAX_ATTEMPTS = 3
 
 
 def announce(job: ProfileJob, points: tuple[ProfilePoint, ...] = ()) -> None:
-    """Publish the job's state to browsers."""
     live.publish(
         "profile",
         {
@@ -197,5 +196,4 @@ def drifted(node: Node, message: control.Drift) -> None:
 
 
 def order_next() -> None:
-    """Have queued jobs handed to devices that are free now."""
     queue.send("scheduler.dispatch_profiles")

@@ -12,10 +12,7 @@ from django.http.request import validate_host
 
 
 class SameOrigin:
-    """ASGI middleware that accepts websockets from pages of this console alone.
-
-    Pages of another port of the host or of another site are refused. Browsers always send an origin.
-    """
+    """Accepts websockets from pages of this console alone, by their origin."""
 
     def __init__(self, app: Callable[..., Awaitable[None]]):
         self._app = app

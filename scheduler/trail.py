@@ -133,7 +133,6 @@ class Side:
     weighted_demand: float
 
     def shares(self) -> dict[str, float]:
-        """Part of its application's planned items for each variant, 0 to 1."""
         rates: dict[str, float] = defaultdict(float)
         totals: dict[str, float] = defaultdict(float)
         for (_, variant), rate_ in self.rates.items():
@@ -145,7 +144,6 @@ class Side:
         return sum(value for (owner, _), value in self.rates.items() if owner == device)
 
     def missing(self) -> str:
-        """What is left out, the most first."""
         worst = sorted(self.left_out.items(), key=lambda pair: -pair[1])
         return listed(f"{items(value)} of {name}" for name, value in worst)
 
@@ -206,7 +204,6 @@ def changed(previous: Plan | None, plan: Plan) -> bool:
 
 
 def before(plan: Plan) -> Plan | None:
-    """The plan before, if it is still kept."""
     return Plan.objects.filter(pk__lt=plan.pk).defer("problem", "wire", "reasons").first()
 
 
@@ -421,7 +418,6 @@ def _sentence(
 
 
 def _does(old: Side, now: Side, moves: list[DeviceMove]) -> str:
-    """What devices do about it, and who answers instead."""
     acts = [move for move in moves if move.loads or move.unloads]
     if not acts:
         return f"no device changed what it holds{_shifts(old, now)}"

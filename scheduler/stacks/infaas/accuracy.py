@@ -36,7 +36,6 @@ ROUNDING = 1e-9
 
 
 def infaas_accuracy(problem: Problem) -> Allocation:
-    """Scale the instances in force, greedily, to the demand."""
     choices = DedicatedChoices(problem)
     cluster = _Cluster(problem, choices)
     while True:
@@ -61,8 +60,6 @@ def infaas_accuracy(problem: Problem) -> Allocation:
 
 
 class _Cluster:
-    """The instances by device, and the actions that an application has."""
-
     def __init__(self, problem: Problem, choices: DedicatedChoices):
         self._dedicated = choices
         self.residents: dict[str, ResidentCapacity] = {}
@@ -81,11 +78,7 @@ class _Cluster:
         }
 
     def improve(self, application: ApplicationDemand) -> bool:
-        """Take the action that lowers the application's accuracy drop the most.
-
-        Returns:
-            False where no action lowers it.
-        """
+        """Take the action that lowers the drop the most; False: none lowers it."""
         mine = [
             (s.variant.accuracy, s.capacity) for s in self.residents.values() if s.variant.application == application.id
         ]

@@ -22,33 +22,20 @@ from .cost import InstanceOptions, adding, asked, count_for, scaled
 
 
 def infaas_greedy(problem: Problem) -> Allocation:
-    """Scale the instances in force at the least cost, one application after the other."""
     return _scale(problem, "Instances are copied, upgraded, downgraded or removed, whichever is cheapest (INFaaS).")
 
 
 def sm_plus(problem: Problem) -> Allocation:
-    """Scale horizontally alone (SM+).
-
-    Each application gets more or fewer instances of one variant.
-    """
     narrowed = replace(problem, variants=developers_choice(problem))
     return _scale(narrowed, "Each application has as many instances of one variant as its load asks for (SM+).")
 
 
 def clipper_plus(problem: Problem) -> Allocation:
-    """Clipper+: the developer's choice of each application, placed once.
-
-    Each application has this one variant, and as many instances as devices allow.
-    """
     return static(replace(problem, variants=developers_choice(problem)), "chosen")
 
 
 def developers_choice(problem: Problem) -> tuple[CandidateVariant, ...]:
-    """Return the variant of each application that a developer would choose.
-
-    It is the pinned one, else the one with the highest throughput on any device, among those that some device can run
-    within half of the SLO.
-    """
+    """Each application's pinned variant, else that of the highest throughput."""
     some = InstanceOptions(problem, DedicatedChoices(problem))
     kept: dict[str, ResidentCapacity] = {}
     for one in some.options.values():
@@ -91,14 +78,11 @@ def _scale(problem: Problem, why: str) -> Allocation:
 
 
 class _Cluster:
-    """The instances by device, and what can be done with them."""
-
     def __init__(self, some: InstanceOptions):
         self._some = some
         self.running: dict[str, ResidentCapacity] = dict(some.running)
 
     def capacity(self, application: str) -> float:
-        """Items/s of an application's instances."""
         return sum(one.capacity for one in self._mine(application).values())
 
     def scale_up(self, application: ApplicationDemand) -> None:
@@ -119,10 +103,7 @@ class _Cluster:
             self.running[device.id] = replace(option, device=device)
 
     def scale_down(self, application: ApplicationDemand) -> None:
-        """Downgrade to a cheaper set of instances, or remove some.
-
-        Those that are not needed may be removed, the dearest first. The way that saves more is taken.
-        """
+        """Downgrade, or remove the dearest instances, whichever saves more."""
         needed, mine = asked(application.demand), self._mine(application.id)
         cheaper = [
             action for action in self._instead(application.id, needed) if action.cost < 0 and action.option.capacity > 0
@@ -143,15 +124,10 @@ class _Cluster:
         return {d: one for d, one in self.running.items() if one.variant.application == application}
 
     def _free(self, group: int, variant: str, but: Mapping[str, ResidentCapacity] | None = None) -> list:
-        """Return the devices of a group without an instance, or with one of ``but``.
-
-        Those that have the variant loaded come first.
-        """
         free = [d for d in self._some.groups[group].devices if d.id not in self.running or (but and d.id in but)]
         return sorted(free, key=lambda d: (variant not in d.loaded, d.id in self._some.running))
 
     def _replicate(self, application: str, needed: float) -> Iterator[_Action]:
-        """More instances of each variant that runs."""
         lacking = needed - self.capacity(application)
         running = {one.variant.id for one in self._mine(application).values()}
         for (group, variant), option in self._some.of(application).items():
@@ -159,7 +135,6 @@ class _Cluster:
                 yield from self._add(group, option, count_for(lacking, option.capacity), {})
 
     def _upgrade(self, application: str, needed: float) -> Iterator[_Action]:
-        """Instances of each variant with a higher throughput, in place of all that run."""
         most = max((one.capacity for one in self._mine(application).values()), default=0.0)
         return (action for action in self._instead(application, needed) if action.option.capacity > most)
 
@@ -182,11 +157,7 @@ class _Cluster:
         yield _Action(cost, option.variant.accuracy, option, devices, frozenset(instead))
 
     def _single(self, application: str) -> Iterator[tuple[float, DeviceResources, ResidentCapacity]]:
-        """Yield the single instances that would raise an application's throughput.
-
-        Yields:
-            (items/s more, device, option): an instance on a free device, or a faster one in place of one that runs.
-        """
+        """Instances that raise the throughput: (items/s more, device, option)."""
         mine = self._mine(application)
         for (group, variant), option in self._some.of(application).items():
             for device in self._free(group, variant)[:1]:

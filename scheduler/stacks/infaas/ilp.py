@@ -38,7 +38,6 @@ ROUNDING = 1e-6
 
 
 def infaas_ilp(problem: Problem) -> Allocation:
-    """The cheapest instances that serve the demand with a headroom of 1.05."""
     choices = DedicatedChoices(problem)
     some = InstanceOptions(problem, choices)
     counts = _solve(problem, some) if some.options else {}
@@ -56,7 +55,6 @@ def infaas_ilp(problem: Problem) -> Allocation:
 
 
 def _solve(problem: Problem, some: InstanceOptions) -> dict[Option, int]:
-    """Instances by group and variant."""
     budget, gap = Budget(problem.time_limit_s), max(problem.gap, GAP)
     found = _cheapest(problem, some, dict.fromkeys((a.id for a in problem.applications), 0.0), budget.left() / 3, gap)
     if found is None:
@@ -117,10 +115,7 @@ def _cheapest(
 
 
 def _left_out(problem: Problem, some: InstanceOptions, seconds: float, gap: float) -> dict[str, float]:
-    """Return the least that must be left out, items/s by application.
-
-    As much weight as possible of the asked capacity is served.
-    """
+    """The least that must be left out, items/s by application."""
     model, n = _model(some)
     total = sum(a.weight * asked(a.demand) for a in problem.applications)
     shares, parts = {}, []

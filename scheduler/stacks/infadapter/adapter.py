@@ -18,16 +18,11 @@ _FEWER_CORES = "The budget of cores, or the devices, serve no more: raise the bu
 
 
 def infadapter(problem: Problem) -> Allocation:
-    """The variants, their devices and their quotas that maximise Eq. 1."""
     why = "Each variant gets as many devices as accuracy, cores and loads make worth while, and queries by its quota."
     return _solved(problem, False, why)
 
 
 def model_switching(problem: Problem) -> Allocation:
-    """Choose one variant for each application, and its devices, by Eq. 1 (MS+).
-
-    Source: Section 5.
-    """
     why = "Each application has one variant, on as many devices as accuracy, cores and loads make worth while."
     return _solved(problem, True, why)
 

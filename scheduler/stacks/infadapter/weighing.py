@@ -50,7 +50,6 @@ class CoreOption:
 
     @property
     def cores(self) -> int:
-        """Cores of each of the devices."""
         return self.resident.device.cores
 
     @property
@@ -58,7 +57,6 @@ class CoreOption:
         return self.resident.variant.profiles[self.resident.device.type].load_s
 
     def capacity(self, devices: int) -> float:
-        """Items/s on this many of the devices."""
         alone = devices * self.resident.capacity
         if self.line is None or not devices:
             return alone
@@ -154,10 +152,6 @@ class _Formulation:
         self.objective = costs.accuracy * accuracy - costs.core * cores - costs.load_s * loads
 
     def _add(self, option: CoreOption) -> None:
-        """Add the devices of an option, and the part of the demand that they serve.
-
-        The demand is that of the option's application.
-        """
         model, key = self.model, option.key
         devices = self._devices[key] = model.addVar(names(("n", *key)), vtype="I", lb=0, ub=option.most)
         part = self._parts[key] = model.addVar(names(("part", *key)), lb=0, ub=1)

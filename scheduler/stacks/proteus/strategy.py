@@ -83,8 +83,6 @@ def dedicated_options(problem: Problem, groups: list[IdenticalDevices]) -> list[
 
 
 class _Formulation:
-    """One SCIP model of the problem: its variables, ``served`` and ``objective``."""
-
     def __init__(self, problem: Problem, groups: list[IdenticalDevices], options: list[DedicatedOption]):
         self.model: Model = new_model()
         model = self.model
@@ -127,12 +125,10 @@ class _Formulation:
         self.objective = quicksum(accuracy) - PRICE_OF_ALL_LOADS / devices * quicksum(loads)
 
     def serve_all(self) -> None:
-        """Eq. 6: all demand is served."""
         for variables in self.shares.values():
             self.model.addCons(quicksum(variables) == 1)
 
     def serve(self, share: float) -> None:
-        """At least this share of the weighted demand is served."""
         self.model.addCons(self.served >= share - SERVED_TOLERANCE * share)
 
 

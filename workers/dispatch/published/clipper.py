@@ -33,7 +33,6 @@ class ClipperPolicy(BatchPolicy):
 
     @property
     def cap(self) -> int:
-        """Rows that a batch may take now."""
         return max(1, int(self._cap))
 
     def decide(self, view: QueueView) -> Decision:
@@ -48,10 +47,6 @@ class ClipperPolicy(BatchPolicy):
         return decision
 
     def observe(self, rows: int, late: int) -> None:
-        """Grow or shrink the cap after a batch.
-
-        A miss is a late query beyond those that were late before they ran.
-        """
         if late > self._late_by_choice:
             self._cap = max(1.0, min(self._cap, self._limit) * BACKOFF)
         elif rows >= min(self.cap, self._limit):

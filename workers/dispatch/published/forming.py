@@ -112,10 +112,6 @@ def punctual_prefix(found: Classified, now: float, latency: LatencyModel) -> tup
 
 
 def wait(view: QueueView, found: Classified, until: float = math.inf) -> Decision:
-    """Wait until ``until``, while doubtful or late queries may run.
-
-    The doubtful one, or late ones to serve, run meanwhile if they end by then.
-    """
     candidate = view.candidates[0]
     if view.serve_late:
         late = _late_batch(view, found, until)
@@ -146,10 +142,6 @@ def start(view: QueueView, found: Classified, count: int, rows: int, limit: int)
 
 
 def _late_batch(view: QueueView, found: Classified, until: float) -> Sequence[Waiting]:
-    """Return the largest prefix of the late queries that ends by ``until``.
-
-    It is one batch, started now, and may be empty.
-    """
     candidate = view.candidates[0]
     count, rows = 0, 0
     for i, query in enumerate(found.late, 1):

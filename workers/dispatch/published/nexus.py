@@ -38,10 +38,6 @@ class NexusPolicy(BatchPolicy):
         return start(view, found, len(found.viable), found.rows, candidate.max_batch)
 
     def _slide(self, view: QueueView, found: Classified) -> Classified:
-        """Move the window on until its batch is punctual.
-
-        This costs one step for each query passed over, plus one batch.
-        """
         candidate = view.candidates[0]
         now, queue, seconds, target = view.now, view.queue, candidate.latency.seconds, candidate.max_batch
         window, rows, end, more = deque(found.viable), found.rows, found.end, found.more

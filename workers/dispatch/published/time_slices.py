@@ -76,18 +76,13 @@ class Contender(NamedTuple):
     decision: Decision
 
     def latest_start(self, now: float) -> float:
-        """Return when its batch must start at the latest to meet a deadline.
-
-        The deadline is the earliest that it still can meet; inf: it can meet none.
-        """
+        """To meet the earliest deadline that it still can; inf: it can meet none."""
         run = self.decision.run
         seconds = self.decision.candidate.latency.seconds(sum([query.rows for query in run]))
         return min([query.deadline for query in run if query.deadline >= now + seconds], default=math.inf) - seconds
 
 
 class Arbiter:
-    """Gives the slices of one device; remembers when the last one of each queue ended."""
-
     def __init__(self) -> None:
         self._ended: dict[str, float] = {}
         self._since: dict[str, float] = {}
@@ -116,11 +111,9 @@ class Arbiter:
         return min(allowed, key=lambda one: (one.latest_start(now), one.queue)).queue
 
     def ended(self, queue: str, now: float) -> None:
-        """The slice of a queue has ended."""
         self._ended[queue] = now
         self._since.pop(queue, None)
 
     def forget(self, queue: str) -> None:
-        """The queue is gone from the device."""
         self._ended.pop(queue, None)
         self._since.pop(queue, None)

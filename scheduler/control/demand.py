@@ -164,10 +164,7 @@ def forecast(items: np.ndarray, horizon: int, deviations: float) -> Forecast:
 
 
 def _with_burst(items: np.ndarray, found: Forecast, level: np.ndarray) -> Forecast:
-    """Return the forecast, or the last seconds where they show a burst.
-
-    They do where noise around ``level`` does not explain them.
-    """
+    """Return the forecast, or the last seconds where they show a burst."""
     recent = items[-RECENT_S:].mean(axis=0)
     burst = recent > found.upper + np.sqrt(np.maximum(level, 1.0) / RECENT_S)
     upper = np.where(burst, recent + 0.5 * np.sqrt(recent / RECENT_S), found.upper)

@@ -123,10 +123,7 @@ class LeaseWatch:
 
 @contextmanager
 def held(name: str, wait_s: float = float("inf")) -> Iterator[HeldLease | None]:
-    """Hold a lease within the block.
-
-    It is None where another process still holds it after ``wait_s`` seconds.
-    """
+    """Hold a lease within the block; None: another one still does after ``wait_s``."""
     watch, until = LeaseWatch(name), clock.steady() + wait_s
     pause = threading.Event()
     while (lease := watch.take()) is None and clock.steady() < until:

@@ -23,11 +23,7 @@ Phase = Device.Phase
 
 
 def advance() -> list[str]:
-    """Let plans use nodes' coming devices where ready, not the retiring ones.
-
-    Returns:
-        Names of the nodes where this was done.
-    """
+    """Let plans use nodes' coming devices where ready, not the retiring ones."""
     dividing = Node.objects.filter(devices__phase=Phase.RETIRING).distinct()
     moved = []
     for node in dividing:
@@ -73,10 +69,7 @@ def _measure_again(coming: QuerySet[Device]) -> None:
 
 
 def waits_for(node: Node) -> list[str]:
-    """Return reasons why plans still use the node's retiring devices.
-
-    Empty: the coming ones are ready.
-    """
+    """Return reasons why plans still use the retiring devices; none: they need not."""
     devices = list(node.devices.select_related("node"))
     coming = [device for device in devices if device.phase == Phase.COMING]
     retiring = [device for device in devices if device.phase == Phase.RETIRING]

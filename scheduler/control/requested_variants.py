@@ -60,10 +60,7 @@ def requests_of(second: Mapping[str, Any]) -> list[Request]:
 
 
 def record(requests: Iterable[Request]) -> None:
-    """Remember requests.
-
-    A plan is made for variants that were not requested before.
-    """
+    """Remember requests, and have a plan made for variants that are new among them."""
     new: list[str] = []
     for request in requests:
         if _due(request):

@@ -23,10 +23,7 @@ NAMED = 3
 
 
 def replan_if_devices_changed() -> bool:
-    """Request a plan if the available devices are not those of the plan in force.
-
-    A node that fell silent is one cause.
-    """
+    """Request a plan if the available devices are not those of the plan in force."""
     latest = Plan.objects.only("inputs").first()
     if latest is None:
         return False
@@ -54,13 +51,7 @@ def plan_with(came: Sequence[str]) -> None:
 
 
 def write_off_silent_devices() -> int:
-    """Mark devices of silent nodes as down, with nothing loaded.
-
-    A node that returns reports their state anew.
-
-    Returns:
-        Number of devices.
-    """
+    """Mark devices of silent nodes as down, with nothing loaded; how many."""
     if not silence_counts():
         return 0
     now = clock.steady()

@@ -36,10 +36,7 @@ UNKNOWN = Peer()
 
 @dataclass(frozen=True)
 class Identity:
-    """The holder of a bearer token.
-
-    It is an existing member, or a new one with a join token.
-    """
+    """The holder of a bearer token: a member, or a new one with a join token."""
 
     member: Node | Gateway | None
     token: JoinToken | None
@@ -83,11 +80,7 @@ def identify(kind: type[Node] | type[Gateway], secret: str | None, peer: Peer = 
 
 
 def _check_token(token: JoinToken, kind: type[Node] | type[Gateway], peer: Peer) -> None:
-    """Check what can be checked before the member has named itself.
-
-    Raises:
-        Refused: it is expired, for another kind of member, or for members of another box.
-    """
+    """Check what can be checked before the member has named itself."""
     wanted = _kind(kind)
     if token.expired:
         raise Refused(f"join token {token.name!r} expired at {token.expires:%Y-%m-%d %H:%M} UTC; make another one")

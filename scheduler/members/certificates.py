@@ -119,10 +119,7 @@ def _kind(member: Node | Gateway) -> str:
 
 
 def due(row: Row, issuer: str, now: datetime) -> bool:
-    """Whether a member with a certificate should have another one.
-
-    That is by the control plane's clock or authority.
-    """
+    """Whether a member should have another certificate, by clock or authority."""
     if row.certificate_until is None:
         return False
     left = row.certificate_until - now

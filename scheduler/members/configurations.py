@@ -37,13 +37,7 @@ in_thread = functools.partial(database_sync_to_async, thread_sensitive=False)
 
 
 def changed() -> None:
-    """Have the members of all processes follow what the database holds now.
-
-    Synchronous.
-
-    Raises:
-        RedisError: they follow a few seconds later, by themselves.
-    """
+    """Have members of all processes follow the database now, not in some seconds."""
     live.client().publish(CHANGED, "")
 
 

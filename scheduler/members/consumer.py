@@ -188,10 +188,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
             await self.losses.attempt(self.compare(message), type(message).__name__, name)
 
     def _see(self) -> None:
-        """Store now and then that the member sent something.
-
-        In the background: the database may be locked.
-        """
+        """Store now and then that the member sent something, in the background."""
         if time.monotonic() - self.seen_at > SEEN_EVERY_S:
             self.seen_at = time.monotonic()
             batches().seen.put(self._seen)
@@ -214,10 +211,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         return not troubles.pausing(troubles.REDIS) and await self._attempt(doing(), what)
 
     async def _later(self, error: Exception) -> None:
-        """Ask the member to come again.
-
-        Its admission needs what is away now, and may be half done.
-        """
+        """Ask the member to come again: what its admission needs is away now."""
         noted(error)
         await self.turn_away(control.CLOSE_TRY_AGAIN, f"not admitted: {type(error).__name__}: {error}")
 
@@ -252,10 +246,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         self._following = asyncio.create_task(self._session(), name=f"session-{message.name}")
 
     async def _session(self) -> None:
-        """Have the member follow the registry, from its admission to its end.
-
-        Each pass follows a read of the database, which all connections of the process share.
-        """
+        """Have the member follow the registry, from its admission to its end."""
         settled = False
         async with configurations().followed() as changed:
             while not self.turned_away:
@@ -365,10 +356,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         await self.say(config)
 
     async def compare(self, stats: control.MemberStats) -> None:
-        """Answer a member that holds another configuration than it should.
-
-        Where that lasts, warn.
-        """
+        """Answer a member that holds another configuration than it should; warn later."""
         wanted = await self.configuration()
         now = time.monotonic()
         if self.lag.report(stats.config_hash, wanted.hash, now - max(0.0, stats.at), now, stats.received):
@@ -406,10 +394,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         raise NotImplementedError
 
     def store_join(self) -> None:
-        """Store the message with which the approved member joined.
-
-        Synchronous, within its admission's transaction.
-        """
+        """Store the join message, within the transaction of the admission."""
         raise NotImplementedError
 
     async def admitted(self) -> None:
@@ -419,11 +404,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         """Send an approved member what it must know beside its configuration."""
 
     async def configuration(self, since: float | None = None) -> control.NodeConfig | control.GatewayConfig:
-        """Return everything that the member must know.
-
-        Args:
-            since: as of this moment (monotonic) or later; None: a few seconds ago.
-        """
+        """The configuration as of ``since`` (monotonic), or of a few seconds ago."""
         raise NotImplementedError
 
     async def handle(self, message: control.FromMember) -> None:

@@ -153,10 +153,7 @@ def _limits(key: ApiKey) -> control.KeyLimits:
 
 
 def read() -> Registered:
-    """Read all that connections compare with.
-
-    The number of queries does not depend on how many members there are.
-    """
+    """Read all that connections compare with."""
     rows = {(kind, pk): Row(*row) for kind in (Node, Gateway) for pk, *row in kind.objects.values_list("pk", *COLUMNS)}
     jobs: dict[int, dict[int, int]] = {}
     running = ProfileJob.objects.filter(state=ProfileJob.State.RUNNING, device__isnull=False)
@@ -192,13 +189,7 @@ def planned_by_node(shared: CommonConfiguration) -> dict[int, list[specs.DeviceP
 def node_config(
     pk: int, shared: CommonConfiguration, planned: Iterable[specs.DevicePlan] | None = None
 ) -> control.NodeConfig:
-    """Return everything that a node must know.
-
-    It has its devices' part of the plan, and what its cache should keep.
-
-    Args:
-        planned: its part of :func:`planned_by_node`, where that is known.
-    """
+    """Everything that a node must know; ``planned``: its part, where that is known."""
     own = []
     for device in planned_by_node(shared).get(pk, ()) if planned is None else planned:
         blocked = shared.blocked.get(shared.owners[device.device][1], frozenset())

@@ -57,11 +57,7 @@ def sync(node: Node, infos: Iterable[DeviceInfo], join: JoinNode | None = None) 
 
 
 def _divided(node: Node, infos: list[DeviceInfo], join: JoinNode) -> bool:
-    """Keep how the node's cores are divided, and set the phases of its devices.
-
-    Returns:
-        Whether any of that is new.
-    """
+    """Keep how cores are divided, and the phases of devices; whether it is new."""
     division = {
         "cores": list(join.cores),
         "divided": storable(join.divided),

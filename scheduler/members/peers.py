@@ -9,10 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Peer:
-    """An address, and whether it is this box's own.
-
-    Empty: unknown, which counts as another box.
-    """
+    """An address, and whether it is of this box; unknown ones count as of others."""
 
     address: str = ""
     own_box: bool = False

@@ -79,10 +79,7 @@ def cut_off(was: bool, views: Sequence[GatewayView], serving_s: float, silent_fo
 
 
 class ReportChanges:
-    """Changes of a connection's reports.
-
-    It says whether a report differs from the last one that was stored.
-    """
+    """Whether reports differ from the last one that was stored."""
 
     def __init__(self) -> None:
         self._stored: object = self
@@ -98,18 +95,12 @@ class ReportChanges:
         return mark != self._stored
 
     def stored(self) -> None:
-        """Note that the latest report was stored.
-
-        Until then, as while the database is locked, the next one is new as well.
-        """
+        """Note that the latest report was stored; until then the next is new, too."""
         self._stored = self._latest
 
 
 def undecided(found: Reach | None) -> bool:
-    """Whether a device that a gateway does not reach still has time to come back.
-
-    Its node may fall silent in that time.
-    """
+    """Whether a device that a gateway does not reach still has time to come back."""
     return found is not None and any(seconds < PATIENCE_S for seconds in found.unreached.values())
 
 

@@ -49,10 +49,7 @@ def announce(job: ProfileJob, points: tuple[ProfilePoint, ...] = ()) -> None:
 
 
 def _running(node: Node, pk: int) -> ProfileJob | None:
-    """Return the node's running job.
-
-    None when it was cancelled, given to another device, or deleted with its variant.
-    """
+    """Return the node's running job; None: it is no longer the node's."""
     return (
         ProfileJob.objects.filter(pk=pk, state="running", device__node=node)
         .select_related("variant__application", "device")

@@ -272,9 +272,9 @@ async def test_while_the_database_is_away_members_are_compared_with_what_is_know
 
 def test_a_member_that_was_written_off_is_connected_again_by_its_next_report():
     box = Node.objects.create(name="box", state=Node.State.APPROVED, channel="")
-    standing.seen(Node, box.pk, "mine")
+    standing.seen_all([(Node, box.pk, "mine")])
     assert Node.objects.get().channel == "mine" and Node.objects.get().connected
-    standing.seen(Node, box.pk, "older")
+    standing.seen_all([(Node, box.pk, "older")])
     assert Node.objects.get().channel == "mine"
 
 

@@ -303,7 +303,6 @@ class Rest:
             self._front.accounts.limits.query_rows,
             infer.spec.name,
             admitted.header_length,
-            None,
         )
         parse = Parse(admitted.client, order, functools.partial(self._parsed, exchange))
         self._parsing.submit(parse)

@@ -226,7 +226,7 @@ class Rpc:
             Overloaded: too many large requests wait, and no other client has more bytes waiting.
         """
         rows = self._front.accounts.limits.query_rows
-        order = ParseOrder(bytes(data), encoding, self._message_bytes, rows, None, None, None)
+        order = ParseOrder(bytes(data), encoding, self._message_bytes, rows, None, None)
         parse = Parse(client, order, functools.partial(self._parsed, left_s, read_at, receiver))
         self._parsing.submit(parse)
         return parse

@@ -17,7 +17,7 @@ packages = { $(PIP) install uv && $(BIN)/uv pip install --quiet --python $(BIN)/
 	$$($(PIP) config list | sed -n "s/^.*[.]index-url='\(.*\)'$$/--default-index \1/p" | tail -n 1) \
 	$(1:%=-r %); } || $(PIP) install --require-hashes $(3) $(1:%=-r %)
 
-.PHONY: install demo run test test-long bench cluster evaluation lock scanner sbom release bundle lint clean
+.PHONY: install demo run test test-long bench cluster evaluation lock protocol scanner sbom release bundle lint clean
 
 install: $(VENV)/.installed
 
@@ -41,7 +41,11 @@ scanner:
 # uv.lock after a change of pyproject.toml (LOCK="--upgrade": newer versions of all), and what it says for each role.
 lock: $(VENV)/.installed-dev
 	$(BIN)/uv lock $(LOCK)
-	$(BIN)/python -m appliance.locks
+	$(BIN)/python -m tools.locks
+
+# Messages of V2 over gRPC, after a change of workers/v2/inference.proto.
+protocol: $(VENV)/.installed-dev
+	$(BIN)/uv run --no-project --with grpcio-tools==1.74.0 python -m grpc_tools.protoc -I. --python_out=. workers/v2/inference.proto
 
 demo: install
 	@exec $(BIN)/python manage.py up --demo
@@ -74,9 +78,11 @@ bench: $(VENV)/.installed-dev
 evaluation: install
 	$(BIN)/python -m benchmarks evaluation
 
-# dist/sbom.cdx.json (CycloneDX) and dist/versions.txt, of what is installed here of the locks.
-sbom: install
-	$(BIN)/python -m appliance.sbom dist
+# dist/sbom.cdx.json (CycloneDX) and dist/versions.txt (for pip-audit), of the lock: all roles, without development.
+sbom: $(VENV)/.installed-dev
+	mkdir -p dist
+	$(BIN)/uv export --quiet --locked --no-dev --all-extras --format cyclonedx1.5 -o dist/sbom.cdx.json
+	$(BIN)/uv export --quiet --locked --no-dev --all-extras --no-emit-project --no-hashes --no-annotate -o dist/versions.txt
 
 # dist/nereus-VERSION.tar.gz: what is committed, and both lists. Ansible installs it (nereus_archive).
 release: sbom
@@ -86,7 +92,7 @@ release: sbom
 # dist/nereus-bundle-VERSION.tar: the release, the Ansible collection, wheels and Debian's packages, for boxes without a
 # network. BUNDLE="--machines x86_64 --pythons 3.11 --suites bookworm" makes a smaller one.
 bundle: $(VENV)/.installed-dev release
-	$(BIN)/python -m appliance.bundle dist $(BUNDLE)
+	$(BIN)/python -m tools.bundle dist $(BUNDLE)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -17,6 +17,7 @@ NAMES = (
     "soak",
     "year",
     "solver",
+    "worlds",
     "promises",
     "fidelity",
     "evaluation",

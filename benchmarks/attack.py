@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from appliance.local.child import ROOT
+from appliance.load.driver import Generator, LoadError
+from appliance.load.sender import Phase
+from tools.child import ROOT
 
 from .attackers import ATTACKERS
 from .contenders import Appliance, Contender, Variant, between, started
 from .figures import Row, heading, markdown
-from .load.driver import Generator, LoadError
-from .load.process import Phase
 from .models import tiny
 
 APPLICATION = "tiny"

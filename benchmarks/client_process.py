@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from appliance.local.child import ROOT
+from tools.child import ROOT
 
 
 class Work(Protocol):

@@ -21,11 +21,12 @@ import psutil
 
 from appliance.demo.manifest import DemoVariant
 from appliance.demo.rest import client, expect, pages
-from appliance.local.child import ROOT, RunningAppliance, eventually
+from appliance.load.requests import v2_request
+from appliance.load.sender import Load
+from tools.child import ROOT, RunningAppliance, eventually
 
-from .load.process import Load
 from .models import Model
-from .queries import requests, v2_grpc_request, v2_request
+from .queries import requests, v2_grpc_request
 
 #: By role, a pattern of the command line; the first that fits. All other processes are the control plane's.
 ROLES = {"gateway": r"-m workers\.gateway", "executor": r"\bexecutor --device"}
@@ -116,7 +117,7 @@ class Appliance(RunningAppliance):
     def load(self, application: str, variants: Sequence[Variant], file: Path, grpc: bool = False, **given: Any) -> Load:
         """A load for an application; ``given``: the rest of the :class:`Load`."""
         key = self.credentials["api_key"]
-        make = v2_grpc_request(application) if grpc else v2_request(application, key)
+        make = v2_grpc_request(application) if grpc else lambda x: v2_request(application, key, x)
         sent: list[bytes] = []
         answers = {}
         for variant in variants:

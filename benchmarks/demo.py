@@ -18,8 +18,8 @@ from pathlib import Path
 from appliance.demo import register
 from appliance.demo.capacity import measured
 from appliance.demo.manifest import applications
-from appliance.demo.replay import replay
 from appliance.demo.rest import RestError
+from appliance.demo.traffic import replay
 
 from .contenders import Appliance, add_contenders, between, contenders, started
 from .figures import Row, heading, markdown
@@ -37,7 +37,7 @@ def _ready(appliance: Appliance) -> None:
 
 def _row(appliance: Appliance, number: int, seconds: float, capacities) -> Row:
     before = appliance.cpu_s()
-    counts = replay(appliance.grpc, appliance.credentials["api_key"], seconds, capacities, seed=number)["total"]
+    counts = replay(appliance.http, appliance.credentials["api_key"], seconds, capacities, seed=number)["total"]
     after = appliance.cpu_s()
     spent = {name: (after[name] - before[name]) / max(1, counts["sent"]) * 1e6 for name in after}
     return {

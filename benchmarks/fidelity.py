@@ -26,18 +26,18 @@ import numpy as np
 
 from appliance.demo.manifest import DemoApplication, applications
 from appliance.demo.rest import client, pages
-from appliance.local.child import ROOT, RunningAppliance, eventually
+from appliance.load.driver import Generator as Sender
+from appliance.load.records import Records
+from appliance.load.requests import v2_request
+from appliance.load.sender import Load
 from benchmarks import runtimes
 from benchmarks.contenders import Appliance, Contender, Variant, started
 from benchmarks.figures import markdown
-from benchmarks.load.driver import Generator as Sender
-from benchmarks.load.process import Load
-from benchmarks.load.records import Records
-from benchmarks.queries import v2_request
 from scheduler.simulation import simulate
 from scheduler.simulation.arrivals import Generator, Trace
 from scheduler.simulation.profiles import Model
 from scheduler.simulation.scenario import ControlSettings, Scenario
+from tools.child import ROOT, RunningAppliance, eventually
 from workers.dispatch.latency import LatencyModel
 
 #: of the devices' time, if the most accurate variants answered every query alone
@@ -215,8 +215,8 @@ def send(
     for application in wanted:
         spec = application.signature["inputs"][0]["name"]
         samples = np.asarray(application.samples()[spec], np.float32)
-        make = v2_request(application.name, key, versions.get(application.name, ""), spec)
-        requests += [make(row[np.newaxis]) for row in samples]
+        version = versions.get(application.name, "")
+        requests += [v2_request(application.name, key, row[np.newaxis], version, spec) for row in samples]
         rows.append(len(samples))
     # Requests of an application follow those of the ones before; its queries take them in turn.
     each = [(at, sum(rows[:place]) + number % rows[place]) for number, (at, place) in enumerate(due)]

@@ -153,10 +153,10 @@ def _redis() -> Iterator[None]:
     """
     from django.conf import settings
 
-    from appliance.local.child import eventually
     from appliance.redis_server import executable
     from registry import clock
     from scheduler import live, telemetry
+    from tools.child import eventually
 
     socket = settings.REDIS_URL.removeprefix("unix://")
     Path(socket).parent.mkdir(parents=True, exist_ok=True)

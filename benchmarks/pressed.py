@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from appliance.load.driver import Generator, LoadError
+from appliance.load.process import Summary
+from appliance.load.records import Records
+from appliance.load.sender import Load
+
 from .contenders import Appliance, Variant, add_contenders, contenders, started
 from .figures import heading
-from .load.driver import Generator, LoadError
-from .load.process import Load, Summary
-from .load.records import Records
 from .models import convolutions, perceptron
 from .watch import Watch
 

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from appliance.load.driver import Generator, LoadError
+from appliance.load.records import Records
+from appliance.load.sender import Phase
+
 from .contenders import between
 from .figures import Row, markdown
-from .load.driver import Generator, LoadError
-from .load.process import Phase
-from .load.records import Records
 from .pressed import SLO_S, VARIANTS, Capacity, Pressed, Run, capacity, carry_out, cores_in_use, main_of
 
 #: of capacity: the load before and after, and in the burst

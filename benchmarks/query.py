@@ -24,11 +24,12 @@ from pathlib import Path
 
 import numpy as np
 
+from appliance.load.driver import Generator, LoadError
+from appliance.load.records import Records
+from appliance.load.sender import Load
+
 from .contenders import Appliance, Contender, Variant, add_contenders, between, contenders, started
 from .figures import Row, heading, markdown
-from .load.driver import Generator, LoadError
-from .load.process import Load
-from .load.records import Records
 from .models import tiny
 from .mosec import Mosec
 

@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from appliance.local.child import ROOT, RunningAppliance, eventually
 from benchmarks.scale import pages
+from tools.child import ROOT, RunningAppliance, eventually
 
 #: seconds for the demo's variants to be measured
 LONGEST_S = 1500.0

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from appliance.load.driver import Generator
+from appliance.load.sender import Phase
+
 from .contenders import between
 from .figures import Row, markdown
-from .load.driver import Generator
-from .load.process import Phase
 from .pressed import Pressed, Run, capacity, carry_out, cores_in_use, main_of
 
 CONNECTIONS = 128

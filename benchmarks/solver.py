@@ -54,6 +54,8 @@ LIVE = {"live": DEMANDS, "live, crowded": (1.6, 1.58, 1.62, 1.66)}
 LIVE_S = 3.0
 #: the same for each of its MILPs
 LIVE_MILP_S = 1.0
+#: most devices of these
+MOST_LIVE = 200
 
 STRATEGIES = {"nereus": nereus.solve, "proteus": proteus.solve}
 
@@ -217,7 +219,7 @@ def measure(quick: bool = False, grows: str | None = None, gaps: Sequence[float]
     names = ("nereus",) if quick or grows else tuple(STRATEGIES)
     chosen = [world for world in worlds if grows is None or world.name == grows]
     rows = [_measured(world, name, asked) for world in chosen for name in names for asked in gaps]
-    live = [world for world in chosen if world.devices <= nereus.MILP_DEVICES]
+    live = [world for world in chosen if world.devices <= MOST_LIVE]
     return rows + [_measured(world, "nereus", CERTIFIED, limits) for limits in LIVE for world in live]
 
 

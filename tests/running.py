@@ -1,6 +1,6 @@
 """Questions of tests to a running appliance.
 
-The appliance itself is :mod:`appliance.local.child`.
+The appliance itself is :mod:`tools.child`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from appliance.local import child
-from appliance.local.child import ROOT, RunningAppliance, free_ports
+from tools import child
+from tools.child import ROOT, RunningAppliance, free_ports
 
 __all__ = ["ROOT", "SIGNATURE", "RunningAppliance", "eventually", "free_ports", "register", "v2_request", "wait_ready"]
 

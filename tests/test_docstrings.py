@@ -9,7 +9,7 @@ import pytest
 
 from tests.running import ROOT
 
-FOLDERS = ("ansible", "appliance", "benchmarks", "console", "registry", "scheduler", "tests", "workers")
+FOLDERS = ("ansible", "appliance", "benchmarks", "console", "registry", "scheduler", "tests", "tools", "workers")
 LONGEST = 80
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 

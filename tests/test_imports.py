@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("appliance", "benchmarks", "console", "registry", "scheduler", "workers")
+PACKAGES = ("appliance", "benchmarks", "console", "registry", "scheduler", "tools", "workers")
 #: needs a library that only its own run installs
-ELSEWHERE = {"appliance.demo.train", "benchmarks.mosec.worker"}
+ELSEWHERE = {"benchmarks.mosec.worker", "tools.demo_models.graph", "tools.demo_models.train"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

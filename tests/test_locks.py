@@ -9,7 +9,7 @@ import sys
 import pytest
 from django.contrib.staticfiles import finders
 
-from appliance import locks
+from tools import locks
 
 
 @pytest.mark.parametrize("name", locks.LOCKS)

@@ -135,7 +135,8 @@ def _check_fits(manifest: Manifest, home: Path) -> None:
             f"the backup is of a {manifest.database} database; this appliance uses {connection.vendor} "
             "(NEREUS_DATABASE_URL)"
         )
-    known = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
+    present = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
+    known = {*present, *(name for migration in present.values() for name in migration.replaces)}
     newer = [f"{app}.{name}" for app, name in manifest.migrations if (app, name) not in known]
     if newer:
         raise BackupError(

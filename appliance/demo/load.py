@@ -13,10 +13,9 @@ import asyncio
 import json
 import signal
 import sys
-import threading
-from collections.abc import Callable
+import time
+from collections import Counter, defaultdict
 from pathlib import Path
-from typing import TypeVar
 
 import uvloop
 
@@ -25,14 +24,10 @@ from workers.settings import Settings, SettingsError
 from workers.tls import trust_file
 
 from .capacity import measured
-from .counts import QueryCounts
-from .drive import Clients, Driver, until_ready
 from .manifest import applications
 from .rates import LoadCapacity
-from .replay import IN_FLIGHT, patience_s, streams
 from .rest import RestError
-
-T = TypeVar("T")
+from .traffic import Counts, Traffic, latencies, streams, summary, wait_ready
 
 REPORT_S = 10.0
 CALIBRATE_AGAIN_S = 2.0
@@ -65,38 +60,7 @@ def read_credentials(path: Path) -> tuple[str, str]:
     return values["api_key"], values["api_token"]
 
 
-async def _aside(work: Callable[[], T]) -> T:
-    """Run blocking ``work`` in a thread that never holds up the end of the process.
-
-    A thread of an executor would.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: Exception | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    def body() -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except Exception as raised:
-            error = raised
-        try:
-            loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:
-            pass  # the loop is closed: nobody waits any more
-
-    threading.Thread(target=body, daemon=True).start()
-    return await future
-
-
-async def calibrate(control_url: str, token: str) -> dict[str, LoadCapacity]:
+def calibrate(control_url: str, token: str) -> dict[str, LoadCapacity]:
     """Return capacities from the appliance's profiles.
 
     Asks again until all are there, and logs each reason to wait once.
@@ -104,67 +68,68 @@ async def calibrate(control_url: str, token: str) -> dict[str, LoadCapacity]:
     reported = ""
     while True:
         try:
-            return await _aside(lambda: measured(control_url, token, applications()))
+            return measured(control_url, token, applications())
         except (RestError, LookupError) as error:
             if str(error) != reported:
                 reported = str(error)
                 logger.info("waiting for profiles", reason=reported)
-        await asyncio.sleep(CALIBRATE_AGAIN_S)
+        time.sleep(CALIBRATE_AGAIN_S)
 
 
-async def _report(driver: Driver, total: dict[str, QueryCounts]) -> None:
+async def drive(traffic: Traffic, credentials: Path) -> None:
+    """Drive the load until SIGTERM or SIGINT."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    total: dict[str, Counts] = defaultdict(Counter)
+    tasks = [
+        asyncio.create_task(work)
+        for work in (traffic.run(), _report(traffic, total), _follow_key(traffic, credentials), stop.wait())
+    ]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await traffic.close()
+    for name, records in traffic.take().items():
+        total[name].update(traffic.count(records))
+        logger.info("load ended", application=name, **summary(total[name]))
+
+
+async def _report(traffic: Traffic, total: dict[str, Counts]) -> None:
     while True:
         await asyncio.sleep(REPORT_S)
-        _log_period(driver, total)
+        for name, records in traffic.take().items():
+            counts = traffic.count(records)
+            total[name].update(counts)
+            values = {**summary(counts), **latencies(records)}
+            logger.info("load", application=name, t=round(traffic.elapsed(), 1), **values)
+        if error := traffic.last_error():
+            logger.warning("load error", last=error)
 
 
-async def _follow_key(driver: Driver, credentials: Path) -> None:
+async def _follow_key(traffic: Traffic, credentials: Path) -> None:
     """Send with the key that the file holds now."""
+    used = ""
     while True:
         await asyncio.sleep(READ_KEY_S)
         try:
-            driver.key, _ = read_credentials(credentials)
+            key, _ = read_credentials(credentials)
         except CredentialsError as error:
             logger.warning("credentials not read", reason=str(error))
+            continue
+        if key != used:
+            traffic.use(used := key)
 
 
-def _log_period(driver: Driver, total: dict[str, QueryCounts]) -> None:
-    for name, counts in driver.take().items():
-        logger.info("load", application=name, t=round(driver.elapsed(), 1), **counts.summary())
-        # Percentiles of a whole run would keep every latency in memory; they are for the periods.
-        counts.latencies_ms, counts.lags_ms = [], []
-        total[name].add(counts)
-    if driver.last_error:
-        logger.warning("load error", last=driver.last_error)
-        driver.last_error = ""
-
-
-async def run(address: str, control_url: str, credentials: Path, seed: int, authorities: Path | None = None) -> None:
-    """Drive the load until SIGTERM or SIGINT.
+def run(url: str, control_url: str, credentials: Path, seed: int, authorities: Path | None = None) -> None:
+    """Calibrate, wait for the gateway, and drive the load.
 
     Raises:
         CredentialsError: the file of key and token cannot be used.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    work = asyncio.create_task(_work(address, control_url, credentials, seed, authorities))
-    stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if not work.done():
-        work.cancel()
-    try:
-        await work
-    except asyncio.CancelledError:
-        pass
-
-
-async def _work(address: str, control_url: str, credentials: Path, seed: int, authorities: Path | None) -> None:
     key, token = read_credentials(credentials)
-    capacities = await calibrate(control_url, token)
-    chosen = streams(capacities, seed)
+    chosen = streams(calibrate(control_url, token), seed)
     for stream in chosen:
         capacity = stream.profile.capacity
         logger.info(
@@ -174,30 +139,10 @@ async def _work(address: str, control_url: str, credentials: Path, seed: int, au
             least_accurate_qps=round(capacity.least_accurate, 1),
             limit_qps=round(stream.profile.limit, 1),
         )
-    total = {stream.application.name: QueryCounts() for stream in chosen}
-    async with Clients(address, limit=IN_FLIGHT, timeout_s=patience_s(chosen), authorities=authorities) as clients:
-        driver = Driver(clients, chosen, key)
-        beside: list[asyncio.Task] = []
-        try:
-            await until_ready(clients)
-            logger.info("load begins", address=address)
-            beside = [
-                asyncio.create_task(_report(driver, total)),
-                asyncio.create_task(_follow_key(driver, credentials)),
-            ]
-            await driver.run()
-        finally:
-            for task in beside:
-                task.cancel()
-            _log_end(driver, total)
-
-
-def _log_end(driver: Driver, total: dict[str, QueryCounts]) -> None:
-    for name, counts in driver.take().items():
-        total[name].add(counts)
-        # Percentiles were logged period by period; those of the last one would pass for the whole run's.
-        total[name].latencies_ms, total[name].lags_ms = [], []
-        logger.info("load ended", application=name, **total[name].summary())
+    traffic = Traffic(url, key, chosen, authorities)
+    wait_ready(url, authorities)
+    logger.info("load begins", url=url)
+    uvloop.run(drive(traffic, credentials))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -212,7 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     parser = argparse.ArgumentParser(prog="python -m appliance.demo.load", description="Drive the demo's load.")
-    parser.add_argument("--grpc", default=values.grpc.local, help="V2 gRPC, the gateway (default: %(default)s)")
+    parser.add_argument("--url", default=values.http.url, help="V2 HTTP, the gateway (default: %(default)s)")
     parser.add_argument("--control-url", default=values.console.url, help="REST (default: %(default)s)")
     parser.add_argument(
         "--credentials",
@@ -224,13 +169,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--authorities",
         type=Path,
-        default=trust_file(values) if values.grpc.tls else None,
-        help="PEM file of whom to trust with TLS over gRPC (default: %(default)s)",
+        default=trust_file(values) if values.http.tls else None,
+        help="PEM file of whom to trust with TLS (default: %(default)s)",
     )
     chosen = parser.parse_args(arguments)
     log.configure("load", values.log_level)
+    # Until the load begins, a signal ends the process at once.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        uvloop.run(run(chosen.grpc, chosen.control_url, chosen.credentials, chosen.seed, chosen.authorities))
+        run(chosen.url, chosen.control_url, chosen.credentials, chosen.seed, chosen.authorities)
+    except KeyboardInterrupt:
+        return 0
     except CredentialsError as error:
         logger.error("load cannot start", reason=str(error))
         return 2

@@ -237,7 +237,7 @@ def demo(values: Settings, log: Path) -> list[SupervisedService]:
     )
     load = SupervisedService(
         "load",
-        _python("-m", "appliance.demo.load", "--grpc", values.grpc.local, "--control-url", values.console.url),
+        _python("-m", "appliance.demo.load", "--url", values.http.url, "--control-url", values.console.url),
         environment=lambda: {"OMP_NUM_THREADS": "1"},
         stop_s=1,
         after=("register",),

@@ -22,12 +22,12 @@ from pathlib import Path
 
 import httpx
 
-from appliance.local.child import ROOT
 from benchmarks.console import pages
 from benchmarks.console.site import Site
 from benchmarks.scale import pages as painting
 from benchmarks.scale.plane import bound
 from benchmarks.watch import Watch
+from tools.child import ROOT
 
 PAGES = {
     "overview": "/",

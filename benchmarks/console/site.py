@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 
 from appliance.demo.rest import client
-from appliance.local.child import eventually
 from benchmarks.scale.__main__ import Members
 from benchmarks.scale.plane import Plane
+from tools.child import eventually
 
 #: seconds for anything that the site must get to
 LONGEST_S = 600.0

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from appliance.demo.rest import client, expect, pages
-from appliance.local.child import ROOT
+from tools.child import ROOT
 
 from .breaking import Fault
 from .site import MORE, MORE_OF, Site, Skipped

@@ -19,8 +19,8 @@ import psutil
 import redis
 
 from appliance.demo.rest import client, expect, pages
-from appliance.local.child import RunningAppliance, eventually
 from benchmarks.models import Model, convolutions
+from tools.child import RunningAppliance, eventually
 
 from .clients import Stream, Work
 from .history import Counted

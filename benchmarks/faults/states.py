@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from appliance.local.child import free_ports
+from tools.child import free_ports
 
 from .breaking import Fault
 from .site import Site, Skipped

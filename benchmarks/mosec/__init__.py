@@ -15,12 +15,13 @@ from typing import Any
 
 import psutil
 
-from appliance.local.child import free_ports
+from appliance.load.requests import post
+from appliance.load.sender import Load
+from tools.child import free_ports
 
 from ..contenders import process_cpu_s
-from ..load.process import Load
 from ..models import Model
-from ..queries import post, requests
+from ..queries import requests
 
 START_S = 60.0
 

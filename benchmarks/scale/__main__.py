@@ -25,8 +25,8 @@ import httpx
 import redis
 
 from appliance.demo.rest import client
-from appliance.local.child import ROOT, eventually
 from benchmarks.watch import Watch
+from tools.child import ROOT, eventually
 
 from . import pages
 from .plane import Plane, bound

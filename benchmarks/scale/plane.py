@@ -15,8 +15,8 @@ import psutil
 
 from appliance import secrets
 from appliance.local import proc, services
-from appliance.local.child import ROOT, eventually, free_ports
 from appliance.local.supervisor import Supervisor
+from tools.child import ROOT, eventually, free_ports
 from workers import descriptors
 from workers.settings import Settings
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 
 from appliance.demo.rest import RestError, client, expect
-from appliance.local.child import RunningAppliance, eventually
 from benchmarks.figures import markdown
 from benchmarks.models import Model, tiny
+from tools.child import RunningAppliance, eventually
 
 from . import sizes
 from .faked import DAY_S, HOUR_S, FakedClock, Step, steps

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from .assign import assign
 from .device_counts import DeviceCounts
-from .disaggregation import DeviceContent, disaggregate
+from .disaggregation import disaggregate
 from .group_options import SERVED, GroupOptions
-from .groups import usable
-from .pins import pin, placements_of
-from .problem import Allocation, Problem
+from .problem import Allocation, Placement, Problem
 from .relaxation import Relaxation, most_points
 from .switching_cost import SwitchingCosts
 
@@ -22,54 +21,52 @@ PRECISION = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class ConcretePlan:
-    """Residents of concrete devices, and their value.
+    """Placements on concrete devices, and revisit periods of the shared ones.
 
     Attributes:
-        hosts: residents by device id.
         value: of the counts, less switching cost (points/s).
     """
 
-    hosts: dict[str, DeviceContent]
+    placements: Mapping[str, tuple[Placement, ...]]
+    revisit_s: Mapping[str, float]
     value: float
 
 
 def on_devices(counts: DeviceCounts, switching: SwitchingCosts) -> ConcretePlan:
-    """Assign the counts' residents to concrete devices.
-
-    As far as possible, these are the devices that have them loaded.
-    """
-    hosts: dict[str, DeviceContent] = {}
+    """Assign the counts' residents, to devices that have them loaded if possible."""
+    placements: dict[str, tuple[Placement, ...]] = {}
+    revisit_s: dict[str, float] = {}
     cost = 0.0
     for g, (group, contents) in enumerate(zip(counts.options.groups, disaggregate(counts), strict=True)):
-        wanted = [frozenset([resident.variant.id for resident in content.residents]) for content in contents]
+        wanted = [frozenset([p.variant for p in content.placements]) for content in contents]
         devices = assign(group.devices, wanted, lambda variant, g=g: switching.cost(g, variant))
         for device, content, variants in zip(devices, contents, wanted, strict=True):
-            hosts[device.id] = content
+            placements[device.id] = tuple([replace(p, device=device.id) for p in content.placements])
+            if content.revisit_s:
+                revisit_s[device.id] = content.revisit_s
             cost += sum([switching.cost(g, variant) for variant in sorted(variants - device.loaded)])
-    return ConcretePlan(hosts, counts.value - cost)
+    return ConcretePlan(placements, revisit_s, counts.value - cost)
 
 
 def allocation_of(
     problem: Problem, options: GroupOptions, relaxed: Relaxation, concrete: ConcretePlan, gap_target: float
-) -> tuple[Allocation, list[str]]:
-    """The allocation, and the pinned variants that do not fit.
+) -> Allocation:
+    """Return the allocation.
 
-    ``gap_target``: largest relative gap that counts as optimal."""
-    hosts = [
-        (device, concrete.hosts.get(device.id) or DeviceContent(0.0)) for device in problem.devices if usable(device)
-    ]
-    missing = pin(problem, hosts)
+    Args:
+        gap_target: largest relative gap that counts as optimal.
+    """
+    placements = tuple([p for device in problem.devices for p in concrete.placements.get(device.id, ())])
     weight = {a.id: a.weight for a in problem.applications}
+    variants = {v.id: v for v in problem.variants}
     served = {a.id: 0.0 for a in problem.applications}
     items = accurate = points = 0.0
-    for _, content in hosts:
-        for resident in content.residents:
-            variant, rate = resident.variant, resident.rate
-            if rate > 0:
-                served[variant.application] += rate
-                items += rate
-                accurate += rate * variant.accuracy
-                points += weight[variant.application] * rate * variant.accuracy
+    for placement in placements:
+        variant, rate = variants[placement.variant], placement.rate
+        served[variant.application] += rate
+        items += rate
+        accurate += rate * variant.accuracy
+        points += weight[variant.application] * rate * variant.accuracy
     left_out = {}
     for application in problem.applications:
         short = application.demand - served[application.id]
@@ -95,44 +92,32 @@ def allocation_of(
     if in_floors < relaxed.floors * (1 - EXACT):
         gap = max(gap, _gap(in_floors, relaxed.floors))
     demand = sum(a.weight * a.demand for a in problem.applications)
-    placements, moves = placements_of(hosts)
-    plan = Allocation(
+    loaded = {device.id: device.loaded for device in problem.devices}
+    return Allocation(
         placements=placements,
         served=served,
         left_out=left_out,
         accuracy=accurate / items if items > 0 else 0.0,
-        revisit_s={device.id: content.revisit_s for device, content in hosts if content.revisit_s},
+        revisit_s=concrete.revisit_s,
         objective=points / demand,
         bound=max(bound, points) / demand,
         gap=gap,
         status="empty" if not placements else "optimal" if gap <= gap_target + PRECISION else "feasible",
-        moves=moves,
+        moves=sum([p.variant not in loaded[p.device] for p in placements]),
         prices=_by_type(problem, options, relaxed),
     )
-    return plan, missing
 
 
-def nothing_planned(problem: Problem) -> tuple[Allocation, list[str]]:
-    """Return the allocation where nothing can be served or there is no demand.
-
-    Pinned variants stand by.
-
-    Returns:
-        The allocation, and the pinned variants that do not fit.
-    """
-    hosts = [(device, DeviceContent(0.0)) for device in problem.devices if usable(device)]
-    missing = pin(problem, hosts)
-    placements, moves = placements_of(hosts)
-    plan = Allocation(
-        placements=placements,
+def nothing_planned(problem: Problem) -> Allocation:
+    """The allocation where nothing can be served or there is no demand."""
+    return Allocation(
+        placements=(),
         served={a.id: 0.0 for a in problem.applications},
         left_out={a.id: a.demand for a in problem.applications},
         accuracy=0.0,
-        status="optimal" if placements else "empty",
-        moves=moves,
+        status="empty",
         prices={device.type: 0.0 for device in problem.devices},
     )
-    return plan, missing
 
 
 def _gap(value: float, bound: float) -> float:

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from .device_counts import SharedDevice
-from .group_options import SliceTable
-from .knapsack import ROUNDING
+from .group_options import SliceTable, slice_budget_s
+from .groups import IdenticalDevices
 
+#: Relative tolerance for sums of slices.
+ROUNDING = 1e-9
 #: Grid of the dynamic programs: parts of a slice budget, or of a device's memory.
 GRID = 256
 #: Partial contents kept for each application and search; beyond that the best content's value is bounded only.
@@ -299,3 +301,13 @@ def _widest(kept: np.ndarray, at: np.ndarray, most: np.ndarray, dropped: np.ndar
     over = kept[place == WIDTH]
     dropped[at[over]] = np.maximum(dropped[at[over]], most[over])
     return kept[place < WIDTH]
+
+
+def fits(device: SharedDevice, group: IdenticalDevices) -> bool:
+    """Whether the slices fit into the time, memory and places of such a device."""
+    slices, one = [slice_ for _, slice_, _ in device.residents], group.one
+    return (
+        sum(slice_.seconds for slice_ in slices) <= slice_budget_s(group, device.revisit_s) * (1 + ROUNDING)
+        and (one.memory_bytes is None or sum(slice_.memory_bytes for slice_ in slices) <= one.memory_bytes)
+        and (one.max_resident is None or len(slices) <= one.max_resident)
+    )

@@ -15,34 +15,22 @@ import numpy as np
 from .device_counts import DeviceCounts
 from .group_options import OperatingPoint
 from .groups import IdenticalDevices
-from .problem import CandidateVariant
+from .problem import Placement
 
 _NEAR = 1e-9
 
 
 @dataclass(eq=False, slots=True)
-class PlannedResident:
-    """A variant resident on a device.
+class DeviceContent:
+    """What a device of a group gets, which one is not decided yet.
 
     Attributes:
-        rate: items/s.
-        batch: rows.
-        share: of the device's time, 0 to 1.
+        revisit_s: 0 where it is dedicated to one application.
+        placements: of no device.
     """
 
-    variant: CandidateVariant
-    rate: float
-    batch: int
-    share: float
-    memory_bytes: int = 0
-
-
-@dataclass(eq=False, slots=True)
-class DeviceContent:
-    """A device's residents. ``revisit_s``: 0 where it is dedicated to one application."""
-
     revisit_s: float
-    residents: list[PlannedResident] = field(default_factory=list)
+    placements: list[Placement] = field(default_factory=list)
 
 
 def disaggregate(counts: DeviceCounts) -> list[list[DeviceContent]]:
@@ -57,7 +45,7 @@ def disaggregate(counts: DeviceCounts) -> list[list[DeviceContent]]:
         contents[device.group].append(content)
     for q in range(len(counts.options.applications)):
         _disaggregate_application(counts, q, contents, shared)
-    return [[content for content in mine if content.residents] for mine in contents]
+    return [[content for content in mine if content.placements] for mine in contents]
 
 
 def _disaggregate_application(
@@ -101,11 +89,8 @@ def _disaggregate_application(
         else:
             continue
         if rate > 0:
-            content.residents.append(
-                PlannedResident(
-                    slice_.variant, float(rate), slice_.rows, slice_.seconds / content.revisit_s, slice_.memory_bytes
-                )
-            )
+            share = slice_.seconds / content.revisit_s
+            content.placements.append(Placement("", slice_.variant.id, float(rate), slice_.rows, share))
     for g, added in _dedicated(options.groups, dedicated, slow, fast, part, thin):
         contents[g] += added
 
@@ -203,11 +188,8 @@ def _marginal_points(
 
 
 def _alone(group: IdenticalDevices, point: OperatingPoint, part: float) -> DeviceContent:
-    available = group.one.available
-    part = float(part)
-    return DeviceContent(
-        0.0, [PlannedResident(point.variant, point.rate * part, point.batch, part * available, point.memory_bytes)]
-    )
+    share = float(part) * group.one.available
+    return DeviceContent(0.0, [Placement("", point.variant.id, point.rate * float(part), point.batch, share)])
 
 
 def _mixed(
@@ -226,7 +208,7 @@ def _mixed(
             together = one.memory_bytes + two.memory_bytes <= device.memory_bytes
         if together:
             first, second = _alone(group, one, (1 - share) * thin), _alone(group, two, share * thin)
-            made.append(DeviceContent(0.0, first.residents + second.residents))
+            made.append(DeviceContent(0.0, first.placements + second.placements))
         else:
             # The faster one serves what both would have served, in part of the time.
             rate = (one.rate * (1 - share) + two.rate * share) * thin

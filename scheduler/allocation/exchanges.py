@@ -9,49 +9,46 @@ from __future__ import annotations
 
 import numpy as np
 
-from .column_generation import AROUND, WHOLE, Relaxed
+from .columns import AROUND, SEED, Program
 from .contents import BestContent
 from .device_counts import DeviceCounts, SharedDevice
-from .local_search import hill_climb
-from .milp_program import SEED
 from .solver import Budget, time_ran_out
 
 #: Least gain of an exchange, in points, as a share of the weighted demand: rounding gains less.
 GAIN = 1e-6
-
-#: By group, uses of devices, contents or applications, and how many devices have them.
-Wanted = list[list[tuple[int | SharedDevice, float]]]
+#: Slices priced for exchanges (1 to 2 s of work).
+EXCHANGED = 400_000
+#: Tolerance of whole numbers.
+WHOLE = 1e-6
 
 
 class Exchanges:
-    """Exchanges over the contents of a relaxation.
+    """Exchanges over the contents of a program.
 
     Attributes:
         work: slices that may still be priced; below 0 nothing is exchanged.
     """
 
-    def __init__(self, relaxed: Relaxed, work: int, budget: Budget):
-        self._relaxed, self.work, self._budget = relaxed, work, budget
+    def __init__(self, program: Program, budget: Budget, work: int = EXCHANGED):
+        self._program, self.work, self._budget = program, work, budget
         self._rng = np.random.default_rng(SEED)
-        tables = [search.table.earns[search.slices] for search in relaxed.searches]
-        self._earns = np.concatenate(tables) if tables else np.zeros((0, 1))
-        owners = [search.owner for search in relaxed.searches]
-        self._owner = np.concatenate(owners) if owners else np.zeros(0, dtype=int)
-        of = [np.full(len(search.slices), search.g) for search in relaxed.searches]
-        groups = np.concatenate(of) if of else np.zeros(0, dtype=int)
-        self._slices = [np.nonzero(groups == g)[0] for g in range(len(relaxed.program.options.groups))]
+        searches = program.searches
+        self._earns = np.concatenate([s.table.earns[s.slices] for s in searches]) if searches else np.zeros((0, 1))
+        self._owner = np.concatenate([s.owner for s in searches]) if searches else np.zeros(0, dtype=int)
+        groups = np.repeat([s.g for s in searches], [len(s.slices) for s in searches])
+        self._slices = [np.nonzero(groups == g)[0] for g in range(len(program.options.groups))]
         #: by group, least gain and gains of its slices: the best content of each search that may have one
         self._known: dict[tuple[int, float, bytes], list[tuple[int, BestContent]]] = {}
 
     def improve(self, counts: DeviceCounts) -> None:
         """Exchange until no device has a better use, or work or time are spent."""
-        min_gain = GAIN * self._relaxed.program.total
-        hill_climb(counts, min_gain)
+        min_gain = GAIN * self._program.total
         failed = 0
         while self.work > 0:
             for g, free in enumerate(counts.free().tolist()):
                 for _ in range(free):
-                    self._use(counts, g, min_gain)
+                    if not self._use(counts, g, min_gain):
+                        break
             # Devices of the same use are tried once.
             dedicated = zip(*(one.tolist() for one in np.nonzero(counts.dedicated)), strict=True)
             uses = [*dedicated, *{id(device): device for device in counts.shared}.values()]
@@ -66,11 +63,7 @@ class Exchanges:
                 return
 
     def _exchange(self, counts: DeviceCounts, use: SharedDevice | tuple[int, int], min_gain: float) -> bool:
-        """Give a device of this use a better one; returns whether one was found.
-
-        Args:
-            min_gain: least gain.
-        """
+        """Give a device of this use a better one; returns whether one was found."""
         before = counts.value
         if isinstance(use, SharedDevice):
             counts.unshare(counts.shared.index(use))
@@ -85,12 +78,7 @@ class Exchanges:
         return False
 
     def _use(self, counts: DeviceCounts, g: int, least: float) -> bool:
-        """Give a free device the use that gains most; returns whether one was found.
-
-        Args:
-            g: the device's group.
-            least: what it must gain more than.
-        """
+        """Give a free device of group ``g`` its best use, if that gains over ``least``."""
         best, use = least, None
         if self.work <= 0:
             return False
@@ -98,48 +86,52 @@ class Exchanges:
         q = int(gains.argmax())
         if gains[q] > best:
             best, use = float(gains[q]), q
-        best, use = self._best_content(counts, g, best, use)
+        for k, content in self._best_contents(counts, g, best):
+            self.work -= len(self._program.searches[k].slices)
+            if content.chosen and content.value > best:
+                best, use = content.value, self._program.searches[k].device(content.chosen)
         if isinstance(use, SharedDevice):
             counts.share(use)
         elif use is not None:
             counts.dedicate(use, g)
         return use is not None
 
-    def _best_content(
-        self, counts: DeviceCounts, g: int, best: float, use: int | SharedDevice | None
-    ) -> tuple[float, int | SharedDevice | None]:
-        mine, contents = self._slices[g], self._relaxed.contents
+    def _best_contents(self, counts: DeviceCounts, g: int, best: float) -> list[tuple[int, BestContent]]:
+        mine, together = self._slices[g], self._program.together
         self.work -= AROUND + len(mine)
-        if contents is None or not len(mine):
-            return best, use
+        if together is None or not len(mine):
+            return []
         owner = self._owner[mine]
         gains = np.full(len(self._owner), -np.inf)
         gains[mine] = (counts.table[owner] + self._earns[mine]).min(axis=1) - counts.utility()[owner]
         # Different starts often lead to the same plan, and then to the same exchanges.
         key = g, best, gains[mine].tobytes()
         if key not in self._known:
-            fluid = contents.fluid(gains)
+            fluid = together.fluid(gains)
             which = np.nonzero(fluid > best)[0]
-            found = contents.best(gains, np.full(len(fluid), best), which)
+            found = together.best(gains, np.full(len(fluid), best), which)
             self._known[key] = list(zip(which.tolist(), found, strict=True))
-        for k, one in self._known[key]:
-            self.work -= len(self._relaxed.searches[k].slices)
-            if one.chosen and one.value > best:
-                best, use = one.value, self._relaxed.searches[k].device(one.chosen)
-        return best, use
+        return self._known[key]
 
-    def rounded(self, wanted: Wanted) -> DeviceCounts:
+    def rounded(self) -> DeviceCounts:
         """The relaxation rounded: whole devices as it has them, and the rest drawn."""
-        counts = DeviceCounts(self._relaxed.program.options)
+        program, values = self._program, self._program.values
+        uses: list[list[tuple[SharedDevice | int, float]]] = [[] for _ in program.options.groups]
+        for (q, g), column in program.dedicated.items():
+            uses[g].append((q, values[column]))
+        for column, device in program.contents:
+            uses[device.group].append((device, values[column] if column < len(values) else 0.0))
+        counts = DeviceCounts(program.options)
         dedicated = np.zeros_like(counts.dedicated)
         shared: list[SharedDevice] = []
-        for g, uses in enumerate(wanted):
-            whole = [int(value + WHOLE) for _, value in uses]
-            rest = np.array([max(value - n, 0.0) for (_, value), n in zip(uses, whole, strict=True)])
-            chosen = [use for (use, _), n in zip(uses, whole, strict=True) for _ in range(n)]
+        for g, mine in enumerate(uses):
+            mine = [(use, value) for use, value in mine if value > WHOLE]
+            whole = [int(value + WHOLE) for _, value in mine]
+            rest = np.array([max(value - n, 0.0) for (_, value), n in zip(mine, whole, strict=True)])
+            chosen = [use for (use, _), n in zip(mine, whole, strict=True) for _ in range(n)]
             while len(chosen) < counts.sizes[g] and rest.sum() > WHOLE:
                 i = int(self._rng.choice(len(rest), p=rest / rest.sum()))
-                chosen.append(uses[i][0])
+                chosen.append(mine[i][0])
                 rest[i] = 0.0
             for use in chosen[: counts.sizes[g]]:
                 if isinstance(use, SharedDevice):
@@ -148,14 +140,3 @@ class Exchanges:
                     dedicated[use, g] += 1
         counts.set(dedicated, shared)
         return counts
-
-
-def wanted(relaxed: Relaxed) -> Wanted:
-    """The uses that the relaxation wants."""
-    program, values = relaxed.program, relaxed.of_columns()
-    found: Wanted = [[] for _ in program.options.groups]
-    for (q, g), column in program.dedicated.items():
-        found[g].append((q, values[column]))
-    for column, device in program.contents:
-        found[device.group].append((device, values[column]))
-    return [[(use, value) for use, value in uses if value > WHOLE] for uses in found]

@@ -4,8 +4,10 @@ A device dedicated to an *application* may run several of its variants: with eve
 for at most the running batch and runs in the next one, whichever variants they use. Its time is divisible among them
 without loss, so its capacity is the concave hull over Eq. 5's points (rate, accuracy) of single variants.
 
-A device shared by several applications runs in time slices (:mod:`.time_slices`): each resident has a fixed number of
-rows in each revisit period.
+A device shared by several applications runs in time slices: each resident has a fixed number of rows in each revisit
+period D. A query that just missed a slice waits at most D and then runs in a batch of latency l, in time when D + l is
+within the SLO. So D admits applications with SLO > D, with batches of at most min(D, SLO - D). The period holds by
+construction: the slices of all residents, each with its maximum rows, add up to at most D.
 
 Options follow from profiles, SLOs and weights, not from demand, so they are cached between solves, by the identity of
 profiles.
@@ -21,12 +23,17 @@ import numpy as np
 from .capacity import dedicated_capacity, profile_on
 from .groups import IdenticalDevices
 from .problem import ApplicationDemand, CandidateVariant
-from .time_slices import slice_budget_s
 
 #: Points for each weighted item served, far above any accuracy: serving comes first.
 #: Points for each weighted item below a floor: floors come before all else.
 SERVED = 1e4
 FLOOR = 1e7
+#: Revisit periods tried, as fractions of the SLOs.
+FRACTIONS = (1 / 2, 2 / 3, 4 / 5)
+#: Largest number of revisit periods tried.
+MAX_PERIODS = 8
+#: Share of a shared device's available time that slices may fill; the rest is overhead between slices.
+FILL = 0.95
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,6 +164,22 @@ class GroupOptions:
                 self.applications, self.by_application, self.groups[g], slices, revisit_s
             )
         return table
+
+
+def revisit_periods(applications: list[ApplicationDemand]) -> list[float]:
+    """Return the revisit periods to try, seconds, ascending.
+
+    There are at most :data:`MAX_PERIODS`; the smallest admits every application.
+    """
+    periods = sorted({round(a.slo_s * fraction, 6) for a in applications for fraction in FRACTIONS})
+    if len(periods) <= MAX_PERIODS:
+        return periods
+    return [periods[round(i * (len(periods) - 1) / (MAX_PERIODS - 1))] for i in range(MAX_PERIODS)]
+
+
+def slice_budget_s(group: IdenticalDevices, revisit_s: float) -> float:
+    """Slice budget: seconds that all slices may take in one revisit period."""
+    return FILL * group.one.available * revisit_s
 
 
 class _OptionCache:

@@ -1,15 +1,15 @@
 """`nereus`: the most weighted queries first, then accuracy.
 
-Devices' time is divided. A plan is made in these steps:
+Devices' time is divided. A plan is made in these steps, whatever the number of devices:
 
-1. The relaxed problem (:mod:`.relaxation`) bounds every plan and prices devices' time.
-2. Local search (:mod:`.local_search`) over device counts (:mod:`.device_counts`) decides how many devices of each group
-   serve each application. It starts from the relaxed solution rounded down, and from the plan in force. Devices that
-   whole counts cannot use well are shared (:mod:`.sharing_search`).
-3. Up to :data:`MILP_DEVICES`, exchanges of single devices improve these, SCIP solves the MILP over the same counts
-   (:mod:`.milp`) from the best of them, and branch and price gives a tighter bound.
+1. The relaxed problem (:mod:`.relaxation`) bounds every plan and prices devices' time. Rounded down and filled by
+   exchanges (:mod:`.exchanges`) it is the start, and often the plan.
+2. Columns are generated for the relaxation of the MILP over device counts (:mod:`.columns`), which tightens the bound.
+   It is rounded, and improved by exchanges.
+3. SCIP solves the MILP over the most promising columns, from the best plan so far.
 4. Counts are disaggregated into residents and rates (:mod:`.disaggregation`) and assigned to the devices that have them
-   loaded (:mod:`.assign`). The counts of the highest value less switching cost (:mod:`.switching_cost`) win.
+   loaded (:mod:`.assign`). The counts of the highest value less switching cost (:mod:`.switching_cost`) win, those of
+   the plan in force among them.
 5. Pinned variants are placed (:mod:`.pins`).
 
 The certified gap is that between the plan as packed and the bounds. Differences from Proteus' Eq. 1 to 7: a device is
@@ -18,35 +18,33 @@ dedicated to an application rather than to a variant, and devices may be shared 
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
-from . import milp
-from .concrete import allocation_of, nothing_planned, on_devices
+from .columns import Program
+from .concrete import EXACT, allocation_of, nothing_planned, on_devices
+from .contents import fits
 from .device_counts import DeviceCounts, SharedDevice
 from .disaggregation import use_idle_devices
-from .group_options import FLOOR, SERVED, GroupOptions
+from .exchanges import Exchanges
+from .group_options import FLOOR, SERVED, GroupOptions, revisit_periods
 from .groups import grouped
-from .knapsack import best_shared, fits
-from .local_search import hill_climb
-from .pins import reservations
-from .problem import CERTIFIED, Allocation, DeviceResources, Problem
+from .pins import with_pinned, with_reservations
+from .problem import CERTIFIED, Allocation, Problem
 from .relaxation import Relaxation, relax
-from .sharing_search import SharingSearch, use_free_devices
+from .solver import Budget, time_ran_out
 from .switching_cost import SwitchingCosts
-from .time_slices import revisit_periods
 
 #: Gap asked for where the problem asks for none: a tenth of a point of accuracy.
 GAP = 1e-3
-#: Most devices for the MILP; with more of them the search certifies as much.
-MILP_DEVICES = 200
-#: Gap of the search's plan, and of the MILP's, from which the MILP has nothing left to gain.
-MILP_GAP = 2e-4
-#: Table cells that the search may evaluate for a gap that counts as proved, beyond its own (0.3 s of work).
-EFFORT = 20_000_000
-#: Smallest gain of a search step, in points, as a share of the weighted demand.
-STEP = 1e-6
+#: Slices of all groups and revisit periods for which the relaxation converges: of more, fewer periods are tried.
+LARGEST = 3_000
+#: Rounded relaxations that gained nothing, one after the other, after which SCIP's turn comes.
+STALE = 40
+#: Relative gain of a plan that is better.
+PRECISION = 1e-9
 
 
 def solve(problem: Problem) -> Allocation:
@@ -54,25 +52,16 @@ def solve(problem: Problem) -> Allocation:
 
     ``objective`` and ``bound`` are percent: the sum over the demand of weight * accuracy / weighted demand.
     """
-    return _planned(problem, True)
-
-
-def search(problem: Problem) -> Allocation:
-    """Return the search's allocation, without the MILP.
-
-    It is for plans that only say which variants to keep loaded.
-    """
-    return _planned(problem, False)
-
-
-def _planned(problem: Problem, exact: bool) -> Allocation:
-    plan, missing = _solve(problem, {}, exact)
+    plan, missing = with_pinned(problem, _solve(problem))
     if missing:
         # Reserve memory for the pinned variants that did not fit, and plan with what remains.
-        reserved = reservations(problem, missing)
-        if reserved:
-            plan, _ = _solve(problem, reserved, exact)
+        plan, _ = with_pinned(problem, _solve(with_reservations(problem, missing)))
     return plan
+
+
+def start(problem: Problem) -> Allocation:
+    """Return the allocation of the first step alone, which costs little."""
+    return with_pinned(problem, _solve(replace(problem, previous=None), improve=False))[0]
 
 
 def relaxed(problem: Problem) -> Relaxation | None:
@@ -80,104 +69,124 @@ def relaxed(problem: Problem) -> Relaxation | None:
 
     It is the most that can be served, the bound on accuracy, and the prices of time.
     """
-    return _relaxed(problem, {})[1]
+    return _relaxed(problem)[1]
 
 
-def _relaxed(problem: Problem, reserved: dict[str, DeviceResources]) -> tuple[GroupOptions, Relaxation | None]:
-    groups = grouped(reserved.get(device.id, device) for device in problem.devices)
+def _relaxed(problem: Problem) -> tuple[GroupOptions, Relaxation | None]:
+    groups = grouped(problem.devices)
     options = GroupOptions(groups, [a for a in problem.applications if a.demand > 0], problem.variants)
     return options, relax(options) if groups and options.applications else None
 
 
-def _solve(problem: Problem, reserved: dict[str, DeviceResources], exact: bool) -> tuple[Allocation, list[str]]:
-    """The allocation, and the pinned variants that do not fit.
-
-    Args:
-        reserved: by id, devices less reservations.
-        exact: whether the MILP may be solved.
-    """
-    options, bound = _relaxed(problem, reserved)
+def _solve(problem: Problem, improve: bool = True) -> Allocation:
+    """The allocation before pinned variants; ``improve``: beyond the start."""
+    options, bound = _relaxed(problem)
     if bound is None:
         return nothing_planned(problem)
     switching = SwitchingCosts(options, bound)
-    candidates = _counts(problem, options, bound, switching, exact)
-    proved = _proved(problem, candidates, bound) if exact else None
-    if proved is not None:
-        candidates.append(proved.counts)
-        bound = replace(bound, combined=proved.bound, limited=proved.limited, counted=proved.counted)
+    gap = max(problem.gap, GAP)
+    enough = bound.points + SERVED * bound.served + (FLOOR - SERVED) * bound.floors - gap * bound.points
+    budget = Budget(math.inf if problem.milp_s is None else problem.milp_s)
+    candidates = []
+    if problem.previous is not None and switching.loads_take_time:
+        loaded = GroupOptions(options.groups, options.applications, problem.variants, loaded_only=True)
+        kept = _counts_in_force(loaded, problem.previous)
+        if kept.value < enough:
+            Exchanges(Program(loaded, periods(loaded)), budget).improve(kept)
+        candidates.append(kept)
+    if not candidates or candidates[0].value < enough:
+        search = Search(options, bound, budget, gap)
+        search.run(enough if improve else -math.inf)
+        candidates.append(search.best)
+        bound = replace(bound, combined=search.bound, limited=search.limited, counted=search.counted)
     plans = []
     for counts in candidates:
-        # The MILP's counts may be those that it started from.
-        own = counts.copy()
-        use_idle_devices(own)
-        plans.append(on_devices(own, switching))
-    best = max(range(len(plans)), key=lambda i: plans[i].value)
-    plan, missing = allocation_of(problem, options, bound, plans[best], max(problem.gap, GAP))
-    decides = proved is not None and (best == len(plans) - 1 or plan.gap <= CERTIFIED)
-    return replace(plan, method="milp" if decides else "search"), missing
+        use_idle_devices(counts)
+        plans.append(on_devices(counts, switching))
+    best = max(plans, key=lambda plan: plan.value)
+    plan = allocation_of(problem, options, bound, best, gap)
+    return replace(plan, method="milp" if bound.combined < math.inf else "search")
 
 
-def _proved(problem: Problem, candidates: list[DeviceCounts], relaxed: Relaxation) -> milp.MilpPlan | None:
-    """Return the MILP's answer, or None.
+class Search:
+    """The best counts so far, and bounds of plans.
 
-    None: there are too many devices for it, the search leaves it nothing to gain, or the model would be too large.
+    The bounds are of plans that serve as much within floors as the start, weighted.
+
+    Args:
+        gap: relative gap of the points at which the search ends.
+
+    Attributes:
+        bound: (SERVED + accuracy) points/s; infinite where none was sought.
+        limited: the same, where more than ``counted`` weighted items/s served only count by their accuracy.
     """
-    start = max(candidates, key=lambda counts: counts.value)
-    if len(problem.devices) > MILP_DEVICES or start.value >= _most(relaxed) - MILP_GAP * relaxed.points:
-        return None
-    shareable = any(_shareable(group.one) for group in start.options.groups)
-    periods = revisit_periods(start.options.applications) if shareable else []
-    return milp.improve(start, periods, max(problem.gap, MILP_GAP), problem.milp_s, _most(relaxed))
+
+    def __init__(self, options: GroupOptions, relaxed: Relaxation, budget: Budget, gap: float):
+        self.best = DeviceCounts(options)
+        self.best.set(np.floor(relaxed.time + EXACT))
+        self.bound = self.limited = self.counted = math.inf
+        self._program, self._budget, self._gap = Program(options, periods(options)), budget, gap
+        self._exchanges = Exchanges(self._program, budget)
+
+    def run(self, enough: float) -> None:
+        """Search; a start that is worth ``enough`` is not improved."""
+        program, budget = self._program, self._budget
+        self._exchanges.improve(self.best)
+        if self.best.value >= enough:
+            return
+        program.allow_short_floors(self.best)
+        at = program.evaluated(self.best)
+        if at is None:
+            return
+        self._at, total = at, program.total
+        self.bound = program.bound(at.value + self._gap * at.points, budget) * total
+        stale = 0
+        while program.values and not self._within(CERTIFIED) and stale < STALE and self._exchanges.work > 0:
+            if budget.left() <= 0:
+                time_ran_out()
+                break
+            stale = 0 if self._exchange(self._exchanges.rounded()) else stale + 1
+        if program.values and not self._within(self._gap):
+            self._take(program.best_counts(self._at, budget))
+            self._exchange(self.best.copy())
+        if self._at.values[0] < 1 - EXACT:
+            # At most so much more may be served; how accurately is bounded apart.
+            self.counted = self._at.values[0] * total
+            self.limited = program.bound(self._at.value, budget, self._at.values[0]) * total
+
+    def _exchange(self, counts: DeviceCounts) -> bool:
+        self._exchanges.improve(counts)
+        self._program.add(counts.shared)
+        return self._take(counts)
+
+    def _take(self, counts: DeviceCounts | None) -> bool:
+        """Take the counts if they are better."""
+        if counts is None or counts.value <= self.best.value * (1 + PRECISION):
+            return False
+        evaluated = self._program.evaluated(counts)
+        if evaluated is not None:
+            self.best, self._at = counts, evaluated
+        return evaluated is not None
+
+    def _within(self, gap: float) -> bool:
+        return self.bound / self._program.total - self._at.value <= gap * self._at.points
 
 
-def _most(relaxed: Relaxation) -> float:
-    """The relaxation's bound in the units of ``DeviceCounts.value``."""
-    return relaxed.points + SERVED * relaxed.served + (FLOOR - SERVED) * relaxed.floors
-
-
-def _counts(
-    problem: Problem, options: GroupOptions, relaxed: Relaxation, switching: SwitchingCosts, exact: bool
-) -> list[DeviceCounts]:
-    """Candidate counts, at least one; those of the plan in force first."""
-    min_gain = STEP * sum(a.weight * a.demand for a in options.applications)
-    target = _most(relaxed) - max(problem.gap, GAP) * relaxed.points
-    found = []
-    if problem.previous is not None and switching.loads_take_time:
-        kept = _counts_in_force(
-            GroupOptions(options.groups, options.applications, problem.variants, loaded_only=True), problem.previous
-        )
-        if kept.value >= target:
-            return [kept]
-        hill_climb(kept, min_gain, target)
-        found.append(kept)
-    counts = DeviceCounts(options)
-    counts.set(np.floor(relaxed.time + 1e-6))
-    hill_climb(counts, min_gain, target)
-    if counts.value < target:
-        periods = (
-            revisit_periods(options.applications) if any(_shareable(group.one) for group in options.groups) else []
-        )
-        shared = DeviceCounts(options)
-        shared.set(np.floor(relaxed.time + 1e-6))
-        use_free_devices(shared, periods, min_gain)
-        counts = max((counts, shared), key=lambda c: c.value)
-        SharingSearch(counts, periods, min_gain, target).run()
-        if exact and len(problem.devices) > milp.BRANCHED:
-            # Nothing splits plans of so many devices: the search goes on instead.
-            certified = _most(relaxed) - max(problem.gap, CERTIFIED) * relaxed.points
-            SharingSearch(counts, periods, min_gain, certified, EFFORT).run()
-    return [*found, counts]
-
-
-def _shareable(device: DeviceResources) -> bool:
-    return device.max_resident is None or device.max_resident > 1
+def periods(options: GroupOptions) -> list[float]:
+    """The revisit periods to try: as many as the search has the time for."""
+    shareable = [g for g, group in enumerate(options.groups) if group.one.max_resident != 1]
+    tried = revisit_periods(options.applications) if shareable else []
+    while len(tried) > 1 and sum(len(options.slices(g, p).slices) for g in shareable for p in tried) > LARGEST:
+        # Every other one, and with them the smallest, which admits every application.
+        tried = tried[::2]
+    return tried
 
 
 def _counts_in_force(options: GroupOptions, previous: Allocation) -> DeviceCounts:
     """The counts of the plan in force, as far as its devices and variants still exist.
 
-    Its slices need not fit any more: latencies drift, and time is reserved for profiling. Such a device gets the best
-    slices of the variants that it holds."""
+    Its slices need not fit any more: latencies drift, and time is reserved for profiling. Such devices are free.
+    """
     group_of = {device.id: g for g, group in enumerate(options.groups) for device in group.devices}
     index = {a.id: q for q, a in enumerate(options.applications)}
     owner = {v.id: index[a.id] for a in options.applications for v in options.variants(a.id)}
@@ -186,7 +195,7 @@ def _counts_in_force(options: GroupOptions, previous: Allocation) -> DeviceCount
         if placement.rate > 0 and placement.device in group_of and placement.variant in owner:
             working.setdefault(placement.device, []).append(placement)
     dedicated = np.zeros((len(options.applications), len(options.groups)), dtype=int)
-    shared, too_full = [], []
+    shared = []
     for device, residents in working.items():
         g, revisit_s = group_of[device], previous.revisit_s.get(device, 0.0)
         if not revisit_s:
@@ -201,12 +210,8 @@ def _counts_in_force(options: GroupOptions, previous: Allocation) -> DeviceCount
             if (slice_.variant.id, slice_.rows) in wanted
         ]
         held = SharedDevice(g, revisit_s, tuple(slices))
-        (shared if fits(held, options.groups[g]) else too_full).append(held)
+        if slices and fits(held, options.groups[g]):
+            shared.append(held)
     counts = DeviceCounts(options)
-    counts.set(dedicated, [device for device in shared if device.residents])
-    for device in too_full:
-        variants = {slice_.variant.id for _, slice_, _ in device.residents}
-        _, smaller = best_shared(counts, device.group, device.revisit_s, variants)
-        if smaller is not None:
-            counts.share(smaller)
+    counts.set(dedicated, shared)
     return counts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .capacity import Capacity, SliceCost, dedicated_capacity, profile_on
+from .capacity import Capacity, dedicated_capacity, profile_on
 from .groups import usable
 from .problem import Allocation, ApplicationDemand, CandidateVariant, DeviceResources, Placement, Problem
 
@@ -22,9 +22,7 @@ class ResidentCapacity:
     Attributes:
         capacity: items/s that it can serve there.
         max_batch: rows.
-        full_rate: P of the whole device, on a dedicated one.
-        revisit_s: seconds; 0 on a dedicated device.
-        cost: of its slices; None on a dedicated device.
+        full_rate: P of the whole device.
     """
 
     device: DeviceResources
@@ -32,17 +30,10 @@ class ResidentCapacity:
     capacity: float
     max_batch: int
     full_rate: float = 0.0
-    revisit_s: float = 0.0
-    cost: SliceCost | None = None
 
     def time_share(self, rate: float) -> float:
-        """Return the share of the device's time that a rate takes.
-
-        It is rate / P on a dedicated device, else a slice's fixed cost per period and the variable cost of the rate.
-        """
-        if self.cost is None:
-            return rate / self.full_rate
-        return self.cost.alpha_s / self.revisit_s + self.cost.beta_s * rate
+        """The share of the device's time that a rate takes."""
+        return rate / self.full_rate
 
 
 def dedicated_resident(device: DeviceResources, variant: CandidateVariant, capacity: Capacity) -> ResidentCapacity:
@@ -97,7 +88,6 @@ def assemble(
         served={a.id: a.demand - left_out[a.id] for a in problem.applications},
         left_out=left_out,
         accuracy=sum(accuracies[v] * rate for v, rate in totals.items() if rate > 0) / items if items > 0 else 0.0,
-        revisit_s={s.device.id: s.revisit_s for s in residents if s.revisit_s > 0},
         objective=objective,
         bound=bound,
         gap=gap,

@@ -56,7 +56,7 @@ def register(name: str) -> Callable[[Strategy], Strategy]:
             if any(variant.excluded for variant in problem.variants):
                 problem = replace(problem, variants=tuple(v for v in problem.variants if not v.excluded))
             with watched() as watch:
-                allocation = with_pinned(problem, strategy(problem))
+                allocation, _ = with_pinned(problem, strategy(problem))
             # Counted here, since some strategies solve a changed copy of the problem.
             loaded = {device.id: device.loaded for device in problem.devices}
             moves = sum([p.variant not in loaded[p.device] for p in allocation.placements])
@@ -100,7 +100,7 @@ def nereus_with_standby(problem: Problem) -> Allocation:
 
     Weighted queries served come first, then accuracy.
     """
-    return with_standby(problem, nereus.solve, nereus.search)
+    return with_standby(problem, nereus.solve)
 
 
 @register("proteus")

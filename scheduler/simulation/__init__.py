@@ -13,6 +13,7 @@ from pathlib import Path
 from workers.dispatch.stacks import LATE
 
 from . import stacks
+from .ablations import ROUTINGS, without
 from .controller import SimulationError
 from .late import LateEngine
 from .published import PublishedEngine
@@ -50,4 +51,5 @@ def simulate(
         routing = scenario.routing if routing is None else routing
     chosen = stacks.choose(stack, batching, routing)
     engine = LateEngine if chosen.binding == LATE else PublishedEngine
-    return SimulationResults(scenario, chosen, engine(scenario, chosen, progress).run())
+    with without(ROUTINGS.get(chosen.routing)):
+        return SimulationResults(scenario, chosen, engine(scenario, chosen, progress).run())

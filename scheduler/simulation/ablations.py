@@ -1,89 +1,89 @@
-"""Late binding with one part removed.
+"""The registry of switches: late binding and the plan search without one part.
 
-A simulation can ask for it as its routing, by the names here.
+A simulation asks for it by its routing, ``late-binding-wo-NAME``; the live system knows none of this.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import pkgutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from workers.dispatch.late.dispatching import Dispatching
-from workers.dispatch.late.schedule import Schedule
-from workers.dispatch.options import OptionSet
+from workers.dispatch.options import INF, OptionSet
 from workers.dispatch.stacks import LATE_BINDING
 
+_ranked, _choose_option = OptionSet.ranked, Dispatching._choose_option
 
-@dataclass(frozen=True)
-class LateParts:
-    """The parts of late binding that a simulation runs.
+_LATE, _PLAN = "workers.dispatch.late", "scheduler.allocation"
 
-    Attributes:
-        schedule, dispatching, option_set: the classes that decide.
-        share_of_slo: the longest batch that may be offered, as part of the SLO.
-        standby: whether devices keep more than the plan places.
+
+def _returns(value: Any):
+    return lambda *_arguments: value
+
+
+#: what a part's absence replaces, as MODULE:CLASS.ATTRIBUTE; each name says what is taken away
+PARTS: dict[str, Mapping[str, Any]] = {
+    # Device time costs no more accuracy under pressure than without.
+    "prices": {
+        "workers.dispatch.options:OptionSet.ranked": lambda self, _level: _ranked(self, 0),
+        f"{_LATE}.dispatching:Dispatching._choose_option": (
+            lambda self, batch, start, _pressure, now: _choose_option(self, batch, start, 0.0, now)
+        ),
+    },
+    "usual-pressure": {f"{_LATE}.state:UsualPressure.look": _returns(None)},
+    "refusal-pressure": {f"{_LATE}.state:ServedClass.refusal_pressure": _returns(0.0)},
+    "congestion": {f"{_LATE}.demand_spread:DemandSpread.loads": lambda _self: {}},
+    "discount": {f"{_LATE}.discount:Discount.adjust": lambda _self, pressures, *_arguments: pressures},
+    "margin": {f"{_LATE}.margin:AdmissionMargin.record_refusal": _returns(None)},
+    # Under overload a new batch needs neither room to grow nor the time of a sustaining batch.
+    "growth": {
+        f"{_LATE}.state:ServedClass.overloaded": _returns(False),
+        f"{_LATE}.schedule:can_grow": _returns(True),
+        f"{_LATE}.schedule:sustains": _returns(True),
+    },
+    # No application is kept from the devices on which others depend.
+    "starvation": {f"{_LATE}.selection:starves": _returns(False)},
+    # A query fits behind all that is scheduled, or nowhere.
+    "insertion": {f"{_LATE}.schedule:Schedule._insert": _returns(False)},
+    "stealing": {f"{_LATE}.schedule:Schedule.steal": _returns(None)},
+    # A batch starts as soon as its device is idle.
+    "waiting": {
+        f"{_LATE}.dispatching:Dispatching._delay_until": lambda _self, _batch, _device, _pressure, now: now,
+    },
+    # A batch runs with the option with which it was scheduled.
+    "upgrades": {f"{_LATE}.dispatching:Dispatching._choose_option": lambda _self, batch, *_arguments: batch.option},
+    "sending-ahead": {f"{_LATE}.dispatching:Dispatching._may_send_ahead": _returns(False)},
+    "stragglers": {
+        f"{_LATE}.binding:straggles_at": _returns(INF),
+        f"{_LATE}.dispatching:next_check_at": _returns(INF),
+    },
+    "corrections": {"workers.dispatch.latency_correction:LatencyCorrections.learn": _returns(False)},
+    "long-batches": {"scheduler.simulation.late:SHARE_OF_SLO": 0.5},
+    # Devices keep no more than the plan places.
+    "standby": {"scheduler.simulation.late:KEEPS_STANDBY": False},
+    "local-search": {f"{_PLAN}.nereus:hill_climb": _returns(None)},
+    "exchanges": {f"{_PLAN}.milp:_Solve._exchange": _returns(None)},
+    "scip": {f"{_PLAN}.milp:_Solve._plan_of_scip": _returns(None)},
+}
+
+#: routings by late binding, with the part that each is without
+ROUTINGS: dict[str, str | None] = {LATE_BINDING: None, **{f"{LATE_BINDING}-wo-{part}": part for part in PARTS}}
+
+
+@contextmanager
+def without(part: str | None) -> Iterator[None]:
+    """Take a part away from all that this process runs meanwhile; None: nothing.
+
+    Raises:
+        AttributeError: what the part replaces is not there.
     """
-
-    schedule: type[Schedule] = Schedule
-    dispatching: type[Dispatching] = Dispatching
-    option_set: type[OptionSet] = OptionSet
-    share_of_slo: float = 1.0
-    standby: bool = True
-
-
-class _UnpricedOptionSet(OptionSet):
-    """Device time costs no more accuracy under pressure than without."""
-
-    def ranked(self, level):
-        return super().ranked(0)
-
-
-class _Unpriced(Dispatching):
-    def _choose_option(self, batch, start, pressure, now):
-        return super()._choose_option(batch, start, 0.0, now)
-
-
-class _Unwaiting(Dispatching):
-    """A batch starts as soon as its device is idle."""
-
-    def _delay_until(self, batch, device, pressure, now):
-        return now
-
-
-class _NoUpgrades(Dispatching):
-    """A batch runs with the option with which it was scheduled."""
-
-    def _choose_option(self, batch, start, pressure, now):
-        return batch.option
-
-
-class _NoInsertion(Schedule):
-    """A query fits behind all that is scheduled, or nowhere."""
-
-    def _insert(self, *_arguments):
-        return False
-
-
-class _NoStealing(Schedule):
-    """Idle devices leave to others what waits there."""
-
-    def steal(self, device, now):
-        pass
-
-
-BINDINGS = {
-    LATE_BINDING: LateParts(),
-    f"{LATE_BINDING}-wo-prices": LateParts(dispatching=_Unpriced, option_set=_UnpricedOptionSet),
-    f"{LATE_BINDING}-wo-waiting": LateParts(dispatching=_Unwaiting),
-    f"{LATE_BINDING}-wo-insertion": LateParts(schedule=_NoInsertion),
-    f"{LATE_BINDING}-wo-stealing": LateParts(schedule=_NoStealing),
-    f"{LATE_BINDING}-wo-upgrades": LateParts(dispatching=_NoUpgrades),
-    f"{LATE_BINDING}-wo-long-batches": LateParts(share_of_slo=0.5),
-    f"{LATE_BINDING}-wo-standby": LateParts(standby=False),
-}
-
-#: names of earlier releases, still accepted
-RENAMED = {
-    f"{LATE_BINDING}-wo-squeezing": f"{LATE_BINDING}-wo-insertion",
-    f"{LATE_BINDING}-wo-lulls": f"{LATE_BINDING}-wo-long-batches",
-    f"{LATE_BINDING}-wo-stand-by": f"{LATE_BINDING}-wo-standby",
-}
+    with ExitStack() as stack:
+        for path, replacement in PARTS[part].items() if part is not None else ():
+            module, _, place = path.partition(":")
+            owner, _, name = place.rpartition(".")
+            holder = pkgutil.resolve_name(f"{module}:{owner}" if owner else module)
+            stack.callback(setattr, holder, name, getattr(holder, name))
+            setattr(holder, name, replacement)
+        yield

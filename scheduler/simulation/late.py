@@ -16,21 +16,23 @@ from workers.dispatch.late.binding import LateBinding
 from workers.dispatch.options import OptionSet, ServingOption
 from workers.dispatch.stacks import Stack
 
-from .ablations import BINDINGS
 from .controller import Planned
 from .devices import LateDevice, SimulatedQuery, SimulatedVariant
 from .engine import DROPPED, ROUNDING_S, Engine
 from .load_timing import PATIENCE, PLANNED_PATIENCE, may_load, too_many_load
 from .scenario import Scenario
 
+#: the longest batch that is offered, as part of the SLO
+SHARE_OF_SLO = 1.0
+#: devices keep more than the plan places
+KEEPS_STANDBY = True
+
 
 class LateEngine(Engine):
     """One run with late binding."""
 
     def __init__(self, scenario: Scenario, stack: Stack, progress: Callable[[float], None] | None = None):
-        self._parts = BINDINGS[stack.routing]
-        binding = LateBinding(self._parts.schedule, self._parts.dispatching)
-        super().__init__(scenario, stack.strategy, binding, LateDevice, progress)
+        super().__init__(scenario, stack.strategy, LateBinding(), LateDevice, progress)
         self._options: dict[tuple[str, str], ServingOption | None] = {}
         self._option_sets: dict[tuple[str, tuple[str, ...]], dict[QueryClass, OptionSet]] = {}
         #: applications for which something is still to be loaded
@@ -182,7 +184,7 @@ class LateEngine(Engine):
 
     def _adopt(self, planned: Planned, now: float) -> None:
         resident = {name: [] for name in self._devices}
-        if self._parts.standby:
+        if KEEPS_STANDBY:
             resident = {name: list(planned.allocation.residents.get(name, ())) for name in self._devices}
         placed: dict[str, set[str]] = {name: set() for name in self._devices}
         for placement in planned.allocation.placements:
@@ -240,7 +242,7 @@ class LateEngine(Engine):
             variant
             for variant in device.warm()
             if variant not in device.blocked
-            and (variant in device.wanted or (self._parts.standby and self._application[variant] in self._moving))
+            and (variant in device.wanted or (KEEPS_STANDBY and self._application[variant] in self._moving))
         ]
         key = (device.kind, tuple(sorted(warm)))
         option_sets = self._option_sets.get(key)
@@ -251,9 +253,7 @@ class LateEngine(Engine):
                 option = self._option(device.kind, variant)
                 if option is not None:
                     by_application.setdefault(variant.application, []).append(option)
-            option_sets = {
-                QueryClass(name): self._parts.option_set(options) for name, options in by_application.items()
-            }
+            option_sets = {QueryClass(name): OptionSet(options) for name, options in by_application.items()}
             self._option_sets[key] = option_sets
         return option_sets
 
@@ -261,7 +261,7 @@ class LateEngine(Engine):
         """None: it is too slow for the SLO whatever the batch."""
         key = (kind, variant.id)
         if key not in self._options:
-            slo_s = self._scenario.slo_s[variant.application] * self._parts.share_of_slo
+            slo_s = self._scenario.slo_s[variant.application] * SHARE_OF_SLO
             rows = [n for n in range(1, variant.latency.largest + 1) if variant.latency.seconds(n) <= slo_s]
             self._options[key] = (
                 ServingOption(

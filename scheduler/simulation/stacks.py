@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from workers.dispatch.stacks import DEFAULT, LATE, PUBLISHED, STACKS, Stack
 
-from .ablations import BINDINGS, RENAMED
+from .ablations import ROUTINGS
 from .policies import POLICIES
 from .routers import ROUTERS
 from .tables import ScenarioError, hint
@@ -23,7 +23,7 @@ def routings() -> list[str]:
 
     These are the routers, and late binding with parts removed.
     """
-    return [*BINDINGS, *ROUTERS]
+    return [*ROUTINGS, *ROUTERS]
 
 
 def choose(stack: str | None = None, batching: str | None = None, routing: str | None = None) -> Stack:
@@ -39,7 +39,6 @@ def choose(stack: str | None = None, batching: str | None = None, routing: str |
     known = STACKS.get(name, STACKS[DEFAULT])
     if routing is None:
         routing = EARLY if known.binding == LATE and batching not in (None, known.batching) else known.routing
-    routing = RENAMED.get(routing, routing)
     if batching is None:
         batching = known.batching
     faults = [
@@ -51,8 +50,8 @@ def choose(stack: str | None = None, batching: str | None = None, routing: str |
         )
         if value not in names
     ]
-    if routing in BINDINGS and batching != "nereus":
+    if routing in ROUTINGS and batching != "nereus":
         faults.append(f"batching: with routing {routing} it must be nereus, which forms batches there")
     if faults:
         raise ScenarioError(faults)
-    return replace(known, batching=batching, routing=routing, binding=LATE if routing in BINDINGS else PUBLISHED)
+    return replace(known, batching=batching, routing=routing, binding=LATE if routing in ROUTINGS else PUBLISHED)

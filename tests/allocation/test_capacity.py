@@ -1,10 +1,8 @@
-"""P(d,m,q) and the cost of slices."""
+"""P(d,m,q)."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from scheduler.allocation.capacity import dedicated_capacity, profile_on, slice_cost
+from scheduler.allocation.capacity import dedicated_capacity, profile_on
 from scheduler.allocation.problem import CandidateVariant, DeviceResources, LatencyProfile
 
 from .worlds import line
@@ -33,32 +31,3 @@ def test_what_does_not_fit_into_memory_has_no_profile_there():
     assert profile_on(variant, DeviceResources("d", "cpu", 100)) is not None
     assert profile_on(variant, DeviceResources("d", "cpu", 99)) is None
     assert profile_on(variant, DeviceResources("d", "gpu")) is None
-
-
-def test_a_line_is_recovered_as_it_is():
-    cost = slice_cost(line(4, 3), 1.0)
-    assert (cost.alpha_s, cost.beta_s, cost.max_rows) == (pytest.approx(0.004), pytest.approx(0.003), 8)
-
-
-def test_turns_stop_before_the_first_batch_that_takes_too_long():
-    profile = LatencyProfile(((1, 0.010), (2, 0.030), (4, 0.020)))
-    assert slice_cost(profile, 0.025).max_rows == 1
-    assert slice_cost(profile, 0.009) is None
-
-
-@given(
-    st.dictionaries(st.integers(1, 64), st.floats(0.001, 1), min_size=1, max_size=7),
-    st.floats(0.001, 1),
-)
-def test_a_turn_is_never_underestimated(latencies, limit_s):
-    points = tuple(sorted(latencies.items()))
-    cost = slice_cost(LatencyProfile(points), limit_s)
-    if cost is None:
-        assert points[0][1] > limit_s
-        return
-    assert cost.alpha_s >= 0 and cost.beta_s >= 0
-    for batch, latency_s in points:
-        if batch <= cost.max_rows:
-            assert latency_s <= limit_s
-            assert cost.seconds(batch) >= latency_s * (1 - 1e-6)
-    assert cost.seconds(1) >= points[0][1] * (1 - 1e-6)

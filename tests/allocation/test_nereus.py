@@ -3,6 +3,7 @@
 They are bounded, priced, kept, and better than dedicated devices.
 """
 
+import math
 from dataclasses import replace
 from itertools import permutations
 
@@ -13,12 +14,12 @@ from hypothesis import strategies as st
 
 from scheduler.allocation import nereus, proteus
 from scheduler.allocation.assign import assign
+from scheduler.allocation.columns import Program
 from scheduler.allocation.device_counts import DeviceCounts
 from scheduler.allocation.disaggregation import disaggregate
+from scheduler.allocation.exchanges import Exchanges
 from scheduler.allocation.group_options import FLOOR, SERVED, GroupOptions
 from scheduler.allocation.groups import grouped
-from scheduler.allocation.knapsack import best_shared, most_shared
-from scheduler.allocation.local_search import hill_climb
 from scheduler.allocation.problem import (
     Allocation,
     ApplicationDemand,
@@ -28,9 +29,9 @@ from scheduler.allocation.problem import (
     Problem,
 )
 from scheduler.allocation.relaxation import most_points
+from scheduler.allocation.solver import Budget
 from scheduler.allocation.standby import with_standby
 from scheduler.allocation.strategies import get, names
-from scheduler.allocation.time_slices import revisit_periods
 from scheduler.allocation.verification import violations
 from tests.examples import examples
 
@@ -336,32 +337,28 @@ def test_disaggregation_has_the_value_of_the_counts(problem, data):
         return
     options = GroupOptions(grouped(problem.devices), asked, problem.variants)
     counts = DeviceCounts(options)
-    hill_climb(counts, 1e-6)
-    for g in range(len(options.groups)):
-        # Some of the devices go to other uses than the best one.
-        for q in range(len(asked)):
-            if counts.dedicated[q, g] and data.draw(st.booleans()):
-                counts.dedicate(q, g, -1)
-                revisit_s = data.draw(st.sampled_from(revisit_periods(asked)))
-                gain, shared = best_shared(counts, g, revisit_s)
-                assert gain <= most_shared(counts, g, revisit_s) * (1 + 1e-9) + 1e-9
-                if shared is not None:
-                    before = counts.value
-                    counts.share(shared)
-                    assert counts.value - before == pytest.approx(gain, rel=1e-6, abs=1e-3)
+    # Some devices go to another use than the best one.
+    for g, size in enumerate(counts.sizes):
+        for _ in range(data.draw(st.integers(0, int(size)))):
+            q = data.draw(st.integers(0, len(asked) - 1))
+            if options.by_application[q].operating_points[g]:
+                counts.dedicate(q, g)
+    work = data.draw(st.sampled_from((0, 1, 10**4)))
+    Exchanges(Program(options, nereus.periods(options)), Budget(math.inf), work).improve(counts)
     value = 0.0
     for q, application in enumerate(asked):
-        residents = [
-            s
+        accuracy = {v.id: v.accuracy for v in problem.variants if v.application == application.id}
+        placements = [
+            p
             for contents in disaggregate(counts)
-            for b in contents
-            for s in b.residents
-            if s.variant.application == application.id
+            for content in contents
+            for p in content.placements
+            if p.variant in accuracy
         ]
-        rate = sum(s.rate for s in residents)
+        rate = sum(p.rate for p in placements)
         assert rate <= application.demand * (1 + 1e-9)
         in_floor = min(rate, application.demand * application.floor)
-        points = application.weight * sum(s.rate * s.variant.accuracy for s in residents)
+        points = application.weight * sum(p.rate * accuracy[p.variant] for p in placements)
         value = points + application.weight * (FLOOR * in_floor + SERVED * (rate - in_floor))
         assert value == pytest.approx(float(counts.utility()[q]), rel=1e-6, abs=1e-3)
 
@@ -372,8 +369,9 @@ def test_tables_keep_up_with_changes(problem):
     groups = grouped(problem.devices)
     if not asked or not groups:
         return
-    counts = DeviceCounts(GroupOptions(groups, asked, problem.variants))
-    hill_climb(counts, 1e-6)
+    options = GroupOptions(groups, asked, problem.variants)
+    counts = DeviceCounts(options)
+    Exchanges(Program(options, nereus.periods(options)), Budget(math.inf)).improve(counts)
     fresh = DeviceCounts(counts.options)
     fresh.set(counts.dedicated, counts.shared)
     assert np.allclose(counts.table, fresh.table)

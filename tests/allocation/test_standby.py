@@ -55,7 +55,7 @@ def planned(problem: Problem, previous: Allocation | None = None, loaded: bool =
         held = previous.residents if loaded else {}
         devices = tuple(replace(d, loaded=frozenset(held.get(d.id, ()))) for d in problem.devices)
         problem = replace(problem, devices=devices, previous=previous)
-    plan = with_standby(problem, nereus.solve, nereus.search)
+    plan = with_standby(problem, nereus.solve)
     assert violations(problem, plan) == []
     return plan
 

@@ -20,8 +20,8 @@ import psutil
 import pytest
 import websockets
 
-from appliance.local.child import READY, SERVING
 from tests.running import ROOT, RunningAppliance, eventually, register, v2_request
+from tools.child import READY, SERVING
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from appliance.local import roles, services
-from appliance.local.child import READY, free_ports
 from appliance.local.preconditions import StartError, check_ports, cpu_devices
 from appliance.local.roles import ALL, BoxRole
 from tests.forked import of_commands
 from tests.running import RunningAppliance, eventually, register, v2_request
+from tools.child import READY, free_ports
 from workers import topology
 from workers.node import devices, division
 from workers.settings import Settings, SettingsError

@@ -207,7 +207,7 @@ def spoil(file: Path, how: str) -> None:
     elif how == "no backup":
         data = bytearray(b"something else" * 100)
     elif how == "a newer release":
-        data = data.replace(b"0012_batching_by_stack", b"9912_batching_by_stack", 1)
+        data = data.replace(b"0002_release_0_3_0", b"9902_release_0_3_0", 1)
     elif how == "another format":
         data = data.replace(b'"format":1', b'"format":7', 1)
     elif how == "a name outside":

@@ -1,4 +1,4 @@
-"""A database of the first release is upgraded, whatever cuts that off.
+"""A database of the last release is upgraded, whatever cuts that off.
 
 It is copied first, and migrated with its rows.
 """
@@ -6,6 +6,7 @@ It is copied first, and migrated with its rows.
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -13,38 +14,8 @@ from tests.backups.test_backup import Home
 
 pytestmark = pytest.mark.wide
 
-#: migrate to where a release began, and write rows as that release did
-FIRST = """
-import json
-from django.core.management import call_command
-from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
-for app in ("contenttypes", "auth", "admin", "sessions"):
-    call_command("migrate", app, verbosity=0)
-with connection.cursor() as cursor:
-    # The REST framework's plain tokens, which that release used.
-    cursor.execute("CREATE TABLE authtoken_token (key varchar(40) PRIMARY KEY, user_id integer, created timestamp)")
-executor = MigrationExecutor(connection)
-state = executor.migrate([("registry", "0001_initial"), ("scheduler", "0001_initial")])
-apps = state.apps
-Application, Variant = apps.get_model("registry", "Application"), apps.get_model("registry", "Variant")
-Node, Device = apps.get_model("registry", "Node"), apps.get_model("registry", "Device")
-application = Application.objects.create(name="old", slo_ms=100, signature={"inputs": [], "outputs": []})
-variant = Variant.objects.create(application=application, name="v", digest="a" * 64, size_bytes=1, accuracy=90)
-node = Node.objects.create(name="box", state="approved", channel="c")
-device = Device.objects.create(node=node, ref="box/cpu0", kind="cpu", type="t")
-Profile, Latency = apps.get_model("registry", "Profile"), apps.get_model("registry", "ProfileLatency")
-profile = Profile.objects.create(variant=variant, device_type="t", load_s=1, memory_bytes=1)
-Latency.objects.create(profile=profile, batch=1, p50_ms=1, p95_ms=2, mean_ms=1, samples=3)
-apps.get_model("registry", "ProfileJob").objects.create(variant=variant, device_type="t", state="done")
-apps.get_model("registry", "ApiKey").objects.create(name="mine", prefix="abc", key_hash="b" * 64)
-Plan = apps.get_model("scheduler", "Plan")
-fields = {field.name for field in Plan._meta.get_fields()}
-plan = {"trigger": "period", "strategy": "nereus", "problem": {"devices": []}, "allocation": {"placements": []},
-        "wire": {"version": 1}, "status": "optimal"}
-for number in range(30):
-    Plan.objects.create(**{name: value for name, value in plan.items() if name in fields})
-"""
+#: made by release 0.2.0's own migrations
+FIRST = Path(__file__).with_name("release_0_2_0.sql")
 CHECK = """
 from registry.models import *
 from scheduler.models import Plan
@@ -91,21 +62,27 @@ print(number, "starts")
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory) -> Home:
-    home = Home(tmp_path_factory.mktemp("first") / "home")
-    home.python(FIRST)
+def last(tmp_path_factory) -> Home:
+    home = Home(tmp_path_factory.mktemp("last") / "home")
+    home.folder.mkdir()
+    with sqlite3.connect(home.database) as database:
+        database.executescript(FIRST.read_text())
     return home
 
 
-def test_the_first_releases_database_is_copied_and_migrated_though_starts_are_cut_off(first):
-    assert "starts" in first.python(KILLED + CHECK)
-    copies = sorted((first.folder / "backups").glob("before-*"))
+def test_the_last_releases_database_is_copied_and_migrated_though_starts_are_cut_off(last):
+    assert "starts" in last.python(KILLED + CHECK)
+    copies = sorted((last.folder / "backups").glob("before-*"))
     assert 1 <= len(copies) <= 5
     with sqlite3.connect(copies[0]) as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert database.execute("SELECT name FROM registry_application").fetchall() == [("old",)]
     before = {copy.name for copy in copies}
-    assert "all there" in first.python(START + CHECK)
-    assert {copy.name for copy in (first.folder / "backups").glob("before-*")} == before, "nothing to migrate"
-    with sqlite3.connect(first.database) as database:
+    assert "all there" in last.python(START + CHECK)
+    assert {copy.name for copy in (last.folder / "backups").glob("before-*")} == before, "nothing to migrate"
+    with sqlite3.connect(last.database) as database:
         assert database.execute("PRAGMA auto_vacuum").fetchone() == (2,)
+    # A backup names migrations that this release has in one.
+    backup = last.folder.parent / "backup.tar"
+    last.run("backup", str(backup))
+    assert "Restored" in last.run("restore", str(backup))

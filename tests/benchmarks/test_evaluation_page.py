@@ -77,7 +77,7 @@ def test_the_table_of_applications_has_the_figures_of_the_same_runs(tmp_path):
 
 def test_nereus_is_taken_apart_in_bursts_and_with_few_residents_too(tmp_path, monkeypatch):
     folder(tmp_path / "data")
-    two = {label: ablations.NEREUS[label] for label in ("nereus", "without standby variants")}
+    two = {label: ablations.NEREUS[label] for label in ("nereus", "without standby")}
     monkeypatch.setattr(ablations, "NEREUS", two)
     monkeypatch.setattr(ablations, "PROTEUS", {"proteus": ablations.PROTEUS["proteus"]})
     assert evaluate(tmp_path, "--quick", "--only", "ablations") == 0

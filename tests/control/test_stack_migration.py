@@ -21,9 +21,9 @@ pytestmark = pytest.mark.wide
 
 ROOT = Path(__file__).parents[2]
 #: the last migrations of that release
-BEFORE = (("registry", "0011"), ("scheduler", "0003"))
+BEFORE = (("registry", "0001"), ("scheduler", "0001"))
 #: the migration that brings stacks
-STACKS = (("scheduler", "0004"),)
+STACKS = (("scheduler", "0002"),)
 WIRE = {"version": 7, "devices": [], "routes": [{"application": "tiny", "device": "d", "share": 1.0}], "bands": {}}
 
 

@@ -1,4 +1,4 @@
-"""A real gRPC server that speaks as much V2 as the demo's load needs.
+"""A real HTTP server that speaks as much V2 as the demo's load needs.
 
 It misbehaves on request.
 """
@@ -6,16 +6,12 @@ It misbehaves on request.
 from __future__ import annotations
 
 import asyncio
-import math
-from collections import Counter
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
-import grpc
-import grpc.aio
 import numpy as np
-from grpc import StatusCode as Code
-from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from appliance.demo.manifest import DemoApplication, DemoVariant
 
@@ -44,55 +40,66 @@ def application(folder: Path, name: str = "shapes", slo_ms: float = 300.0) -> De
     )
 
 
-class V2Server(service_pb2_grpc.GRPCInferenceServiceServicer):
+class V2Server:
     """Answers with the row itself as its scores.
 
     ``decide(n)`` says what the n-th query (from 0) gets: a status, with a delay in seconds.
     """
 
-    def __init__(self, decide: Callable[[int], tuple[Code, float]] = lambda n: (Code.OK, 0.0), port: int = 0):
+    def __init__(self, decide: Callable[[int], tuple[int, float]] = lambda n: (200, 0.0), port: int = 0):
         self._decide = decide
         self.port = port
         self.queries = 0
-        self.answered: Counter = Counter()
         self.ready = True
         self.polls = 0
         self.keys: set[str] = set()
-        self.peers: set[str] = set()
+        self.peers: set[tuple] = set()
+        self._tasks: set[asyncio.Task] = set()
 
     async def __aenter__(self) -> V2Server:
-        # Two servers must not share a port unnoticed.
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
-        await self._server.start()
+        self._server = await asyncio.start_server(self._talk, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_exc) -> None:
-        await self._server.stop(None)
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
-    async def ServerReady(self, _request, _context):
-        self.polls += 1
-        return service_pb2.ServerReadyResponse(ready=self.ready)
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.add(asyncio.current_task())
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                writer.write(await self._answer(head, reader, writer))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
 
-    async def ModelInfer(self, request, context):
-        self.peers.add(context.peer())
-        self.keys.add(dict(context.invocation_metadata())["authorization"])
+    async def _answer(self, head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        if head.startswith("GET /v2/health/ready "):
+            self.polls += 1
+            return answer(200 if self.ready else 503)
+        sizes = dict(re.findall(r"(?i)\r\n([\w-]*content-length): (\d+)", head))
+        body = await reader.readexactly(int(sizes["Content-Length"]))
+        self.peers.add(writer.get_extra_info("peername"))
+        self.keys.add(re.search(r"\r\nAuthorization: (.*)\r\n", head)[1])
         status, delay = self._decide(self.queries)
         self.queries += 1
         await asyncio.sleep(delay)
-        self.answered[status] += 1
-        if status is not Code.OK:
-            await context.abort(status, "as told")
-        (tensor,), (row,) = request.inputs, request.raw_input_contents
-        assert len(row) == 4 * math.prod(tensor.shape)
-        answer = service_pb2.ModelInferResponse(model_name="shapes")
-        answer.outputs.add(name="y", datatype="FP32", shape=tensor.shape)
-        answer.raw_output_contents.append(row)
-        answer.parameters["variant"].string_param = "large"
-        answer.parameters["accuracy"].double_param = 90.0
-        return answer
+        if status != 200:
+            return answer(status)
+        header = json.dumps({"parameters": {"variant": "large", "accuracy": 90.0, "queue_ms": 1.0, "batch_size": 1}})
+        return answer(200, header.encode(), body[int(sizes["Inference-Header-Content-Length"]) :])
+
+
+def answer(status: int, header: bytes = b"", output: bytes = b"") -> bytes:
+    lines = f"HTTP/1.1 {status} as-told\r\nContent-Length: {len(header) + len(output)}\r\n"
+    lines += f"Inference-Header-Content-Length: {len(header)}\r\n" if header else ""
+    return lines.encode() + b"\r\n" + header + output

@@ -198,7 +198,7 @@ async def start(tmp_path, gateway: str, control: str) -> asyncio.subprocess.Proc
     credentials = tmp_path / "credentials.json"
     credentials.write_text(json.dumps({"api_key": "secret", "api_token": TOKEN}))
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "appliance.demo.load", "--grpc", gateway, "--control-url", control),
+        *(sys.executable, "-m", "appliance.demo.load", "--url", gateway, "--control-url", control),
         *("--credentials", str(credentials)),
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "NEREUS_HOME": str(tmp_path)},
@@ -213,7 +213,7 @@ async def events(process: asyncio.subprocess.Process) -> list[dict]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_the_process_sends_until_asked_to_stop_and_sums_up(tmp_path, appliance, number):
     async with V2Server() as gateway:
-        process = await start(tmp_path, gateway.address, appliance.url)
+        process = await start(tmp_path, gateway.url, appliance.url)
         while gateway.queries < 10:
             await asyncio.sleep(0.05)
         process.send_signal(number)
@@ -232,7 +232,7 @@ async def test_the_process_sends_until_asked_to_stop_and_sums_up(tmp_path, appli
 
 async def test_a_rotated_key_is_used_while_the_load_runs(tmp_path, appliance):
     async with V2Server() as gateway:
-        process = await start(tmp_path, gateway.address, appliance.url)
+        process = await start(tmp_path, gateway.url, appliance.url)
         while gateway.queries < 10:
             await asyncio.sleep(0.05)
         (path,) = tmp_path.glob("*.json")
@@ -247,7 +247,7 @@ async def test_a_rotated_key_is_used_while_the_load_runs(tmp_path, appliance):
 
 async def test_stopping_while_it_waits_for_profiles(tmp_path, appliance):
     appliance.profiled = False
-    process = await start(tmp_path, "127.0.0.1:9", appliance.url)
+    process = await start(tmp_path, "http://127.0.0.1:9", appliance.url)
     while not any(path.endswith("/profiles/") for _, path in appliance.calls):
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.2)

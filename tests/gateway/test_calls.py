@@ -1,6 +1,6 @@
-"""Python calls of the gateway for a query.
+"""Python calls of the gateway for a query by itself, in steady state.
 
-This is a cost that no other load on the machine changes.
+Functions and files are counted, too. No other load on the machine changes this cost. The numbers may only fall.
 """
 
 from __future__ import annotations
@@ -11,61 +11,106 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 import numpy as np
+import pytest
+import tritonclient.grpc.aio as triton
 
 from tests.pressure.wire import answer, post
 from workers.gateway.gateway import Gateway
 from workers.gateway.options import GatewayOptions
 
-from .conftest import AUTH, application, config, free_port, plan
+from .conftest import AUTH, KEY, application, config, free_port, plan
 from .test_failures import PATH
 
-#: a query whose tensors are binary, as tritonclient sends it
-HEADER = json.dumps(
-    {
-        "inputs": [
-            {"name": "x", "shape": [1, 4], "datatype": "FP32", "parameters": {"binary_data_size": 16}},
-        ],
-        "outputs": [{"name": "y", "parameters": {"binary_data": True}}],
-    }
-).encode()
-BODY = HEADER + np.ones((1, 4), "<f4").tobytes()
-HEADERS = {**AUTH, "Inference-Header-Content-Length": str(len(HEADER))}
 
-#: Python calls in workers/ for a query over HTTP/1.1 by itself, from the bytes that are read to those that are written
-CALLS = 135
+class Cost(NamedTuple):
+    calls: int
+    functions: int
+    files: int
+
+
+#: of a query, from the bytes that are read to those that are written, in workers/
+MOST = {"http": Cost(170, 143, 38), "http, binary": Cost(124, 105, 34), "grpc": Cost(178, 148, 41)}
 WARM_UP, COUNTED = 100, 200
 WORKERS = str(Path(__file__).resolve().parents[2] / "workers")
 
+X = np.ones((1, 4), "<f4")
+TENSOR = {"name": "x", "shape": [1, 4], "datatype": "FP32"}
+JSON = json.dumps({"inputs": [{**TENSOR, "data": X.ravel().tolist()}], "outputs": [{"name": "y"}]}).encode()
+#: as tritonclient sends it
+HEADER = json.dumps(
+    {
+        "inputs": [{**TENSOR, "parameters": {"binary_data_size": X.nbytes}}],
+        "outputs": [{"name": "y", "parameters": {"binary_data": True}}],
+    }
+).encode()
+REQUESTS = {
+    "http": post(PATH, JSON, **AUTH),
+    "http, binary": post(PATH, HEADER + X.tobytes(), **{**AUTH, "Inference-Header-Content-Length": str(len(HEADER))}),
+}
 
-async def test_a_query_by_itself_costs_the_gateway_few_python_calls(tmp_path, devices):
+
+async def over_http(port: int, request: bytes):
+    """Yield after each answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        while True:
+            writer.write(request)
+            status, _, body = await answer(reader)
+            assert status == 200, body
+            yield
+    finally:
+        writer.close()
+
+
+async def over_grpc(port: int):
+    """Yield after each answer."""
+    tensor = triton.InferInput("x", [1, 4], "FP32")
+    tensor.set_data_from_numpy(X)
+    async with triton.InferenceServerClient(f"127.0.0.1:{port}") as client:
+        while True:
+            await client.infer("numbers", [tensor], headers={"authorization": f"Bearer {KEY}"})
+            yield
+
+
+@pytest.mark.parametrize("protocol", MOST)
+async def test_a_query_by_itself_costs_the_gateway_few_python_calls(protocol, tmp_path, devices):
     (device,) = devices("d0")
     device.warm(("numbers", "big"))
-    port = free_port()
-    gateway = Gateway(GatewayOptions("box", "127.0.0.1", port, "127.0.0.1", free_port(), tmp_path / "config.json"))
+    port, grpc_port = free_port(), free_port()
+    gateway = Gateway(GatewayOptions("box", "127.0.0.1", port, "127.0.0.1", grpc_port, tmp_path / "config.json"))
     await gateway.start()
     gateway.configure(config(plan(1, {"d0": [("numbers", "big")]}, {"d0": device.endpoint}), [application("numbers")]))
     async with asyncio.timeout(60):
         while not gateway.ready:
             await asyncio.sleep(0.01)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    calls: Counter[str] = Counter()
+    queries = over_grpc(grpc_port) if protocol == "grpc" else over_http(port, REQUESTS[protocol])
+    calls: Counter[tuple[str, str]] = Counter()
+    counted = []
 
     def count(frame: FrameType, event: str, _argument: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(WORKERS):
-            calls[f"{frame.f_code.co_filename.removeprefix(WORKERS)}:{frame.f_code.co_qualname}"] += 1
+            calls[frame.f_code.co_filename.removeprefix(WORKERS), frame.f_code.co_qualname] += 1
 
     try:
-        for number in range(WARM_UP + COUNTED):
-            if number == WARM_UP:
-                sys.setprofile(count)
-            writer.write(post(PATH, BODY, **HEADERS))
-            status, _, body = await answer(reader)
-            assert status == 200, body
+        for _ in range(WARM_UP):
+            await anext(queries)
+        sys.setprofile(count)
+        for _ in range(COUNTED):
+            calls.clear()
+            await anext(queries)
+            counted.append(calls.copy())
     finally:
         sys.setprofile(None)
-        writer.close()
+        await queries.aclose()
         await gateway.stop(0.0)
-    found = sum(calls.values()) / COUNTED
-    assert found <= CALLS, f"{found:.1f} calls a query: {calls.most_common()}"
+    # Undisturbed ones: some pay for a look at the demand, or on a busy machine for a timer that came first.
+    usual = sorted(counted, key=Counter.total)[COUNTED // 10]
+    cost = Cost(usual.total(), len(usual), len({file for file, _ in usual}))
+    parts = Counter()
+    for (file, _), number in usual.items():
+        parts[file.split("/")[1]] += number
+    told = "\n".join(f"{number} {file}:{function}" for (file, function), number in sorted(usual.items()))
+    assert all(now <= most for now, most in zip(cost, MOST[protocol], strict=True)), f"{cost}, {parts}\n{told}"

@@ -200,23 +200,3 @@ def test_the_periodic_task_records():
     with transaction.atomic():
         assert HistoryPosition.objects.get().folds == 1
     assert live.content() == HistoryPosition.objects.get().position["content"]
-
-
-def test_rows_of_days_are_made_of_what_older_releases_left():
-    from importlib import import_module
-
-    from django.apps import apps
-
-    for ago in range(30, 0, -1):
-        report(ago)
-        report(ago, gateway="back", name="faces", arrived=3)
-    recording.record()
-    days = HistoryRow.objects.filter(resolution=86_400)
-    kept = list(days.order_by("start").values_list("start", *PackedRow._fields))
-    days.delete()
-    step = import_module("scheduler.history.migrations.0002_days")
-    for _ in range(2):
-        step.add_days(apps, None)
-        assert list(days.order_by("start").values_list("start", *PackedRow._fields)) == kept
-    step.remove_days(apps, None)
-    assert not days.exists()

@@ -100,7 +100,7 @@ class Cluster:
         archive = dist / f"nereus-{workers.__version__}.tar.gz"
         boxes.run("git", "archive", "--format=tar.gz", "-o", str(archive), "HEAD", cwd=ROOT)
         pythons = ["--machines", "x86_64", "--pythons", "3.11", "3.13", "--suites", "bookworm", "trixie"]
-        boxes.run(sys.executable, "-m", "appliance.bundle", str(dist), *pythons, cwd=ROOT)
+        boxes.run(sys.executable, "-m", "tools.bundle", str(dist), *pythons, cwd=ROOT)
         boxes.run("tar", "-C", str(dist), "-xf", str(next(dist.glob("*-bundle-*.tar"))))
         next(path for path in dist.glob("*-bundle-*") if path.is_dir()).rename(self.bundle)
         shutil.rmtree(dist)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from appliance import bundle
+from tools import bundle
 
 pytestmark = pytest.mark.wide
 

@@ -151,7 +151,7 @@ def test_a_token_ends_with_its_time_its_account_and_its_accounts_role():
 
 def test_plain_tokens_and_staff_of_the_release_before_go_on():
     """The migration's own functions, on tables as that release left them."""
-    migration = importlib.import_module("registry.migrations.0013_access")
+    migration = importlib.import_module("registry.migrations.0002_release_0_3_0")
     staff = User.objects.create_user("staff", is_staff=True)
     User.objects.create_user("other")
     with connection.schema_editor(atomic=False) if connection.vendor != "sqlite" else connection.cursor() as at:

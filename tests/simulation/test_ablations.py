@@ -7,9 +7,8 @@ import random
 import pytest
 
 from scheduler.simulation import simulate
-from scheduler.simulation.ablations import BINDINGS, RENAMED
+from scheduler.simulation.ablations import PARTS, without
 from scheduler.simulation.scenario import ControlSettings
-from scheduler.simulation.stacks import choose
 from workers.dispatch.stacks import LATE_BINDING
 
 from .worlds import model, world
@@ -51,12 +50,17 @@ def whole():
     return outcomes(LATE_BINDING)
 
 
-@pytest.mark.parametrize("routing", [name for name in BINDINGS if name != LATE_BINDING])
-def test_without_a_part_other_decisions_are_made(routing, whole):
-    assert outcomes(routing) != whole
+#: parts that change nothing in so small a world
+ELSEWHERE = {"discount", "stragglers", "exchanges", "scip"}
 
 
-@pytest.mark.parametrize("earlier", RENAMED)
-def test_earlier_names_are_accepted(earlier):
-    assert choose("nereus", routing=earlier) == choose("nereus", routing=RENAMED[earlier])
-    assert choose(routing=earlier).routing in BINDINGS
+@pytest.mark.parametrize("part", [part for part in PARTS if part not in ELSEWHERE])
+def test_without_a_part_other_decisions_are_made(part, whole):
+    assert outcomes(f"{LATE_BINDING}-wo-{part}") != whole
+
+
+def test_every_part_is_there_to_be_taken_away_and_comes_back(whole):
+    for part in PARTS:
+        with without(part):
+            pass
+    assert outcomes(LATE_BINDING) == whole

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tritonclient.grpc import service_pb2 as pb
 
 from workers.protocol.datatypes import NUMPY
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import Signature, TensorSpec
 from workers.v2 import grpc, http
+from workers.v2 import inference_pb2 as pb
 from workers.v2.query import V2Error, V2Query
 
 TWO = Signature(

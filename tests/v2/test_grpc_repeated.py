@@ -6,11 +6,11 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tritonclient.grpc import service_pb2 as pb
 
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import Signature, TensorSpec
 from workers.v2 import grpc
+from workers.v2 import inference_pb2 as pb
 from workers.v2.grpc_memory import GrpcMemory
 from workers.v2.grpc_template import GrpcTemplate
 from workers.v2.query import COPY_BYTES, LONGEST, MAX_ID, MOST, V2Error, V2Query

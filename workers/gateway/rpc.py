@@ -10,7 +10,6 @@ import functools
 from collections.abc import Callable
 
 from google.protobuf.message import DecodeError, Message
-from tritonclient.grpc import service_pb2 as pb
 
 from workers import log
 from workers.net.compression import ENCODINGS
@@ -19,6 +18,7 @@ from workers.net.http2 import HeaderList
 from workers.protocol.frames import Buffer
 from workers.protocol.specs import ApplicationSpec
 from workers.v2 import grpc
+from workers.v2 import inference_pb2 as pb
 from workers.v2.grpc_memory import GrpcMemory
 from workers.v2.grpc_template import GrpcTemplate
 from workers.v2.query import V2Error, V2Query
@@ -334,7 +334,7 @@ class _Plain(GrpcMethod):
         try:
             request = self._kind.FromString(data)
         except DecodeError:
-            raise Invalid(f"message: is not a valid {self._kind.DESCRIPTOR.full_name}") from None
+            raise Invalid(f"message: is not a valid inference.{self._kind.DESCRIPTOR.name}") from None
         if self._check is not None:
             self._check(call.client, getattr(request, "name", ""))
         call.answer(self._answer(request, call.client).SerializeToString())

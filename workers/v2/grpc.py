@@ -19,12 +19,12 @@ from typing import Any
 import msgspec
 import numpy as np
 from google.protobuf.message import DecodeError
-from tritonclient.grpc import service_pb2 as pb
 
 from workers.protocol.datatypes import NUMPY
 from workers.protocol.frames import Buffer, TensorHeader
 from workers.protocol.specs import Signature
 
+from . import inference_pb2 as pb
 from . import tensors
 from .query import COPY_BYTES, Input, Output, Request, V2Error, V2Query, binary_size, check, check_binary_size, wanted
 

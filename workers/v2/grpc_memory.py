@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tritonclient.grpc import service_pb2 as pb
-
+from . import inference_pb2 as pb
 from .grpc import RequestFields
 from .query import ANY_BYTES, LONGEST, MAX_ID, MOST, Terms, V2Query
 

@@ -6,10 +6,9 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tritonclient.grpc import service_pb2 as pb
-
 from workers.protocol.frames import Buffer, TensorHeader
 
+from . import inference_pb2 as pb
 from .grpc import RAW_OUTPUT, set_parameters, varint
 from .query import Terms
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from scheduler.allocation import strategies
+from scheduler.simulation.ablations import PARTS
+from workers.dispatch.stacks import LATE_BINDING
 
 from ..page import Context, anchor, number, percent
 from ..runs import Case, Outcome
@@ -27,7 +29,7 @@ PROTEUS = {
     "without query assignment": ("proteus-wo-qa", None, None),
 }
 #: model selection, model placement, adaptive batching and query assignment, in the order above
-PARTS = tuple(label for label in PROTEUS if label != "proteus")
+PROTEUS_PARTS = tuple(label for label in PROTEUS if label != "proteus")
 NEREUS = {
     "nereus": ("nereus", None, None),
     "with Proteus' allocation": ("proteus", "nereus", "late-binding"),
@@ -35,13 +37,7 @@ NEREUS = {
     "bound early, by shares": ("nereus", "nereus", "shares"),
     "bound early, Proteus' batching": ("nereus", "proteus", "least-completion"),
     "bound early, work-conserving": ("nereus", "nexus", "least-completion"),
-    "without a price of time": ("nereus", "nereus", "late-binding-wo-prices"),
-    "without a batching delay": ("nereus", "nereus", "late-binding-wo-waiting"),
-    "without insertion": ("nereus", "nereus", "late-binding-wo-insertion"),
-    "without stealing": ("nereus", "nereus", "late-binding-wo-stealing"),
-    "without choosing again at the start": ("nereus", "nereus", "late-binding-wo-upgrades"),
-    "without batches beyond half of the SLO": ("nereus", "nereus", "late-binding-wo-long-batches"),
-    "without standby variants": ("nereus", "nereus", "late-binding-wo-standby"),
+    **{f"without {part}": ("nereus", "nereus", f"{LATE_BINDING}-wo-{part}") for part in PARTS},
 }
 
 
@@ -94,12 +90,12 @@ def body(context: Context) -> str:
 
 def _claims(outcomes: Mapping[str, Outcome]) -> Iterator[Claim]:
     """Section 6.5 of Proteus beside these figures; nothing where some are missing."""
-    whole, (ms, mp, ab, qa) = "proteus", PARTS
-    if not {whole, *PARTS} <= outcomes.keys():
+    whole, (ms, mp, ab, qa) = "proteus", PROTEUS_PARTS
+    if not {whole, *PROTEUS_PARTS} <= outcomes.keys():
         return
-    violated = {label: outcomes[label].summary["violation_ratio"] for label in (whole, *PARTS)}
-    accuracy = {label: outcomes[label].summary["effective_accuracy"] or 0.0 for label in (whole, *PARTS)}
-    worst = sorted(PARTS, key=accuracy.__getitem__)
+    violated = {label: outcomes[label].summary["violation_ratio"] for label in (whole, *PROTEUS_PARTS)}
+    accuracy = {label: outcomes[label].summary["effective_accuracy"] or 0.0 for label in (whole, *PROTEUS_PARTS)}
+    worst = sorted(PROTEUS_PARTS, key=accuracy.__getitem__)
     finding = ", ".join(f"{_short(label)} {accuracy[label]:.2f}" for label in worst)
     claim = "Accuracy falls most without placement, then batching, query assignment, selection (Section 6.5, Fig. 7)"
     yield claim, finding, verdict(worst == [mp, ab, qa, ms])
@@ -111,7 +107,7 @@ def _claims(outcomes: Mapping[str, Outcome]) -> Iterator[Claim]:
     )
     claim = "Without model selection accuracy stays at 100% (Section 6.5)"
     yield claim, finding, verdict(True) if round(accuracy[ms], 1) == 100 else reason
-    worst = sorted(PARTS, key=violated.__getitem__, reverse=True)
+    worst = sorted(PROTEUS_PARTS, key=violated.__getitem__, reverse=True)
     finding = ", ".join(f"{_short(label)} {percent(violated[label], 2)}" for label in worst)
     holds = worst == [ms, ab, qa, mp]
     claim = "Violations rise most without selection, then batching, query assignment, placement (Section 6.5, Fig. 7)"

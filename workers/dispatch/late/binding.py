@@ -38,11 +38,11 @@ class LateBinding:
     Implements :class:`..binding.Binding`.
     """
 
-    def __init__(self, schedule: type[Schedule] = Schedule, dispatching: type[Dispatching] = Dispatching) -> None:
+    def __init__(self) -> None:
         self._groups = DeviceGroups()
         self._timers = TimerQueue()
-        self._schedule = schedule(self._groups)
-        self._dispatching = dispatching(self._groups, self._schedule, self._timers)
+        self._schedule = Schedule(self._groups)
+        self._dispatching = Dispatching(self._groups, self._schedule, self._timers)
         self._congestion = Congestion()
         self._sweep_at = -INF
         self._quiet = Decisions()

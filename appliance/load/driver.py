@@ -1,0 +1,68 @@
+"""Runs the load generator."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from .process import Summary
+from .records import GRPC, HTTP, Records
+from .sender import Load
+
+ROOT = Path(__file__).parents[2]
+
+
+class LoadError(RuntimeError):
+    """The load generator failed, or queries did: there is no figure to report."""
+
+
+class Generator:
+    """The load generator's process; a context manager."""
+
+    def __enter__(self) -> Generator:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "appliance.load.process"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_error) -> None:
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def run(self, load: Load, slo_s: float, when_warm: Callable[[], None] = lambda: None) -> tuple[Records, Summary]:
+        """Carry out a load; ``when_warm`` is called just before it begins.
+
+        Args:
+            slo_s: from when a query is due to its answer.
+
+        Raises:
+            LoadError: the generator did not come to its end: nothing answers, or it failed itself.
+        """
+        self._write(msgspec.json.encode(load).decode())
+        self._read("ready")
+        when_warm()
+        self._write("go")
+        summary = msgspec.json.decode(self._read("{"), type=Summary)
+        return Records.read(Path(load.file), GRPC if load.grpc_key else HTTP, slo_s), summary
+
+    def _write(self, line: str) -> None:
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def _read(self, begins: str) -> str:
+        line = self._process.stdout.readline().strip()
+        if not line.startswith(begins):
+            raise LoadError(f"the load generator said {line[:500]!r}")
+        return line

@@ -1,0 +1,388 @@
+"""The MILP of `nereus` over device counts: columns, bounds, and SCIP.
+
+Integers: n[q,g], devices of group g dedicated to application q, and one count for each content that a shared device may
+have (:mod:`.contents`). Continuous: x[q,g,m], the time of dedicated devices that goes to variant m, y[q,m], the share
+of the demand that variant m serves in slices, and s, the share of the weighted demand that is served.
+
+    sum_q n + contents <= devices of g;  sum_m x <= n;  sum_m x * rate / demand <= n  (no device serves more than all);
+    y[q,m] <= sum over contents of min(1, slice rate / demand);  all that is served of q <= 1;
+    floors may lack what the start lacks of them, in sum and weighted.
+
+Maximised: :data:`~.group_options.SERVED` * s + the weighted accuracy of what is served. Contents are far too many to
+list. Those that may improve the relaxation are found by its duals (Gilmore and Gomory 1961); where none does, its
+optimum bounds every plan.
+
+Limits count work and nodes, so that equal problems get equal plans on every machine; live, time is limited, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pyscipopt import LP, quicksum
+
+from .contents import ContentSearch, ContentSearches
+from .device_counts import DeviceCounts, SharedDevice
+from .group_options import SERVED, GroupOptions, SliceTable
+from .solver import Budget, favour_speed, new_model, time_ran_out
+
+#: Nodes of SCIP's tree.
+NODES = 400
+#: Most contents in SCIP's model besides its start's.
+IN_SCIP = 100
+#: Relative gap of the points at which SCIP stops.
+SCIP_GAP = 2e-4
+#: Seed of SCIP's choices among equals, and of what is drawn.
+SEED = 1
+#: Bounds beyond which the solvers know none.
+INFINITE = 1e20
+#: Points for each weighted share of floors that a linear program leaves unserved beyond what it may: its bounds stay
+#: bounds at any price.
+FLOOR_PRICE = 10 * SERVED
+#: Tolerance of what may be left unserved of floors.
+SHORT = 1e-7
+#: Rounds of pricing, and slices priced in all of them (about 0.4 s of work).
+ROUNDS, PRICED = 60, 60_000
+#: Rows times columns of a linear program that take as long to solve as a slice to price.
+SOLVED = 200
+#: Slices that take as long to price as all else of a round (1 ms), so that work ends where there are none.
+AROUND = 100
+#: Points between the relaxation's value and its bound at which it is as good as solved.
+CLOSE = 3e-2
+#: Least reduced cost of a content that becomes a column.
+LEAST = 1e-7
+
+
+@dataclass(slots=True)
+class Column:
+    """A column of the program.
+
+    Attributes:
+        entries: (row, coefficient).
+        worth: in the objective.
+        most: its largest value.
+        whole: it counts devices.
+    """
+
+    entries: list[tuple[int, float]]
+    worth: float = 0.0
+    most: float = INFINITE
+    whole: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """Device counts at their best use.
+
+    Attributes:
+        values: of the program's columns.
+        value: in the objective, of which accuracy's part is ``points``.
+    """
+
+    values: list[float]
+    value: float
+
+    @property
+    def points(self) -> float:
+        return self.value - SERVED * self.values[0]
+
+
+class Program:
+    """Rows and columns. The objective is divided by the weighted demand, ``total``.
+
+    Args:
+        periods: revisit periods that shared devices may have, seconds.
+
+    Attributes:
+        searches: of contents, by group and revisit period.
+        values: of the columns in the relaxation, once it was solved.
+    """
+
+    def __init__(self, options: GroupOptions, periods: Sequence[float]):
+        self.options = options
+        applications = options.applications
+        self.total = sum(a.weight * a.demand for a in applications)
+        self.limits: list[float] = [float(len(group)) for group in options.groups]
+        self._counted = self._row(0.0)
+        #: by application: the row of its demand
+        self._shares = [self._row(1.0) for _ in applications]
+        self._floors = [self._row(-a.floor) if a.floor > 0 else None for a in applications]
+        #: the row of what floors lack, weighted
+        self._lacking = self._row(0.0)
+        #: the first: what is served
+        self.columns = [Column([(self._counted, 1.0)], SERVED, 1.0)]
+        self.values: list[float] = []
+        for application, floor in zip(applications, self._floors, strict=True):
+            if floor is not None:
+                weight = application.weight * application.demand / self.total
+                self.columns.append(Column([(floor, -1.0), (self._lacking, weight)], most=application.floor))
+        #: the column that relaxes the limit of what floors lack, in linear programs only
+        self._relaxes = len(self.columns)
+        self.columns.append(Column([(self._lacking, -1.0)], -FLOOR_PRICE))
+        self.dedicated: dict[tuple[int, int], int] = {}
+        self.contents: list[tuple[int, SharedDevice]] = []
+        self._known: dict[tuple, int] = {}
+        #: by application and variant: the row of what slices supply
+        self._supplies: dict[tuple[int, str], int] = {}
+        for q, application in enumerate(applications):
+            for variant in options.variants(application.id):
+                row = self._supplies[q, variant.id] = self._row(0.0)
+                self._serve(q, variant.accuracy, 1.0, [(row, 1.0)])
+            for g in range(len(options.groups)):
+                self._add_dedicated(q, g)
+        self._set_up_searches(periods)
+
+    def _row(self, limit: float) -> int:
+        self.limits.append(limit)
+        return len(self.limits) - 1
+
+    def _serve(self, q: int, accuracy: float, share: float, entries: list[tuple[int, float]]) -> None:
+        """A column that serves ``share`` of the application's demand."""
+        application, floor = self.options.applications[q], self._floors[q]
+        weight = application.weight * application.demand / self.total * share
+        served = [(self._shares[q], share), (self._counted, -weight)]
+        served += [(floor, -share)] if floor is not None else []
+        self.columns.append(Column([*entries, *served], weight * accuracy))
+
+    def _add_dedicated(self, q: int, g: int) -> None:
+        points = self.options.by_application[q].operating_points[g]
+        if not points:
+            return
+        demand = self.options.applications[q].demand
+        time, most = self._row(0.0), self._row(0.0)
+        self.dedicated[q, g] = len(self.columns)
+        devices = float(len(self.options.groups[g]))
+        self.columns.append(Column([(g, 1.0), (time, -1.0), (most, -1.0)], most=devices, whole=True))
+        for point in points:
+            share = point.rate / demand
+            self._serve(q, point.variant.accuracy, share, [(time, 1.0), (most, share)])
+
+    def _set_up_searches(self, periods: Sequence[float]) -> None:
+        self.searches: list[ContentSearch] = []
+        shares: list[float] = []
+        supplies: list[int] = []
+        for g, group in enumerate(self.options.groups):
+            for revisit_s in periods if group.one.max_resident != 1 else ():
+                table = self.options.slices(g, revisit_s)
+                if not table.slices:
+                    continue
+                owners = table.owner.tolist()
+                all_shares = np.array([self._share(q, s.rate) for q, s in zip(owners, table.slices, strict=True)])
+                search = ContentSearch(g, revisit_s, table, group.one.max_resident, _useful(table, all_shares))
+                self.searches.append(search)
+                kept = search.slices.tolist()
+                shares += all_shares[kept].tolist()
+                supplies += [self._supplies[owners[j], table.slices[j].variant.id] for j in kept]
+        self.together = ContentSearches(self.searches) if self.searches else None
+        self._groups = np.array([search.g for search in self.searches], dtype=int)
+        #: of all searches' slices, one search after the other: shares of the demand, and rows of what they supply
+        self._slice_shares, self._slice_rows = np.array(shares), np.array(supplies, dtype=int)
+
+    def _share(self, q: int, rate: float) -> float:
+        """The share of its application's demand that a slice can serve."""
+        return min(1.0, rate / self.options.applications[q].demand)
+
+    def add(self, devices: Iterable[SharedDevice]) -> list[Column]:
+        """Add the contents that are no columns yet; returns these columns."""
+        before = len(self.columns)
+        for device in devices:
+            key = _key(device)
+            if key in self._known:
+                continue
+            self._known[key] = len(self.columns)
+            supplied: dict[int, float] = {}
+            for q, slice_, _ in device.residents:
+                row = self._supplies[q, slice_.variant.id]
+                supplied[row] = supplied.get(row, 0.0) - self._share(q, slice_.rate)
+            self.contents.append((len(self.columns), device))
+            most = float(len(self.options.groups[device.group]))
+            self.columns.append(Column([(device.group, 1.0), *supplied.items()], most=most, whole=True))
+        return self.columns[before:]
+
+    # --- counts at their best use -----------------------------------------------------------------------------------
+
+    def allow_short_floors(self, counts: DeviceCounts) -> None:
+        """Let plans lack as much of all floors together as the counts do, weighted."""
+        lp = self._using(counts)
+        if solved(lp):
+            self.limits[self._lacking] = lp.getPrimal()[self._relaxes] + SHORT
+
+    def evaluated(self, counts: DeviceCounts) -> Evaluated | None:
+        """Return the best use of the counts; None where floors lack more than they may.
+
+        Their contents become columns.
+        """
+        lp = self._using(counts)
+        lp.chgBound(self._relaxes, 0.0, 0.0)
+        return Evaluated(lp.getPrimal(), lp.getObjVal()) if solved(lp) else None
+
+    def _using(self, counts: DeviceCounts) -> LP:
+        self.add(counts.shared)
+        whole = {column: float(counts.dedicated[use]) for use, column in self.dedicated.items()}
+        whole |= {column: 0.0 for column, _ in self.contents}
+        for device in counts.shared:
+            whole[self._known[_key(device)]] += 1.0
+        lp = self._linear()
+        for column, count in whole.items():
+            lp.chgBound(column, count, count)
+        return lp
+
+    def _linear(self) -> LP:
+        """Return the relaxation.
+
+        Devices are limited by their groups' rows alone, so that their duals price them.
+        """
+        lp = LP(sense="maximize")
+        lp.addRows([[]] * len(self.limits), [-INFINITE] * len(self.limits), self.limits)
+        lp.addCols([list(c.entries) for c in self.columns], [c.worth for c in self.columns],
+                   [0.0] * len(self.columns), [INFINITE if c.whole else c.most for c in self.columns])  # fmt: skip
+        return lp
+
+    # --- the relaxation ----------------------------------------------------------------------------------------------
+
+    def bound(self, enough: float, budget: Budget, counted: float = 1.0) -> float:
+        """Return a bound that no plan exceeds; the search for it stops at ``enough``.
+
+        It adds the columns that may improve the relaxation, and leaves their values there in ``values``.
+
+        Args:
+            counted: no larger share of the weighted demand counts as served; more only counts by its accuracy.
+        """
+        lp, work, bound = self._linear(), PRICED, math.inf
+        lp.chgBound(0, 0.0, counted)
+        sizes = np.array(self.limits[: len(self.options.groups)])
+        for _ in range(ROUNDS):
+            work -= AROUND + lp.nrows() * lp.ncols() // SOLVED
+            if not solved(lp):
+                break
+            over, found, priced = self._priced(np.array(lp.getDual()))
+            work -= priced
+            bound = min(bound, lp.getObjVal() + float(sizes @ over))
+            added = self.add(found)
+            for column in added:
+                lp.addCol(list(column.entries), column.worth, 0.0, INFINITE)
+            if bound <= enough or work <= 0 or not added or bound - lp.getObjVal() <= CLOSE:
+                break
+            if budget.left() <= 0:
+                time_ran_out()
+                break
+        if solved(lp):
+            self.values = lp.getPrimal()
+        return bound
+
+    def _priced(self, duals: np.ndarray) -> tuple[np.ndarray, list[SharedDevice], int]:
+        """Price contents.
+
+        Returns:
+            By group, the most that a content earns beyond a device's price; contents that earn more than their device
+            costs; and the number of slices priced.
+        """
+        over = np.zeros(len(self.options.groups))
+        if self.together is None:
+            return over, [], 0
+        gains, prices = duals[self._slice_rows] * self._slice_shares, duals[self._groups]
+        least = prices + LEAST * np.maximum(1.0, np.abs(prices))
+        fluid = self.together.fluid(gains)
+        which = np.nonzero(fluid > least)[0]
+        np.maximum.at(over, self._groups, np.minimum(fluid, least) - prices)
+        found, priced = [], 0
+        for k, best in zip(which.tolist(), self.together.best(gains, least, which), strict=True):
+            search = self.searches[k]
+            priced += len(search.slices)
+            over[search.g] = max(over[search.g], best.bound - float(prices[k]))
+            if best.chosen:
+                found.append(search.device(best.chosen))
+        return over, found, priced
+
+    # --- SCIP --------------------------------------------------------------------------------------------------------
+
+    def best_counts(self, start: Evaluated, budget: Budget) -> DeviceCounts | None:
+        """Return SCIP's counts over the most promising contents; None: it has none."""
+        values = start.values + [0.0] * (len(self.columns) - len(start.values))
+        lp = self._linear()
+        costs = lp.getRedcost() if solved(lp) else [0.0] * len(values)
+        promising = sorted((column for column, _ in self.contents), key=lambda column: abs(costs[column]))
+        used = {*promising[:IN_SCIP], *(column for column, _ in self.contents if values[column] > 0)}
+        unused = {column for column, _ in self.contents} - used | {self._relaxes}
+        model = new_model()
+        favour_speed(model)
+        model.setParam("randomization/randomseedshift", SEED)
+        model.setParam("limits/nodes", NODES)
+        model.setParam("limits/time", min(max(budget.left(), 0.01), INFINITE))
+        model.setParam("limits/absgap", SCIP_GAP * start.points)
+        variables, rows = [], [[] for _ in self.limits]
+        for i, column in enumerate(self.columns):
+            most = 0.0 if i in unused else None if column.most >= INFINITE else column.most
+            variable = model.addVar(f"c{i}", vtype="I" if column.whole else "C", lb=0, ub=most, obj=column.worth)
+            variables.append(variable)
+            for row, part in column.entries:
+                rows[row].append(part * variable)
+        for row, limit in zip(rows, self.limits, strict=True):
+            if row:
+                model.addCons(quicksum(row) <= limit)
+        model.setMaximize()
+        solution = model.createSol()
+        for variable, value in zip(variables, values, strict=True):
+            model.setSolVal(solution, variable, value)
+        # The model may reject it because of rounding; the solve then starts without one.
+        model.addSol(solution)
+        # Without the interpreter's lock, so that other threads of the process go on.
+        model.optimizeNogil()
+        if model.getStatus() == "timelimit":
+            time_ran_out()
+        if not model.getNSols():
+            return None
+        best = model.getBestSol()
+        return self._counts([model.getSolVal(best, variable) for variable in variables])
+
+    def _counts(self, values: Sequence[float]) -> DeviceCounts:
+        counts = DeviceCounts(self.options)
+        dedicated = np.zeros_like(counts.dedicated)
+        for use, column in self.dedicated.items():
+            dedicated[use] = round(values[column])
+        counts.set(dedicated, [device for column, device in self.contents for _ in range(round(values[column]))])
+        return counts
+
+
+def solved(lp: LP) -> bool:
+    """Whether the linear program has an optimum.
+
+    Presolving sometimes reduces it to nothing and loses the solution; the primal simplex then restores it."""
+    lp.solve()
+    if not lp.isOptimal():
+        lp.solve(dual=False)
+    return bool(lp.isOptimal())
+
+
+def _key(device: SharedDevice) -> tuple:
+    return device.group, device.revisit_s, tuple(sorted((q, s.variant.id, s.rows) for q, s, _ in device.residents))
+
+
+def _useful(table: SliceTable, shares: np.ndarray) -> list[int]:
+    """Return the slices that no other of their application dominates.
+
+    At this demand, another one dominates a slice if it is no slower, no larger, no less accurate and supplies no less.
+
+    Returns:
+        Indices into the table's slices.
+    """
+    useful: list[int] = []
+    accuracy = np.array([slice_.variant.accuracy for slice_ in table.slices])
+    for q in sorted(set(table.owner.tolist())):
+        mine: list[int] = []
+        for j in sorted(
+            np.nonzero(table.owner == q)[0].tolist(),
+            key=lambda j: (table.seconds[j], -accuracy[j], -shares[j], table.memory[j]),
+        ):
+            rivals = np.array(mine, dtype=int)
+            if not (
+                (accuracy[rivals] >= accuracy[j])
+                & (shares[rivals] >= shares[j])
+                & (table.memory[rivals] <= table.memory[j])
+            ).any():
+                mine.append(j)
+        useful += sorted(mine)
+    return useful

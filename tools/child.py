@@ -1,0 +1,228 @@
+"""An appliance as a child process, started as an operator starts it.
+
+That is by ``manage.py up``. For tests and benchmarks, which do not import each other. A benchmark may start another
+checkout's appliance.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import itertools
+import json
+import os
+import random
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+#: Ports below the ephemeral range, in another order for each process that asks.
+_PORTS = itertools.cycle(random.SystemRandom().sample(range(10_000, 32_000), 22_000))
+#: printed once everything serves, and once the data plane does
+READY, SERVING = "Ctrl-C stops everything", "Serving after"
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free now and that no living process was given.
+
+    A byte of a file is locked for each, which ends with this process.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = next(_PORTS)
+        try:
+            fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        found.append(port)
+    return found
+
+
+@functools.cache
+def _claims() -> int:
+    """The file of claimed ports.
+
+    It stays open until this process ends: closing it would end the claims.
+    """
+    return os.open(Path(tempfile.gettempdir()) / f"nereus-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def eventually(what: Callable[[], Any], timeout: float = 300, every: float = 0.2, why: str = "") -> Any:
+    """Poll ``what`` until its answer is true, and return that answer.
+
+    Raises:
+        TimeoutError: it did not come true within ``timeout`` seconds; the message has the last answer.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        answer = what()
+        if answer:
+            return answer
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"{why or what} did not come true in {timeout} s; last answer: {answer!r}")
+        time.sleep(every)
+
+
+class RunningAppliance:
+    """``manage.py up`` of the checkout ``root`` in a home folder of its own."""
+
+    def __init__(self, home: Path, *arguments: str, environment: dict[str, str] | None = None, root: Path = ROOT):
+        self.home = home
+        self._root = root
+        self.arguments = arguments
+        console, http, grpc, node = free_ports(4)
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")},
+            "NEREUS_HOME": str(home),
+            "NEREUS_CONSOLE": f"127.0.0.1:{console}",
+            "NEREUS_HTTP": f"127.0.0.1:{http}",
+            "NEREUS_GRPC": f"127.0.0.1:{grpc}",
+            "NEREUS_NODE_HTTP": f"127.0.0.1:{node}",
+            "NEREUS_NODE_NAME": "box",
+            **(environment or {}),
+        }
+        encrypted = self.environment.get("NEREUS_TLS") == "on"
+        self.console = f"http{'s' * encrypted}://127.0.0.1:{console}"
+        self.http = f"http{'s' * encrypted}://127.0.0.1:{http}"
+        self.grpc = f"127.0.0.1:{grpc}"
+        self.node_http = f"http://127.0.0.1:{node}"
+        self.ports = (console, http, node)
+        self.process: subprocess.Popen | None = None
+        self.output = ""
+
+    def start(self, timeout: float = 500, until: str = READY) -> RunningAppliance:
+        """Start it, and wait until it has printed ``until``."""
+        self.process = subprocess.Popen(
+            [sys.executable, "manage.py", "up", *self.arguments],
+            cwd=self._root,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        os.set_blocking(self.process.stdout.fileno(), False)
+        self.wait_for(until, timeout)
+        return self
+
+    def wait_for(self, text: str, timeout: float = 500) -> None:
+        """Wait until it has printed ``text``."""
+        eventually(lambda: self._printed(text), timeout, why=f"{text!r} printed")
+
+    def _printed(self, text: str) -> bool:
+        self.read()
+        if self.process.poll() is not None:
+            raise RuntimeError(f"the appliance ended: {self.output}\n{self.log()[-4000:]}")
+        return text in self.output
+
+    def read(self) -> str:
+        """All that the appliance printed so far."""
+        try:
+            self.output += self.process.stdout.read() or ""
+        except (TypeError, BlockingIOError):
+            pass
+        return self.output
+
+    def log(self) -> str:
+        path = self.home / "logs" / "nereus.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def events(self, event: str) -> list[dict]:
+        """Structured log lines of one event."""
+        lines = []
+        for line in self.log().splitlines():
+            if line.startswith("{"):
+                try:
+                    parsed = json.loads(line)
+                except ValueError:
+                    continue
+                if parsed.get("event") == event:
+                    lines.append(parsed)
+        return lines
+
+    def pid(self, service: str) -> int:
+        """The process id of a service's latest start."""
+        starts = [
+            line
+            for event in ("service_started", "service_restarted")
+            for line in self.events(event)
+            if line["service"] == service
+        ]
+        return max(starts, key=lambda line: line["timestamp"])["pid"]
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        return json.loads((self.home / "credentials.json").read_text())
+
+    @property
+    def authorities(self) -> str:
+        """PEM file of whom clients trust; empty without TLS."""
+        return str(self.home / "tls" / "authority.pem") if self.console.startswith("https") else ""
+
+    def trust(self) -> ssl.SSLContext | None:
+        """The certificates that clients trust, once it runs."""
+        return ssl.create_default_context(cafile=self.authorities) if self.authorities else None
+
+    def rest(self) -> httpx.Client:
+        """A client for the REST API."""
+        return httpx.Client(
+            base_url=self.console + "/api/v1",
+            headers={"Authorization": f"Bearer {self.credentials['api_token']}"},
+            timeout=60,
+            verify=self.trust() or False,
+        )
+
+    def inference(self) -> httpx.Client:
+        """A client for V2 HTTP."""
+        return httpx.Client(
+            base_url=self.http,
+            headers={"Authorization": f"Bearer {self.credentials['api_key']}"},
+            timeout=60,
+            verify=self.trust() or False,
+        )
+
+    def stop(self, number: int = signal.SIGINT, timeout: float = 120) -> None:
+        """Signal the supervisor and wait until it has ended."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+            self.process.wait(timeout)
+        self.read()
+
+    def group_members(self) -> list[int]:
+        """Return the processes that have this appliance's home in their environment.
+
+        The supervisor is one of them.
+        """
+        found = []
+        needle = f"NEREUS_HOME={self.home}".encode()
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                environment = (entry / "environ").read_bytes().split(b"\0")
+                state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            except OSError:
+                continue
+            if needle in environment and state != "Z":
+                found.append(int(entry.name))
+        return found
+
+    def ports_open(self) -> list[int]:
+        still = []
+        for port in self.ports:
+            with socket.socket() as probe:
+                probe.settimeout(0.5)
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    still.append(port)
+        return still

@@ -25,8 +25,6 @@ from .conftest import application
 
 
 class CoreStub:
-    """Decides nothing: no query is sent here."""
-
     catalog = None
 
 

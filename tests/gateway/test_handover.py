@@ -38,7 +38,6 @@ ROW = RequestShape(1, (TensorHeader("x", "FP32", (1, 4), 16),))
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    """On a busy machine devices may take long to answer, and to be given back."""
     monkeypatch.setattr(rollout, "RETIRE_S", WAIT_S)
     monkeypatch.setattr(executors, "TAKEOVER_S", WAIT_S)
 

@@ -72,8 +72,6 @@ def parsers(gateway) -> list[psutil.Process]:
 
 @pytest.fixture(scope="module")
 def parser(served) -> psutil.Process:
-    """The parser process, started."""
-
     def started() -> psutil.Process | None:
         # The first is parsed by the gateway itself.
         assert served.post(TEXTS, texts(100_000)).status_code == 200

@@ -38,8 +38,6 @@ PAGE_S = 60.0
 
 
 class Pair:
-    """Two gateways by number, with one device behind."""
-
     def __init__(self, folder: Path):
         self.device = DeviceProcess(folder, "d0")
         residents = [("numbers", "big"), ("nan", "only")]
@@ -101,7 +99,6 @@ def done(two: Pair, *also: str) -> dict[str, float]:
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:
-    """Values by sample and gateway, summed over other labels."""
     found: Counter = Counter()
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -110,7 +107,6 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 
 
 def ask(gateway: GatewayProcess, method: str, path: str, body: bytes = b"") -> bytes:
-    """The answer on a new connection."""
     connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
     try:
         connection.request(method, path, body, AUTH)
@@ -122,7 +118,6 @@ def ask(gateway: GatewayProcess, method: str, path: str, body: bytes = b"") -> b
 
 
 def served_by(gateway: GatewayProcess, connections: int = 40) -> Counter:
-    """How many new connections each process took."""
     names: Counter = Counter()
     for _ in range(connections):
         names[json.loads(ask(gateway, "GET", "/health"))["name"]] += 1
@@ -130,13 +125,11 @@ def served_by(gateway: GatewayProcess, connections: int = 40) -> Counter:
 
 
 def infer(gateway: GatewayProcess, connections: int) -> None:
-    """A query on each of so many new connections."""
     for _ in range(connections):
         ask(gateway, "POST", PATH, BODY)
 
 
 def counts(gateway: GatewayProcess) -> list[int]:
-    """Queries answered, as statistics say on several new connections."""
     found = []
     for _ in range(12):
         stats = json.loads(ask(gateway, "GET", "/v2/models/numbers/stats"))
@@ -193,7 +186,6 @@ def test_grpc_is_shared_too(two):
 
 
 def arrivals(control_plane) -> list[int]:
-    """Rows of each report."""
     return [
         sum(rows for rows, _ in report.applications.get("numbers", ()))
         for report in control_plane.received(control.Arrivals)
@@ -225,7 +217,6 @@ def test_one_of_several_tells_its_arrivals_and_a_lone_one_its_bursts(gateways, d
 
 
 def reports_no_more(control_plane) -> bool:
-    """Whether no more arrivals are reported for more than a second."""
     before, seconds = len(arrivals(control_plane)), len(control_plane.received(control.GatewayStats))
     wait_for(lambda: len(control_plane.received(control.GatewayStats)) > seconds + 1, "seconds go by")
     return len(arrivals(control_plane)) == before
@@ -392,7 +383,6 @@ def test_the_second_gets_the_configuration_from_the_first(tmp_path, devices, con
 
 
 def arrived(control_plane) -> list[int]:
-    """Queries of each second that was reported."""
     return [s.applications["numbers"].arrived for s in control_plane.received(control.GatewayStats) if s.applications]
 
 

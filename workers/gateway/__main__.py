@@ -10,7 +10,6 @@ import sys
 
 
 def main() -> int:
-    """Check the settings, then serve."""
     # Here, since the parser process imports this module, too.
     import uvloop
 

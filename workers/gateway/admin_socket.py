@@ -40,7 +40,6 @@ class AdminSocket:
         )
 
     async def close(self) -> None:
-        """Stop listening."""
         if self._server is not None:
             self._server.close()
             for connection in list(self._connections):

@@ -33,7 +33,6 @@ class BodySizes:
         return body_limits(signature, rows, self.max_bytes, self._max_json_bytes)
 
     def of(self, spec: ApplicationSpec) -> BodyLimits:
-        """The limits of an application."""
         return self._of(spec.signature, self._query_rows())
 
     def message_bytes(self, catalog: Catalog) -> int:

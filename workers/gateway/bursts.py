@@ -28,7 +28,6 @@ KEPT = 128
 
 
 def slot_at(now: float) -> int:
-    """The slot that has begun but not ended at ``now``."""
     return int(now / SLOT_S)
 
 
@@ -44,7 +43,6 @@ class Slots:
         self._counts: dict[int, list[int]] = {}
 
     def add(self, slot: int, rows: int, queries: int = 1) -> None:
-        """Count arrivals."""
         counts = self._counts.get(slot)
         if counts is None:
             counts = self._counts[slot] = [0, 0]
@@ -147,7 +145,6 @@ class BurstDetector:
         self._busy = False
 
     def set_plan(self, bands: Mapping[str, Band], plan_version: int, now: float) -> None:
-        """See :meth:`BurstRule.set_plan`."""
         self._rule.set_plan(bands, plan_version, slot_at(now))
         self._bands = bands
         self._arrivals = {name: slots for name, slots in self._arrivals.items() if name in bands}
@@ -157,7 +154,6 @@ class BurstDetector:
         self._rule.restart(slot_at(now))
 
     def arrived(self, application: str, rows: int, now: float) -> None:
-        """A query arrived."""
         if application in self._bands:
             known = self._arrivals.get(application)
             if known is None:

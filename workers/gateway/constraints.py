@@ -74,12 +74,10 @@ class Constraints:
         self._reported: dict[str, tuple] = {}
 
     def adopt(self, catalog: Catalog) -> None:
-        """Use another catalog from now on."""
         self._catalog = catalog
         self._forget()
 
     def reported(self, device: str, state: ExecutorState) -> None:
-        """A device reported its state."""
         reported = state.warm, state.draining
         if self._reported.get(device) != reported:
             self._reported[device] = reported

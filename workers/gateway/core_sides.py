@@ -88,7 +88,6 @@ class CoreHere:
         await self._fronts.certified(pem)
 
     def slot(self, now: float) -> None:
-        """End a slot of arrivals."""
         self.rollout.tick(now)
         self._reports.slot(now)
         self._fronts.report()
@@ -126,24 +125,20 @@ class CoreBeside:
         self.core = CoreLink(endpoint, Hello("front", options.name), front, adopt)
 
     async def start(self) -> GatewayConfig | None:
-        """See :class:`CoreHere`."""
         self.core.start()
         return self._file.load()
 
     def watch(self, choose: Callable[[], object]) -> None:
-        """See :class:`CoreHere`."""
         self.core.on_changed = choose
 
     def slot(self, now: float) -> None:
-        """See :class:`CoreHere`."""
+        pass
 
     def second(self, stats: dict[str, ApplicationStats], chosen: CoreLink) -> None:
-        """See :class:`CoreHere`."""
         chosen.report(FrontStats(stats))
 
     async def drain(self, grace_s: float) -> None:
-        """See :class:`CoreHere`."""
+        pass
 
     async def close(self) -> None:
-        """See :class:`CoreHere`."""
         await self.core.close()

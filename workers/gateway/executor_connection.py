@@ -154,7 +154,6 @@ class ExecutorConnection:
         return connection.send_all(messages)
 
     def look_after_lease(self, now: float) -> None:
-        """Ask for the device, or to keep it, when it is time."""
         lease, connection = self.lease, self._connection
         # First: whether this core leads is a question about all devices.
         if lease is None or connection is None or not lease.due(now):

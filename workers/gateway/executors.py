@@ -115,7 +115,6 @@ class Executors:
             self._listener.executor_ended(executor.device, Ending(0, False, "the plan no longer names this device"))
 
     def get(self, device: str) -> ExecutorConnection | None:
-        """The device's connection, up or not."""
         return self._by_device.get(device)
 
     def states(self) -> dict[str, ExecutorState | None]:
@@ -155,16 +154,13 @@ class Executors:
         return executor is not None and executor.send_batches(messages)
 
     def broadcast(self, message: Frame) -> None:
-        """Queue a frame for every executor that is up."""
         for executor in self._by_device.values():
             executor.send(message)
 
     def withdraw(self, device: str, query: int) -> None:
-        """Ask the device to drop a query."""
         self.send(device, Withdraw(query))
 
     async def close(self) -> None:
-        """Disconnect from all, for good."""
         self._closed = True
         executors, self._by_device = list(self._by_device.values()), {}
         await asyncio.gather(*(executor.close(stops=True) for executor in executors), *self._closing)

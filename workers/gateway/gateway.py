@@ -184,12 +184,10 @@ class Gateway:
 
     @property
     def port(self) -> int:
-        """The port that it listens on for HTTP."""
         return self._http.port
 
     @property
     def ready(self) -> bool:
-        """Every planned application has a warm variant."""
         return not self._metadata.not_ready()
 
     # --- configuration ------------------------------------------------------------------------------------------------
@@ -200,11 +198,9 @@ class Gateway:
             self._adopt(config)
 
     async def certified(self, pem: bytes) -> None:
-        """See :meth:`.core_sides.CoreHere.certified`; for the box's first gateway."""
         await self._side.certified(pem)
 
     def _adopt(self, config: GatewayConfig) -> None:
-        """Use a configuration's applications and keys."""
         before = self._front.catalog
         self._http.forget()
         self._front.accounts.limits = _limits(self._options, len(config.plan.devices))
@@ -256,7 +252,6 @@ def _unknown(options: GatewayOptions, config: GatewayConfig) -> bool:
 
 
 def _connections() -> int:
-    """Connections to each of the two ports that file descriptors suffice for."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if soft == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS

@@ -73,7 +73,6 @@ class Metadata:
     # --- V2 metadata ---
 
     def server(self) -> dict[str, Any]:
-        """Server metadata."""
         return {"name": "nereus", "version": __version__, "extensions": EXTENSIONS}
 
     def model(self, model: str, version: str | None) -> dict[str, Any]:
@@ -194,7 +193,6 @@ class Metadata:
         }
 
     def refresh_metrics(self) -> None:
-        """Update the gauges, which the query path does not."""
         core = self._core()
         self._metrics.in_flight.set(self._front.accounts.queries)
         self._metrics.refresh(core, not self.not_ready(), self._core_here)

@@ -79,12 +79,10 @@ class GatewayOptions:
 
     @property
     def query_limits(self) -> QueryLimits:
-        """Limits of frames to and from other boxes."""
         return QueryLimits(self.max_body_bytes, self.max_json_bytes)
 
     @property
     def tls_client(self) -> TlsClient:
-        """For connections to members of other boxes."""
         return TlsClient(self.client_context, self.query_limits.asking)
 
     def client_context(self) -> ssl.SSLContext:

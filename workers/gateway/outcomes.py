@@ -46,7 +46,6 @@ def no_answer(flight: InFlightQuery, who: str, now: float) -> TimedOut:
 
 
 def from_refusal(device: str, refusal: Refusal) -> GatewayError:
-    """The error that stands for a device's refusal."""
     message = f"device {device}: {refusal.message}"
     match refusal.code:
         case "late" | "overloaded":

@@ -76,7 +76,6 @@ class Parsed(msgspec.Struct, array_like=True):
     min_accuracy: float | None = None
 
     def query(self) -> V2Query:
-        """The query."""
         terms = Terms(self.shape, self.rows, self.outputs, self.nbytes, self.latency_s, self.min_accuracy)
         return V2Query(self.id, terms, self.parts, self.latency_s)
 

@@ -63,7 +63,6 @@ class Parse:
             done(self, outcome)
 
     def cancel(self) -> None:
-        """The client left: the result is not wanted any more."""
         self.done = None
         self.order.body = b""
 
@@ -124,7 +123,6 @@ class Parsing:
             self._worker = asyncio.create_task(self._work(), name="parsing")
 
     async def close(self) -> None:
-        """End the process, and the requests that wait with an error."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.cancel()
@@ -180,7 +178,6 @@ class Parsing:
         return ModelFailed("internal error: the request could not be parsed")
 
     def _checked(self, found: Parsed, catalog: Catalog) -> Parsed | GatewayError:
-        """Return what was parsed, unless the application takes other inputs by now."""
         parsed_as, present = (one.applications.get(found.application) for one in (catalog, self._catalog()))
         if not found.error and present is not None and (parsed_as is None or parsed_as.signature != present.signature):
             return Unavailable("the application's inputs have just changed; try again")

@@ -55,7 +55,6 @@ class RemoteFront:
     # --- from the front -----------------------------------------------------------------------------------------------
 
     def submit(self, message: SubmitQueries, body: memoryview) -> None:
-        """Accept queries."""
         now = time.monotonic()
         spec = self._core.catalog.applications.get(message.application)
         grace = 0.0 if spec is None else grace_s(spec)
@@ -101,7 +100,6 @@ class RemoteFront:
         return terms
 
     def withdraw(self, message: WithdrawQueries) -> None:
-        """Withdraw queries."""
         now = time.monotonic()
         for number in message.numbers:
             flight = self._flights.pop(number, None)
@@ -110,7 +108,6 @@ class RemoteFront:
                 flight.answer = flight.reservation = None
 
     def lost(self) -> None:
-        """Withdraw all queries of a lost front."""
         self.withdraw(WithdrawQueries(tuple(self._flights)))
 
     def forget_terms(self) -> None:
@@ -118,7 +115,6 @@ class RemoteFront:
         self._terms.clear()
 
     def send(self, message: Frame) -> None:
-        """Queue a frame."""
         self._connection.send(message)
 
     # --- as the core's front ------------------------------------------------------------------------------------------
@@ -126,7 +122,6 @@ class RemoteFront:
     def deliver(
         self, flights: Sequence[InFlightQuery | None], run: Run, queue_s: float, answers: Sequence[PackedAnswer]
     ) -> None:
-        """See :meth:`.front.Front.deliver`."""
         # By identity, since answers of equal shapes share their headers, and hashing these takes longer.
         places: dict[int, int] = {}
         outputs, queries, body = [], [], []
@@ -154,7 +149,6 @@ class RemoteFront:
         self._connection.send(message, body)
 
     def finish(self, flight: InFlightQuery, error: GatewayError) -> None:
-        """See :meth:`.front.Front.finish`."""
         if flight.answer is not None:
             flight.answer = flight.reservation = None
             del self._flights[flight.context]
@@ -226,7 +220,6 @@ class Fronts:
         return identity in self._gateways
 
     def configure(self, config: GatewayConfig) -> None:
-        """Send fronts a new configuration."""
         self._config = config
         self._gateways = {
             PeerIdentity(one.role, one.name, one.key_hash) for one in config.peers if one.role == "gateway"
@@ -239,7 +232,6 @@ class Fronts:
                 front.send(Configure(config))
 
     def report(self) -> None:
-        """Send fronts the core's status, if it has changed."""
         if not self._fronts:
             return
         status = self._status()
@@ -254,12 +246,10 @@ class Fronts:
         return any(not connection.remote for connection in self._fronts)
 
     def take_stats(self) -> list[dict[str, ApplicationStats]]:
-        """Return and clear the fronts' statistics."""
         taken, self._stats = self._stats, []
         return taken
 
     async def close(self) -> None:
-        """Stop listening, and disconnect."""
         if self._server is not None:
             self._server.close()
             self._path.unlink(missing_ok=True)
@@ -301,4 +291,4 @@ class Fronts:
 
 
 def _waits(flight: InFlightQuery, outcome: object) -> None:
-    """Placeholder for the answer function, which the front has."""
+    pass

@@ -61,7 +61,6 @@ class Rpc:
         self._message_bytes_of: Catalog | None = None
         self._metadata = metadata
         self._metrics = metrics
-        self._answer = self._answered
         self._responses = Responses(GrpcTemplate, _render)
         #: queries to applications of one catalog
         self._memory = GrpcMemory()
@@ -159,7 +158,6 @@ class Rpc:
         return endpoint, client
 
     def rejected(self, error: StatusError) -> None:
-        """Count a call that ended in an error before it was a query."""
         self._metrics.invalid(error.code.name)
 
     # --- infer ---
@@ -199,7 +197,7 @@ class Rpc:
             raise Invalid(str(error)) from None
         if left_s is not None:
             _limit_time(query, left_s)
-        return front.submit(spec, query, variant, read_at, self._answer, receiver, client)
+        return front.submit(spec, query, variant, read_at, self._answered, receiver, client)
 
     def _large(self, fields: grpc.RequestFields) -> bool:
         """Return whether a query takes the event loop too long.
@@ -241,7 +239,7 @@ class Rpc:
             spec, variant = self._front.resolve(outcome.application, outcome.version, parse.client)
             query = outcome.query()
             _limit_time(query, left_s)
-            flight = self._front.submit(spec, query, variant, read_at, self._answer, receiver, parse.client)
+            flight = self._front.submit(spec, query, variant, read_at, self._answered, receiver, parse.client)
             # A receiver that was settled by now holds the parse no longer.
             parse.flight = flight if flight.answer is not None else None
         except GatewayError as error:
@@ -252,7 +250,6 @@ class Rpc:
             receiver.settle(ModelFailed("internal error"))
 
     def _withdraw(self, one: InFlightQuery | Parse) -> None:
-        """Withdraw a query whose client left."""
         if isinstance(one, Parse):
             one.cancel()
             one = one.flight
@@ -330,7 +327,6 @@ class _Plain(GrpcMethod):
         self._check = check
 
     def message(self, call: Call, data: Buffer) -> None:
-        """See :class:`GrpcMethod`."""
         try:
             request = self._kind.FromString(data)
         except DecodeError:
@@ -348,11 +344,9 @@ class _Infer(GrpcMethod):
         self._withdraw = withdraw
 
     def message(self, call: Call, data: Buffer) -> None:
-        """See :class:`GrpcMethod`."""
         self.compressed(call, data, b"identity")
 
     def compressed(self, call: Call, data: Buffer, encoding: bytes) -> None:
-        """See :class:`GrpcMethod`."""
         read_at = call.connection.touched
         flight = self._submit(data, call.left_s(read_at), read_at, call, call.client, encoding)
         if not call.done:
@@ -360,14 +354,12 @@ class _Infer(GrpcMethod):
             call.waiter = flight
 
     def gone(self, call: Call) -> None:
-        """See :class:`GrpcMethod`."""
         flight, call.waiter = call.waiter, None
         if flight is not None:
             self._withdraw(flight)
 
 
 def _limit_time(query: V2Query, left_s: float | None) -> None:
-    """Give a query no more time than its call's deadline leaves."""
     if left_s is None:
         return
     left_s -= min(RETURN_S + ROUNDED * left_s, MOST_OFF * left_s)

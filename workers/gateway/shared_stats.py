@@ -68,11 +68,9 @@ class SharedStats:
         self._written, self._failing = data, False
 
     def elsewhere(self) -> list[ByApplication]:
-        """Totals of the other fronts."""
         return [totals.applications for totals in self._others()]
 
     def keys_elsewhere(self) -> dict[str, int]:
-        """Queries by key at all other fronts together."""
         return dict(sum((Counter(totals.keys) for totals in self._others()), Counter()))
 
     def _others(self) -> list[GatewayTotals]:

@@ -59,8 +59,6 @@ class Configure(Frame, frozen=True):
 
 
 class Status(Frame, frozen=True):
-    """See :class:`~.gateways.CoreStatus`."""
-
     status: CoreStatus
 
 

@@ -210,7 +210,6 @@ def _raw(place: int, field: str, item: Input, given: pb.ModelInferRequest.InferI
 
 
 def _typed(field: str, item: Input, contents: pb.InferTensorContents) -> bytes:
-    """An input's typed contents, packed."""
     own = _CONTENTS.get(item.datatype)
     if own is None:
         raise V2Error(f"{field}.contents: {item.datatype} has no typed form; send raw_input_contents")
@@ -262,7 +261,6 @@ def render(
 
 
 def set_parameters(message: pb.ModelInferResponse, parameters: Mapping[str, str | bool | int | float]) -> None:
-    """Add parameters to a response."""
     for name, value in parameters.items():
         parameter = message.parameters[name]
         if isinstance(value, str):

@@ -76,7 +76,6 @@ def read(
 
 
 def _check_json_outputs(query: V2Query, signature: Signature) -> None:
-    """Reject outputs that could not be rendered before they cost a run."""
     datatypes = {spec.name: spec.datatype for spec in signature.outputs}
     for name, binary in query.outputs:
         if not binary and datatypes[name] == "BF16":
@@ -96,7 +95,6 @@ class _Binary:
         self.places: dict[str, tuple[int, int]] = {}
 
     def take(self, _place: int, field: str, item: Input) -> Buffer:
-        """See :data:`Take`."""
         size = binary_size(field, item) if item.parameters else None
         if item.data is not None:
             data = tensors.pack(item.datatype, item.shape, item.data)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
 from django.contrib import admin
 from django.contrib.admin.apps import SimpleAdminConfig
 from django.contrib.admin.checks import check_admin_app, check_dependencies
 from django.core import checks
 from django.http import HttpRequest, HttpResponse
-from django.utils import timezone
 from unfold.sites import UnfoldAdminSite
 
 from registry.access import table
@@ -30,9 +26,6 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "base-uri 'none'",
     ]
 )
-
-#: set by static/nereus/zone.js, and the names of zones that it may have
-ZONE_COOKIE, ZONE = "nereus_zone", re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}")
 
 
 class ConsoleAdminConfig(SimpleAdminConfig):
@@ -69,25 +62,10 @@ class ConsoleAdmin(UnfoldAdminSite):
         return SignIn.as_view(next_page="admin:index")(request)
 
 
-def zone(request: HttpRequest) -> ZoneInfo | None:
-    """Return the browser's time zone, which a script on its pages sends as a cookie.
-
-    None: there is no such cookie, or the zone that it names is not known here.
-    """
-    name = request.COOKIES.get(ZONE_COOKIE, "")
-    if not ZONE.fullmatch(name):
-        return None
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return None
-
-
 class AdminGuard:
     """Django middleware that applies the access table to the admin site.
 
-    It refuses addresses that the table does not open to the caller's role. Pages of the admin site are rendered in the
-    browser's time zone.
+    It refuses addresses that the table does not open to the caller's role.
     """
 
     def __init__(self, get_response):
@@ -96,8 +74,7 @@ class AdminGuard:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if not request.path.startswith("/admin/"):
             return self._get_response(request)
-        with timezone.override(zone(request) or timezone.get_default_timezone()):
-            response = self._get_response(request)
+        response = self._get_response(request)
         response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
         return response
 

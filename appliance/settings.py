@@ -300,6 +300,6 @@ UNFOLD = {
     "SITE_HEADER": "Nereus",
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": f"{STATIC_URL}nereus/mark.svg"}],
     "SHOW_VIEW_ON_SITE": False,
-    "SCRIPTS": [f"{STATIC_URL}nereus/zone.js", f"{STATIC_URL}nereus/admin.js"],
+    "SCRIPTS": [f"{STATIC_URL}nereus/admin.js"],
     "STYLES": [f"{STATIC_URL}nereus/admin.css"],
 }

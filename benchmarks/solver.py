@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from scheduler.allocation import nereus, proteus
+from scheduler.allocation import nereus
 from scheduler.allocation.problem import (
     CERTIFIED,
     Allocation,
@@ -34,6 +34,7 @@ from scheduler.allocation.problem import (
     LatencyProfile,
     Problem,
 )
+from scheduler.stacks.proteus import strategy as proteus
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data" / "proteus" / "profiles.csv"
 #: share of devices by type

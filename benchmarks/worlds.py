@@ -21,7 +21,7 @@ from scheduler.allocation import nereus
 from scheduler.simulation import simulate
 from scheduler.simulation.ablations import PARTS, without
 from scheduler.simulation.scenario import Scenario, parse
-from workers.dispatch.stacks import LATE_BINDING
+from workers.dispatch.stack import LATE_BINDING
 
 from .evaluation.ramsis import APPLICATION, COLUMN, KIND, SLO_MS, WORKERS
 from .evaluation.ramsis import worlds as ramsis_worlds

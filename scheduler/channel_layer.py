@@ -28,15 +28,15 @@ class PatientRedisLayer(RedisChannelLayer):
             try:
                 return await asyncio.shield(receiving)
             except asyncio.CancelledError:
-                await _cancel(receiving)
+                await cancel(receiving)
                 raise
             except (RedisError, OSError) as error:
                 troubles.occurred(error)
                 await asyncio.sleep(PAUSE_S)
 
 
-async def _cancel(task: asyncio.Task) -> None:
-    """Cancel a task again and again until that takes effect.
+async def cancel(task: asyncio.Task) -> None:
+    """Cancel a task that uses Redis again and again until that takes effect.
 
     redis-py loses a cancellation now and then (its issue 2028).
     """

@@ -5,16 +5,34 @@ Choices are for the control loop, and leases are on its work. What-ifs and what 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import models
 
+from registry import clock
 from registry.audit.tracking import AuditedQuerySet
 from scheduler.allocation.problem import CERTIFIED
-from scheduler.trail.sides import kept_inputs
 
 #: characters of a plan's detail
 MOST_DETAIL = 300
+#: columns of a problem's rows that explain its plan; profiles, by far the largest part, are not among them
+KEPT = {
+    "devices": ("id", "type", "available", "memory_bytes"),
+    "applications": ("id", "slo_s", "demand", "expected", "weight"),
+    "variants": ("id", "name", "application", "accuracy", "excluded"),
+}
+
+
+def kept_inputs(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """Part of a problem that is kept as long as its plan; empty for an empty problem."""
+    if not problem:
+        return {}
+    rows = {
+        kind: [{name: row[name] for name in names if name in row} for row in problem.get(kind) or ()]
+        for kind, names in KEPT.items()
+    }
+    return {**rows, "time_limit_s": problem.get("time_limit_s")}
 
 
 class Plan(models.Model):
@@ -120,7 +138,10 @@ class Choice(models.Model):
 
 
 class WorkLease(models.Model):
-    """The right to do one kind of work; see :mod:`scheduler.control.leases`."""
+    """The right to do one kind of work, and the requests for it.
+
+    See :mod:`scheduler.control.leases` and :mod:`scheduler.control.requests`.
+    """
 
     name = models.CharField(max_length=20, primary_key=True)
     #: a name of the process that has it; empty: it is free
@@ -128,9 +149,38 @@ class WorkLease(models.Model):
     #: counts holders, and the signs of life of the one that has it
     epoch = models.PositiveBigIntegerField(default=0)
     renewals = models.PositiveBigIntegerField(default=0)
+    #: numbers of the latest request, of the latest that work was begun for, and of the latest that it was done for
+    wanted = models.PositiveBigIntegerField(default=0)
+    started = models.PositiveBigIntegerField(default=0)
+    served = models.PositiveBigIntegerField(default=0)
+    #: number, trigger and detail of requests that are not served
+    causes = models.JSONField(default=list)
+    #: by application, the rate (items/s) that a burst reported, and its stamp
+    rates = models.JSONField(default=dict)
+    #: by trigger, the stamp of the latest request
+    requested = models.JSONField(default=dict)
+    #: stamp of the end of the latest attempt, its error, and the first of the failures in a row
+    ended = models.CharField(max_length=40, blank=True, default="")
+    error = models.CharField(max_length=500, blank=True, default="")
+    failing_since = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.holder or 'free'} ({self.epoch})"
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request waits for work to begin."""
+        return self.wanted > self.started
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the latest attempt ended; infinite where that is not known."""
+        return clock.age(self.ended)
+
+    def touch(self, **changes: Any) -> bool:
+        """Begin another epoch; False: somebody else touched the lease since it was read."""
+        same = WorkLease.objects.filter(name=self.name, epoch=self.epoch, renewals=self.renewals, holder=self.holder)
+        return bool(same.update(epoch=self.epoch + 1, **changes))
 
 
 class Promise(models.Model):

@@ -5,8 +5,11 @@ Tasks take ids and tolerate missing rows.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
+from django.db import DatabaseError
 
 from workers import log
 from workers.confinement.limits import lower_priority
@@ -18,46 +21,44 @@ SIMULATION_NICE = 10
 
 
 @shared_task(name="scheduler.plan")
-def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
-    """Solve and push a plan, unless a later one is made already.
+def plan(trigger: str = "", detail: str = "") -> None:
+    """Solve and push a plan for all requests that wait; runs on the planning queue.
 
-    A later one is one that started after the request. Runs on the planning queue. A lease makes it one solve at a time,
-    however many workers take from that queue.
+    A lease makes it one solve at a time, however many workers take from that queue.
 
     Args:
-        ticket: the request's number.
+        trigger, detail: of a request that is not stored yet.
     """
-    from scheduler import live, operations, webhooks
-    from scheduler.control import leases, outcome, planner, requests, superseded
+    from scheduler import live, operations, trail, webhooks
+    from scheduler.control import leases, planner, requests
     from scheduler.history import marking
-    from scheduler.members import push
-    from scheduler.trail import trails
+    from scheduler.members.configurations import changed
 
-    if ticket is None:
-        # The time is now's: while another worker plans, this waits.
-        ticket = superseded.ticket()
-    with outcome.recorded(), leases.held(leases.PLAN) as lease:
-        if superseded.superseded(ticket):
+    if trigger:
+        requests.note(trigger, detail)
+    with leases.held(leases.PLAN) as lease:
+        demand = requests.demand()
+        if demand is None:
             logger.info("plan_superseded", trigger=trigger, detail=detail)
             return
-        number = superseded.start()
-        served = requests.started()
-        trigger, detail = requests.cause(trigger, detail, served.causes)
         try:
-            with operations.solving(trigger, detail):
-                made = planner.make_plan(trigger, detail, served.rates, lease)
+            with operations.solving(demand.trigger, demand.detail):
+                made = planner.make_plan(demand.trigger, demand.detail, demand.rates, lease)
         except leases.LeaseLost as error:
             # Its successor plans from a later state.
-            logger.error("plan_dropped", trigger=trigger, reason=str(error))
+            logger.error("plan_dropped", trigger=demand.trigger, reason=str(error))
             return
-        superseded.finish(number)
-        requests.served(served.causes)
+        except Exception as error:
+            with suppress(DatabaseError):
+                requests.failed(error)
+            raise
+        requests.served(demand.number)
     if made is not None:
-        push.push_all()
+        changed()
         marking.planned(made)
         live.publish("plan", planner.summary(made))
         if made.changed:
-            webhooks.announce("plan", lambda: trails.webhook_event(made))
+            webhooks.announce("plan", lambda: trail.webhook_event(made))
 
 
 @shared_task(name="scheduler.dispatch_profiles")
@@ -74,17 +75,6 @@ def webhook(pk: int, text: str, attempt: int = 0) -> None:
     from scheduler import webhooks
 
     webhooks.hand_over(pk, text, attempt)
-
-
-@shared_task(name="scheduler.push")
-def push_configs() -> None:
-    """Send every member its configuration.
-
-    This is for changes that need no new plan (a key, an SLO).
-    """
-    from scheduler.members import push
-
-    push.push_all()
 
 
 @shared_task(name="scheduler.history")
@@ -195,11 +185,11 @@ def _watch(sender, **_) -> None:
     The worker of the queue that is never busy for long looks after those that plan. The one that simulates stands back
     behind all others, now that it has started.
     """
-    from scheduler.control import succession
+    from scheduler.control import requests
 
     queues = sender.app.amqp.queues.consume_from
     if "control" in queues:
-        succession.start()
+        requests.start_watch()
     if "simulation" in queues:
         lower_priority(SIMULATION_NICE)
         _resume_what_ifs()
@@ -217,6 +207,6 @@ def _resume_what_ifs() -> None:
 
 @worker_shutting_down.connect
 def _unwatch(**_) -> None:
-    from scheduler.control import succession
+    from scheduler.control import requests
 
-    succession.stop()
+    requests.stop_watch()

@@ -82,6 +82,11 @@ def test_all_mistakes_are_reported_at_once():
     assert len(caught.value.problems) == 3
 
 
+def test_a_forecaster_in_the_environment_is_named_and_not_used():
+    (warning,) = Settings.from_environ({"NEREUS_FORECASTER": "minute"}).warnings
+    assert warning.startswith("NEREUS_FORECASTER: no longer used; demand is forecast by level and trend")
+
+
 def test_a_retired_variable_warns_and_stops_nothing():
     settings = Settings.from_environ({"NEREUS_COMPILED": "0"})
     assert settings.warnings == ("NEREUS_COMPILED: no longer used; the query path is no longer compiled",)
@@ -120,7 +125,7 @@ def test_the_stack_replaces_strategy_and_routing_which_warn(variables, stack, wa
 
 @pytest.mark.parametrize("name", ["best", "proteus-wo-qa"])
 def test_a_stack_that_nobody_can_serve_with_stops_the_start(name):
-    with pytest.raises(SettingsError, match=f"NEREUS_STACK='{name}': must be one of nereus, proteus, infaas-accuracy"):
+    with pytest.raises(SettingsError, match=f"NEREUS_STACK='{name}': must be one of nereus, clipper-ha,"):
         Settings.from_environ({"NEREUS_STACK": name})
 
 

@@ -90,17 +90,14 @@ STATE = """
 import asyncio
 from channels.layers import get_channel_layer
 from registry import clock
-from scheduler import live, telemetry
-from scheduler.control import outcome, requests, superseded
+from scheduler import live, queue, telemetry
 from scheduler.members import presence
 from scheduler.repairs import samples
 live.client().set(live.key('whose'), '{prefix}')
 telemetry.record(telemetry.NODE_STREAM, {{'t': int(clock.wall()), 'node': '{prefix}', 'devices': []}})
 print('seconds', [each['data']['node'] for each in telemetry.history()])
 telemetry._keep_within_bytes(telemetry.NODE_STREAM)
-presence.seen(); presence.silence_counts(); live.content(); outcome.latest()
-print('requested', requests.request_plan('manual', 'of {prefix}'), requests.request_plan('manual', 'again'))
-superseded.finish(superseded.start()); requests.burst('digits', 5.0, 1); requests.started()
+presence.seen(); presence.silence_counts(); live.content(); queue.send('scheduler.plan')
 async def layer():
     layer = get_channel_layer()
     channel = await layer.new_channel()
@@ -118,7 +115,7 @@ def test_two_prefixes_do_not_see_each_other(shared, tmp_path):
         code = STATE.format(prefix=prefix).strip()
         done = manage(home, f"exec({code!r})", **shared.settings(prefix))
         shown = dict(line.split(" ", 1) for line in done.stdout.splitlines() if not line.startswith("{"))
-        assert shown == {"seconds": f"['{prefix}']", "requested": "True False", "received": prefix}, done.stderr[-3000:]
+        assert shown == {"seconds": f"['{prefix}']", "received": prefix}, done.stderr[-3000:]
     keys = shared.client().keys("*")
     assert {key.partition(":")[0] for key in keys} == set(PREFIXES), keys
 

@@ -20,7 +20,7 @@ import msgspec
 from .protocol import control
 
 _STATS = (control.NodeStats, control.GatewayStats)
-_MOMENTS = (control.Burst, control.Arrivals, control.Overload, control.Drift, control.RenewCertificate)
+_MOMENTS = (control.Burst, control.Overload, control.Drift, control.RenewCertificate)
 _JOB_ENDS = (control.ProfileDone, control.ProfileFailed)
 
 

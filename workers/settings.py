@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from . import disk, forecasters
+from . import disk
 from .addresses import Address, is_loopback
 from .environ import PREFIX, Reader, SettingsError
 
@@ -188,9 +188,6 @@ class Settings:
     """Planned demand over the forecast (``NEREUS_HEADROOM``), whose margin is its quantile."""
     demand_quantile: float
     """Share of plan periods whose mean demand the forecast should cover (``NEREUS_DEMAND_QUANTILE``)."""
-    forecaster: str
-    """Forecaster of demand (``NEREUS_FORECASTER``): ``trend`` (mean of the coming period by level and trend),
-    ``learned`` (the same by regressions that learn), ``minute`` (largest second of the next minute, learned)."""
     promise_period_s: float
     """Time between two promises for the plan in force, which are kept and compared with what comes
     (``NEREUS_PROMISE_PERIOD_S``); each takes up to 5 s of processor time at low priority."""
@@ -231,6 +228,7 @@ class Settings:
         """
         read = Reader(os.environ if environ is None else environ)
         read.retired("COMPILED", "the query path is no longer compiled")
+        read.retired("FORECASTER", "demand is forecast by level and trend; simulations have the other forecasters")
         read.retired("ARRIVAL_SHAPE", "ramsis-gamma, which it was for, can only be simulated")
         tls = read.choice("TLS", "auto", ("auto", "on", "off"))
         tls_cert, tls_key = read.certificate(tls)
@@ -288,7 +286,6 @@ class Settings:
             plan_period_s=read.number("PLAN_PERIOD_S", 30.0, 1, 3600),
             headroom=read.number("HEADROOM", 1.0, 1, 3),
             demand_quantile=read.number("DEMAND_QUANTILE", 0.95, 0.5, 0.999),
-            forecaster=read.choice("FORECASTER", forecasters.DEFAULT, forecasters.ALL),
             promise_period_s=read.number("PROMISE_PERIOD_S", 300.0, 10, 600),
             keep_plans=read.number("KEEP_PLANS", 5000, 10, 1_000_000, int),
             solve_s=read.number("SOLVE_S", 3.0, 0.1, 600),

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scheduler.allocation.infadapter.capacity_line import CapacityLine, fitted
 from scheduler.allocation.problem import (
     ApplicationDemand,
     CandidateVariant,
@@ -25,7 +24,8 @@ from scheduler.allocation.problem import (
     LatencyProfile,
     Problem,
 )
-from workers.forecasters import LEARNED, MINUTE, TREND
+from scheduler.simulation.learned import LEARNED, MINUTE, TREND
+from scheduler.stacks.infadapter.capacity_line import CapacityLine, fitted
 
 from .worlds import QUICK_S, World
 

@@ -5,6 +5,7 @@ One section can be made again while the others stay.
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class Context:
 
     Attributes:
         data: folder of the published profiles and traces.
-        images: folder of the page's images.
+        images: folder of the page's images and CSV files.
         prefix: how the page refers to that folder.
     """
 
@@ -47,6 +48,29 @@ class Context:
         self.images.mkdir(parents=True, exist_ok=True)
         (self.images / name).write_bytes(png(figure))
         return f"![{alternative}]({self.prefix}/{name})"
+
+    def rows(self, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+        """Write a CSV file and return a link to it; "" without rows."""
+        if not rows:
+            return ""
+        self.images.mkdir(parents=True, exist_ok=True)
+        with (self.images / f"{name}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
+            writer.writeheader()
+            writer.writerows(rows)
+        return f"[{name}.csv]({self.prefix}/{name}.csv)"
+
+    def runs(self, name: str, cases: Iterable[Case]) -> str:
+        """Write all figures of a section's runs and return a link to them."""
+        found = [(case, self.runner.outcome(case)) for case in dict.fromkeys(cases)]
+        return self.rows(
+            name,
+            [
+                {"run": str(case), **{key: one for key, one in outcome.summary.items() if not isinstance(one, dict)}}
+                for case, outcome in found
+                if outcome is not None
+            ],
+        )
 
     def outcomes(self, cases: Mapping[str, Case]) -> dict[str, Outcome]:
         """The results that there are, by label."""
@@ -104,7 +128,7 @@ def mark_of(section: ModuleType, context: Context) -> str:
 
 
 def missed(sections: Mapping[str, str], marks: Mapping[str, str]) -> str:
-    """List sections that miss a target, left something out, failed or are outdated.
+    """List sections that left something out, failed or are outdated.
 
     Outdated sections were made from another source.
 
@@ -113,7 +137,6 @@ def missed(sections: Mapping[str, str], marks: Mapping[str, str]) -> str:
     """
     sentences = []
     for phrase, mark in (
-        ("Targets are missed in", "**miss"),
         ("Something is left out or failed in", "**Left out**|**Fail"),
         ("Still to be made", NOT_MADE),
     ):
@@ -129,7 +152,7 @@ def missed(sections: Mapping[str, str], marks: Mapping[str, str]) -> str:
     if titles:
         links = ", ".join(f"[{title}](#{anchor(title)})" for title in titles)
         sentences.append(f"Made before the latest change of what they depend on, and perhaps other than now: {links}.")
-    return " ".join(sentences) or "No target is missed and nothing is left out."
+    return " ".join(sentences) or "Nothing is left out."
 
 
 def anchor(title: str) -> str:

@@ -17,11 +17,11 @@ from pathlib import Path
 from statistics import median
 
 from scheduler.control.demand import estimate
-from scheduler.ramsis import load_policies
-from scheduler.ramsis.arrivals import round_robin
-from scheduler.ramsis.expectation import Expected
-from scheduler.ramsis.worker import QUEUE, Worker, WorkerVariant, worker
 from scheduler.simulation import ScenarioError
+from scheduler.stacks.ramsis import load_policies
+from scheduler.stacks.ramsis.arrivals import round_robin
+from scheduler.stacks.ramsis.expectation import Expected
+from scheduler.stacks.ramsis.worker import QUEUE, Worker, WorkerVariant, worker
 
 from .worlds import QUICK_S, World
 
@@ -47,20 +47,18 @@ class Published:
 
     Attributes:
         ramsis, jellyfish, switching: violations of its three systems, 0 to 1; None: not published.
-        reach: accuracy that is to be reached, in percent; None: nothing is asked.
     """
 
     ramsis: float | None
     jellyfish: float | None
     switching: float | None
-    reach: float | None = None
 
 
 #: Tables 4 and 3 (150 ms; 60 workers). Its prototype has shorter run times than the 95th percentile for most batches
 PUBLISHED: Mapping[str, Published] = {
-    "1200": Published(0.004990, 0.000279, 0.000306, 78.7),
-    "2000": Published(0.003076, 0.000150, 0.0, 74.9),
-    "3200": Published(0.004786, 0.036645, 0.000587, 64.7),
+    "1200": Published(0.004990, 0.000279, 0.000306),
+    "2000": Published(0.003076, 0.000150, 0.0),
+    "3200": Published(0.004786, 0.036645, 0.000587),
     "3400": Published(None, None, None),
     "3600": Published(0.024540, 0.027240, 0.000019),
     TWITTER: Published(0.001277, 0.004141, 0.004136),

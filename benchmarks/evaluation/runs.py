@@ -20,17 +20,16 @@ from typing import Any
 
 from tqdm import tqdm
 
-from scheduler.allocation import by_policy
 from scheduler.simulation import ScenarioError, SimulationError, simulate, stacks
 from scheduler.simulation.seconds import Second
-from workers.dispatch.stacks import LATE
+from scheduler.stacks.registry import PAPERS
+from workers.dispatch.stack import LATE
 
 from .source import source_digest
 from .worlds import World
 
-#: paths of the source that only some runs depend on: those that bind late, and those that plan policies
+#: paths of the source that only runs depend on that bind late
 LATE_SOURCES = ("workers/dispatch/late/", "scheduler/simulation/late.py")
-POLICY_SOURCES = ("scheduler/ramsis/", "scheduler/allocation/by_policy.py")
 
 
 class SourceChanged(RuntimeError):
@@ -65,7 +64,10 @@ class Case:
         """Paths of the source that this run does not depend on."""
         stack = stacks.choose(self.strategy, self.batching, self.routing)
         unused: tuple[str, ...] = () if stack.binding == LATE else LATE_SOURCES
-        return unused if stack.strategy in by_policy.STRATEGIES else (*unused, *POLICY_SOURCES)
+        others = (
+            f"scheduler/stacks/{name}/" for name, paper in PAPERS.items() if stack.strategy not in paper.strategies
+        )
+        return (*unused, *others)
 
     def key(self, source: str) -> str:
         """Return the name of this run's result.

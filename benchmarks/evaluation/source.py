@@ -17,8 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 #: folders whose modules decide about a result, and the library that does
 FOLDERS = ("scheduler", "workers")
 SOLVER = "pyscipopt"
-#: where the imports of a simulation begin
+#: where the imports of a simulation begin, and folders of which registries import whatever is there
 SIMULATION = "scheduler/simulation/__init__.py"
+FOUND = ("scheduler/stacks/*/__init__.py", "workers/dispatch/published/papers/*.py")
 
 
 def source_digest(root: Path = ROOT, without: tuple[str, ...] = (), start: str | None = SIMULATION) -> str:
@@ -45,10 +46,10 @@ def every(root: Path = ROOT) -> set[str]:
 def imported(root: Path, start: str) -> set[str]:
     """Return the paths in :data:`FOLDERS` that ``start`` imports, itself included.
 
-    Imports anywhere in the modules count, not only those at their tops.
+    Imports anywhere in the modules count, not only those at their tops, and what registries find.
     """
     found: set[str] = set()
-    waiting = [start]
+    waiting = [start, *(path.relative_to(root).as_posix() for glob in FOUND for path in root.glob(glob))]
     while waiting:
         path = waiting.pop()
         if path in found:

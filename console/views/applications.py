@@ -20,7 +20,7 @@ from scheduler.control import requested_variants
 from scheduler.instances.states import instances
 from scheduler.repairs import listing
 from scheduler.repairs.repair import Repair
-from scheduler.trail.application_trail import application_trail
+from scheduler.trail import application_trail
 from workers import metrics
 
 

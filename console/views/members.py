@@ -15,7 +15,6 @@ from registry import reach, usable
 from registry.models import Device, Fault, Gateway, JoinToken, Node, Variant
 from scheduler.control import redivision
 from scheduler.instances.states import Instance, instances
-from scheduler.instances.use import current_advice
 from workers import __version__
 
 #: how long a new join token is proposed to live
@@ -31,8 +30,7 @@ def nodes(request):
     serving = [gateway for gateway in gateways if gateway.state == Gateway.State.APPROVED]
     names = {variant.pk: str(variant) for variant in Variant.objects.select_related("application")}
     devices = Device.objects.select_related("node").order_by("ref")
-    running = instances()
-    states = {(instance.device, instance.variant.pk): instance for instance in running}
+    states = {(instance.device, instance.variant.pk): instance for instance in instances()}
     found = Node.objects.select_related("claim_with").prefetch_related(Prefetch("devices", queryset=devices))
     alone = usable.alone([node for node in found if node.cordoned_at is None])
     crashes = _faults(node for node in found if not node.connected)
@@ -48,7 +46,6 @@ def nodes(request):
             "dividable": [
                 node.name for node in found if node.state == Node.State.APPROVED and node.division.get("cores")
             ],
-            "advice": [one for one in current_advice(running) if one.could_sleep or one.wanted],
             "gateways": gateways,
             "tokens": JoinToken.objects.order_by("name"),
             "release": __version__,

@@ -8,10 +8,9 @@ from django.shortcuts import redirect, render
 
 from console.plans import by_application, by_device, left_out, left_out_by, measured, runs
 from console.views.access import error_page, page
-from scheduler import retention
+from scheduler import retention, trail
 from scheduler.control import choices
 from scheduler.models import Plan
-from scheduler.trail import trails
 from workers.dispatch import stacks
 
 PAGE = 50
@@ -86,7 +85,7 @@ def detail(request, version: int):
     if plan is None:
         return gone(request, version)
     newest = Plan.objects.values_list("pk", flat=True).first()
-    before = trails.before(plan)
+    before = trail.before(plan)
     return render(
         request,
         "console/plan.html",
@@ -101,7 +100,7 @@ def detail(request, version: int):
             "measured_kept": retention.KEEP_PROBLEMS,
             "solve_ms": plan.solve_s * 1000,
             "gap_percent": plan.gap * 100,
-            "trail": trails.trail(plan, before),
+            "trail": trail.trail(plan, before),
             "previous": before.pk if before else None,
             "next": Plan.objects.filter(pk__gt=version).order_by("pk").values_list("pk", flat=True).first(),
         },

@@ -20,8 +20,8 @@ class RoleBackend(ModelBackend):
     def has_perm(self, user_obj: Any, perm: str, obj: Any = None) -> bool:
         """``app.action_model`` by the table."""
         app, _, codename = perm.partition(".")
-        action, _, model = codename.partition("_")
-        needed = table.model_role(f"{app}.{model}", action)
+        _, _, model = codename.partition("_")
+        needed = table.MODELS.get(f"{app}.{model}")
         return needed is not None and role_of(user_obj) >= needed
 
     def has_module_perms(self, user_obj: Any, app_label: str) -> bool:

@@ -44,7 +44,6 @@ REST: dict[str, dict[str, AccessRole]] = {
     "devices": {"GET": VIEWER},
     "device": {"GET": VIEWER, "DELETE": OPERATOR},
     "instances": {"GET": VIEWER},
-    "sleep-advice": {"GET": VIEWER},
     "api-keys": {"GET": OPERATOR, "POST": OPERATOR},
     "api-key": {"GET": OPERATOR, "PATCH": OPERATOR, "DELETE": OPERATOR},
     "join-tokens": {"GET": OPERATOR, "POST": OPERATOR},
@@ -122,27 +121,8 @@ ADMIN_SITE: dict[str, AccessRole] = {
     "admin:auth_user_password_change": OPERATOR,
 }
 
-#: least role to see a model's rows in the admin site
-MODELS: dict[str, AccessRole] = {
-    "registry.application": VIEWER,
-    "registry.validationset": VIEWER,
-    "registry.variant": VIEWER,
-    "registry.node": VIEWER,
-    "registry.gateway": VIEWER,
-    "registry.device": VIEWER,
-    "registry.profilejob": VIEWER,
-    "registry.profile": VIEWER,
-    "registry.profilelatency": VIEWER,
-    "registry.fault": VIEWER,
-    "registry.apikey": OPERATOR,
-    "registry.jointoken": OPERATOR,
-    "registry.webhook": OPERATOR,
-    "registry.apitoken": OPERATOR,
-    "registry.auditentry": OPERATOR,
-    "auth.user": OPERATOR,
-}
-#: models that the admin site changes; all others are changed by console and REST
-EDITABLE = frozenset({"auth.user"})
+#: least role to see and change a model's rows in the admin site
+MODELS: dict[str, AccessRole] = {"auth.user": OPERATOR}
 
 #: least role by websocket and message; the first message is the connection itself
 BROWSER_SOCKETS: dict[str, dict[str, AccessRole]] = {
@@ -194,17 +174,4 @@ def _admin(name: str) -> AccessRole | None:
         return known
     app, _, rest = name.removeprefix("admin:").partition("_")
     model, _, action = rest.rpartition("_")
-    if action not in ("changelist", "change", "history", "add", "delete"):
-        return None
-    return model_role(f"{app}.{model}", "view" if action in ("changelist", "change", "history") else action)
-
-
-def model_role(model: str, action: str) -> AccessRole | None:
-    """Return the least role for an action on a model in the admin site; None: nobody.
-
-    Args:
-        action: ``view``, ``add``, ``change`` or ``delete``.
-    """
-    if action == "view" or model in EDITABLE:
-        return MODELS.get(model)
-    return None
+    return MODELS.get(f"{app}.{model}") if action in ("changelist", "change", "history", "add", "delete") else None

@@ -165,7 +165,11 @@ class Trial:
         tried = islice(combinations(self._signature), begin, begin + CLIMBS)
         for rungs in tried if known is None else chain([known], tried):
             feeds = TrialValues(self._signature, rungs).rows(max(self._counts), max(size, 1))
-            ran = self._once(feeds, rungs, size)
+            try:
+                ran = self._once(feeds, rungs, size)
+            except MemoryError:
+                # A size or a count among the values may be what takes it.
+                ran = None
             if ran is not None and ran.finite:
                 return ran
             best = best or ran
@@ -202,8 +206,14 @@ class Trial:
         It has the failure of each size that was tried, and the cures.
         """
         failures = list(self.failures.values())
+        if not failures:
+            return MemoryError()
         if failures[0].faults[0].field != "file":
-            return failures[0]
+            faults = list(failures[0].faults)
+            if not source and not self._batch:
+                where, detail = faults[-1]
+                faults[-1] = InputFault(where, f"{detail}; send rows of yours as 'sample' if their values decide it")
+            return InvalidInput(faults)
         told = "; ".join(_shortened(one.faults[0].detail) for one in failures)
         sizes = "declare the application's 'sizes' if it needs others, or " if self.has_open else ""
         cure = "" if source else f"; {sizes}send rows of yours as 'sample' if it needs values of its own"

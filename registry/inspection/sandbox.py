@@ -28,8 +28,16 @@ BEGINS = (0, 1, 2)
 _CODE = Path(__file__).resolve().parent.parent.parent
 
 
-class Crashed(InvalidInput):
-    """The model crashed the process that ran it."""
+class Died(InvalidInput):
+    """The process that ran the model ended without a verdict.
+
+    Attributes:
+        crashed: rather than reached a limit of time or memory.
+    """
+
+    def __init__(self, detail: str, crashed: bool) -> None:
+        super().__init__([InputFault("file", detail)])
+        self.crashed = crashed
 
 
 def inspect_model(
@@ -64,10 +72,12 @@ def inspect_model(
     for begin in BEGINS if rows is None else (0, None):
         try:
             return _inspect(path, {**order, "begin": begin}, settings, rows)
-        except Crashed as error:
-            # Made-up values may crash a model that serves others.
-            crash = error
-    raise crash
+        except Died as error:
+            # Made-up values may crash a model that serves others, and take it to limits that the owner's rows do not.
+            if rows is None and not error.crashed:
+                raise
+            death = error
+    raise death
 
 
 def inspect_validation(path: Path, signature: dict[str, Any], metric: str, settings: Settings) -> dict[str, Any]:
@@ -138,7 +148,7 @@ def _run(order: dict[str, Any], wall_s: float) -> dict[str, Any]:
     """The verdict of a process that inspects.
 
     Raises:
-        InvalidInput: the process ended without one; the fault says how.
+        Died: the process ended without one; the fault says how.
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:
@@ -165,15 +175,14 @@ def _run(order: dict[str, Any], wall_s: float) -> dict[str, Any]:
             ).returncode
         except subprocess.TimeoutExpired:
             detail = f"could not be inspected within {wall_s} s; the limit follows from NEREUS_INSPECT_SECONDS"
-            raise InvalidInput([InputFault("file", detail)]) from None
+            raise Died(detail, crashed=False) from None
         verdict = _read_verdict(output)
         if code != 0 or verdict is None:
             errors.seek(max(0, errors.seek(0, os.SEEK_END) - 4000))
             complaint = errors.read().decode(errors="replace")
             logger.warning("inspection_died", kind=order["kind"], code=code, stderr=complaint)
             detail = _why_dead(code, complaint, order)
-            kind = Crashed if detail.startswith("crashes") else InvalidInput
-            raise kind([InputFault("file", detail)])
+            raise Died(detail, crashed=detail.startswith("crashes"))
     return verdict
 
 

@@ -1,24 +1,19 @@
-"""Explanations for operators: demand left out, accuracy, devices; with remedies."""
+"""Why an allocation serves no more, and not more accurately; with remedies."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 
 from .capacity import Capacity, dedicated_capacity, fits_memory, profile_on
 from .groups import usable
-from .problem import Allocation, ApplicationDemand, CandidateVariant, DeviceResources, Placement, Problem
+from .problem import Allocation, ApplicationDemand, CandidateVariant, DeviceResources, Problem
 
 #: points of accuracy below the best profiled variant from which the reason is explained
 ACCURACY_LOSS = 0.05
 
 
 def reasons(problem: Problem, allocation: Allocation) -> tuple[str, ...]:
-    """Return the explanations of an allocation in reading order.
-
-    Demand left out comes first, then accuracy by application, then device by device.
-    """
-    return (*_left_out(problem, allocation), *_accuracy(problem, allocation), *_devices(problem, allocation))
+    return (*_left_out(problem, allocation), *_accuracy(problem, allocation), *_idle(problem, allocation))
 
 
 def explained(problem: Problem, allocation: Allocation) -> Allocation:
@@ -112,62 +107,15 @@ def _accuracy(problem: Problem, allocation: Allocation):
             )
 
 
-def _devices(problem: Problem, allocation: Allocation):
-    variants = {v.id: v for v in problem.variants}
-    applications = {a.id: a for a in problem.applications}
-    by_device: dict[str, list[Placement]] = defaultdict(list)
-    for p in allocation.placements:
-        by_device[p.device].append(p)
+def _idle(problem: Problem, allocation: Allocation):
+    busy = {p.device for p in allocation.placements}
     for device in problem.devices:
-        revisit_s = allocation.revisit_s.get(device.id, 0.0)
-        working = [p for p in by_device[device.id] if p.rate > 0 or p.time_share > 0]
-        if not by_device[device.id]:
-            if not usable(device):
-                why = "all of its time is reserved, or it may hold no variants"
-            elif not any(profile_on(v, device) for v in problem.variants):
-                why = "no variant is profiled on its type and fits into its memory"
-            else:
-                why = "no application with demand has a variant that is fast enough here and worth running"
-            yield f"{device.id}: idle, because {why}."
-        elif revisit_s > 0:
-            yield f"{device.id}: shared by {len(working)} variants, each of which runs at least every {_ms(revisit_s)}:"
-        elif len(working) > 1:
-            yield f"{device.id}: runs {len(working)} variants of one application:"
-        for p in by_device[device.id]:
-            variant = variants[p.variant]
-            application = applications[variant.application]
-            if p not in working:
-                kept = _kept(device, variant)
-                yield f"{device.id}: {variant.label} ({application.id}) stands by, without planned queries; {kept}."
-            elif revisit_s > 0:
-                yield _shared(device, p, variant, application, revisit_s)
-            else:
-                yield _dedicated(device, p, variant, application, alone=len(working) == 1)
-
-
-def _kept(device: DeviceResources, variant: CandidateVariant) -> str:
-    return "already loaded" if variant.id in device.loaded else "to be loaded"
-
-
-def _dedicated(
-    device: DeviceResources, p: Placement, variant: CandidateVariant, application: ApplicationDemand, alone: bool
-) -> str:
-    capacity = dedicated_capacity(variant.profiles[device.type], application.slo_s)
-    reserve = f"; {1 - device.available:.0%} of the device's time is reserved" if device.available < 1 else ""
-    share = device.available if alone else p.time_share
-    time = "" if alone else f" in {p.time_share:.0%} of the time"
-    return (
-        f"{device.id}: {variant.label} ({application.id}) serves {_items(p.rate)} of at most "
-        f"{_items(capacity.rate * share)} items/s{time}, in batches of up to {p.max_batch} "
-        f"({_ms(capacity.latency_s)} each){reserve}; {_kept(device, variant)}."
-    )
-
-
-def _shared(
-    device: DeviceResources, p: Placement, variant: CandidateVariant, application: ApplicationDemand, revisit_s: float
-) -> str:
-    return (
-        f"{device.id}: {variant.label} ({application.id}) serves {_items(p.rate)} of at most "
-        f"{_items(p.max_batch / revisit_s)} items/s in {p.time_share:.0%} of the time, in batches of up to "
-        f"{p.max_batch}; {_kept(device, variant)}."
-    )
+        if device.id in busy:
+            continue
+        if not usable(device):
+            why = "all of its time is reserved, or it may hold no variants"
+        elif not any(profile_on(v, device) for v in problem.variants):
+            why = "no variant is profiled on its type and fits into its memory"
+        else:
+            why = "no application with demand has a variant that is fast enough here and worth running"
+        yield f"{device.id}: idle, because {why}."

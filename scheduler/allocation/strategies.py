@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from . import by_policy, infadapter, nereus, proteus
-from .baselines import BASELINES
+from scheduler.stacks.registry import STRATEGIES
+
+from . import nereus
 from .pins import with_pinned
 from .problem import Allocation, Problem
 from .solver import watched
@@ -90,7 +91,7 @@ def get(name: str) -> Strategy:
         raise UnknownStrategy(f"strategy: {name!r} is not one of {', '.join(names())}") from None
 
 
-for _name, _strategy in {**BASELINES, **by_policy.STRATEGIES, **infadapter.STRATEGIES}.items():
+for _name, _strategy in STRATEGIES.items():
     register(_name)(_strategy)
 
 
@@ -101,12 +102,3 @@ def nereus_with_standby(problem: Problem) -> Allocation:
     Weighted queries served come first, then accuracy.
     """
     return with_standby(problem, nereus.solve)
-
-
-@register("proteus")
-def proteus_alone(problem: Problem) -> Allocation:
-    """Solve Proteus' Eq. 1 to 7: a device has one variant.
-
-    That holds even where it leaves demand out.
-    """
-    return proteus.solve(problem)

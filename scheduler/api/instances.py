@@ -7,7 +7,6 @@ from rest_framework import serializers
 
 from registry.api.views.base import View
 from scheduler.instances.states import instances
-from scheduler.instances.use import current_advice
 from workers.dispatch.instance_states import InstanceState
 
 
@@ -28,18 +27,6 @@ class InstanceSerializer(serializers.Serializer):
     ratio = serializers.FloatField(help_text="Observed over profiled run time; 0: nothing observed.")
 
 
-class SleepAdviceSerializer(serializers.Serializer):
-    """Advice for the devices of a type."""
-
-    type = serializers.CharField()
-    devices = serializers.IntegerField(help_text="That plans may use.")
-    could_sleep = serializers.ListField(child=serializers.CharField())
-    wanted = serializers.BooleanField(help_text="Whether another device of the type is wanted.")
-    utilisation = serializers.FloatField(help_text="Of all its devices, 0 to 1.")
-    after = serializers.FloatField(help_text="Of the others, where these sleep.")
-    reason = serializers.CharField()
-
-
 class InstanceList(View):
     """The states of all instances."""
 
@@ -49,17 +36,3 @@ class InstanceList(View):
     def get(self, request):
         """List instances by device and variant; variants that no device holds come last."""
         return self.listed(instances(), InstanceSerializer)
-
-
-class SleepAdvice(View):
-    """Devices that could sleep."""
-
-    serializer_class = SleepAdviceSerializer
-
-    @extend_schema(operation_id="sleep_advice_list", responses=SleepAdviceSerializer(many=True))
-    def get(self, request):
-        """List, by device type, devices that could sleep at no loss.
-
-        For each type, the advice also says whether another device is wanted.
-        """
-        return self.listed(current_advice(), SleepAdviceSerializer)

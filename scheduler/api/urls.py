@@ -21,7 +21,6 @@ urlpatterns = [
     path("applications/<str:name>/slo/", frontier.ApplicationSlo.as_view(), name="application-slo"),
     path("plan/", views.CurrentPlan.as_view(), name="plan-current"),
     path("instances/", instances.InstanceList.as_view(), name="instances"),
-    path("sleep-advice/", instances.SleepAdvice.as_view(), name="sleep-advice"),
     path("promises/", promises.PromiseList.as_view(), name="promises"),
     path("what-ifs/", promises.WhatIfList.as_view(), name="what-ifs"),
     path("what-ifs/<int:pk>/", promises.WhatIfDetail.as_view(), name="what-if"),

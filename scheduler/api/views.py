@@ -11,10 +11,10 @@ from rest_framework.views import APIView
 
 from registry.api.views.base import View
 from registry.audit.recording import record
+from scheduler import trail
 from scheduler.control import choices
 from scheduler.control.requests import request_plan
 from scheduler.models import Plan
-from scheduler.trail import trails
 from workers.dispatch import stacks
 
 from .serializers import (
@@ -57,7 +57,7 @@ class PlanTrail(View):
         if pk >= 2**63:
             raise Http404("no such plan")
         plan = get_object_or_404(Plan.objects.defer("problem", "wire", "reasons"), pk=pk)
-        return Response(TrailSerializer(trails.trail(plan, trails.before(plan))).data)
+        return Response(TrailSerializer(trail.trail(plan, trail.before(plan))).data)
 
 
 class CurrentPlan(APIView):

@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.control import learned
-from scheduler.control.learned import HORIZON_S, MINUTE_S, Forecast
 from workers.gateway.bursts import LONG, MEDIUM, SECOND, SHORT, SLOT_S
 from workers.protocol.specs import Band
 
@@ -32,7 +30,9 @@ QUANTILE = 0.95
 #: an application without queries is planned for this much (items/s), so that its first query finds a warm variant
 FLOOR = 1.0
 #: seconds of arrivals that are looked at
-HISTORY_S = 60
+HISTORY_S = MINUTE_S = 60
+#: seconds that a forecast looks ahead at most: a plan that is meant to last longer is corrected by bursts
+HORIZON_S = 30
 #: seconds that show a burst, and seconds that show its end: too much planned is the lesser harm
 RECENT_S, FALLEN_S = 2, 4
 
@@ -52,6 +52,18 @@ LEAST_S = 8
 FALSE_BURSTS_PER_S = 1 / 300
 #: checks a second of an application: four windows at the end of each slot
 LOOKS_PER_S = 4 / SLOT_S
+
+
+class Forecast(NamedTuple):
+    """Items/s by application, shape (applications,).
+
+    Attributes:
+        median: of what comes.
+        upper: the quantile that is planned for.
+    """
+
+    median: np.ndarray
+    upper: np.ndarray
 
 
 class Estimates(NamedTuple):
@@ -85,7 +97,8 @@ def estimates(
     observed: Mapping[str, float] | None = None,
     horizon_s: float = 10.0,
     quantile: float = QUANTILE,
-    coefficients: Mapping[str, np.ndarray] | None = None,
+    learned: Callable[[np.ndarray], Forecast] | None = None,
+    history_s: int = HISTORY_S,
 ) -> Estimates:
     """Items/s to expect and to plan for.
 
@@ -96,8 +109,9 @@ def estimates(
         observed: rates that a gateway reported with a burst; fresher than what ``seconds`` holds.
         horizon_s: time until the next plan; forecasts look :data:`HORIZON_S` ahead at most.
         quantile: share of such periods whose mean rate is to be below the estimate, above 0 and below 1.
-        coefficients: of a learned forecast, by application; horizon and quantile are then those that were learned.
-            None: level and trend.
+        learned: another forecaster (simulations alone have one), of the arrivals that :func:`forecast` takes; horizon
+            and quantile are then its own. None: level and trend.
+        history_s: seconds of arrivals that are looked at.
 
     Raises:
         ValueError: ``horizon_s`` or ``quantile`` is out of its range.
@@ -107,17 +121,15 @@ def estimates(
     if not horizon_s > 0:
         raise ValueError(f"horizon_s: must be above 0, and is {horizon_s!r}")
     names = list(applications)
-    history = HISTORY_S if coefficients is None else learned.PAST_S
-    complete = [counts for t, counts in seconds[-history - 1 :] if t < now][-history:]
+    complete = [counts for t, counts in seconds[-history_s - 1 :] if t < now][-history_s:]
     expected = upper = [0.0] * len(names)
     if complete and names:
         items = np.array([[counts.get(name, 0.0) for name in names] for counts in complete], dtype=float)
-        if coefficients is None:
+        if learned is None:
             horizon = min(max(1, round(horizon_s)), HORIZON_S)
             found = forecast(items, horizon, NormalDist().inv_cdf(quantile))
         else:
-            found = learned.forecast(items, np.stack([coefficients[name] for name in names]))
-            found = _with_burst(items, found, items[-MINUTE_S:].mean(axis=0))
+            found = _with_burst(items, learned(items), items[-MINUTE_S:].mean(axis=0))
         expected, upper = found.median.tolist(), found.upper.tolist()
     planned = {name: max(rate, FLOOR) for name, rate in zip(names, upper, strict=True)}
     for name, rate in (observed or {}).items():

@@ -39,13 +39,8 @@ class LeaseLost(Exception):
     """Another process took the lease over; what was done under it counts for nothing."""
 
 
-def holder() -> str:
-    """A name for this process in a lease that it takes."""
-    return f"{settings.NEREUS.node_name}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-
-
 class HeldLease:
-    """A lease that this process holds."""
+    """A lease that this process holds, and renews in a thread."""
 
     def __init__(self, name: str, holder: str, epoch: int) -> None:
         self.name, self.epoch = name, epoch
@@ -66,7 +61,6 @@ class HeldLease:
             raise LeaseLost(f"lease on {self.name}: epoch {self.epoch} is over; another process took it over")
 
     def release(self) -> None:
-        """Give it back."""
         self._ended.set()
         self._renewing.join()
         self._row().update(holder="")
@@ -91,41 +85,41 @@ class HeldLease:
 
 
 class LeaseWatch:
-    """One process' view of a lease: how long it has not been renewed.
-
-    The age is by this process' own clock.
-    """
+    """One process' view of a lease: how long it has not been renewed by its own clock."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._unchanged = clock.Unchanged()
 
-    def look(self) -> tuple[WorkLease, bool]:
-        """The lease's row, made where there is none, and whether it can be taken."""
+    def look(self) -> tuple[WorkLease, float]:
+        """The lease's row, and for how many seconds nobody has touched it.
+
+        The row is made where there is none. Requests that come while others wait do not touch it.
+        """
         row, _ = WorkLease.objects.get_or_create(name=self.name)
-        age = self._unchanged.ages({self.name: (row.epoch, row.renewals, row.holder)})[self.name]
-        return row, not row.holder or age >= TTL_S
+        touched = row.epoch, row.renewals, row.holder, row.started, row.waits
+        return row, self._unchanged.ages({self.name: touched})[self.name]
 
     def take(self) -> HeldLease | None:
         """Take the lease if that is possible now."""
-        row, free = self.look()
-        if not free:
+        row, age_s = self.look()
+        if row.holder and age_s < TTL_S:
             return None
         if row.holder:
             logger.warning("lease_taken_over", lease=self.name, of=row.holder, epoch=row.epoch + 1)
-        mine = holder()
-        same = WorkLease.objects.filter(name=self.name, epoch=row.epoch, renewals=row.renewals, holder=row.holder)
-        if not same.update(holder=mine, epoch=row.epoch + 1, renewals=0):
+        holder = f"{settings.NEREUS.node_name}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        if not row.touch(holder=holder, renewals=0, started=F("wanted")):
             return None
-        return HeldLease(self.name, mine, row.epoch + 1)
+        return HeldLease(self.name, holder, row.epoch + 1)
 
     def abandoned(self) -> bool:
-        """Clear a lease whose holder ended in the middle of its work; whether it was one."""
-        row, free = self.look()
-        if not row.holder or not free:
-            return False
-        same = WorkLease.objects.filter(name=self.name, epoch=row.epoch, renewals=row.renewals, holder=row.holder)
-        return bool(same.update(holder="", epoch=row.epoch + 1))
+        """Clear a lease whose holder ended in mid-work, or whose work nobody took up.
+
+        Returns:
+            Whether it was such a lease: True in one of several processes that look.
+        """
+        row, age_s = self.look()
+        return bool((row.holder or row.waits) and age_s >= TTL_S and row.touch(holder=""))
 
 
 @contextmanager

@@ -12,19 +12,17 @@ from django.db import transaction
 
 from registry import clock
 from registry import models as registry
-from scheduler import telemetry
+from scheduler import telemetry, trail
 from scheduler.allocation import strategies
 from scheduler.allocation.fallback import verified
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.control import choices, forecasters, redivision, requested_variants, sizes, versions
+from scheduler.control import choices, redivision, requested_variants, sizes, versions
 from scheduler.control.assemble import assemble, available_devices, idle_devices
 from scheduler.control.demand import HISTORY_S, Estimates, estimates
 from scheduler.control.leases import HeldLease
 from scheduler.control.wire import wire_plan
 from scheduler.instances.interference import interfered_shares
-from scheduler.models import MOST_DETAIL, Plan
-from scheduler.trail.sides import hosts_the_same, kept_inputs
-from scheduler.trail.trails import plan_side
+from scheduler.models import MOST_DETAIL, Plan, kept_inputs
 from workers import log
 
 logger = log.get("planner")
@@ -60,7 +58,7 @@ def make_plan(
     used = {device.ref for device in devices}
     idle = [device for device in idle_devices() if device.ref not in used]
     plan = _row(trigger, detail, stack.name, problem, allocation, [*devices, *idle])
-    plan.changed = latest is None or not hosts_the_same(plan_side(latest), plan_side(plan))
+    plan.changed = trail.changed(latest, plan)
     _store(plan, lease)
     logger.info(
         "plan",
@@ -86,19 +84,15 @@ def present_problem(observed: dict[str, float] | None = None) -> tuple[Problem, 
         observed: rates that bursts reported recently, items/s by application.
     """
     devices = available_devices()
-    seconds = telemetry.gateway_seconds(
-        forecasters.history_s(settings.NEREUS.forecaster, settings.NEREUS.plan_period_s)
-    )
+    seconds = telemetry.gateway_seconds(HISTORY_S + 1)
     demand = _demand(seconds, observed)
     asked_for = telemetry.sizes_arrived(sizes.ASKED_FOR_S)
-    recent = [second for second in seconds if second["t"] >= clock.wall() - HISTORY_S - 1]
-    mixes = sizes.mixes(telemetry.arrivals_by_size(recent), asked_for, clock.wall())
+    mixes = sizes.mixes(telemetry.arrivals_by_size(seconds), asked_for, clock.wall())
     problem = assemble(demand.planned, devices, mixes, demand.expected, interfered_shares())
     return problem, devices
 
 
 def _demand(seconds: list[dict[str, Any]], observed: dict[str, float] | None) -> Estimates:
-    """Estimates by the chosen forecaster, from gateways' recorded seconds."""
     active = registry.Application.objects.filter(state=registry.Application.State.ACTIVE)
     names = list(active.values_list("name", flat=True))
     return estimated(telemetry.sum_arrivals(seconds), names, int(clock.wall()), observed)
@@ -109,27 +103,16 @@ def estimated(
     names: Sequence[str],
     now: int,
     observed: Mapping[str, float] | None = None,
-    learn: bool = True,
 ) -> Estimates:
-    """Estimate demand by the chosen forecaster (``NEREUS_FORECASTER``).
-
-    Every forecaster can estimate imagined arrivals. The regressions of those that learn have inputs and outcomes
-    scaled by the rate, so they hold at another rate, too. An application that never had arrivals has the coefficients
-    that all start from.
+    """Estimate demand from arrivals, recorded or imagined.
 
     Args:
         arrivals: (t, {application: items}), oldest first.
         now: the current second, on the clock of ``arrivals``.
         observed: rates that bursts reported, items/s by application.
-        learn: whether the regressions learn from ``arrivals``, which are then by the wall clock; False for imagined
-            ones.
     """
     chosen = settings.NEREUS
-    target = forecasters.target_of(chosen.forecaster, chosen.plan_period_s)
-    quantile, coefficients = chosen.demand_quantile, None
-    if target is not None:
-        coefficients = forecasters.coefficients(arrivals if learn else None, names, target, quantile)
-    return estimates(arrivals, names, now, observed, chosen.plan_period_s, quantile, coefficients)
+    return estimates(arrivals, names, now, observed, chosen.plan_period_s, chosen.demand_quantile)
 
 
 def _something_resides() -> bool:

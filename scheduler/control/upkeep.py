@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.db.models import Q
 from django.utils import timezone
 
@@ -12,10 +14,12 @@ from scheduler.control.assemble import available_devices
 from scheduler.control.requests import request_plan
 from scheduler.members.presence import silence_counts
 from scheduler.models import Plan
-from scheduler.trail.words import devices
+from scheduler.words import devices
 
 #: seconds without a message after which a node's devices count as lost
 LOST_S = 60
+#: devices that a plan's trigger names
+NAMED = 3
 
 
 def replan_if_devices_changed() -> bool:
@@ -35,6 +39,18 @@ def replan_if_devices_changed() -> bool:
     joined = [f"{devices(new)} joined"] if new else []
     detail = "; ".join([*left, *joined])
     return request_plan("change", detail)
+
+
+def plan_with(came: Sequence[str]) -> None:
+    """Request a plan for devices that came up.
+
+    Without any, as when members joined: where the plan in force has others than there are.
+    """
+    if came:
+        named = ", ".join(came[:NAMED]) + (f" and {len(came) - NAMED} more" if len(came) > NAMED else "")
+        request_plan("change", f"{'device' if len(came) == 1 else 'devices'} came up: {named}")
+    else:
+        replan_if_devices_changed()
 
 
 def write_off_silent_devices() -> int:

@@ -14,7 +14,8 @@ from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import bands
 from scheduler.control.relief import standby_variants
 from scheduler.control.requested_variants import stand_by
-from workers.dispatch.stacks import LATE, STACKS
+from workers.dispatch.stack import LATE
+from workers.dispatch.stacks import STACKS
 from workers.protocol import shapes, specs
 
 

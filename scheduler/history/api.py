@@ -75,7 +75,7 @@ class SeriesSerializer(GridSerializer):
     accuracy = _column("Effective accuracy in percent of the application's best variant.")
     violations = _column("Late, dropped and failed queries in percent of those that ended.")
     p50_ms = _column("Mean of the seconds' medians, weighted by their answers: an estimate.")
-    p95_ms = _column("Mean of the seconds' 95th percentiles, weighted by their answers: an estimate.")
+    p95_ms = _column("Mean of each second's 95th percentile, weighted by answers: an estimate.")
     p95_ms_highest = _column("95th percentile of the slowest second.")
     by_variant = serializers.DictField(
         child=_column("Answers, 1/s."), help_text="By variant of the application; empty for the whole cluster."

@@ -16,7 +16,7 @@ from scheduler import live
 from scheduler.history.models import Mark
 from scheduler.members.presence import silence_counts
 from scheduler.models import Plan
-from scheduler.trail.words import counted
+from scheduler.words import several
 
 #: uploads so long after the first of a mark are part of it
 TOGETHER = timedelta(minutes=1)
@@ -56,7 +56,7 @@ def planned(plan: Plan) -> None:
         manual = plan.trigger == Plan.Trigger.MANUAL
         why = f"asked for {plan.trigger_detail}" if manual else plan.trigger_detail or plan.get_trigger_display()
         link = reverse("console:plan", kwargs={"version": plan.pk})
-        text = f"Plan {plan.pk} loads {counted(plan.moves, 'variant')}: {why}"
+        text = f"Plan {plan.pk} loads {several(plan.moves, 'variant')}: {why}"
         mark(Mark.Kind.PLAN, text, subject=f"plan {plan.pk}", link=link)
 
 

@@ -23,13 +23,7 @@ WINDOW_S = 10
 
 
 class Observed(NamedTuple):
-    """Figures of an instance.
-
-    Attributes:
-        rate: rows/s.
-        ratio: observed over profiled run time; 0: nothing observed.
-        run_s: mean seconds of a batch.
-    """
+    """Rows/s, observed over profiled run time (0: none), and seconds of a batch."""
 
     rate: float = 0.0
     ratio: float = 0.0
@@ -80,29 +74,17 @@ def instances(variants: Iterable[Variant] | None = None) -> list[Instance]:
     capacities = _capacities(warm, known)
     found = []
     for device in devices:
-        for pk, state, seen, capacity, load in judge(device, observed, capacities):
-            variant = chosen.get(pk)
-            if variant is not None:
+        rows = [
+            (pk, observed.get((device.ref, pk), Observed()), capacities.get((pk, device.type), 0.0))
+            for pk in sorted(device.warm)
+        ]
+        load = sum(seen.rate / capacity for _, seen, capacity in rows if capacity > 0)
+        for pk, seen, capacity in rows:
+            if (variant := chosen.get(pk)) is not None:
+                state = instance_state(True, load, seen.ratio, seen.run_s)
                 found.append(Instance(device.ref, device.type, variant, state, seen.rate, capacity, load, seen.ratio))
     idle = [variant for pk, variant in chosen.items() if pk not in warm]
     return found + [Instance("", "", variant, InstanceState.INACTIVE) for variant in idle]
-
-
-def judge(
-    device: Device, observed: Mapping[tuple[str, int], Observed], capacities: Mapping[tuple[int, str], float]
-) -> list[tuple[int, InstanceState, Observed, float, float]]:
-    """Judge each variant that the device holds.
-
-    Returns:
-        (variant, state, what was observed, capacity, load of the device) of each.
-    """
-    rows = []
-    for pk in sorted(device.warm):
-        rows.append((pk, observed.get((device.ref, pk), Observed()), capacities.get((pk, device.type), 0.0)))
-    load = sum(seen.rate / capacity for _, seen, capacity in rows if capacity > 0)
-    return [
-        (pk, instance_state(True, load, seen.ratio, seen.run_s), seen, capacity, load) for pk, seen, capacity in rows
-    ]
 
 
 def observations(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], Observed]:

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from registry.models import Gateway, Node
 from scheduler import live, telemetry, troubles
+from scheduler.control import upkeep
 from scheduler.members import presence, standing
 from scheduler.members.configurations import in_thread
 from scheduler.members.passing import PASSING, Losses, noted
 
 #: seconds for which members that were seen, and their seconds of statistics, are gathered
 SEEN_S, SECONDS_S = 0.5, 0.2
+#: seconds for which members and devices that come are gathered: after a mass join a plan for each few of them would
+#: move models again and again
+CAME_S = 1.0
 #: seconds of statistics that browsers get in one message: each message costs more than what is in it
 EVENTS_S = 1.0
 
@@ -84,6 +88,8 @@ class Batches:
         seen: of :data:`Seen`.
         seconds: of :data:`MemberSecond`.
         events: names and data of members' seconds, for browsers.
+        came: of lists of devices that came up; an empty one is a member that joined, whose devices plans may have left
+            out.
         reported: of ids of nodes that sent statistics, with steady stamps.
     """
 
@@ -91,6 +97,7 @@ class Batches:
         self.seen = Batch("seen", _store_seen, SEEN_S)
         self.seconds = Batch("statistics", _store_seconds, SECONDS_S)
         self.events = Batch("live seconds", _tell, EVENTS_S)
+        self.came = Batch("devices that came", _plan_with, CAME_S)
         self.reported = Batch("heard", _store_reported, SECONDS_S)
 
 
@@ -108,6 +115,10 @@ async def _store_seconds(items: list[MemberSecond]) -> None:
 
 async def _tell(items: list[tuple[str, dict[str, Any]]]) -> None:
     await live.publish_all([{"event": event, "data": data} for event, data in items])
+
+
+async def _plan_with(items: list[Sequence[str]]) -> None:
+    await in_thread(upkeep.plan_with)([device for devices in items for device in devices])
 
 
 async def _store_reported(items: list[tuple[int, str]]) -> None:

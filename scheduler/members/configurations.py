@@ -1,7 +1,7 @@
-"""The configuration of each member, from one database read for all connections.
+"""Members' configurations, from one read for all connections of a process.
 
-Members pull: each second they report what they hold, and it is compared with what is known here. The database is the
-only source, read every :data:`REREAD_S` and at each push, so that no push or counter that is lost makes a difference.
+The database is the only source. It is read every :data:`REREAD_S`, and at once when any process says that something
+changed (:func:`changed`), so that a word that is lost makes no difference. After each read the connections compare.
 """
 
 from __future__ import annotations
@@ -11,38 +11,111 @@ import functools
 import math
 import time
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
 
+import redis.asyncio
 from channels.db import database_sync_to_async
+from django.conf import settings
+from redis.exceptions import RedisError
 
-from scheduler.members import push
+from scheduler import live, troubles
+from scheduler.channel_layer import cancel
+from scheduler.members import contents
+from scheduler.members.passing import PASSING, noted
+from workers import log
 from workers.protocol import control, specs
+
+logger = log.get("members")
 
 #: what is known is older than this only while the database is away, in seconds
 REREAD_S = 3.0
 #: seconds that a reader waits for at most, so that reads take no more than half of the time
 LONGEST_PAUSE_S = 1.0
-
+#: seconds until another try to hear of changes while Redis is away
+LISTEN_AGAIN_S = 1.0
+#: the channel of Redis that says that something changed
+CHANGED = live.key("members_changed")
 
 #: In threads of their own: with Channels' default all connections share one, and a slow query of one member would
 #: make the others look silent.
 in_thread = functools.partial(database_sync_to_async, thread_sensitive=False)
 
 
-class Configurations:
-    """Reads that all connections of an event loop share.
+def changed() -> None:
+    """Have the members of all processes follow what the database holds now.
 
-    It keeps the configurations that were made from the last read.
+    Synchronous.
+
+    Raises:
+        RedisError: they follow a few seconds later, by themselves.
     """
+    live.client().publish(CHANGED, "")
+
+
+class Configurations:
+    """Reads that connections share, and the configurations made of the last one."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._began, self._took_s, self._known_at = -math.inf, 0.0, -math.inf
-        self._registered: push.Registered | None = None
+        self._registered: contents.Registered | None = None
         self._made: dict[Hashable, control.NodeConfig | control.GatewayConfig] = {}
         self._planned: dict[int, list[specs.DevicePlan]] = {}
+        self._followers: set[asyncio.Event] = set()
+        self._due = asyncio.Event()
+        self._watching: list[asyncio.Task] = []
 
-    async def registered(self, since: float | None = None) -> push.Registered:
+    @asynccontextmanager
+    async def followed(self) -> AsyncIterator[asyncio.Event]:
+        """Yield an event that is set after each read; the first follower starts them."""
+        event = asyncio.Event()
+        self._followers.add(event)
+        if not self._watching:
+            doing = {"watch-registry": self._watch(), "listen-for-changes": self._listen()}
+            self._watching = [asyncio.create_task(each, name=name) for name, each in doing.items()]
+        try:
+            yield event
+        finally:
+            self._followers.discard(event)
+            if not self._followers:
+                ended, self._watching = self._watching, []
+                for task in ended:
+                    await cancel(task)
+
+    def look(self) -> None:
+        """Read the database now, for all connections of this process."""
+        self._due.set()
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await asyncio.wait_for(self._due.wait(), REREAD_S)
+            except TimeoutError:
+                pass
+            self._due.clear()
+            try:
+                await self.registered(time.monotonic())
+            except PASSING as error:
+                noted(error)
+                logger.warning("registry_not_read", error=str(error))
+            # Also without a read: a certificate may be due, or an operator be waited for.
+            for event in self._followers:
+                event.set()
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async with redis.asyncio.Redis.from_url(settings.REDIS_URL) as client, client.pubsub() as pubsub:
+                    await pubsub.subscribe(CHANGED)
+                    # The first answer confirms the subscription: something may have been missed until then.
+                    async for _ in pubsub.listen():
+                        self.look()
+            except (RedisError, OSError) as error:
+                troubles.occurred(error)
+                await asyncio.sleep(LISTEN_AGAIN_S)
+
+    async def registered(self, since: float | None = None) -> contents.Registered:
         """Return the facts that the database held at ``since`` (monotonic) or later.
 
         Without ``since``: :data:`REREAD_S` ago or later.
@@ -60,24 +133,24 @@ class Configurations:
                 await asyncio.sleep(min(LONGEST_PAUSE_S, self._began + 2 * self._took_s - time.monotonic()))
                 self._began = time.monotonic()
                 try:
-                    found = await in_thread(push.read)()
+                    found = await in_thread(contents.read)()
                 finally:
                     self._took_s = time.monotonic() - self._began
                 if self._registered is None or found.shared != self._registered.shared:
                     self._made.clear()
-                    self._planned = push.planned_by_node(found.shared)
+                    self._planned = contents.planned_by_node(found.shared)
                 self._registered, self._known_at = found, self._began
             return self._registered
 
     async def node(self, pk: int, since: float | None = None) -> control.NodeConfig:
         """The configuration of a node."""
         shared = (await self.registered(since)).shared
-        return self._once(("node", pk), lambda: push.node_config(pk, shared, self._planned.get(pk, ())))
+        return self._once(pk, lambda: contents.node_config(pk, shared, self._planned.get(pk, ())))
 
-    async def gateway(self, gateways: int, since: float | None = None) -> control.GatewayConfig:
-        """The configuration of one of ``count`` gateways."""
+    async def gateway(self, since: float | None = None) -> control.GatewayConfig:
+        """The configuration of all gateways."""
         shared = (await self.registered(since)).shared
-        return self._once(("gateway", gateways), lambda: push.gateway_config(shared, gateways))
+        return self._once("gateway", lambda: contents.gateway_config(shared))
 
     def _once(self, key: Hashable, make: Callable[[], control.NodeConfig | control.GatewayConfig]):
         if key not in self._made:

@@ -1,30 +1,32 @@
 """One member's connection in the control plane: admission, approval, messages.
 
 A kind's messages are its subclass's. Beside the member's own messages it follows the registry
-(:meth:`MemberConsumer._settle`), by pushes and by polling.
+(:meth:`MemberConsumer._session`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import math
 import time
+import uuid
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
+from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
+from channels.utils import await_many_dispatch
 from django.utils import timezone
 
-from registry import clock
 from registry.models import Gateway, Node
 from scheduler import live, troubles
+from scheduler.channel_layer import cancel
 from scheduler.members import admission, certificates, peers, standing
 from scheduler.members.batches import Seen, batches
 from scheduler.members.commits import together
-from scheduler.members.configurations import configurations, in_thread
+from scheduler.members.configurations import changed, configurations, in_thread
+from scheduler.members.contents import Registered
 from scheduler.members.intake import MAX_MESSAGE, IntakeLimits
 from scheduler.members.lag import Lag
 from scheduler.members.passing import PASSING, Losses, noted
@@ -36,13 +38,6 @@ logger = log.get("members")
 
 #: how often a live connection refreshes ``last_seen``
 SEEN_EVERY_S = 3.0
-#: how often a connection compares its standing with the registry's
-RECHECK_EVERY_S = 3.0
-#: how often it joins its groups again, which Redis may have lost (FLUSHALL)
-REJOIN_EVERY_S = 60.0
-#: a wall clock that differs by more from the steady one than before was set
-STEP_S = 60.0
-
 WAITS = {
     Standing.PENDING: "an operator must approve this member in the console",
     Standing.CLAIMING: "a member of this name exists; an operator must accept this claim on its name in the console",
@@ -71,22 +66,24 @@ class MemberConsumer(AsyncWebsocketConsumer):
     """The part that all members share."""
 
     kind: type[Node] | type[Gateway]
-    _polling: asyncio.Task | None = None
+    _following: asyncio.Task | None = None
 
     async def __call__(self, scope, receive, send) -> None:
+        # Without Channels' layer: nothing is sent to a connection by name, and it needs no Redis.
+        self.scope, self.base_send, self.channel_name = scope, send, uuid.uuid4().hex
         try:
-            await super().__call__(scope, receive, send)
+            await await_many_dispatch([receive], self.dispatch)
+        except StopConsumer:
+            pass
         finally:
-            # disconnect() is not called when Redis ends the connection.
-            if self._polling is not None:
-                self._polling.cancel()
+            self.turned_away = True
+            if self._following is not None:
+                self._following.cancel()
 
     async def connect(self) -> None:
         self.member: Node | Gateway | None = None
         self.standing: Standing | None = None
         self.claims = False
-        self.groups_joined: list[str] = []
-        self.rejoin_at = math.inf
         self.losses, self.intake = Losses(), IntakeLimits()
         self.turned_away = self.replaced = False
         self.seen_at = 0.0
@@ -245,59 +242,80 @@ class MemberConsumer(AsyncWebsocketConsumer):
             return
         self.member, self.claims = admitted.member, admitted.claims
         self.join_message = message
-        if admitted.replaced:
-            # The older connection looks at its standing. It also does so by itself, should this be lost.
-            recheck = {"type": "member.recheck"}
-            await self.announce(lambda: self.channel_layer.send(admitted.replaced, recheck), "recheck")
-        await self._enter(self.group(self.member.pk))
         kind, address = self.kind.__name__.lower(), self.peer.address
         logger.info(
             "member_joined", kind=kind, name=message.name, state=self.member.state, claims=self.claims, address=address
         )
-        self._polling = asyncio.create_task(self._poll(), name=f"poll-{message.name}")
-        await self._settle_or_later()
+        if admitted.replaced:
+            # The older connection looks at its standing; it also does so by itself, should this be lost.
+            await self.announce_change()
+        self._following = asyncio.create_task(self._session(), name=f"session-{message.name}")
 
-    async def _poll(self) -> None:
-        """Poll for what pushes would deliver."""
-        ahead = clock.wall() - clock.steady()
-        while not self.turned_away:
-            await asyncio.sleep(RECHECK_EVERY_S)
-            try:
-                if self.standing in WAITS:
-                    await together(standing.waits, self.kind, self.member.pk, self.channel_name)
-                await self._recheck()
-                await self._prompt()
-                # The channel layer forgets members of groups by the wall clock.
-                stepped = abs(clock.wall() - clock.steady() - ahead) > STEP_S
-                if (stepped or time.monotonic() >= self.rejoin_at) and not troubles.pausing(troubles.REDIS):
-                    ahead = clock.wall() - clock.steady()
-                    self.rejoin_at = time.monotonic() + REJOIN_EVERY_S
-                    for group in self.groups_joined:
-                        await self.channel_layer.group_add(group, self.channel_name)
-            except PASSING as error:
-                logger.warning("member_not_rechecked", member=self.member.name, error=str(error))
-            except Exception:
-                logger.exception("member_not_rechecked", member=self.member.name)
+    async def _session(self) -> None:
+        """Have the member follow the registry, from its admission to its end.
 
-    async def _recheck(self) -> None:
-        """Follow a change of standing that no push announced."""
-        for since in (None, time.monotonic()):
-            rows = (await configurations().registered(since)).rows
-            if self._standing(rows.get((self.kind, self.member.pk))) is self.standing:
-                return
-        await self._settle_or_later()
-
-    async def _prompt(self) -> None:
-        """Ask the member to renew its certificate where that is due.
-
-        The control plane's clock or another authority may want it.
+        Each pass follows a read of the database, which all connections of the process share.
         """
-        if not self.approved or not self.join_message.certificate_request:
+        settled = False
+        async with configurations().followed() as changed:
+            while not self.turned_away:
+                try:
+                    await self._follow(settled)
+                    settled = True
+                except PASSING as error:
+                    if not settled:
+                        await self._later(error)
+                        return
+                    logger.warning("member_not_followed", member=self.member.name, error=str(error))
+                except Exception:
+                    logger.exception("member_not_followed", member=self.member.name)
+                await changed.wait()
+                changed.clear()
+
+    async def _follow(self, settled: bool) -> None:
+        """Take the standing that the registry gives the connection, and act on it."""
+        before, since = self.standing, None
+        # A read may have begun before this connection became the member: a change is looked up.
+        row = (await configurations().registered()).rows.get((self.kind, self.member.pk)) if settled else None
+        if not settled or self._standing(row) is not before:
+            row = await in_thread(standing.row_of)(self.kind, self.member.pk)
+        now = self._standing(row)
+
+        # The connection ends, waits for an operator, or becomes the member.
+        if now in ENDS:
+            self.replaced = now is Standing.REPLACED
+            await self.turn_away(*ENDS[now])
+        elif now in WAITS:
+            self.standing = now
+            if now is not before:
+                await self.say(control.Pending(reason=WAITS[now]))
+            await together(standing.waits, self.kind, self.member.pk, self.channel_name)
+        elif not self.approved:
+            issued, credential = await together(self._store_admission)
+            self.standing, self.claims, since = now, False, time.monotonic()
+            await self.say(control.Joined(member=self.member.pk, credential=credential, issued=issued))
+        if now is not before:
+            await self.announce(lambda: self._tell_browsers(True), "event")
+        if not self.approved or self.turned_away:
             return
+
+        # Its configuration is sent where it is another one than the last; what the member holds is compared anyhow.
+        config = await self.configuration(since)
+        if config.hash != self.sent_hash:
+            await self._configure(config)
+        if now is not before:
+            await self.admitted()
         registered = await configurations().registered()
+        await self.follow(registered)
         row = registered.rows.get((self.kind, self.member.pk))
-        if row is not None and self.requests.prompts(row, registered.authority, time.monotonic()):
+        asks = bool(self.join_message.certificate_request) and row is not None
+        if asks and self.requests.prompts(row, registered.authority, time.monotonic()):
             await self.say(control.CertificateDue())
+
+    async def announce_change(self) -> None:
+        """Have all connections, of other processes as well, look at the registry."""
+        if not await self.announce(in_thread(changed), "change"):
+            configurations().look()
 
     async def _renew(self, request: str) -> None:
         if not self.requests.takes(time.monotonic()):
@@ -307,29 +325,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     def _standing(self, row: standing.Row | None) -> Standing:
         return standing.standing(row, self.channel_name, self.claims)
-
-    async def _settle_or_later(self) -> None:
-        try:
-            await self._settle()
-        except PASSING as error:
-            await self._later(error)
-
-    async def _settle(self) -> None:
-        """Take the standing that the registry gives the connection now."""
-        now, before = self._standing(await in_thread(standing.row_of)(self.kind, self.member.pk)), self.standing
-        if now in ENDS:
-            self.replaced = now is Standing.REPLACED
-            await self.turn_away(*ENDS[now])
-        elif now is Standing.APPROVED and not self.approved:
-            self.standing, self.claims = now, False
-            issued, credential = await together(self._store_admission)
-            await self.say(control.Joined(member=self.member.pk, credential=credential, issued=issued))
-            await self.admitted()
-        elif now in WAITS and self.standing is not now:
-            self.standing = now
-            await self.say(control.Pending(reason=WAITS[now]))
-        if now is not before:
-            await self.announce(lambda: self._tell_browsers(True), "event")
 
     def _store_admission(self) -> tuple[control.IssuedCertificate, str | None]:
         """Store all that the member's admission changes.
@@ -342,12 +337,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
         credential = admission.issue_credential(self.member, self.peer)
         self.store_join()
         return issued, credential
-
-    async def _enter(self, group: str) -> None:
-        """Join a group, as soon as Redis lets it; until then the member pulls."""
-        self.groups_joined.append(group)
-        joined = await self.announce(lambda: self.channel_layer.group_add(group, self.channel_name), "group")
-        self.rejoin_at = min(self.rejoin_at, time.monotonic() + (REJOIN_EVERY_S if joined else 0.0))
 
     async def _tell_browsers(self, connected: bool) -> None:
         if self.claims:
@@ -376,33 +365,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
         if not self.turned_away:
             self.messages_sent += 1
             await self.send(text_data=text)
-
-    async def member_send(self, event: dict[str, Any]) -> None:
-        """From the channel layer: an encoded message for the member."""
-        if self.approved:
-            await self._send_text(event["text"])
-
-    async def member_refresh(self, event: dict[str, Any]) -> None:
-        """From the channel layer: something that the member must know may have changed."""
-        if self.approved:
-            try:
-                await self.send_configuration(time.monotonic(), only_new=True)
-            except PASSING as error:
-                logger.warning("push_lost", member=self.member.name, error=str(error))
-
-    async def member_recheck(self, event: dict[str, Any]) -> None:
-        """From the channel layer: its standing may have changed."""
-        await self._settle_or_later()
-
-    async def send_configuration(self, since: float, only_new: bool = False) -> None:
-        """Send what the database held at ``since`` or later.
-
-        Args:
-            only_new: not where it was sent on this connection last; what the member then holds is compared anyhow.
-        """
-        config = await self.configuration(since)
-        if not (only_new and config.hash == self.sent_hash):
-            await self._configure(config)
 
     async def _configure(self, config: control.NodeConfig | control.GatewayConfig) -> None:
         self.lag.sent(time.monotonic(), self.messages_sent + 1)
@@ -433,19 +395,14 @@ class MemberConsumer(AsyncWebsocketConsumer):
         await self._tell_browsers(True)
 
     async def disconnect(self, code: int) -> None:
-        if self._polling is not None:
-            # It must not join a group again that is left below.
-            self._polling.cancel()
-            await asyncio.gather(self._polling, return_exceptions=True)
+        if self._following is not None:
+            await cancel(self._following)
         if self.member is not None:
             # It would connect again what is left below.
             await batches().seen.forget(self._seen)
             # First, and whatever becomes of Redis: a connection that ended must not look alive.
             words = standing.last_words(code)
             await self._attempt(together(standing.left, self.kind, self.member.pk, self.channel_name, words), "left")
-            for group in self.groups_joined:
-                leave = functools.partial(self.channel_layer.group_discard, group, self.channel_name)
-                await self.announce(leave, "group")
             if not self.replaced:
                 await self.announce(lambda: self._tell_browsers(False), "event")
             logger.info("member_left", kind=self.kind.__name__.lower(), name=self.member.name, code=code)
@@ -456,10 +413,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
         """A message of this kind of member."""
         raise NotImplementedError
 
-    def group(self, pk: int) -> str:
-        """The channel-layer group of one member's connections."""
-        raise NotImplementedError
-
     def store_join(self) -> None:
         """Store the message with which the approved member joined.
 
@@ -468,8 +421,11 @@ class MemberConsumer(AsyncWebsocketConsumer):
         raise NotImplementedError
 
     async def admitted(self) -> None:
-        """The member is approved and was notified: send its configuration."""
+        """The member is approved and has its configuration."""
         raise NotImplementedError
+
+    async def follow(self, registered: Registered) -> None:
+        """Send an approved member what it must know beside its configuration."""
 
     async def configuration(self, since: float | None = None) -> control.NodeConfig | control.GatewayConfig:
         """Return everything that the member must know.

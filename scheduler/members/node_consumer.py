@@ -7,13 +7,13 @@ import time
 from registry import clock
 from registry.models import Node
 from scheduler import live, telemetry
-from scheduler.control import requests
-from scheduler.members import devices, faults, push
+from scheduler.control import requests, upkeep
+from scheduler.members import devices, faults
 from scheduler.members.batches import MemberSecond, batches
 from scheduler.members.commits import together
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.consumer import MemberConsumer
-from scheduler.members.debounce import plan_debounce
+from scheduler.members.contents import Registered
 from scheduler.members.lag import Lasting
 from scheduler.profiling import dispatch, results
 from workers.protocol import control
@@ -29,23 +29,19 @@ class NodeConsumer(MemberConsumer):
     kind = Node
 
     async def connect(self) -> None:
+        self.running: dict[int, int] | None = None
         self.jobs_differ = Lasting(JOBS_DIFFER_S)
         await super().connect()
 
     def decode(self, text: str):
         return control.decode_from_node(text)
 
-    def group(self, pk: int) -> str:
-        return push.node_group(pk)
-
     def store_join(self) -> None:
         self.divided = devices.sync(self.member, self.join_message.devices, self.join_message)
 
     async def admitted(self) -> None:
-        await self._enter(push.NODES)
-        await self.send_configuration(time.monotonic())
         # Plans may have left its devices out while it was away.
-        plan_debounce().came()
+        batches().came.put(())
         if self.divided:
             changed = {"kind": "node", "ref": self.member.name}
             await self.announce(lambda: live.publish_async("changed", changed), "event")
@@ -53,12 +49,24 @@ class NodeConsumer(MemberConsumer):
     async def configuration(self, since: float | None = None) -> control.NodeConfig:
         return await configurations().node(self.member.pk, since)
 
+    async def follow(self, registered: Registered) -> None:
+        """Order the profile jobs that are new to the node, and cancel those that ended."""
+        running, before = registered.jobs.get(self.member.pk, {}), self.running
+        self.running = running
+        if before is None or running == before:
+            return  # jobs of before the join are compared with the node's own report
+        for job in before.keys() - running.keys():
+            await self.say(control.ProfileCancel(job=job))
+        new = [job for job, attempts in running.items() if before.get(job) != attempts]
+        for order in await in_thread(dispatch.orders)(self.member, new):
+            await self.say(order)
+
     async def compare(self, stats: control.NodeStats) -> None:
         await super().compare(stats)
         if stats.jobs is None:
             return
-        ordered = (await configurations().registered()).jobs.get(self.member.pk, frozenset())
-        if self.jobs_differ.holds(ordered != frozenset(stats.jobs), time.monotonic()):
+        running = (await configurations().registered()).jobs.get(self.member.pk, {})
+        if self.jobs_differ.holds(running.keys() != set(stats.jobs), time.monotonic()):
             for message in await in_thread(dispatch.reconcile)(self.member, stats.jobs):
                 await self.say(message)
 
@@ -99,10 +107,17 @@ class NodeConsumer(MemberConsumer):
             return
         found = await together(devices.report, self.member, states)
         if found.came:
-            plan_debounce().came(found.came)
+            await self._came(found.came)
         if found.went:
             await in_thread(requests.request_plan)("change", "; ".join(found.went))
         await live.publish_all([{"event": "device_state", "data": event} for event in found.events])
+
+    async def _came(self, came: list[str]) -> None:
+        if (await configurations().registered()).shared.plan.version == 0:
+            # The first plan of an appliance waits for no other device.
+            await in_thread(upkeep.plan_with)(came)
+        else:
+            batches().came.put(came)
 
     async def disconnect(self, code: int) -> None:
         await super().disconnect(code)

@@ -15,7 +15,7 @@ from django.utils import timezone
 from registry import clock
 from registry.models import FRESH_S, Device, Member, Node, Profile, ProfileJob, Variant
 from scheduler.control.wire import application_spec, variant_spec
-from scheduler.members import push
+from scheduler.members.configurations import changed
 from scheduler.profiling.results import announce, give_up_or_retry, order_next
 from workers import log
 from workers.protocol import control, specs
@@ -79,11 +79,12 @@ def dispatch() -> int:
         if not _claim(job, device):
             continue
         job.refresh_from_db()
-        push.send(push.node_group(device.node_id), _order(job, device))
         announce(job)
         started += 1
         measured_again = measured_again or for_drift
         logger.info("profile_ordered", job=job.pk, variant=str(job.variant), device=device.ref, reason=job.reason)
+    if started:
+        changed()
     return started
 
 
@@ -96,12 +97,17 @@ def _preempted(usable: QuerySet[Device]) -> Device | None:
     for job in running.select_related("device", "variant__application").order_by("-started"):
         device = job.device
         if ProfileJob.objects.filter(pk=job.pk, state="running", device=device).update(**_QUEUED_AGAIN):
-            push.send(push.node_group(device.node_id), control.ProfileCancel(job=job.pk))
             job.refresh_from_db()
             announce(job)
             logger.info("profile_preempted", job=job.pk, variant=str(job.variant), device=device.ref)
             return device
     return None
+
+
+def orders(node: Node, jobs: Collection[int]) -> list[control.ProfileOrder]:
+    """The orders of these of the node's jobs that are to run."""
+    running = ProfileJob.objects.filter(pk__in=jobs, state="running", device__node=node)
+    return [_order(job, job.device) for job in running.select_related("variant__application", "device")]
 
 
 def reconcile(node: Node, under_way: Collection[int]) -> list[control.ToMember]:

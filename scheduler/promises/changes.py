@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from registry.errors import InputFault, InvalidInput
 from scheduler.allocation.problem import DeviceResources, Problem
-from scheduler.repairs.texts import listed
+from scheduler.words import listed
 
 #: changes of demand: the largest factor, and items/s of one application
 MOST_TIMES, MOST_RATE = 100.0, 1e6

@@ -73,7 +73,6 @@ def world(
         period_s=settings.NEREUS.plan_period_s,
         headroom=settings.NEREUS.headroom,
         solve_s=SOLVE_S,
-        forecaster=settings.NEREUS.forecaster,
     )
     quantile = settings.NEREUS.demand_quantile
     return World(stack, problem, allocation, arrived, factors, medians(), control, quantile)

@@ -58,14 +58,14 @@ class Snapshot:
     def imagined(self, changes: Changes) -> Problem:
         """The problem with the changes.
 
-        A factor multiplies the estimates. Demand that is given in items/s is estimated from arrivals of that rate, by
-        the forecaster that plans are made with.
+        A factor multiplies the estimates. Demand that is given in items/s is estimated from arrivals of that rate, as
+        plans are made for.
         """
         demand = {a.id: a.demand * changes.demand_factor for a in self.problem.applications}
         expected = {a.id: a.expected * changes.demand_factor for a in self.problem.applications}
         if changes.demand:
             record, factors = self.arrivals(changes)
-            planned, mean = planner.estimated(record.history(factors), list(changes.demand), 0, learn=False)
+            planned, mean = planner.estimated(record.history(factors), list(changes.demand), 0)
             demand |= {name: rate * settings.NEREUS.headroom for name, rate in planned.items()}
             expected |= mean
         problem = imagined(self.problem, changes, demand, expected)

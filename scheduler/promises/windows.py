@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.allocation import by_policy
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import QUANTILE
 from scheduler.simulation import simulate
@@ -24,6 +23,7 @@ from scheduler.simulation.engine import IN_TIME
 from scheduler.simulation.profiles import Model
 from scheduler.simulation.results import SimulationResults
 from scheduler.simulation.scenario import ControlSettings, Scenario, Start
+from scheduler.stacks.registry import PROMISES
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.stacks import STACKS
 
@@ -224,14 +224,13 @@ def _by_process(world: World, found: dict[str, Expectation]) -> dict[str, Expect
 
     The intervals then have room for it.
     """
-    process = by_policy.PROCESSES.get(STACKS[world.stack].strategy)
-    if process is None:
+    promise = PROMISES.get(STACKS[world.stack].strategy)
+    if promise is None:
         return found
     rates = {name: world.recorded.rate(name) * world.factors.get(name, 1.0) for name in found}
-    promised = by_policy.expectations(world.problem, world.allocation, rates, process)
-    for name, by in promised.items():
+    for name, by in promise(world.problem, world.allocation, rates).items():
         simulated, accuracy, violations = found.get(name), by.accuracy, by.violation_rate
-        if simulated is None or simulated.accuracy_interval is None or violations > process.met:
+        if simulated is None or simulated.accuracy_interval is None:
             continue
         found[name] = replace(
             simulated,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scheduler.repairs import texts
+from scheduler import words
 from scheduler.repairs.checks.planning import OVER_SHARE, RAISED_SHARE
 from scheduler.repairs.facts import LONG_S, MINUTE_S, MOMENT_S, Facts, RecentQueries
 
@@ -31,7 +31,7 @@ def in_time(facts: Facts) -> InTime:
     late = sorted((name for name, (_, _, missed) in shares.items() if missed), key=lambda name: -shares[name][0])
     if late:
         share, window, _ = shares[late[0]]
-        others = f", and {texts.several(len(late) - 1, 'more application')} missed it, too" if late[1:] else ""
+        others = f", and {words.several(len(late) - 1, 'more application')} missed it, too" if late[1:] else ""
         return InTime(
             f"{late[0]} answered {_answered(share)}% in time in {window}; the goal is 99%{others}. If this lasts, "
             "it becomes a repair with a remedy.",

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
 from django.db import DatabaseError
-from django.utils import timezone
 
 from registry import clock
 from registry.access.roles import AccessRole
@@ -44,13 +44,13 @@ def current() -> Look:
     """All repairs, ignored ones too: errors first, then by since when."""
     answered = None
     try:
-        read = facts.read()
+        read = facts.Facts()
         found = known.shown(_checked(read))
         answered = in_time(read)
     except DatabaseError as error:
         # Without it nothing else is known.
         troubles.occurred(error)
-        found = list(box.troubles(facts.Facts(now=timezone.now(), troubles=troubles.current())))
+        found = list(box.troubles(facts.Facts()))
     look = Look(sorted(found, key=lambda each: (_FIRST.index(each.severity), _minute(each), each.key)))
     look.in_time = answered
     return look
@@ -103,15 +103,12 @@ def summary(found: Iterable[Repair], role: AccessRole) -> dict[str, Any]:
 
 
 def watch() -> None:
-    """Do upkeep's look: take readings of this box, and remember repairs.
-
-    It remembers since when each repair has been there.
-    """
+    """Do upkeep's look: take readings of this box, and remember repairs."""
     samples.watch_clock()
-    read = facts.read()
-    if read.disk is not None:
-        samples.sample_disk(read.disk.free)
-    known.remember(_checked(read), complete=read.redis)
+    samples.sample_disk(box.disk_below(settings.NEREUS.home).free)
+    read = facts.Facts()
+    found = _checked(read)
+    known.remember(found, complete=read.redis)
 
 
 def _checked(read: facts.Facts) -> list[Repair]:
@@ -119,6 +116,8 @@ def _checked(read: facts.Facts) -> list[Repair]:
     for check in CHECKS:
         try:
             found.extend(check(read))
+        except DatabaseError:
+            raise
         except Exception:
             # The others must be shown all the same.
             logger.exception("repair_check_failed", check=check.__name__)

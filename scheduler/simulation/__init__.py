@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from workers.dispatch.stacks import LATE
+from workers.dispatch.stack import LATE
 
 from . import stacks
 from .ablations import ROUTINGS, without

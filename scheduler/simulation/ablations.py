@@ -12,7 +12,7 @@ from typing import Any
 
 from workers.dispatch.late.dispatching import Dispatching
 from workers.dispatch.options import INF, OptionSet
-from workers.dispatch.stacks import LATE_BINDING
+from workers.dispatch.stack import LATE_BINDING
 
 _ranked, _choose_option = OptionSet.ranked, Dispatching._choose_option
 

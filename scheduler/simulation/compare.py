@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from workers.dispatch.stacks import Stack
+from workers.dispatch.stack import Stack
 
 from . import stacks
 from .tables import ScenarioError

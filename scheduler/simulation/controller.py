@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
 
 from scheduler.allocation import strategies
-from scheduler.allocation.baselines import PLACED_ONCE
-from scheduler.allocation.baselines.arrivals import trigger_of
 from scheduler.allocation.blocking import blocking
 from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.verification import violations
 from scheduler.control.demand import FLOOR, HISTORY_S, QUANTILE, Estimates, bands, estimates
-from scheduler.control.learned import PAST_S, Learner, learn, target_of
 from scheduler.control.relief import relief
+from scheduler.stacks.registry import PLACED_ONCE, trigger_of
 from workers.gateway.bursts import BurstDetector
 
+from .learned import PAST_S, Learner, forecast, learn, target_of
 from .scenario import Scenario
 
 
@@ -162,12 +164,15 @@ class Controller:
         return planned
 
     def _demand(self, now: int, observed: Mapping[str, float] | None) -> Estimates:
-        scenario, coefficients = self._scenario, None
+        scenario, learned, history_s = self._scenario, None, HISTORY_S
         if self._target is not None:
             self._taught = learn(self._learners, self._history, self._target, self._taught, now)
-            coefficients = {name: learner.coefficients for name, learner in self._learners.items()}
+            coefficients = np.stack([self._learners[name].coefficients for name in scenario.applications])
+            learned, history_s = partial(forecast, coefficients=coefficients), PAST_S
         period_s = scenario.control.period_s
-        return estimates(self._history, scenario.applications, now, observed, period_s, self._quantile, coefficients)
+        return estimates(
+            self._history, scenario.applications, now, observed, period_s, self._quantile, learned, history_s
+        )
 
     def burst(self, now: float) -> dict[str, float]:
         """Return the rates of applications whose demand has left the plan's band.

@@ -67,7 +67,7 @@ class SimulatedDevice:
         loads: variants still to be loaded, in this order; ``loading``: the one under way.
         overdue_at: from then on a load goes before any batch.
         running: the batch under way, which takes ``run_s``. ``free_at``: when it or the load under way ends.
-        batches: dispatched and not yet begun.
+        batches: dispatched and not yet begun. ``begun``: loads that were.
     """
 
     def __init__(self, name: str, kind: str, max_resident: int | None):
@@ -77,6 +77,7 @@ class SimulatedDevice:
         self.loaded: dict[str, None] = {}
         self.loads: list[str] = []
         self.loading: str | None = None
+        self.begun = 0
         self.planned: frozenset[str] = frozenset()
         self.overdue_at = math.inf
         self.running: Dispatch | None = None
@@ -136,6 +137,7 @@ class PublishedDevice(SimulatedDevice):
     def load_next(self) -> bool:
         """Begin the next load; False when there is none. :meth:`load_ended` must follow."""
         self.loading = self.loads.pop(0) if self.loads else None
+        self.begun += self.loading is not None
         return self.loading is not None
 
     def load_ended(self) -> None:
@@ -186,6 +188,7 @@ class LateDevice(SimulatedDevice):
         """Begin a load of those due; evict at once what must go for it."""
         self.loads.remove(variant)
         self.loading = variant
+        self.begun += 1
         if self.max_resident is not None:
             for variant in list(self.loaded):
                 if len(self.loaded) < self.max_resident:

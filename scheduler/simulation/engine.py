@@ -43,6 +43,7 @@ class Record:
         outcome: IN_TIME, LATE or DROPPED.
         answered: seconds, when the gateway knew.
         variant: index into ``variants``, -1 where none ran.
+        loads: of variants that devices began, standby included.
     """
 
     outcome: bytearray
@@ -50,6 +51,7 @@ class Record:
     variant: array
     variants: tuple[tuple[str, str, float], ...]
     plans: tuple[Planned, ...]
+    loads: int
     wall_s: float
     cpu_s: float
 
@@ -151,6 +153,7 @@ class Engine(ABC):
             self._variant,
             tuple((model.application, model.name, model.accuracy) for model in self._scenario.models),
             tuple(self._controller.plans),
+            sum(device.begun for device in self._devices.values()),
             time.monotonic() - began,
             time.process_time() - cpu_began,
         )

@@ -14,7 +14,7 @@ from scheduler.allocation.standby_choice import ROOM
 from workers.dispatch.binding import Dispatch, QueryClass
 from workers.dispatch.late.binding import LateBinding
 from workers.dispatch.options import OptionSet, ServingOption
-from workers.dispatch.stacks import Stack
+from workers.dispatch.stack import Stack
 
 from .controller import Planned
 from .devices import LateDevice, SimulatedQuery, SimulatedVariant

@@ -14,14 +14,13 @@ from workers.dispatch.binding import QueryClass
 from workers.dispatch.options import OptionSet, ServingOption
 from workers.dispatch.policy_tables import PolicySet
 from workers.dispatch.published.binding import PublishedBinding
-from workers.dispatch.stacks import Stack
+from workers.dispatch.stack import Stack
 
 from .controller import Planned
 from .devices import PublishedDevice
 from .engine import Engine
-from .policies import POLICIES
-from .routers import ROUTERS
 from .scenario import Scenario
+from .stacks import POLICIES, ROUTERS
 
 
 class PublishedEngine(Engine):

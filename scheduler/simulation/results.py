@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from workers.dispatch.stacks import Stack
+from workers.dispatch.stack import Stack
 
 from .cold_start import cold_bound
 from .engine import IN_TIME, LATE, Record
@@ -95,7 +95,7 @@ class SimulationResults:
             "total_solve_s": sum(solve_s),
             "max_solve_s": max(solve_s, default=0.0),
             "solves_cut_short": sum(allocation.cut_short for allocation in allocations),
-            "loads": sum(allocation.moves for allocation in allocations),
+            "loads": self.record.loads,
             "mean_cost": self._mean_cost(),
             "per_application": {
                 name: self._figures(self._applications == index)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from scheduler.allocation.problem import Allocation, CostWeights, Problem
 from scheduler.control.demand import QUANTILE
-from workers import forecasters
 
 from . import stacks
 from .arrivals import Trace, read_generator, read_trace
 from .capacities import read_capacities
+from .learned import ALL, TREND
 from .profiles import Model, read_profiles
 from .tables import ScenarioError, Table, shown
 
@@ -40,7 +40,7 @@ class ControlSettings:
     initial_qps: float = 10.0
     headroom: float = 1.0
     solve_s: float = 10.0
-    forecaster: str = forecasters.DEFAULT
+    forecaster: str = TREND
     arrival_shape: float = Problem.arrival_shape
 
 
@@ -279,7 +279,7 @@ def _control(table: Table) -> ControlSettings:
         initial_qps=table.number("initial_qps", usual.initial_qps, 0, 1e6),
         headroom=table.number("headroom", usual.headroom, 1, 3),
         solve_s=table.number("solve_s", usual.solve_s, 0.05, 3600),
-        forecaster=table.text("forecaster", usual.forecaster, forecasters.ALL),
+        forecaster=table.text("forecaster", usual.forecaster, ALL),
         arrival_shape=table.number("arrival_shape", usual.arrival_shape, 0.01, 1),
     )
     table.finish()

@@ -110,7 +110,7 @@ function latencies(names) {
   const slo = JSON.parse(byId("slo-json").textContent);
   const types = [...new Set(found.profiles.filter((one) => names.includes(one.variant)).map((one) => one.device_type))].sort();
   byId("compare-latency").replaceChildren(...(types.length ? types : [null]).map((type) => {
-    if (type === null) return el("div", { class: "card empty" }, "Nothing here has been profiled yet. Curves appear here once they were measured; Tasks, at the bottom, says how far that is.");
+    if (type === null) return el("div", { class: "card empty" }, "Nothing is profiled yet. Curves appear once measured; Tasks below shows the progress.");
     const curves = found.profiles.filter((one) => one.device_type === type && names.includes(one.variant))
       .map((one) => ({ variant: one.variant, points: one.latencies.filter((point) => !point.size) }));
     const canvas = el("canvas", { role: "img", "aria-label": `Latency by batch on ${type}, SLO ${ms(slo)}` });

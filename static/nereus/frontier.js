@@ -10,7 +10,7 @@ const charts = [];
 let found = [];
 
 const note = (one) => (one.rate === 0 ? `plans do not count on it, as its p95 of ${ms(one.fastest_ms)} is over half of the SLO` : `${rate(one.rate)} items/s in batches of ${one.batch}`)
-  + (one.share > 0 ? `; ${Math.round(one.share * 100)} % of the planned queries` : "") + (one.dominated ? "; another one is at least as good in both" : "");
+  + (one.share > 0 ? `; ${Math.round(one.share * 100)} % of the planned queries` : "") + (one.dominated ? "; another one is as good or better in both" : "");
 
 function chart(canvas, points) {
   const able = points.filter((one) => one.rate > 0);
@@ -39,7 +39,7 @@ function draw() {
   for (const one of charts.splice(0)) one.destroy();
   const types = [...new Set(found.map((one) => one.device_type))];
   if (types.length === 0) {
-    box.replaceChildren(el("div", { class: "card empty" }, "No variant has been profiled yet. A variant appears here once it was uploaded and measured; Tasks, at the bottom, says how far that is."));
+    box.replaceChildren(el("div", { class: "card empty" }, "No variant is profiled yet. Variants appear once measured; Tasks below shows the progress."));
     return;
   }
   box.replaceChildren(...types.map((type) => {

@@ -39,7 +39,7 @@ export function summary({ slowest, refused }) {
   const longest = late.map((one) => STAGES.reduce((most, stage) => (one[stage[0]] > one[most[0]] ? stage : most), STAGES[0])[1]);
   const counts = [...Map.groupBy(longest, (words) => words)].map(([words, all]) => [all.length, words]).sort((a, b) => b[0] - a[0]);
   const parts = [...counts.map(([n, words]) => `${n} ${words}`), ...(refused.length ? [`${refused.length} ${refused.length === 1 ? "was" : "were"} refused`] : [])];
-  return parts.length ? `Late or refused in the last hour, of the queries that were sampled: ${parts.join(", ")}.` : "No query that was sampled in the last hour was late or refused.";
+  return parts.length ? `Late or refused in the last hour, of the sampled queries: ${parts.join(", ")}.` : "No sampled query was late or refused in the last hour.";
 }
 
 function draw(found) {

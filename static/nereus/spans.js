@@ -125,6 +125,6 @@ export class Spans {
     const parts = shares(byVariant).map(([name, part]) => `${name} ${percent(part)} %`);
     const { begin, end } = span(this.range, Math.floor(this.board.serverNow()));
     setText(byId("app-range-shown"), this.live ? "" : `${moment(begin, 0)} to ${moment(end - 1, 0)}`);
-    setText(byId("variant-shares"), parts.length ? `Answered in this time by: ${parts.join(", ")}.` : "No answers in this time: choose a longer one, or send a query with Try it, below.");
+    setText(byId("variant-shares"), parts.length ? `Answered in this window by: ${parts.join(", ")}.` : "No answers in this window: choose a longer one, or send a query with Try it, below.");
   }
 }

@@ -65,7 +65,7 @@ function draw() {
   const box = document.getElementById("tasks-list");
   const opened = new Set([...box.querySelectorAll("details[open]")].map((one) => one.id));
   keepFocus(box, () => box.replaceChildren(listed.length === 0
-    ? el("p", { class: "empty" }, "Nothing goes on, and nothing ended within an hour. Uploads, profiling, plans that are being solved, what-ifs and drains appear here.")
+    ? el("p", { class: "empty" }, "Nothing is running, and nothing ended in the last hour. Uploads, profiling, solves, what-ifs and drains appear here.")
     : el("table", { class: "compact" }, el("thead", {}, el("tr", {}, ["State", "Task", "By", "For", "Detail", "Actions"].map((name) => el("th", { class: name === "For" && "num" }, name === "Actions" ? el("span", { class: "unseen" }, name) : name)))), el("tbody", {}, listed.map(row)))));
   for (const one of box.querySelectorAll("details")) one.open = opened.has(one.id);
 }

@@ -103,7 +103,7 @@ export function base({ measured, seconds, items_per_s }) {
 }
 
 async function apply(id, force = false) {
-  const orders = "Apply what can be ordered: SLOs, pinned and excluded variants, cordons? Demand and other devices stay as they are.";
+  const orders = "Apply SLOs, pinned and excluded variants, and cordons? Demand and devices stay as they are.";
   if (!force && !confirm(orders)) return;
   try {
     await call("POST", `${form.dataset.ask}${id}/apply/`, force ? { force: true } : {});
@@ -133,7 +133,7 @@ export function question(changes) {
 // The stage that a what-if without an answer has reached. One whose plan is made may wait for its simulation.
 export function stage(found) {
   if (found.state === "planning") return "Planning …";
-  if (found.state === "simulating") return found.progress > 0 ? "Simulating what to expect …" : "Queued: the plan is made, and waits for its simulation …";
+  if (found.state === "simulating") return found.progress > 0 ? "Simulating what to expect …" : "Queued: the plan is ready and waits for its simulation …";
   return "Queued: it waits for its plan …";
 }
 
@@ -161,7 +161,7 @@ function show(found) {
     parts.push(el("p", { class: "muted small", "data-testid": "what-if-base" }, base(found.plan.base)));
     const changed = otherwise(found);
     const listed = changed.slice(0, MOST_NAMED).join(", ") + (changed.length > MOST_NAMED ? ` and ${changed.length - MOST_NAMED} more` : "");
-    parts.push(el("p", { "data-testid": "what-if-otherwise" }, changed.length ? `Served otherwise than now: ${listed}.` : "No application is served otherwise than now."));
+    parts.push(el("p", { "data-testid": "what-if-otherwise" }, changed.length ? `Changes for ${listed}.` : "No application is served differently."));
     if (found.state === "done") parts.push(promiseTable(found));
     parts.push(planTable(found, changed));
     const reasons = found.plan.reasons.map((text) => el("li", {}, text));
@@ -176,7 +176,7 @@ function show(found) {
       button.disabled = false;
     });
     parts.push(el("div", { class: "actions" }, button, " ", el("span", { class: "muted small" }, "Refused if anything has changed since this answer was computed.")));
-  } else if (planned && !found.applicable && found.state !== "failed") parts.push(el("p", { class: "muted small", "data-testid": "what-if-imagined" }, "Nothing of it can be applied: demand and other devices are only imagined."));
+  } else if (planned && !found.applicable && found.state !== "failed") parts.push(el("p", { class: "muted small", "data-testid": "what-if-imagined" }, "Nothing to apply: demand and devices are only imagined."));
   answer.hidden = false;
   answer.dataset.state = found.state;
   keepFocus(answer, () => answer.replaceChildren(...parts));

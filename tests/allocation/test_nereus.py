@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.allocation import nereus, proteus
+from scheduler.allocation import nereus
 from scheduler.allocation.assign import assign
 from scheduler.allocation.columns import Program
 from scheduler.allocation.device_counts import DeviceCounts
@@ -33,6 +33,7 @@ from scheduler.allocation.solver import Budget
 from scheduler.allocation.standby import with_standby
 from scheduler.allocation.strategies import get, names
 from scheduler.allocation.verification import violations
+from scheduler.stacks.proteus import strategy as proteus
 from tests.examples import examples
 
 from .worlds import GIB, line, problems, published_or_skip, remeasured, slow_to_load, variant, with_loaded

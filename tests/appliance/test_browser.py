@@ -201,7 +201,7 @@ def test_an_operator_imagines_changes_and_applies_what_can_be_applied(appliance,
 
         # Until arrivals of ten seconds are known.
         text = wait(browser, answered)
-        assert "windows simulated" in text and "Served otherwise than now: tiny." in text
+        assert "windows simulated" in text and "Changes for tiny." in text
         assert "%" in by_testid(browser, "then-violations-tiny").text
         assert "390" in by_testid(browser, "plan-of-tiny").text
         fill(by_testid(browser, "what-if-slo-tiny"), "0.5")

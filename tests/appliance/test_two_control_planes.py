@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from scheduler.control.requests import WAITING_EXPIRES_S
+from scheduler.control.leases import TTL_S
 from tests import postgresql
 from tests.control.linked import TIMING, background, until
 from tests.control.world import KIND
@@ -184,9 +184,9 @@ async def test_members_of_either_web_process_hold_each_plan_whichever_worker_mad
 
             async def ask_and_wait() -> bool:
                 # Again and again, as the period does in an appliance: a worker that is killed may take a request
-                # along, and others are answered that one waits already for as long as that one counts.
+                # along, until others find that nobody took it up.
                 await asyncio.to_thread(ask)
-                end = time.monotonic() + WAITING_EXPIRES_S
+                end = time.monotonic() + TTL_S
                 while not held() and time.monotonic() < end:
                     await asyncio.sleep(0.1)
                 return held()

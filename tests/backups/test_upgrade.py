@@ -19,7 +19,7 @@ FIRST = Path(__file__).with_name("release_0_2_0.sql")
 CHECK = """
 from registry.models import *
 from scheduler.models import Plan
-from scheduler.members import push
+from scheduler.members import contents
 variant = Variant.objects.get(name="v")
 assert variant.application.name == "old" and variant.accuracy == 90
 profile = variant.profiles.get()
@@ -28,7 +28,7 @@ assert ApiKey.objects.get(name="mine").key_hash == "b" * 64
 assert Plan.objects.count() == 30 and {plan.stack for plan in Plan.objects.all()} == {"nereus"}
 node = Node.objects.get()
 assert node.state == "approved" and not node.connected and node.seen_s is None
-assert push.node_config(node.pk, push.read_shared()).applications[0].name == "old"
+assert contents.node_config(node.pk, contents.read_shared()).applications[0].name == "old"
 print("all there")
 """
 START = "from appliance.local.firststart import prepare; prepare(); "

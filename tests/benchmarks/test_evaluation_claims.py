@@ -24,8 +24,8 @@ from benchmarks.evaluation.sections import (
 )
 from benchmarks.evaluation.sections.common import claimed
 from benchmarks.solver import Row
-from scheduler.ramsis.expectation import Expected
 from scheduler.simulation.seconds import Second
+from scheduler.stacks.ramsis.expectation import Expected
 
 pytestmark = pytest.mark.wide
 
@@ -127,10 +127,14 @@ def test_sharing_cost_and_solves():
     assert verdicts(heterogeneous._claims(found)) == ["not comparable"]
     found |= {"nereus": outcome(0.04, 95), "infaas-accuracy": outcome(0.5, 95)}
     assert verdicts(heterogeneous._claims(found)) == ["not comparable", "reproduced"]
-    cost = {"infaas-ilp": outcome(0.01, 80, mean_cost=10.0), "sm+": outcome(0.02, 80, mean_cost=11.0)}
+    cost = {"infaas-greedy": outcome(0.01, 80, mean_cost=10.0), "sm+": outcome(0.02, 80, mean_cost=11.0)}
     assert list(infaas._claims(cost)) == []
     cost["clipper+"] = outcome(0.0, 80, mean_cost=30.0)
     assert verdicts(infaas._claims(cost)) == ["reproduced", "not comparable", "reproduced"]
+    cost["sm+"] = outcome(0.02, 80, mean_cost=9.9)
+    assert verdicts(infaas._claims(cost))[0] == "refuted"
+    cost["infaas-ilp"] = outcome(0.01, 80, max_solve_s=0.4)
+    assert verdicts(infaas._claims(cost)) == ["refuted", "not comparable", "not comparable", "reproduced"]
     rows = [Row("corner", *size, "proteus", 0.005, 1.0, 1.0, 0.004, True) for size in ((40, 54, 9), (160, 450, 17))]
     assert verdicts(scaling._claims(rows)) == ["reproduced"] * 2
 
@@ -155,6 +159,8 @@ def test_ramsis_claims_hold_for_the_loads_that_the_paper_shows(trace):
     assert verdicts(ramsis._claims(found, expected)) == wanted
     found["1200"][ramsis.KNOWN_LOAD] = outcome(0.01, 78.0)
     assert verdicts(ramsis._claims(found, expected))[-2] == "refuted"
+    found["1200"]["ramsis-by-models"] = outcome(0.0, 75.0)
+    assert verdicts(ramsis._discretised(found)) == ["refuted"]
 
 
 @pytest.mark.parametrize(("accuracy", "verdict"), [(78.1, "reproduced"), (78.6, "refuted")])

@@ -6,19 +6,17 @@ It shows plainly what is missing.
 from __future__ import annotations
 
 import re
-import types
 
 import pytest
 from PIL import Image
 
 from benchmarks.evaluation import __main__ as evaluation
-from benchmarks.evaluation import published
+from benchmarks.evaluation.index import Figure, index
 from benchmarks.evaluation.page import compose, mark, missed, read_sections, table
 from benchmarks.evaluation.runs import Outcome
-from benchmarks.evaluation.sections import ALL, ablations, batching, scaling
+from benchmarks.evaluation.sections import ALL, ablations, batching
 from benchmarks.evaluation.source import ROOT
 from benchmarks.evaluation.worlds import heterogeneous
-from benchmarks.solver import Row
 from scheduler.simulation import load
 
 from .worlds import folder
@@ -69,9 +67,12 @@ def test_the_table_of_applications_has_the_figures_of_the_same_runs(tmp_path):
     data = folder(tmp_path / "data")
     assert evaluate(tmp_path, "--only", "applications") == 0
     text = read_sections((tmp_path / "page.md").read_text())["applications"]
-    assert "| stack | faces | words | plates |" in text
-    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `proteus`")]
-    assert len(rows) == 2 and all(80 <= float(cell.strip(" |")) <= 100 for cell in rows[1][1:])
+    head = next(line for line in text.splitlines() if line.startswith("| application |"))
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith(("| faces", "| words", "| plates"))]
+    place = head.split(" | ").index("`proteus`")
+    assert len(rows) == 3 and all(80 <= float(row[place].split(" / ")[1]) <= 100 for row in rows)
+    figures = (tmp_path / "images" / "evaluation" / "applications.csv").read_text().splitlines()
+    assert "(images/evaluation/applications.csv)" in text and len(figures) > 1 and "violation_ratio" in figures[0]
     assert data.exists()
 
 
@@ -82,17 +83,12 @@ def test_nereus_is_taken_apart_in_bursts_and_with_few_residents_too(tmp_path, mo
     monkeypatch.setattr(ablations, "PROTEUS", {"proteus": ablations.PROTEUS["proteus"]})
     assert evaluate(tmp_path, "--quick", "--only", "ablations") == 0
     text = read_sections((tmp_path / "page.md").read_text())["ablations"]
-    tables = {part.splitlines()[0]: part for part in text.split("### ")[1:]}
-    assert list(tables) == [
-        "Parts of Proteus",
-        "Parts of nereus",
-        "Parts of nereus, on zipf_exponential_bursty",
-        "Parts of nereus, at most 3 residents a device",
-    ]
-    rows = [[line for line in part.splitlines() if line.startswith("| `")] for part in tables.values()]
-    assert [len(some) for some in rows] == [1, 2, 2, 2]
+    head = next(line for line in text.splitlines() if line.startswith("| parts of nereus |"))
+    rows = [line for line in text.splitlines() if line.startswith(("| nereus |", "| without standby |"))]
+    assert "| proteus |" in text and len(rows) == 2
+    assert head.count("`") == 6 and "`zipf_exponential_bursty`" in head and "3 residents a device" in head
     # Each is a run of its own.
-    assert len({some[-1] for some in rows[1:]}) == 3
+    assert len((tmp_path / "images" / "evaluation" / "ablations.csv").read_text().splitlines()) == 1 + 7
 
 
 def test_missing_data_is_named(tmp_path, capsys):
@@ -121,63 +117,33 @@ def test_sections_survive_being_composed_and_read():
     assert compose("# Head", read_sections(text)) == text
 
 
-def test_the_head_names_the_sections_that_miss_a_target_or_left_something_out():
-    sections = {"a": "## End to end\n\n**misses** x", "b": "## Three boxes, twelve\n\n**Left out**: y", "c": "## C"}
+def test_the_head_names_the_sections_that_left_something_out():
+    sections = {"a": "## End to end\n\ntext", "b": "## Three boxes, twelve\n\n**Left out**: y", "c": "## C"}
     assert missed(sections, dict.fromkeys(sections, "")) == (
-        "Targets are missed in: [End to end](#end-to-end). "
         "Something is left out or failed in: [Three boxes, twelve](#three-boxes-twelve)."
     )
-    assert missed({"c": "## C"}, {"c": ""}) == "No target is missed and nothing is left out."
+    assert missed({"c": "## C"}, {"c": ""}) == "Nothing is left out."
+
+
+def test_the_index_counts_the_verdicts_on_each_figure():
+    claims = (
+        "| A falls (Fig. 4) | 1 | reproduced |\n| B (Fig. 4) | 2 | refuted: too light |\n| C (Fig. 41) | 3 | refuted |"
+    )
+    sections = {"a": f"## End to end\n\n{claims}", "b": "## B\n\nNot made yet: x", "c": "## C"}
+    figures = [
+        Figure("P", "Fig. 4", "x", "a", r"Fig\. 4\)"), Figure("P", "Fig. 5", "y", "b", "Fig"),
+        Figure("P", "Fig. 6", "z", "c"), Figure("P", "Fig. 7", "w", "not done: no data"),
+    ]  # fmt: skip
+    assert index(sections, figures).splitlines()[2:] == [
+        "| P | Fig. 4 | x | [a](#end-to-end) | 1 reproduced, 1 refuted |",
+        "| P | Fig. 5 | y | [b](#b) | not made yet |",
+        "| P | Fig. 6 | z | [c](#c) | figures alone |",
+        "| P | Fig. 7 | w |  | not done: no data |",
+    ]
 
 
 def test_a_cell_cannot_break_a_table():
     assert table(("a", "b"), [("x|y", 1)]).splitlines()[2] == "| x\\|y | 1 |"
-
-
-def test_targets_are_compared_without_rounding_and_misses_are_named():
-    target = published.TARGETS["zipf_exponential"]
-    good = {
-        "violation_ratio": 0.0001,
-        "effective_accuracy": 99.57,
-        "max_accuracy_drop_10s": 0.8,
-        "queries_per_cpu_s": 50_000.0,
-    }
-    assert published.misses(target, good) == []
-    bad = {
-        "violation_ratio": 0.000101,
-        "effective_accuracy": 99.569,
-        "max_accuracy_drop_10s": 0.801,
-        "queries_per_cpu_s": 49_999.9,
-    }
-    assert [phrase.split()[0] for phrase in published.misses(target, bad)] == [
-        "violations", "accuracy", "drop", "speed",
-    ]  # fmt: skip
-    assert published.misses(published.TARGETS["zipf_gamma"], {**good, "max_accuracy_drop_10s": 50.0}) == []
-
-
-def test_solves_that_miss_their_gap_or_their_time_are_reported_in_the_head(monkeypatch):
-    def row(grows: str, devices: int, asked: float, gap: float, first_s: float = 0.01) -> Row:
-        return Row(grows, devices, 54, 9, "nereus", asked, first_s, 0.01, gap, gap <= asked)
-
-    good = [row("corner", 40, 0.005, 0.004), row("corner", 40, 0.001, 0.001, 0.06), row("devices", 80, 0.001, 0.0)]
-    other = Row("corner", 40, 54, 9, "proteus", 0.001, 9.0, 9.0, 0.5, False)
-    assert scaling.misses([*good, other]) == []
-    slow, wide = row("corner", 40, 0.005, 0.004, 0.051), row("devices", 80, 0.001, 0.0036)
-    findings = scaling.misses([*good, slow, wide])
-    assert findings == [
-        "0.5% took 0.051 s with 40 devices, asked 0.05 s",
-        "0.1% is not certified in 1 of 3 worlds (at worst 0.360%)",
-    ]
-    live = Row("devices", 2, 54, 9, "nereus", 0.005, 1.0, 1.0, 0.01, False, limits="live")
-    assert scaling.misses([*good, live]) == ["0.5% (live) is not certified in 1 of 1 worlds (at worst 1.000%)"]
-    monkeypatch.setattr("benchmarks.solver.measure", lambda quick: [*good, wide])
-    text = f"## {scaling.TITLE}\n\n{scaling.body(types.SimpleNamespace(quick=True))}"
-    assert "(not reached)" in text and missed({"scaling": text}, {"scaling": ""}) == (
-        "Targets are missed in: [Solver scaling](#solver-scaling)."
-    )
-    monkeypatch.setattr("benchmarks.solver.measure", lambda quick: good)
-    text = f"## {scaling.TITLE}\n\n{scaling.body(types.SimpleNamespace(quick=True))}"
-    assert missed({"scaling": text}, {"scaling": ""}) == "No target is missed and nothing is left out."
 
 
 def test_what_contradicts_a_paper_is_said_with_its_figures():

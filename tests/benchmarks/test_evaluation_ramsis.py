@@ -54,13 +54,8 @@ def test_the_section_has_all_stacks_and_the_paper_s_figures(small, tmp_path, mon
     text = read_sections(page.read_text())["ramsis"]
     rows = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
     assert set(rows) == set(section.STACKS)
-    assert "| RAMSIS | 0.50% |" in text and "asked 78.7 at 0.50%" in text
+    assert "| RAMSIS | 0.50% |" in text
     assert "A policy of this world (2 models that are not dominated" in text
-
-
-@pytest.mark.parametrize(("seconds", "verdict"), [(0.4, "(reached)"), (1.2, "(**missed**)")])
-def test_a_policy_that_takes_longer_than_asked_is_reported(seconds, verdict):
-    assert verdict in section._solved(ramsis.Solves(9, seconds, 3.0))
 
 
 def test_missing_files_are_named(tmp_path, capsys):

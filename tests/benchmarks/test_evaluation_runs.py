@@ -20,13 +20,14 @@ from benchmarks.evaluation.runs import Case, Runner, SourceChanged
 from benchmarks.evaluation.source import source_digest
 from benchmarks.evaluation.worlds import published, slo_multiple
 from scheduler.simulation import simulate
+from scheduler.stacks.registry import PAPERS
 
 from .worlds import folder
 
 pytestmark = pytest.mark.wide
 
 TRACE = "zipf_gamma"
-POLICIES = ("proteus", "nexus", "clipper", "nereus")
+POLICIES = ("proteus", "nexus", "clipper")
 
 
 def cases(data: Path) -> list[Case]:
@@ -152,12 +153,14 @@ def test_no_run_imports_more_than_what_counts(tmp_path):
     assert subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.split() == []
 
 
-def test_late_binding_counts_for_those_who_bind_late_alone():
+def test_late_binding_and_each_paper_count_for_their_own_stacks():
     world = published(Path(), TRACE, False)
-    assert Case(world, "nereus").unused() == runs.POLICY_SOURCES
-    assert Case(world, "proteus").unused() == (*runs.LATE_SOURCES, *runs.POLICY_SOURCES)
-    assert Case(world, "ramsis").unused() == runs.LATE_SOURCES
-    for path in (*runs.LATE_SOURCES, *runs.POLICY_SOURCES):
+    papers = {name: f"scheduler/stacks/{name}/" for name in PAPERS}
+    assert Case(world, "nereus").unused() == tuple(papers.values())
+    for name in ("proteus", "ramsis"):
+        others = [path for paper, path in papers.items() if paper != name]
+        assert Case(world, name).unused() == (*runs.LATE_SOURCES, *others)
+    for path in (*runs.LATE_SOURCES, *papers.values()):
         assert (source.ROOT / path).exists()
 
 

@@ -72,7 +72,7 @@ def test_a_what_if_that_waits_is_called_queued_and_cancelled_by_keys(browser, pl
     cancel(ask())
     asked = ask()
     what_if.plan_waiting()
-    browser.wait(lambda: browser.one("what-if-stage").text.startswith("Queued: the plan is made"))
+    browser.wait(lambda: browser.one("what-if-stage").text.startswith("Queued: the plan is ready"))
     WhatIf.objects.filter(pk=asked.pk).update(progress=what_if.TAKEN)
     browser.wait(lambda: browser.one("what-if-stage").text == "Simulating what to expect …")
     cancel(asked)
@@ -143,7 +143,7 @@ def test_late_queries_are_described_by_where_their_time_went(run_script):
         """
     )
     assert result == [
-        "Late or refused in the last hour, of the queries that were sampled: 2 lost time in the model, 1 waited for a "
+        "Late or refused in the last hour, of the sampled queries: 2 lost time in the model, 1 waited for a "
         "device, 2 were refused.",
-        "No query that was sampled in the last hour was late or refused.",
+        "No sampled query was late or refused in the last hour.",
     ]

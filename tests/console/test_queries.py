@@ -37,7 +37,7 @@ REST = (
     "repairs",
     "audit",
 )
-ADMIN = ("/admin/auth/user/", "/admin/registry/variant/", "/admin/registry/apitoken/")
+ADMIN = ("/admin/auth/user/",)
 ADDRESSES = (*PAGES, *(f"/api/v1/{name}/" for name in REST), *ADMIN)
 
 

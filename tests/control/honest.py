@@ -20,7 +20,6 @@ DEVICE_SECOND = DeviceStats("box/cpu0", 0.5, 0.0, 0, 2**20, 1, (VariantStats(1, 
 GATEWAY_SECOND = control.GatewayStats(
     applications={"digits": COUNTS}, ready=True, serving=("digits",), plan_version=1, config_hash="h"
 )
-ARRIVALS = control.Arrivals(slot=5, applications={"digits": ((1, 1),)})
 GOOD = {
     "node": (
         control.JoinNode(name="box", machine="m", certificate_request="PEM", devices=(INFO,)),
@@ -41,7 +40,6 @@ GOOD = {
         control.RenewCertificate(certificate_request="PEM"),
         GATEWAY_SECOND,
         control.Burst(application="digits", rate=5.0, plan_version=1),
-        ARRIVALS,
         control.Overload(device="", application="digits", arrived=5, refused=2),
     ),
 }

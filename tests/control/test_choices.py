@@ -12,12 +12,12 @@ from rest_framework.test import APIClient
 
 from registry.errors import InvalidInput
 from registry.models import Node, Variant
-from scheduler.control import choices, requests
+from scheduler.control import choices
 from scheduler.control.planner import make_plan
-from scheduler.members import push
+from scheduler.members import contents
 from scheduler.models import Choice, Plan
 from tests.accounts import account, bearer
-from tests.control.world import application, listening, node, variant
+from tests.control.world import application, listening, node, requested, variant
 from tests.registry.conftest import problem
 from workers.dispatch import stacks
 
@@ -43,14 +43,12 @@ def digits(clean_redis):
 
 def asked() -> bool:
     """Whether a plan was asked for since the last look."""
-    waits = not requests.request_plan("manual")
-    requests.started()
-    return waits
+    return bool(requested())
 
 
 def configured_stack(plan) -> str:
     """The stack that a gateway is configured with."""
-    config = push.gateway_config(push.read_shared())
+    config = contents.gateway_config(contents.read_shared())
     assert config.plan.version == plan.pk
     return config.plan.stack
 
@@ -179,5 +177,5 @@ def test_an_excluded_variant_stands_by_nowhere(digits):
     Variant.objects.filter(pk=quick.pk).update(excluded=True)
     plan = make_plan("change")
     assert not any(device["relief"] for device in plan.wire["devices"])
-    for device in push.node_config(Node.objects.get().pk, push.read_shared()).plan.devices:
+    for device in contents.node_config(Node.objects.get().pk, contents.read_shared()).plan.devices:
         assert device.standby == (good.pk,)

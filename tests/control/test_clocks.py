@@ -16,11 +16,11 @@ from appliance.celery import SteadyScheduler, app
 from registry import clock
 from registry.models import Device, Fault, Node, Profile, ProfileJob
 from scheduler import telemetry
-from scheduler.control import requests, upkeep
+from scheduler.control import leases, requests, upkeep
 from scheduler.control.assemble import available_devices
 from scheduler.members import faults, presence
 from scheduler.profiling import dispatch, results
-from tests.control.world import application, listening, node, seen, variant
+from tests.control.world import application, listening, node, requested, seen, variant
 from workers.protocol import control
 from workers.protocol.specs import ApplicationStats
 
@@ -130,14 +130,21 @@ def test_a_reading_of_the_clock_while_it_is_set_makes_no_second_of_another_day(s
 @pytest.mark.parametrize("step", STEPS)
 def test_requests_and_pauses_end_by_themselves(step, set_clock, later, clean_redis):
     assert requests.request_plan("change") and not requests.request_plan("change")
+    assert not requests.request_plan("overload")
+    requested()
     assert not requests.request_plan("overload", at_most_every_s=3)
     set_clock(STEPS[step])
-    later(requests.WAITING_EXPIRES_S + 1)
+    later(4)
     assert requests.request_plan("overload", at_most_every_s=3)
+
+    def rates() -> dict[str, float]:
+        with leases.held(leases.PLAN):
+            return requests.demand().rates
+
     requests.burst("digits", 50.0, 1)
-    assert requests.started().rates == {"digits": 50.0}
+    assert rates() == {"digits": 50.0}
     later(requests.OBSERVED_FOR_S + 1)
-    assert requests.started().rates == {}
+    assert rates() == {}
     # No key may end by Redis' own clock, which is the wall clock.
     assert [key for key in clean_redis.scan_iter("nereus:*") if clean_redis.ttl(key) != -1] == []
 

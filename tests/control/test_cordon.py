@@ -15,15 +15,14 @@ from django.utils import timezone
 from registry import members
 from registry.errors import Conflict
 from registry.models import Device, Node, ProfileJob
-from scheduler import live
 from scheduler.control import upkeep
 from scheduler.control.assemble import available_devices
 from scheduler.control.planner import make_plan
-from scheduler.members import push
+from scheduler.members import contents
 from scheduler.models import Plan
 from scheduler.profiling.dispatch import dispatch
 from tests.accounts import account, bearer
-from tests.control.world import KIND, application, node, variant
+from tests.control.world import KIND, application, node, requested, variant
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
@@ -44,26 +43,26 @@ def residents(plan: Plan) -> dict[str, int]:
 
 
 def test_plans_name_a_cordoned_nodes_devices_with_nothing_to_run(world):
-    live.client().delete("nereus:plan_waiting")
+    requested()
     one = members.cordon(Node.objects.get(name="one"))
-    assert live.client().exists("nereus:plan_waiting"), "the change asks for a plan"
+    assert requested(), "the change asks for a plan"
     assert [device.ref for device in available_devices()] == ["two/cpu0"]
     plan = make_plan("change")
     assert residents(plan) == {"one/cpu0": 0, "two/cpu0": 1}
     assert {route["device"] for route in plan.wire["routes"]} == {"two/cpu0"}
-    shared = push.read_shared()
-    (mine,) = push.node_config(one.pk, shared).plan.devices
+    shared = contents.read_shared()
+    (mine,) = contents.node_config(one.pk, shared).plan.devices
     assert mine.standby == () and mine.residents == (), "it keeps nothing loaded"
     other = Node.objects.get(name="two")
-    assert push.node_config(other.pk, shared).plan.devices[0].standby == (world.pk,)
+    assert contents.node_config(other.pk, shared).plan.devices[0].standby == (world.pk,)
 
     assert not Node.objects.get(name="one").drained
     Device.objects.filter(node=one).update(warm=[])
     assert Node.objects.get(name="one").drained
 
-    live.client().delete("nereus:plan_waiting")
+    requested()
     members.uncordon(one)
-    assert live.client().exists("nereus:plan_waiting")
+    assert requested()
     assert len(make_plan("change").problem["devices"]) == 2 and not Node.objects.get(name="one").drained
 
 
@@ -137,9 +136,9 @@ def test_a_cordon_with_an_end_ends_by_itself(world):
     assert upkeep.end_cordons() == 0
     make_plan("change")
     Node.objects.filter(name="one").update(cordoned_until=timezone.now() - timedelta(seconds=1))
-    live.client().delete("nereus:plan_waiting")
+    requested()
     assert upkeep.end_cordons() == 1 and Node.objects.get(name="one").cordoned_at is None
-    assert live.client().exists("nereus:plan_waiting")
+    assert requested()
 
 
 def test_an_operators_cordon_has_no_end(world):

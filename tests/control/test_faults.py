@@ -14,7 +14,7 @@ from console.snapshot import snapshot
 from registry import profiling
 from registry.models import Device, Fault, Profile
 from scheduler.control.assemble import assemble
-from scheduler.members import faults, push
+from scheduler.members import contents, faults
 from scheduler.models import Plan
 from scheduler.profiling import dispatch, results
 from tests.control.test_profiling import POINTS
@@ -91,7 +91,7 @@ def test_a_blocked_variant_does_not_stay_loaded(box, small):
     Plan.objects.create(problem={}, allocation={}, wire={"version": 1, "devices": plan}, accuracy=0, served=0)
 
     def kept() -> set[int]:
-        (device,) = push.node_config(box.pk, push.read_shared()).plan.devices
+        (device,) = contents.node_config(box.pk, contents.read_shared()).plan.devices
         return set(device.standby)
 
     assert kept() == {small.pk, other.pk}

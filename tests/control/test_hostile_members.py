@@ -24,7 +24,7 @@ from scheduler.profiling import dispatch
 from tests.control.connections import Connection, token
 from tests.control.honest import COUNTS, DEVICE_SECOND, DONE, INFO, STATE
 from tests.control.linked import until
-from tests.control.world import KIND, application, variant
+from tests.control.world import KIND, application, requested, variant
 from tests.control.world import node as world_node
 from workers.protocol import control
 
@@ -201,7 +201,7 @@ async def test_statistics_come_once_a_second_and_no_more_often():
     for _ in range(int(STATISTICS_BURST) + 200):
         await gateway.say(second)
     await gateway.say(control.Overload(device="", application="digits", arrived=5, refused=5))
-    await until(objects(lambda: live.client().exists("nereus:plan_waiting")), "all of it is dealt with")
+    await until(objects(requested), "all of it is dealt with")
     kept = await objects(live.client().xlen)(telemetry.GATEWAY_STREAM)
     assert kept < STATISTICS_BURST + 200
     await gateway.leave()

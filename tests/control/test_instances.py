@@ -1,7 +1,4 @@
-"""Instances' states, from a node's seconds to REST and console.
-
-The advice which devices could sleep is tested, too.
-"""
+"""Instances' states, from a node's seconds to REST and console."""
 
 from __future__ import annotations
 
@@ -12,14 +9,13 @@ from django.test import Client
 
 from registry.models import Device
 from scheduler import telemetry
-from scheduler.instances.sleep import BUSY, DeviceUse, advice
 from scheduler.instances.states import Observed, observations
 from tests.accounts import account
 from tests.control.connections import Connection, token
 from tests.control.honest import INFO
 from tests.control.linked import until
 from tests.control.world import application, variant
-from workers.dispatch.instance_states import SLACK, SLOWER, InstanceState, instance_state
+from workers.dispatch.instance_states import SLACK, SLOWER, instance_state
 from workers.protocol import control
 from workers.protocol.specs import DeviceState, DeviceStats, VariantStats
 
@@ -90,59 +86,5 @@ async def test_an_overloaded_and_an_interfered_instance_are_shown_as_such_everyw
         shown = (await objects(client.get)(page)).content.decode()
         assert 'data-testid="instance-box/cpu0-busy" data-state="overloaded"' in shown
         assert 'data-testid="instance-box/cpu1-slow" data-state="interfered"' in shown
-    assert (await objects(client.get)("/api/v1/sleep-advice/")).status_code == 200
     assert idle.name not in [one["variant"] for one in listed[:2]]
     await connection.leave()
-
-
-def uses(*loads: float, **fields) -> list[DeviceUse]:
-    return [DeviceUse(f"box/cpu{i}", "cpu-a", load, **fields) for i, load in enumerate(loads)]
-
-
-@pytest.mark.parametrize(
-    ("loads", "sleeping"),
-    [
-        ((), None),
-        ((0.0, 0.0), ["box/cpu0", "box/cpu1"]),
-        ((0.3, 0.1, 0.2), ["box/cpu1", "box/cpu2"]),
-        ((0.5, 0.31), []),
-        ((0.5, 0.3), ["box/cpu1"]),
-        ((0.0, 0.8), ["box/cpu0"]),
-    ],
-)
-def test_devices_could_sleep_while_the_others_stay_below_four_fifths(loads, sleeping):
-    found = advice(uses(*loads))
-    if sleeping is None:
-        assert found == []
-        return
-    assert [list(one.could_sleep) for one in found] == [sleeping]
-    assert found[0].after <= BUSY + 1e-9
-    assert not found[0].wanted
-
-
-def test_devices_of_one_application_take_no_others_work_where_the_stack_dedicates_them():
-    mine = [DeviceUse(f"box/cpu{i}", "cpu-a", 0.1, application=name) for i, name in enumerate("aab")]
-    assert advice(mine)[0].could_sleep == ("box/cpu0",)
-
-
-def test_types_are_advised_apart():
-    found = advice([DeviceUse("box/cpu0", "cpu-a", 0.0), DeviceUse("box/gpu0", "gpu", 0.95)])
-    assert [(one.type, one.could_sleep, one.wanted) for one in found] == [
-        ("cpu-a", ("box/cpu0",), False),
-        ("gpu", (), True),
-    ]
-
-
-@pytest.mark.parametrize(
-    "devices",
-    [
-        uses(0.9, 0.8),
-        uses(0.3, 0.3, states=(InstanceState.OVERLOADED,)),
-        [*uses(0.2, states=(InstanceState.INTERFERED,)), DeviceUse("box/cpu9", "cpu-a", 0.0)],
-    ],
-    ids=["busy", "overloaded", "interfered"],
-)
-def test_another_device_is_wanted_by_the_three_rules_of_the_vm_autoscaler(devices):
-    (found,) = advice(devices)
-    assert (found.wanted, found.could_sleep) == (True, ())
-    assert "another one is wanted" in found.reason.lower()

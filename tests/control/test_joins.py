@@ -15,7 +15,7 @@ from registry import clock, joining, members
 from registry.audit.entries import AuditEntry
 from registry.errors import Conflict
 from registry.models import Device, Gateway, JoinToken, Member, Node
-from scheduler.members import admission, consumer, standing
+from scheduler.members import admission, configurations, consumer, standing
 from scheduler.members.peers import of_scope
 from tests.control.connections import HERE, Connection, token
 from tests.control.linked import until
@@ -269,7 +269,7 @@ async def test_a_token_without_approval_takes_no_place_in_the_queue_of_another()
 
 
 async def test_who_waits_is_seen_to_wait(monkeypatch, later):
-    monkeypatch.setattr(consumer, "RECHECK_EVERY_S", 0.05)
+    monkeypatch.setattr(configurations, "REREAD_S", 0.05)
     waiting = Connection("node", await token(auto_approve=False))
     assert isinstance(await waiting.join("box"), control.Pending)
     later(60.0)
@@ -291,17 +291,16 @@ async def test_a_revoked_name_stays_revoked():
 # --- two connections --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pushed", [True, False])
+@pytest.mark.parametrize("announced", [True, False])
 @pytest.mark.parametrize("kind", ["node", "gateway"])
-async def test_of_two_connections_under_one_credential_the_older_is_closed(kind, pushed, monkeypatch):
-    monkeypatch.setattr(consumer, "RECHECK_EVERY_S", 0.05 if not pushed else 3600.0)
-    if not pushed:
-        monkeypatch.setattr("scheduler.members.configurations.REREAD_S", 0.05)
+async def test_of_two_connections_under_one_credential_the_older_is_closed(kind, announced, monkeypatch):
+    monkeypatch.setattr(configurations, "REREAD_S", 3600.0 if announced else 0.05)
+    if not announced:
 
-        async def lost(self, event):
-            """The push is lost: the older connection finds out by polling."""
+        async def lost(self):
+            """The word is lost: the older connection finds out by polling."""
 
-        monkeypatch.setattr(consumer.MemberConsumer, "member_recheck", lost)
+        monkeypatch.setattr(consumer.MemberConsumer, "announce_change", lost)
     older, credential = await joined("box", await token(), kind=kind)
     newer = Connection(kind, credential)
     assert isinstance(await newer.join("box"), control.Joined)

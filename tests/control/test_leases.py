@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 from django.db import transaction
 
+from appliance.celery import SteadyScheduler, app
 from scheduler import tasks
-from scheduler.control import leases, requests, succession, turns
+from scheduler.control import leases, requests
 from scheduler.models import Plan, WorkLease
 from tests import postgresql
-from tests.control.test_superseded import waiting
+from tests.control.test_plan_requests import queued
 from tests.control.world import application, node, variant
 from tests.forked import ForkedProcess, of_commands
 from tests.running import ROOT
@@ -70,14 +71,18 @@ def test_a_lease_that_is_not_renewed_is_taken_over_and_its_holder_stores_nothing
 
 def test_a_plan_whose_worker_ended_is_requested_again_once(later, clean_redis):
     abandoned()
-    clean_redis.set(requests.WAITING, "a request that the worker took along")
+    WorkLease.objects.update(wanted=3, started=3, served=2, causes=[[3, "change", "device box/cpu is down"]])
     watches = [leases.LeaseWatch("plan") for _ in range(2)]
-    assert not any(succession.look(watch) for watch in watches)
+    assert not any(requests.look(watch) for watch in watches)
     later(leases.TTL_S)
-    assert [succession.look(watch) for watch in watches] == [True, False]
-    assert len(waiting(clean_redis)) == 1
+    assert [requests.look(watch) for watch in watches] == [True, False]
+    assert len(queued(clean_redis)) == 1
     later(leases.TTL_S)
-    assert not any(succession.look(watch) for watch in watches)
+    assert not any(requests.look(watch) for watch in watches)
+    node()
+    variant(application(), "quick", 90, 5)
+    tasks.plan()
+    assert Plan.objects.get().trigger_detail == "device box/cpu is down"
 
 
 def test_a_plan_that_lost_its_lease_is_dropped(monkeypatch):
@@ -97,13 +102,13 @@ def test_a_plan_that_lost_its_lease_is_dropped(monkeypatch):
 
 
 def test_of_several_beats_one_sends_each_task_and_another_takes_its_place():
-    first, second = turns.Turns(), turns.Turns()
+    first, second = (SteadyScheduler(app, lazy=False) for _ in range(2))
     # A beat sends when it starts.
-    assert first.comes("tend") and second.comes("tend")
-    sent = [(first.comes("tend"), second.comes("tend")) for _ in range(5)]
+    assert first.sends("tend") and second.sends("tend")
+    sent = [(first.sends("tend"), second.sends("tend")) for _ in range(5)]
     assert sent == [(False, True)] * 5
     # The second one ended after its latest.
-    assert [first.comes("tend") for _ in range(3)] == [False, True, True]
+    assert [first.sends("tend") for _ in range(3)] == [False, True, True]
 
 
 # --- real processes ---------------------------------------------------------------------------------------------------

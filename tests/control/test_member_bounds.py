@@ -87,7 +87,6 @@ def test_every_number_text_and_list_of_every_message_is_bounded_and_the_error_na
             control.GatewayStats(applications={"a": ApplicationStats(arrived_rows=10**9, p95_ms=1e8)}, ready=True),
         ),
         ("gateway", control.Burst(application="a", rate=1e8, plan_version=1)),
-        ("gateway", control.Arrivals(slot=2**50, applications={"a": ((10**8, 10**6),) * 100})),
         (
             "node",
             control.JoinNode(name="n" * 63, devices=(msgspec.structs.replace(INFO, memory_bytes=2**44),) * 512),

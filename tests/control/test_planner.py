@@ -15,11 +15,11 @@ from django.utils import timezone
 from registry.models import Application, Device, Node, ProfileJob, Variant
 from scheduler import tasks, telemetry
 from scheduler.allocation.strategies import UnusableProblem
-from scheduler.control import choices, outcome, requests, upkeep
+from scheduler.control import choices, leases, requests, upkeep
 from scheduler.control.planner import make_plan, summary
-from scheduler.members import presence, push
+from scheduler.members import contents, presence
 from scheduler.models import Plan
-from tests.control.world import KIND, application, listening, node, seen, variant
+from tests.control.world import KIND, application, listening, node, requested, seen, variant
 from workers.protocol import specs
 from workers.protocol.control import GatewayStats
 from workers.protocol.specs import ApplicationStats
@@ -63,17 +63,17 @@ def test_a_plan_that_is_the_strategys_own_says_nothing_of_a_refusal(digits):
 def test_people_read_since_when_and_why_no_plan_can_be_made(digits):
     _, quick, _ = digits
     tasks.plan("manual")
-    assert outcome.latest().error == ""
+    assert requests.plan_row().error == ""
     quick.profiles.get().latencies.filter(batch=1).update(p95_ms=float("inf"))
     for _ in range(2):
         with pytest.raises(UnusableProblem):
             tasks.plan("manual")
-    found = outcome.latest()
+    found = requests.plan_row()
     assert "profiles[cpu-test-1c].points[1]" in found.error
     assert timedelta() <= timezone.now() - found.failing_since < timedelta(minutes=10)
     quick.profiles.get().latencies.filter(batch=1).update(p95_ms=5)
     tasks.plan("manual")
-    assert outcome.latest().error == ""
+    assert requests.plan_row().error == ""
 
 
 def test_demand_beyond_the_best_variant_costs_accuracy_not_queries(digits):
@@ -96,15 +96,18 @@ def test_demand_beyond_all_variants_is_left_out_and_said_so(digits):
 
 def test_a_rate_reported_with_a_burst_counts_for_the_next_plans_too(digits):
     requests.burst("digits", 150.0, 1)
-    assert make_plan("burst", "", requests.started().rates).demand == pytest.approx(150)
+    with leases.held(leases.PLAN):
+        assert make_plan("burst", "", requests.demand().rates).demand == pytest.approx(150)
     # An overload report right behind it must not make a plan from statistics that do not know the burst yet.
-    assert make_plan("overload", "", requests.started().rates).demand == pytest.approx(150)
+    requests.note("overload")
+    with leases.held(leases.PLAN):
+        assert make_plan("overload", "", requests.demand().rates).demand == pytest.approx(150)
 
 
 def test_one_request_waits_and_the_others_are_notified(digits):
     assert requests.request_plan("change", "first")
     assert not requests.request_plan("change", "second")
-    requests.started()
+    requested()
     assert requests.request_plan("change", "third")
 
 
@@ -208,22 +211,22 @@ def test_more_applications_than_devices_all_get_a_place(digits):
 
 def test_what_is_stored_is_what_gateways_get(digits):
     plan = make_plan("manual")
-    config = push.gateway_config(push.read_shared())
+    config = contents.gateway_config(contents.read_shared())
     assert config.plan == msgspec.convert(plan.wire, specs.PlanSpec)
     assert config.plan.version == plan.pk
     assert sum(route.share for route in config.plan.routes) == pytest.approx(1)
     assert config.plan.stack == "nereus"
     Application.objects.update(weight=2.5)
-    assert [spec.weight for spec in push.gateway_config(push.read_shared()).applications] == [2.5]
+    assert [spec.weight for spec in contents.gateway_config(contents.read_shared()).applications] == [2.5]
     assert config.plan.bands["digits"].low < plan.demand < config.plan.bands["digits"].high
 
 
 def test_a_node_gets_its_own_devices_and_what_may_stay_in_standby(digits):
     other = node("other", devices=1)
     make_plan("manual")
-    config = push.node_config(other.pk, push.read_shared())
+    config = contents.node_config(other.pk, contents.read_shared())
     assert [device.device for device in config.plan.devices] == ["other/cpu0"]
     ready = tuple(Variant.objects.order_by("id").values_list("pk", flat=True))
     assert config.plan.devices[0].standby == ready
     Variant.objects.filter(name="good").update(state=Variant.State.DRAINING)
-    assert push.node_config(other.pk, push.read_shared()).plan.devices[0].standby == ready[:1]
+    assert contents.node_config(other.pk, contents.read_shared()).plan.devices[0].standby == ready[:1]

@@ -1,7 +1,4 @@
-"""Members get what they should hold although pushes are lost.
-
-Groups are forgotten, Redis is emptied, and the clock is moved.
-"""
+"""Members get what they should hold, also where the word of a change is lost."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ import tempfile
 import time
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -25,7 +21,9 @@ from console.snapshot import snapshot
 from registry import members, profiling
 from registry.models import ApiKey, Device, Gateway, Node, ProfileJob, Variant
 from scheduler import live
-from scheduler.members import admission, configurations, consumer, lag, push, standing
+from scheduler.members import admission, configurations, contents, lag, standing
+from scheduler.members.consumer import MemberConsumer
+from scheduler.members.node_consumer import NodeConsumer
 from scheduler.models import Plan
 from scheduler.profiling import dispatch
 from tests.control.linked import LinkedGateway, cluster, join_token, served, until
@@ -42,41 +40,6 @@ def home():
     folder = Path(tempfile.mkdtemp(prefix="nc-"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def never_rejoined(monkeypatch):
-    """Keep consumers from joining their groups more than once.
-
-    Whatever arrives then was pulled, or pushed to a group that was not lost.
-    """
-    monkeypatch.setattr(consumer, "REJOIN_EVERY_S", 1e9)
-
-
-def groups(redis) -> list[bytes]:
-    return list(redis.scan_iter("nereus:asgi:group:*"))
-
-
-def age_a_day(redis, monkeypatch) -> None:
-    for key in groups(redis):
-        redis.zadd(key, {name: score - DAY_S - 1 for name, score in redis.zrange(key, 0, -1, withscores=True)})
-
-
-def age_by_years(redis, monkeypatch) -> None:
-    for key in groups(redis):
-        redis.zadd(key, dict.fromkeys(redis.zrange(key, 0, -1), 1.0))
-
-
-def flush(redis, monkeypatch) -> None:
-    redis.flushall()
-
-
-def move_clock(redis, monkeypatch) -> None:
-    # The process' own clock and the channel layer's; Redis keeps its time, as on another box.
-    ahead = SimpleNamespace(time=lambda: time.time() + 25 * 3600)
-    monkeypatch.setattr("channels_redis.core.time", ahead)
-    real = timezone.now
-    monkeypatch.setattr("django.utils.timezone.now", lambda: real() + timedelta(hours=25))
 
 
 def wire(version: int, *devices: str) -> dict:
@@ -98,23 +61,43 @@ def make_key() -> str:
     return key.key_hash
 
 
-@pytest.mark.parametrize("lose", [age_a_day, age_by_years, flush, move_clock])
-async def test_plans_keys_and_deletions_reach_members_though_groups_are_lost(
-    home, clean_redis, never_rejoined, monkeypatch, lose
+@pytest.fixture
+def nobody_says(monkeypatch):
+    """Lose every word that something changed."""
+    monkeypatch.setattr(live.client(), "publish", lambda *_: 0)
+
+
+@pytest.fixture
+def nobody_looks(monkeypatch):
+    """Read the database only where somebody says that something changed."""
+    monkeypatch.setattr(configurations, "REREAD_S", 1e9)
+
+
+async def test_plans_keys_and_deletions_reach_members_at_once_also_after_redis_was_emptied(
+    home, clean_redis, nobody_looks
 ):
     async with cluster(home) as (gateway, node):
-        lose(clean_redis, monkeypatch)
+        clean_redis.flushall()
         version, key = await sync_to_async(make_plan)(), await sync_to_async(make_key)()
-        await sync_to_async(push.push_all)()
+        await sync_to_async(configurations.changed)()
         await until(lambda: gateway.held.plan.version == version, "the plan at the gateway")
         await until(lambda: node.config.plan.version == version, "the plan at the node")
         assert [device.device for device in node.config.plan.devices] == ["box/cpu0"]
         await until(lambda: key in gateway.held.key_hashes, "the key at the gateway")
         await sync_to_async(lambda: members.delete_secret(ApiKey.objects.get()))()
         await until(lambda: key not in gateway.held.key_hashes, "the key's deletion at the gateway")
+        hashes = [config.hash for config in gateway.received]
+        assert all(earlier != later for earlier, later in itertools.pairwise(hashes)), "only what is new is sent"
 
 
-async def test_nothing_is_pushed_and_yet_members_get_it(home, never_rejoined):
+async def test_members_hear_of_changes_again_after_redis_was_away(home, clean_redis, nobody_looks):
+    async with cluster(home) as (gateway, _):
+        clean_redis.client_kill_filter(_type="pubsub")
+        version = await sync_to_async(make_plan)()
+        await until(lambda: gateway.held.plan.version == version, "the plan")
+
+
+async def test_nobody_says_that_something_changed_and_yet_members_get_it(home, nobody_says):
     async with cluster(home) as (gateway, node):
         version = await sync_to_async(make_plan)()
         await sync_to_async(application)()
@@ -123,42 +106,18 @@ async def test_nothing_is_pushed_and_yet_members_get_it(home, never_rejoined):
         # Once they hold it nobody sends it again; what was said before may still be on its way.
         for _ in range(5):
             received = len(gateway.received)
-            await asyncio.sleep(2 * consumer.RECHECK_EVERY_S)
+            await asyncio.sleep(2 * configurations.REREAD_S)
             if len(gateway.received) == received:
                 break
         assert len(gateway.received) == received
 
 
-async def test_a_push_sends_only_what_is_new_to_the_member(home, never_rejoined):
-    async with cluster(home) as (gateway, _):
-        for _ in range(3):
-            await sync_to_async(push.push_all)()
-        key = await sync_to_async(make_key)()
-        await sync_to_async(push.push_all)()
-        # Pushes arrive in their order.
-        await until(lambda: key in gateway.held.key_hashes, "the key at the gateway")
-        hashes = [config.hash for config in gateway.received]
-        assert all(earlier != later for earlier, later in itertools.pairwise(hashes))
-
-
-async def test_groups_are_joined_again_after_redis_was_emptied(home, clean_redis, monkeypatch):
-    monkeypatch.setattr(consumer, "REJOIN_EVERY_S", 0.1)
-    monkeypatch.setattr(consumer, "RECHECK_EVERY_S", 0.1)
-    async with cluster(home):
-        before = set(groups(clean_redis))
-        assert len(before) == 4
-        clean_redis.flushall()
-        await until(lambda: set(groups(clean_redis)) == before, "all groups")
-
-
-async def test_an_approval_and_a_revocation_arrive_without_a_push(home, clean_redis, never_rejoined):
+async def test_an_approval_and_a_revocation_arrive_though_nobody_says_so(home, nobody_says):
     await join_token(auto_approve=False)
     async with served() as port, LinkedGateway(home, port).running() as gateway:
         await until(lambda: gateway.link.state == "pending", "the wait for approval")
-        clean_redis.flushall()
         await sync_to_async(Gateway.objects.update)(state=Gateway.State.APPROVED)
         await until(lambda: gateway.held, "the configuration of an approved gateway")
-        clean_redis.flushall()
         await sync_to_async(Gateway.objects.update)(state=Gateway.State.REVOKED)
         await until(lambda: gateway.link.state == "unauthorized", "the revocation")
 
@@ -173,10 +132,15 @@ def order_profile() -> ProfileJob:
     return ProfileJob.objects.get(pk=job.pk)
 
 
-async def test_a_lost_profile_order_is_repeated_and_is_no_attempt(home, clean_redis, never_rejoined):
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_profile_order_reaches_its_node_also_where_the_word_is_lost(home, monkeypatch, lost):
+    if lost:
+        monkeypatch.setattr(live.client(), "publish", lambda *_: 0)
+        monkeypatch.setattr(NodeConsumer, "follow", MemberConsumer.follow)
+    else:
+        monkeypatch.setattr(configurations, "REREAD_S", 1e9)
     async with cluster(home):
         await until(sync_to_async(lambda: Device.objects.filter(state="up").exists()), "the node's device")
-        clean_redis.flushall()
         job = await sync_to_async(order_profile)()
         # The node reports on it at once: it cannot fetch this model.
         await until(sync_to_async(lambda: ProfileJob.objects.filter(state="failed").exists()), "the node's report")
@@ -257,37 +221,37 @@ def test_a_job_that_a_restarted_node_lost_is_an_attempt():
 async def test_reports_cost_no_reads_of_their_own(home, monkeypatch):
     """Reports cost no reads of their own; only members that join cause some.
 
-    Each join reads the member's first configuration, and gateways are pushed to when another one joins.
+    Each join reads the member's first configuration, and all are looked at when a gateway joins.
     """
     reads = []
-    read = push.read
+    read = contents.read
     monkeypatch.setattr(configurations, "REREAD_S", 1e9)
-    monkeypatch.setattr(push, "read", lambda: reads.append(1) or read())
+    monkeypatch.setattr(contents, "read", lambda: reads.append(1) or read())
     async with cluster(home) as (gateway, _):
         stats = control.GatewayStats(applications={}, ready=True, plan_version=0, config_hash=gateway.held.hash)
         for _ in range(200):
             gateway.link.send(stats)
         await until(lambda: not len(gateway.link._outbox), "all reports sent")
         await asyncio.sleep(1)
-    assert 0 < len(reads) <= 3
+    assert 0 < len(reads) <= 4
 
 
 async def test_a_push_to_all_is_answered_with_few_reads(monkeypatch):
     """Connections that are pushed to while a read runs share the next one."""
     reads = []
-    read = push.read
+    read = contents.read
 
     def slow():
         reads.append(1)
         time.sleep(0.2)
         return read()
 
-    monkeypatch.setattr(push, "read", slow)
+    monkeypatch.setattr(contents, "read", slow)
     shared = configurations.Configurations()
-    first = asyncio.create_task(shared.gateway(1, time.monotonic()))
+    first = asyncio.create_task(shared.gateway(time.monotonic()))
     await until(lambda: reads, "the first read has begun")
     await sync_to_async(make_key)()
-    found = await asyncio.gather(*(shared.gateway(1, time.monotonic()) for _ in range(100)))
+    found = await asyncio.gather(*(shared.gateway(time.monotonic()) for _ in range(100)))
     await first
     assert len(reads) == 2
     assert all(len(config.key_hashes) == 1 for config in found)
@@ -295,15 +259,15 @@ async def test_a_push_to_all_is_answered_with_few_reads(monkeypatch):
 
 async def test_while_the_database_is_away_members_are_compared_with_what_is_known(monkeypatch):
     shared = configurations.Configurations()
-    known = await shared.gateway(1)
+    known = await shared.gateway()
 
     def away():
         raise DatabaseError("away")
 
-    monkeypatch.setattr(push, "read", away)
+    monkeypatch.setattr(contents, "read", away)
     with pytest.raises(DatabaseError):
-        await shared.gateway(1, time.monotonic())
-    assert await shared.gateway(1) is known
+        await shared.gateway(time.monotonic())
+    assert await shared.gateway() is known
 
 
 def test_a_member_that_was_written_off_is_connected_again_by_its_next_report():

@@ -10,13 +10,12 @@ from asgiref.sync import sync_to_async
 from django.test import Client
 
 from registry.models import Device, Gateway, Node
-from scheduler import live
 from scheduler.control.assemble import available_devices
 from scheduler.control.planner import make_plan
 from tests.accounts import account
 from tests.control.connections import Connection, token
 from tests.control.linked import until
-from tests.control.world import KIND, application, node, variant
+from tests.control.world import KIND, application, node, requested, variant
 from workers import machine
 from workers.protocol.specs import DeviceInfo
 
@@ -72,10 +71,10 @@ async def test_a_gateway_that_joins_on_a_second_box_has_its_devices_planned_on()
     await sync_to_async(boxes)()
     await sync_to_async(lambda: variant(application(), "best", 90, 5))()
     await sync_to_async(make_plan)("periodic")
-    await sync_to_async(live.client().delete)("nereus:plan_waiting")
+    await sync_to_async(requested)()
     gateway = Connection("gateway", await token())
     await gateway.join("second", machine="b")
-    await until(sync_to_async(lambda: live.client().exists("nereus:plan_waiting")), "a request for a plan")
+    await until(sync_to_async(requested), "a request for a plan")
     assert (await sync_to_async(Gateway.objects.get)(name="second")).machine == "b"
     info = DeviceInfo("third/cpu0", "cpu", KIND, "a core", (0,), None, 2**30, "unix:/third")
     third = Connection("node", await token("other"))

@@ -23,18 +23,18 @@ from registry.models import Device, Gateway, Node, Profile
 from scheduler import live
 from scheduler.control.assemble import available_devices
 from scheduler.control.planner import make_plan
-from scheduler.members import following, push, reaching
+from scheduler.members import contents, following, reaching
+from scheduler.members.configurations import changed
 from scheduler.members.presence import reported
 from scheduler.members.reaching import PATIENCE_S, SILENCE_S, GatewayView, cut_off
 from tests.accounts import account, bearer
 from tests.control.connections import Connection, token
 from tests.control.linked import cluster, until
-from tests.control.world import application, listening, node, seen, variant
+from tests.control.world import application, listening, node, requested, seen, variant
 from workers.node.supervision import COMMAND
 from workers.protocol import control
 from workers.protocol.specs import DeviceInfo, DeviceState, Reach
 
-WAITING = "nereus:plan_waiting"
 rows = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 ages = st.floats(0, 100)
@@ -138,7 +138,7 @@ def boxes():
     listening(live.client())
     Device.objects.update(warm=[])
     make_plan("periodic")
-    live.client().delete(WAITING)
+    requested()
 
 
 def says(name: str, reached: tuple[str, ...] = (), **unreached: float) -> None:
@@ -164,20 +164,20 @@ class TestDecision:
         says("one", ("near/cpu0",), far=5.0)
         assert len(available()) == 2, "the other core has not said anything"
         says("two", ("near/cpu0",), far=PATIENCE_S - 1)
-        assert len(available()) == 2 and not live.client().exists(WAITING), "an executor may be back at once"
+        assert len(available()) == 2 and not requested(), "an executor may be back at once"
         says("two", ("near/cpu0",), far=PATIENCE_S)
-        assert available() == {"near/cpu0"} and live.client().exists(WAITING)
+        assert available() == {"near/cpu0"} and requested()
         plan = make_plan("change")
         assert {one["device"]: len(one["residents"]) for one in plan.wire["devices"]} == {"far/cpu0": 0, "near/cpu0": 1}
-        kept = push.node_config(Node.objects.get(name="far").pk, push.read_shared()).plan.devices[0].standby
+        kept = contents.node_config(Node.objects.get(name="far").pk, contents.read_shared()).plan.devices[0].standby
         assert kept, "it keeps loaded what it has, unlike a cordoned one"
         assert following.lacking(Node, "far") == ["device far/cpu0 is reached by no gateway"]
 
-        live.client().delete(WAITING)
+        requested()
         says("one", ("near/cpu0",), far=90.0)
-        assert not live.client().exists(WAITING), "nothing new"
+        assert not requested(), "nothing new"
         says("one", ("near/cpu0", "far/cpu0"))
-        assert len(available()) == 2 and live.client().exists(WAITING)
+        assert len(available()) == 2 and requested()
 
     def test_a_device_lost_with_its_node_is_left_out_at_once_and_taken_back_once(self, boxes, later):
         sends("near", "far")
@@ -190,16 +190,16 @@ class TestDecision:
         says("one", ("near/cpu0",), far=0.0)
         assert len(available()) == 2, "the other core still does"
         says("two", ("near/cpu0",), far=0.0)
-        assert available() == {"near/cpu0"} and live.client().exists(WAITING)
+        assert available() == {"near/cpu0"} and requested()
         plan = make_plan("change")
         assert {one["device"]: len(one["residents"]) for one in plan.wire["devices"]} == {"far/cpu0": 0, "near/cpu0": 1}
 
-        live.client().delete(WAITING)
+        requested()
         sends("far")
         reaching.look()
-        assert available() == {"near/cpu0"} and not live.client().exists(WAITING), "it is back, but no core reaches it"
+        assert available() == {"near/cpu0"} and not requested(), "it is back, but no core reaches it"
         says("one", ("near/cpu0", "far/cpu0"))
-        assert len(available()) == 2 and live.client().exists(WAITING)
+        assert len(available()) == 2 and requested()
         says("two", ("near/cpu0",), far=1.0)
         assert len(available()) == 2
 
@@ -410,7 +410,7 @@ async def test_real_members_a_device_behind_a_cut_comes_back_when_it_is_mended()
         Device.objects.filter(node=spare).update(type=Device.objects.exclude(node=spare).get().type)
         # Nobody is behind its socket, so no core reaches it either.
         make_plan("periodic")
-        push.push_all()
+        changed()
 
     def own(**wanted) -> bool:
         return Device.objects.filter(ref__startswith="box/", **wanted).exists()
@@ -427,7 +427,7 @@ async def test_real_members_a_device_behind_a_cut_comes_back_when_it_is_mended()
 
         await until(sync_to_async(reached), "the core reports the device")
         await until(sync_to_async(lambda: Device.objects.get(ref="spare/cpu0").unreached_since), "the dead device")
-        await sync_to_async(live.client().delete)(WAITING)
+        await sync_to_async(requested)()
         await relay.cut()
         await until(sync_to_async(lambda: own(unreached_since__isnull=False)), "the cut is known")
         # No device is left, and the plan in force stays: here another one takes over.
@@ -435,9 +435,9 @@ async def test_real_members_a_device_behind_a_cut_comes_back_when_it_is_mended()
         await sync_to_async(Node.objects.filter(name="spare").update)(**seen())
         plan = await sync_to_async(make_plan)("change")
         assert [one["id"] for one in plan.problem["devices"]] == ["spare/cpu0"]
-        await sync_to_async(push.push_all)()
+        await sync_to_async(changed)()
         await asyncio.sleep(1.0)
         await relay.start()
         await until(sync_to_async(lambda: own(unreached_since=None)), "the device is reached again")
-        await until(sync_to_async(lambda: live.client().exists(WAITING)), "a plan is asked for")
+        await until(sync_to_async(requested), "a plan is asked for")
         assert device.ref in await sync_to_async(available)()

@@ -1,7 +1,4 @@
-"""Plans are requested where they can differ, and once for each change.
-
-Requests are counted where they are made: in Redis.
-"""
+"""Plans are requested where they can differ, and once for each change."""
 
 from __future__ import annotations
 
@@ -23,22 +20,13 @@ POINTS = (ProfilePoint(1, 0.01, 0.012, 0.01, 30),)
 
 
 @pytest.fixture
-def requested(clean_redis) -> Callable[[Callable], int]:
-    """Count how often a plan is requested while a function runs.
-
-    Requests that find another one waiting are included.
-    """
+def asked(clean_redis) -> Callable[[Callable], int]:
+    """Count how often a plan is requested while a function runs."""
 
     def count(function: Callable) -> int:
-        requests.started()
-        with clean_redis.monitor() as monitor:
-            function()
-            clean_redis.echo("over")
-            commands = []
-            for entry in monitor.listen():
-                if entry["command"] == "ECHO over":
-                    return sum(command.startswith(f"SET {requests.WAITING} ") for command in commands)
-                commands.append(entry["command"])
+        before = requests.plan_row().wanted
+        function()
+        return requests.plan_row().wanted - before
 
     return count
 
@@ -61,53 +49,53 @@ def new(owner, state: str) -> Variant:
     return made
 
 
-def test_an_application_without_variants_and_an_upload_ask_for_none(requested, box):
+def test_an_application_without_variants_and_an_upload_ask_for_none(asked, box):
     fields = {"name": "tiny", "slo_ms": 100, "signature": graphs.SIGNATURE}
-    assert requested(lambda: services.create_application(fields)) == 0
+    assert asked(lambda: services.create_application(fields)) == 0
     owner = services.Application.objects.get(name="tiny")
     incoming = storage.Incoming(2**20)
     incoming.write(graphs.good())
-    assert requested(lambda: services.create_variant(owner, "v", incoming, accuracy=90.0)) == 0
+    assert asked(lambda: services.create_variant(owner, "v", incoming, accuracy=90.0)) == 0
     assert owner.variants.get().profile_jobs.count() == 1
 
 
-def test_a_finished_profile_asks_for_one(requested, box, owner):
+def test_a_finished_profile_asks_for_one(asked, box, owner):
     (job,) = profiling.order(new(owner, Variant.State.PROFILING), "registration")
     dispatch.dispatch()
     message = control.ProfileDone(job=job.pk, load_s=0.3, memory_bytes=5000, points=POINTS)
-    assert requested(lambda: results.done(box, message)) == 1
+    assert asked(lambda: results.done(box, message)) == 1
 
 
-def test_a_finished_profile_of_a_variant_without_an_accuracy_asks_for_none(requested, box, owner):
+def test_a_finished_profile_of_a_variant_without_an_accuracy_asks_for_none(asked, box, owner):
     made = new(owner, Variant.State.PROFILING)
     Variant.objects.update(accuracy=None, accuracy_source=Variant.Source.MEASURED)
     (job,) = profiling.order(made, "registration")
     dispatch.dispatch()
     message = control.ProfileDone(job=job.pk, load_s=0.3, memory_bytes=5000, points=POINTS)
-    assert requested(lambda: results.done(box, message)) == 0
+    assert asked(lambda: results.done(box, message)) == 0
 
 
-def test_a_failed_first_profile_asks_for_none(requested, box, owner):
+def test_a_failed_first_profile_asks_for_none(asked, box, owner):
     (job,) = profiling.order(new(owner, Variant.State.PROFILING), "registration")
     dispatch.dispatch()
     message = control.ProfileFailed(job=job.pk, message="first run took longer than 3 s")
-    assert requested(lambda: results.failed(box, message)) == 0
+    assert asked(lambda: results.failed(box, message)) == 0
 
 
 @pytest.mark.parametrize(("state", "plans"), [(Variant.State.PROFILING, 0), (Variant.State.READY, 1)])
-def test_changing_and_deleting_a_variant_ask_for_one_only_if_it_is_ready(requested, box, owner, state, plans):
+def test_changing_and_deleting_a_variant_ask_for_one_only_if_it_is_ready(asked, box, owner, state, plans):
     made = new(owner, state)
-    assert requested(lambda: services.change_variant(made, {"accuracy": 90.0})) == plans
-    assert requested(lambda: services.change_variant(made, {"pinned": True})) == plans
-    assert requested(lambda: services.delete_variant(made)) == plans
+    assert asked(lambda: services.change_variant(made, {"accuracy": 90.0})) == plans
+    assert asked(lambda: services.change_variant(made, {"pinned": True})) == plans
+    assert asked(lambda: services.delete_variant(made)) == plans
 
 
-def test_a_variant_in_use_that_is_to_drain_asks_for_one(requested, box, owner):
+def test_a_variant_in_use_that_is_to_drain_asks_for_one(asked, box, owner):
     made = new(owner, Variant.State.READY)
     box.devices.update(warm=[made.pk])
-    assert requested(lambda: services.delete_variant(made, drain=True)) == 1
+    assert asked(lambda: services.delete_variant(made, drain=True)) == 1
 
 
-def test_a_longer_slo_asks_for_one(requested, box, owner):
+def test_a_longer_slo_asks_for_one(asked, box, owner):
     new(owner, Variant.State.READY)
-    assert requested(lambda: services.change_application(owner, {"slo_ms": 400})) == 1
+    assert asked(lambda: services.change_application(owner, {"slo_ms": 400})) == 1

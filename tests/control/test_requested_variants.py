@@ -14,10 +14,10 @@ from registry import clock
 from registry.models import Device, Profile, Variant
 from scheduler import telemetry
 from scheduler.allocation.problem import Allocation
-from scheduler.control import choices, planner, requested_variants, requests
+from scheduler.control import choices, planner, requested_variants
 from scheduler.control.relief import MEMORY_SHARE
 from tests.allocation.worlds import problems
-from tests.control.world import application, listening, node, variant
+from tests.control.world import application, listening, node, requested, variant
 from tests.examples import examples
 from workers.gateway.reports import merged
 from workers.protocol.control import GatewayStats
@@ -32,24 +32,11 @@ def world(clean_redis):
     listening(clean_redis)
     node(devices=1)
     choices.change("proteus", "a test")
-    requests.started()
+    requested()
     requested_variants._looked_up.clear()
     app = application()
     made = [("quick", 80, 2), ("good", 90, 5), ("better", 92, 8), ("best", 95, 160)]
     return {name: variant(app, name, accuracy, ms) for name, accuracy, ms in made}
-
-
-@pytest.fixture
-def requested(monkeypatch):
-    """The details of plans that were requested."""
-    found = []
-
-    def send(name, **given):
-        found.append(given["detail"])
-        requests.started()
-
-    monkeypatch.setattr(requests.queue, "send", send)
-    return found
 
 
 def plan() -> tuple[set[str], set[str]]:
@@ -66,10 +53,10 @@ def ask(**stats) -> None:
     requested_variants.record(requested_variants.requests_of(second))
 
 
-def test_a_named_variant_stands_by_for_a_while(world, requested, later):
+def test_a_named_variant_stands_by_for_a_while(world, later):
     assert plan() == ({"better"}, set())
     ask(named={"best": 2, "unheard-of": 1})
-    assert requested == ["queries request digits/best"]
+    assert requested() == ["queries request digits/best"]
     assert plan() == ({"better"}, {"best"})
     later(requested_variants.KEPT_S - 1)
     ask(named={"best": 1})
@@ -77,10 +64,10 @@ def test_a_named_variant_stands_by_for_a_while(world, requested, later):
     assert plan() == ({"better"}, {"best"})
     later(2)
     assert plan() == ({"better"}, set())
-    assert len(requested) == 1, "it stayed requested"
+    assert not requested(), "it stayed requested"
 
 
-def test_for_a_least_accuracy_a_loaded_variant_is_meant_else_the_quickest(world, requested, later):
+def test_for_a_least_accuracy_a_loaded_variant_is_meant_else_the_quickest(world, later):
     ask(least_accuracy=85.0)
     assert requested_variants.current() == {world["good"].pk}
     Device.objects.update(warm=[world["better"].pk])
@@ -90,7 +77,7 @@ def test_for_a_least_accuracy_a_loaded_variant_is_meant_else_the_quickest(world,
     assert len(requested_variants.current()) == 2, "nothing is so accurate"
 
 
-def test_what_answers_nowhere_in_time_is_never_meant(world, requested, later):
+def test_what_answers_nowhere_in_time_is_never_meant(world, later):
     Profile.objects.filter(variant=world["good"]).update(blocked=True)
     ask(least_accuracy=85.0)
     assert requested_variants.current() == {world["better"].pk}
@@ -103,7 +90,7 @@ def test_what_answers_nowhere_in_time_is_never_meant(world, requested, later):
     assert requested_variants.current() == {world["better"].pk}
 
 
-def test_memory_keeps_its_free_part(world, requested):
+def test_memory_keeps_its_free_part(world):
     # Two variants of 1 MiB fit into the part that may be used.
     Device.objects.update(memory_bytes=int(2 * 2**20 / MEMORY_SHARE))
     ask(named={"best": 1})
@@ -112,7 +99,7 @@ def test_memory_keeps_its_free_part(world, requested):
     assert plan() == ({"better"}, set())
 
 
-def test_the_first_ones_stay_and_excluded_ones_do_not(world, requested, later, monkeypatch):
+def test_the_first_ones_stay_and_excluded_ones_do_not(world, later, monkeypatch):
     monkeypatch.setattr(requested_variants, "MOST", 2)
     for name in ("quick", "best", "good", "better"):
         ask(named={name: 1})
@@ -123,7 +110,7 @@ def test_the_first_ones_stay_and_excluded_ones_do_not(world, requested, later, m
     assert plan() == ({"better"}, {"quick"})
 
 
-def test_the_same_request_is_looked_up_once_in_a_while(world, requested, later):
+def test_the_same_request_is_looked_up_once_in_a_while(world, later):
     ask(named={"best": 1}, least_accuracy=85.0)
     nothing = {"applications": {"digits": {"named": {}, "least_accuracy": None}, "faces": {}}}
     assert requested_variants.requests_of(nothing) == []

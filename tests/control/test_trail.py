@@ -13,8 +13,7 @@ from registry.models import Device
 from scheduler import retention
 from scheduler.control.planner import make_plan
 from scheduler.models import Plan
-from scheduler.trail import trails
-from scheduler.trail.application_trail import application_trail
+from scheduler.trail import Trail, application_trail, before, trail
 from tests.control.test_planner import arrive
 from tests.control.world import KIND, application, listening, node, variant
 
@@ -29,8 +28,8 @@ def digits(clean_redis):
     return owner, variant(owner, "quick", 90, 5), variant(owner, "good", 99, 40)
 
 
-def trail_of(plan: Plan) -> trails.Trail:
-    return trails.trail(plan, trails.before(plan))
+def trail_of(plan: Plan) -> Trail:
+    return trail(plan, before(plan))
 
 
 def test_the_first_plan_says_that_there_is_nothing_to_compare_with(digits):
@@ -112,8 +111,8 @@ def test_what_an_older_release_did_not_keep_is_not_explained(digits):
     assert trail.previous is None and trail.causes == [] and trail.moves == []
     assert "no earlier plan is left" in trail.sentence
     forgotten = trail_of(Plan.objects.get(pk=first.pk))
-    assert forgotten.sentence.startswith("A regular look: the plan served 1.0 of 1.0 items/s")
-    assert "not kept any more" in forgotten.sentence and forgotten.limit.startswith("Not known any more")
+    assert forgotten.sentence.startswith("The plan serves 1.0 of 1.0 items/s")
+    assert "not kept any more" in forgotten.sentence and forgotten.limit.startswith("Not known")
     assert forgotten.changed and forgotten.demand == []
 
 
@@ -150,7 +149,7 @@ def test_changes_of_many_applications_or_devices_are_one_cause(digits):
         node(f"far{number}", devices=2)
     trail = trail_of(make_plan("burst", "a"))
     assert trail.causes[0] == "device box/cpu1 left"
-    assert trail.causes[1] == "8 devices of far0, far1 and 2 more joined"
+    assert trail.causes[1] == "8 devices of far0, far1, far2 and 1 more joined"
     assert trail.causes[2].startswith("demand for 4 applications rose from 4.0 to ")
     # Which rose most depends on where a second ends among these.
     assert re.search(r"together, most for [abcd] \(from 1\.0 to", trail.causes[2]) and len(trail.causes) == 3

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.db.models import F
 from django.utils import timezone
 
 from registry import clock
 from registry.models import Application, Device, Node, Profile, ProfileLatency, Variant
+from scheduler.control import requests
 from scheduler.members import presence
+from scheduler.models import WorkLease
 from tests.running import SIGNATURE
 
 KIND = "cpu-test-1c"
@@ -57,3 +60,10 @@ def variant(owner: Application, name: str, accuracy: float, ms_per_row: float, s
             profile=profile, batch=batch, p50_ms=took * 0.9, p95_ms=took, mean_ms=took * 0.92, samples=20
         )
     return made
+
+
+def requested() -> list[str]:
+    """The details of requests for a plan that none has served; from now on one has."""
+    details = [detail for _, _, detail in requests.plan_row().causes]
+    WorkLease.objects.update(started=F("wanted"), served=F("wanted"), causes=[])
+    return details

@@ -65,7 +65,7 @@ def lengths(response: pb.ModelInferResponse) -> list[int]:
 
 
 def parsers(gateway) -> list[psutil.Process]:
-    """Parser processes; multiprocessing runs another process, which frees what they leave behind."""
+    """Parser processes, without multiprocessing's resource tracker."""
     children = psutil.Process(gateway.process.pid).children()
     return [one for one in children if "resource_tracker" not in " ".join(one.cmdline())]
 

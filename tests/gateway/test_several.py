@@ -27,7 +27,6 @@ from tritonclient import grpc as triton_grpc
 
 from workers.node import gateways as pages
 from workers.protocol import control
-from workers.protocol.specs import Band
 
 from .conftest import AUTH, DeviceProcess, GatewayProcess, application, config, plan, wait_for
 from .test_failures import BODY, PATH, X
@@ -183,43 +182,6 @@ def test_grpc_is_shared_too(two):
             ),
             "gRPC says so",
         )
-
-
-def arrivals(control_plane) -> list[int]:
-    return [
-        sum(rows for rows, _ in report.applications.get("numbers", ()))
-        for report in control_plane.received(control.Arrivals)
-    ]
-
-
-def test_one_of_several_tells_its_arrivals_and_a_lone_one_its_bursts(gateways, devices, control_plane):
-    (only,) = devices("d0")
-    only.warm(("numbers", "big"))
-    made = plan(9, {"d0": [("numbers", "big")]}, {"d0": only.endpoint})
-    made = type(made)(made.version, made.devices, made.routes, {"numbers": Band(0.0, 5.0)})
-    alone = config(made, [application("numbers")])
-    of_two = control.GatewayConfig(
-        applications=alone.applications, key_hashes=alone.key_hashes, plan=alone.plan, gateways=2
-    )
-    control_plane.first = of_two
-    gateway = gateways(None, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
-    gateway.wait_ready()
-    for _ in range(30):
-        gateway.infer([[1.0] * 4] * 2)
-    wait_for(lambda: sum(arrivals(control_plane)) == 60, "all rows are reported")
-    assert control_plane.received(control.Burst) == []
-    wait_for(lambda: arrivals(control_plane)[-1] == 0, "the last report says that it has ended")
-    assert reports_no_more(control_plane)
-    control_plane.send(alone)
-    wait_for(lambda: gateway.infer([[1.0] * 4] * 8) and control_plane.received(control.Burst), "a burst is reported")
-    gateway.infer([[1.0] * 4] * 8)
-    assert reports_no_more(control_plane)
-
-
-def reports_no_more(control_plane) -> bool:
-    before, seconds = len(arrivals(control_plane)), len(control_plane.received(control.GatewayStats))
-    wait_for(lambda: len(control_plane.received(control.GatewayStats)) > seconds + 1, "seconds go by")
-    return len(arrivals(control_plane)) == before
 
 
 def test_a_lone_gateway_shares_its_ports_with_nobody(two):

@@ -31,7 +31,7 @@ def text(client: Client, path: str) -> str:
 
 def test_without_a_plan_the_pages_say_what_to_do(clean_redis, viewer):
     assert "Register an application" in text(viewer, "/what-if/")
-    assert "Nothing is promised yet" in text(viewer, "/promises/")
+    assert "No promise yet" in text(viewer, "/promises/")
 
 
 def test_the_form_shows_what_there_is(cluster, viewer):

@@ -7,8 +7,7 @@ from django.conf import settings
 from django.test import Client
 
 from registry.models import Application, Device, Node, Variant
-from scheduler import live, tasks, telemetry
-from scheduler.control.forecasters import LEARNED
+from scheduler import tasks, telemetry
 from scheduler.models import WhatIf
 from scheduler.promises import what_if
 from scheduler.promises.changes import Changes
@@ -16,7 +15,6 @@ from scheduler.promises.snapshot import Snapshot
 from tests.accounts import account
 from tests.control.world import application, variant
 from tests.registry.conftest import problem
-from workers import forecasters
 
 from .conftest import report
 
@@ -134,25 +132,21 @@ def test_a_quiet_application_can_be_imagined_busy(cluster, operator):
     )
 
 
-@pytest.mark.parametrize("forecaster", forecasters.ALL)
-def test_imagined_demand_is_estimated_by_the_chosen_forecaster(clean_redis, cluster, operator, settings, forecaster):
-    settings.NEREUS = replace(settings.NEREUS, forecaster=forecaster)
+def test_imagined_demand_is_estimated_as_plans_estimate_it(clean_redis, cluster):
     clean_redis.delete(telemetry.GATEWAY_STREAM)
     for ago in range(300, 0, -1):
         report(ago, 5 if ago % 60 < 40 else 60)
     snapshot = Snapshot.take()
     rate = snapshot.recorded.rate("digits")
-    learned = live.client().hgetall(LEARNED)
     # Nearly the same demand has nearly the same estimate.
     (was,), (now,) = (
         snapshot.imagined(changes).applications for changes in (Changes(), Changes(demand={"digits": rate}))
     )
     assert (now.demand, now.expected) == (pytest.approx(was.demand, rel=0.05), pytest.approx(was.expected, rel=0.05))
-    # Where nothing came, arrivals are Poisson; nothing is learned from what is imagined.
+    # Where nothing came, arrivals are Poisson.
     clean_redis.delete(telemetry.GATEWAY_STREAM)
     (now,) = Snapshot.take().imagined(Changes(demand={"digits": 40.0})).applications
     assert 20 < now.expected < now.demand < 80
-    assert live.client().hgetall(LEARNED) == learned
 
 
 def test_demand_beyond_all_devices_is_left_out_and_violated(cluster, operator):

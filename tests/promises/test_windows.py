@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.allocation import by_policy, strategies
+from scheduler.allocation import strategies
 from scheduler.promises import windows
 from scheduler.promises.windows import (
     LEAST_WINDOWS,
@@ -20,8 +20,9 @@ from scheduler.promises.windows import (
     windows_for,
 )
 from scheduler.simulation.controller import Controller
+from scheduler.simulation.learned import LEARNED, TREND
 from scheduler.simulation.scenario import ControlSettings
-from workers import forecasters
+from scheduler.stacks.ramsis import strategy as by_policy
 
 from .worlds import problem, world
 
@@ -104,7 +105,7 @@ def test_the_plan_in_force_is_the_first_and_loaded():
     assert found.violations == 0.0
 
 
-@pytest.mark.parametrize("forecaster", [forecasters.TREND, forecasters.LEARNED])
+@pytest.mark.parametrize("forecaster", [TREND, LEARNED])
 def test_later_plans_are_for_the_quantile_that_is_asked(forecaster):
     demand = {}
     for quantile in (0.5, 0.95, 0.99):

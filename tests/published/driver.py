@@ -11,7 +11,7 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from workers.dispatch.published.batching.policy import BatchPolicy, Candidate, Decision, QueueView
+from workers.dispatch.published.policy import BatchPolicy, Candidate, Decision, QueueView
 from workers.dispatch.published.time_slices import Arbiter, Contender, blocking_s
 
 

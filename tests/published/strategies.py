@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.published.driver import Query
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.published.batching.policy import Candidate
+from workers.dispatch.published.policy import Candidate
 
 ms = st.floats(0.1, 100.0, allow_nan=False).map(lambda value: value / 1000)
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from tests.examples import examples
 from tests.published.driver import Batch, Decided, Query, Served, simulate
 from tests.published.strategies import arrivals, candidates
+from workers.dispatch.bindings import POLICIES
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.published.batching import POLICIES
-from workers.dispatch.published.batching.policy import Candidate, QueueView
+from workers.dispatch.published.policy import Candidate, QueueView
 
 pytestmark = pytest.mark.wide
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.simulation.policies import POLICIES
+from scheduler.simulation.stacks import POLICIES
 from workers.dispatch.binding import QueryClass, ServiceTerms
 from workers.dispatch.options import OptionSet
 

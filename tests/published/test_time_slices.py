@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.simulation.policies import POLICIES
+from scheduler.simulation.stacks import POLICIES
 from tests.published.driver import Query, Served, simulate
 from tests.published.strategies import ms
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.published.batching.policy import Candidate, Decision
+from workers.dispatch.published.policy import Candidate, Decision
 from workers.dispatch.published.time_slices import TIMER_SLACK_S, Arbiter, Contender, blocking_s
 
 pytestmark = pytest.mark.wide
@@ -121,7 +121,7 @@ def shared_devices(draw):
         candidates.append(Candidate(variant, 90.0, latency, draw(st.integers(1, 4))))
     longest = [candidate.latency.seconds(candidate.max_batch) for candidate in candidates]
     gap = sum(longest)
-    policies = st.sampled_from(["proteus", "nereus"])
+    policies = st.sampled_from(["proteus", "nexus"])
     queues = [
         Served(POLICIES[draw(policies)](), candidate, draw(st.sampled_from(["shed", "serve"])), f"queue{i}")
         for i, candidate in enumerate(candidates)

@@ -10,12 +10,11 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from scheduler.simulation.policies import POLICIES
+from scheduler.simulation.stacks import POLICIES, ROUTERS
 from workers.dispatch.binding import Decisions, QueryClass, ServiceTerms
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.options import OptionSet, ServingOption
 from workers.dispatch.published.binding import PublishedBinding
-from workers.dispatch.published.routing import ROUTERS
 
 SLO_S = 0.2
 
@@ -62,7 +61,7 @@ class World:
         applications: Mapping[str, ServiceTerms] | None = None,
         pace: Mapping[str, float] | None = None,
     ):
-        self.binding = PublishedBinding(ROUTERS[router](), POLICIES[policy], slack_s=0.0)
+        self.binding = PublishedBinding(ROUTERS[router](1), POLICIES[policy], slack_s=0.0)
         self.applications = dict(applications or {"a": ServiceTerms(SLO_S)})
         self.rtt_s = rtt_s
         self.pace = pace or {}

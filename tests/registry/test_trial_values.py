@@ -135,6 +135,30 @@ def test_a_model_that_made_up_values_crash_takes_a_sample(upload, tmp_path):
     runs_on_a_device(made.SerializeToString(), tmp_path)
 
 
+def test_made_up_values_that_take_all_memory_do_not_refuse_a_sample(upload, tmp_path):
+    """The output's size is a value: made-up ones ask for terabytes."""
+    made = model(
+        [node("Resize", ["x", "", "scales"], ["y"], mode="nearest")],
+        [("x", F, [1, 1, 2, 2]), ("scales", F, [4])],
+        [("y", F, [1, 1, 4, 6])],
+    )
+    inputs = [
+        {"name": "x", "datatype": "FP32", "shape": [1, 1, 2, 2]},
+        {"name": "scales", "datatype": "FP32", "shape": [4]},
+    ]
+    outputs = [{"name": "y", "datatype": "FP32", "shape": [1, 1, 4, 6]}]
+    registry.Application.objects.create(
+        name="enlarged", slo_ms=500, signature={"inputs": inputs, "outputs": outputs}, batch=False
+    )
+    refused = upload(made.SerializeToString(), application="enlarged")
+    assert "send rows of yours as 'sample' if their values decide it" in problem(refused, 400)["file.outputs.y.shape"]
+    data = {"x": [0.5] * 4, "scales": [1.0, 1.0, 2.0, 3.0]}
+    sample = json.dumps({"inputs": [{**tensor, "data": data[tensor["name"]]} for tensor in inputs]}).encode()
+    response = upload(made.SerializeToString(), application="enlarged", sample=named(sample, "rows.json"))
+    assert response.status_code == 201, response.content
+    runs_on_a_device(made.SerializeToString(), tmp_path)
+
+
 def test_not_a_number_is_a_warning(upload):
     made = model(
         [node("Sqrt", ["x"], ["r"]), node("Add", ["r", "nan"], ["y"])],

@@ -6,7 +6,7 @@ import pytest
 
 from registry import clock, storage
 from scheduler import troubles
-from scheduler.control import outcome
+from scheduler.control import requests
 from scheduler.repairs import known, listing
 from tests.control.world import application, node, variant
 from tests.repairs.looks import found, keep_alive, store
@@ -25,8 +25,7 @@ def fresh(monkeypatch):
     monkeypatch.setattr(known, "_looked_at", None)
     monkeypatch.setattr(listing, "_shared", None)
     troubles._troubles.clear()
-    with outcome.recorded():
-        pass
+    requests.served(0)
     yield
     troubles._troubles.clear()
 

@@ -6,6 +6,7 @@ import dataclasses
 from datetime import timedelta
 
 import pytest
+from cryptography import x509
 from django.conf import settings as django_settings
 from django.contrib.auth.models import User
 from django.db import OperationalError
@@ -49,16 +50,17 @@ def test_the_list_is_made_without_redis(world, settings, monkeypatch):
     live.client.cache_clear()
     try:
         assert list(found()) == ["trouble:redis"]
-        assert not facts.read().redis
+        read = facts.Facts()
+        assert read.recent == {} and not read.redis
     finally:
         live.client.cache_clear()
 
 
 def test_the_list_is_made_without_the_database(monkeypatch):
-    def away():
+    def away(_):
         raise OperationalError("unable to open database file")
 
-    monkeypatch.setattr(facts, "read", away)
+    monkeypatch.setattr(facts.Facts, "devices", property(away))
     (repair,) = listing.current()
     assert repair.key == "trouble:database" and "unable to open" in repair.effect
 
@@ -74,10 +76,12 @@ DISKS = {
 
 
 @pytest.mark.parametrize("how", DISKS)
-def test_a_disk_that_is_full_soon(how):
+def test_a_disk_that_is_full_soon(how, monkeypatch):
     free, more, severity = DISKS[how]
-    disk = facts.Disk(django_settings.NEREUS.home, free, 100 * 2**30, **more)
-    repairs = list(box_checks.disk(facts.Facts(now=timezone.now(), disk=disk)))
+    monkeypatch.setattr(samples, "disk_rate", lambda: more.get("shrinks"))
+    disk = box_checks.Disk(free, 100 * 2**30, "read_only" in more)
+    monkeypatch.setattr(box_checks, "disk_below", lambda home: disk)
+    repairs = list(box_checks.disk(facts.Facts()))
     assert [repair.severity for repair in repairs] == ([severity] if severity else [])
     if how == "shrinks fast":
         assert "50.0 GiB of 100 GiB are left" in repairs[0].effect and "they last 24 hours" in repairs[0].effect
@@ -90,8 +94,8 @@ def test_the_disks_rate_is_measured_over_a_day_and_not_known_before(later):
         samples.sample_disk(0)  # too soon after the last to count
         later(43_200)
     assert samples.disk_rate() == pytest.approx(2880 * 2**20 / 86_400, rel=0.01)
-    disk = facts.read().disk
-    assert disk.total > disk.free > 0 and not disk.read_only and disk.shrinks == pytest.approx(34953, rel=0.01)
+    disk = box_checks.disk_below(django_settings.NEREUS.home)
+    assert disk.total > disk.free > 0 and not disk.read_only
 
 
 def test_a_clock_that_was_set_is_shown_for_a_day(world, lasting, later, monkeypatch):
@@ -120,7 +124,7 @@ def certificate(settings, tmp_path):
         files = OwnCertificate(tmp_path / f"tls{days}")
         # One that is issued for ten years, so many days before its end.
         files.ensure(["box.example"])
-        ends = facts.x509.load_pem_x509_certificate(files.server_file.read_bytes()).not_valid_after_utc
+        ends = x509.load_pem_x509_certificate(files.server_file.read_bytes()).not_valid_after_utc
         shift = ends - timezone.now() - timedelta(days=days)
         now = timezone.now
         settings.NEREUS = dataclasses.replace(

@@ -5,17 +5,15 @@ All is real, except for time.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from django.utils import timezone
 
 from registry import clock
 from registry.models import Node
 from scheduler import live, tasks, telemetry
-from scheduler.control import outcome, planner
+from scheduler.control import planner, requests
 from scheduler.history import recording
-from scheduler.models import KnownRepair
+from scheduler.models import KnownRepair, WorkLease
 from scheduler.repairs import facts, known, listing
 from scheduler.repairs.checks import planning
 from scheduler.repairs.in_time import in_time
@@ -39,7 +37,7 @@ def test_demand_above_capacity_in_numbers_once_it_is_no_burst(world, lasting, mo
     plan(allocation={"left_out": {"digits": 20.0}})
     assert found() == {}, "a burst"
     repair = lasting(61)["demand:digits"]
-    assert repair.effect == "The plan leaves out 20 of 120 items/s even at the lowest accuracy."
+    assert repair.effect == "The plan leaves out 20.0 of 120 items/s even at the lowest accuracy."
     arrive(100, 14)
     assert "queries/s (14%) were refused in the last minute. The plan leaves" in found()["demand:digits"].effect
     plan()
@@ -88,7 +86,9 @@ def test_a_short_burst_raises_nothing_and_is_not_denied(world):
 
 def test_a_share_just_below_the_goal_is_not_shown_as_the_goal(world):
     late = facts.RecentQueries(arrived=1000, late=13)
-    sentence = in_time(replace(facts.read(), recent={"digits": late}, long={"digits": late})).sentence
+    read = facts.Facts()
+    read.recent = read.long = {"digits": late}
+    sentence = in_time(read).sentence
     assert "answered 98.7% in time in the last" in sentence and "the goal is 99%" in sentence
 
 
@@ -107,7 +107,7 @@ def test_planning_that_fails_says_since_when_and_why(world, lasting, monkeypatch
     for _ in range(2):
         with pytest.raises(ValueError, match="constraint"):
             tasks.plan("period")
-    since = outcome.latest().failing_since
+    since = requests.plan_row().failing_since
     assert before <= since <= timezone.now()
     found()
     monkeypatch.setattr(known, "_here", type("Long", (), {"ages": lambda self, values: dict.fromkeys(values, 1e6)})())
@@ -127,8 +127,8 @@ def test_no_attempt_to_plan_for_too_long(world, later):
     assert repair.since == made.created and f"plan {made.pk}" in repair.effect
 
 
-def test_attempts_to_plan_that_nothing_is_known_of_count_after_a_while(world, later, clean_redis):
-    clean_redis.delete(outcome.OUTCOME)
+def test_attempts_to_plan_that_nothing_is_known_of_count_after_a_while(world, later):
+    WorkLease.objects.all().delete()
     assert found() == {}
     later(planning.silent_s() + 1)
     Node.objects.update(seen_s=clock.steady())

@@ -9,7 +9,7 @@ import pytest
 from scheduler.simulation import simulate
 from scheduler.simulation.ablations import PARTS, without
 from scheduler.simulation.scenario import ControlSettings
-from workers.dispatch.stacks import LATE_BINDING
+from workers.dispatch.stack import LATE_BINDING
 
 from .worlds import model, world
 

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from scheduler.simulation import SimulationError, simulate
 from scheduler.simulation.engine import DROPPED, IN_TIME, LATE
-from scheduler.simulation.policies import POLICIES
-from scheduler.simulation.routers import ROUTERS
 from scheduler.simulation.scenario import ControlSettings
+from scheduler.simulation.stacks import POLICIES, ROUTERS
 from tests.examples import examples
-from workers.dispatch.stacks import LATE_BINDING
+from workers.dispatch.stack import LATE_BINDING
 
 from .worlds import model, world
 

@@ -83,11 +83,11 @@ def test_what_is_wrong_with_the_scenario_and_with_the_names_is_reported_together
 
 
 def test_stacks_are_compared_on_one_page_with_a_folder_for_each(tmp_path):
-    names = "proteus,proteus:nexus,proteus:nereus:least-completion"
+    names = "proteus,proteus:nexus,proteus:clipper:least-completion"
     out = tmp_path / "results"
     call_command("simulate", str(files(tmp_path)), compare=names, routing="uniform", out=out, stdout=io.StringIO())
     summaries = json.loads((tmp_path / "results" / "comparison.json").read_text())
-    runs = ["proteus_proteus_uniform", "proteus_nexus_uniform", "proteus_nereus_least-completion"]
+    runs = ["proteus_proteus_uniform", "proteus_nexus_uniform", "proteus_clipper_least-completion"]
     assert list(summaries) == runs
     for name in runs:
         assert json.loads((tmp_path / "results" / name / "summary.json").read_text()) == summaries[name]

@@ -26,7 +26,7 @@ def finished(scenario, variant, outcome=None) -> SimulationResults:
     answered = array("d", [t + 0.1 for t in scenario.arrivals.times])
     variants = tuple((m.application, m.name, m.accuracy) for m in scenario.models)
     outcome = bytearray([IN_TIME] * len(answered)) if outcome is None else outcome
-    return SimulationResults(scenario, STACKS[DEFAULT], Record(outcome, answered, variant, variants, (), 1.0, 1.0))
+    return SimulationResults(scenario, STACKS[DEFAULT], Record(outcome, answered, variant, variants, (), 0, 1.0, 1.0))
 
 
 def test_the_fluid_reference_mixes_variants_to_use_all_of_the_time():

@@ -70,7 +70,7 @@ def test_noise_makes_queries_late_that_were_decided_to_be_in_time():
     assert outcomes.count(IN_TIME) + outcomes.count(LATE) == 60
 
 
-@pytest.mark.parametrize("routing", ["shares", "round-robin", "least-completion"])
+@pytest.mark.parametrize("routing", ["shares", "least-completion"])
 def test_two_equal_devices_share_the_queries(routing):
     answers = timeline(world([ONE], [(0, "q"), (0, "q")], ["cpu", "cpu"]), "nexus", routing)
     assert answers == [(IN_TIME, 100)] * 2

@@ -18,7 +18,7 @@ from scheduler.allocation.capacity import dedicated_capacity
 from scheduler.control import choices, sizes
 from scheduler.control.planner import make_plan
 from scheduler.control.wire import application_spec
-from scheduler.members import push
+from scheduler.members import contents
 from scheduler.profiling import dispatch, results
 from tests.control import world
 from tests.registry.test_shapes import signature
@@ -192,12 +192,12 @@ class TestControlLoop:
         owner = texts()
         variant = world.variant(owner, "flat", 90, 5)
         assert application_spec(owner).sizes == (128, 512)
-        (spec,) = push.applications()
+        (spec,) = contents.applications()
         assert spec.sizes == (512,)
         ProfileLatency.objects.create(
             profile=variant.profiles.get(), size=128, batch=1, p50_ms=1, p95_ms=1, mean_ms=1, samples=20
         )
-        (spec,) = push.applications()
+        (spec,) = contents.applications()
         assert spec.sizes == (128, 512)
 
     def test_what_a_device_measured_is_stored_by_class(self):

@@ -9,10 +9,12 @@ import msgspec
 import pytest
 
 from tests.executor.harness import Executor, application, resident, variant
-from tests.gateway.conftest import GatewayProcess, config, wait_for
+from tests.gateway.conftest import GatewayProcess, config, gateways, wait_for
 from workers.protocol.specs import DevicePlan, PlanSpec, Route
 
 from . import models
+
+__all__ = ["gateways"]
 
 #: application -> (signature, model, padding)
 SERVED = {

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .binding import Binding
 from .late.binding import LateBinding
-from .published.batching import POLICIES
 from .published.binding import PublishedBinding
-from .published.routing import ROUTERS
-from .stacks import LATE, LIVE, STACKS
+from .published.clipper import ClipperPolicy
+from .published.nexus import NexusPolicy
+from .published.policy import BatchPolicy
+from .published.routing import Router
+from .stack import LATE
+from .stacks import LIVE, PAPERS, STACKS
+
+#: by name: makes the batch policy of one queue
+POLICIES: dict[str, Callable[[], BatchPolicy]] = {"clipper": ClipperPolicy, "nexus": NexusPolicy}
+#: by name
+ROUTERS: dict[str, Callable[[], Router]] = {"shares": Router}
+for _paper in PAPERS:
+    POLICIES |= _paper.POLICIES
+    ROUTERS |= _paper.ROUTERS
 
 
 class UnknownStack(ValueError):
@@ -21,7 +34,7 @@ def create(stack: str) -> Binding:
         UnknownStack: there is none of that name.
     """
     known = STACKS.get(stack)
-    if known is None or not known.live:
+    if known is None:
         raise UnknownStack(f"stack: {stack!r} is not one of {', '.join(LIVE)}")
     if known.binding == LATE:
         return LateBinding()

@@ -1,7 +1,7 @@
 """Policies by load: tables of which variant a device runs. Pure.
 
-A table goes by the device's queue and the slack of its head. The control plane makes them (see ``scheduler/ramsis``),
-and plans bring them along.
+A table goes by the device's queue and the slack of its head. The control plane makes them
+(``scheduler/stacks/ramsis``), and plans bring them along.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Thread:
         self._calls.put((function, arguments, done))
 
     def close(self) -> None:
-        """The thread ends behind what is to be called already."""
+        """Stop after the calls already queued."""
         self._calls.put(None)
 
     def _work(self) -> None:

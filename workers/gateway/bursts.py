@@ -1,16 +1,14 @@
 """Bursts: an application's demand left the band that its plan was made for. Pure.
 
-Arrivals are counted in slots of :data:`SLOT_S`, numbered on the counter's own clock. A single core judges its own
-(:meth:`BurstDetector.check`). One of several sees only a part and reports its counts (:meth:`BurstDetector.report`);
-the control plane judges their sum by the same rule (:class:`BurstRule`).
+Arrivals are counted in slots of :data:`SLOT_S`. The core that leads sees all queries, and judges.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from workers.protocol.control import Arrivals, Burst
+from workers.protocol.control import Burst
 from workers.protocol.specs import Band
 
 #: seconds of a slot
@@ -23,11 +21,12 @@ SHORT = 3
 MEDIUM = 30
 #: slots that show that demand fell
 LONG = 99
-#: slots kept at least, more than the longest window for late reports
+#: slots kept at least, more than the longest window
 KEPT = 128
 
 
 def slot_at(now: float) -> int:
+    """The slot that has begun but not ended at ``now``."""
     return int(now / SLOT_S)
 
 
@@ -43,6 +42,7 @@ class Slots:
         self._counts: dict[int, list[int]] = {}
 
     def add(self, slot: int, rows: int, queries: int = 1) -> None:
+        """Count arrivals."""
         counts = self._counts.get(slot)
         if counts is None:
             counts = self._counts[slot] = [0, 0]
@@ -52,108 +52,44 @@ class Slots:
         counts[0] += rows
         counts[1] += queries
 
-    def of(self, slot: int) -> tuple[int, int]:
-        """(rows, queries) of one slot."""
-        rows, queries = self._counts.get(slot, (0, 0))
-        return rows, queries
-
     def before(self, end: int, slots: int) -> tuple[int, int]:
         """(rows, queries) of the ``slots`` slots before slot ``end``."""
         found = [counts for counts in map(self._counts.get, range(end - slots, end)) if counts is not None]
         return sum([rows for rows, _ in found]), sum([queries for _, queries in found])
 
 
-class BurstRule:
-    """The rule by which a new plan is due.
+class BurstDetector:
+    """Arrivals of the plan's applications, and the rule by which a new plan is due.
 
     Above the band: the rate of the last second, from at least ``min_queries`` queries, is higher than ``high``; or,
     sooner, that of the last 0.3 s is higher than ``surge``; or, later, that of the last 3 s is higher than ``rise``.
     Below: the rate of the last 10 s is lower than ``low``. Each application is reported at most once a second, and
     again for the same plan only when its rate moved on by another ``step`` in the same direction.
-
-    Time is in slots, so that equal counts give equal bursts, however late they arrive.
     """
 
     def __init__(self, min_queries: int = 5, step: float = 0.2):
         self._min_queries = min_queries
         self._step = step
-        self.bands: Mapping[str, Band] = {}
-        self.plan_version = 0
+        self._bands: Mapping[str, Band] = {}
+        self._plan_version = 0
         self._since = 0
+        self._arrivals: dict[str, Slots] = {}
         self._reported: dict[str, tuple[int, float, int]] = {}
 
-    def set_plan(self, bands: Mapping[str, Band], plan_version: int, slot: int) -> None:
-        """Use the bands of a newer plan; reports for an older one no longer count."""
-        if plan_version != self.plan_version:
-            self._reported = {name: (at, 0.0, 0) for name, (at, _, _) in self._reported.items()}
-        self.bands, self.plan_version, self._since = bands, plan_version, slot
-
-    def restart(self, slot: int) -> None:
-        """Report no fall until counts before the slot are out of the window."""
-        self._since = slot
-
-    def check(self, end: int, counts: Callable[[str, int], tuple[int, int]]) -> list[Burst]:
-        """Return bursts to report at the beginning of slot ``end``.
-
-        Args:
-            counts: application and number of slots -> (rows, queries) in that many slots before ``end``.
-        """
-        bursts = []
-        for application, band in self.bands.items():
-            found = self._outside(application, band, end, counts)
-            if found is None:
-                continue
-            rate, direction = found
-            last_at, last_rate, last_direction = self._reported.get(application, (-math.inf, 0.0, 0))
-            if end - last_at < SECOND:
-                continue
-            if direction == last_direction and not self._moved_on(rate, last_rate, direction):
-                continue
-            self._reported[application] = (end, rate, direction)
-            bursts.append(Burst(application=application, rate=rate, plan_version=self.plan_version))
-        return bursts
-
-    def _outside(
-        self, application: str, band: Band, end: int, counts: Callable[[str, int], tuple[int, int]]
-    ) -> tuple[float, int] | None:
-        for slots, limit in ((SECOND, band.high), (SHORT, band.surge), (MEDIUM, band.rise)):
-            # The plan includes earlier demand: a lasting rise is judged by later arrivals only.
-            if limit <= 0 or (slots > SECOND and end - self._since < slots):
-                continue
-            rows, queries = counts(application, slots)
-            rate = rows / (slots * SLOT_S)
-            if rate > limit and queries >= self._min_queries:
-                return rate, 1
-        if end - self._since >= LONG:
-            rate = counts(application, LONG)[0] / (LONG * SLOT_S)
-            if rate < band.low:
-                return rate, -1
-        return None
-
-    def _moved_on(self, rate: float, last: float, direction: int) -> bool:
-        return rate > last * (1 + self._step) if direction > 0 else rate < last * (1 - self._step)
-
-
-class BurstDetector:
-    """Arrivals at one core, of the plan's applications."""
-
-    def __init__(self, min_queries: int = 5, step: float = 0.2):
-        self._rule = BurstRule(min_queries, step)
-        self._bands: Mapping[str, Band] = {}
-        self._arrivals: dict[str, Slots] = {}
-        self._reported = -1
-        self._busy = False
-
     def set_plan(self, bands: Mapping[str, Band], plan_version: int, now: float) -> None:
-        self._rule.set_plan(bands, plan_version, slot_at(now))
-        self._bands = bands
+        """Use the bands of a newer plan; reports for an older one no longer count."""
+        if plan_version != self._plan_version:
+            self._reported = {name: (at, 0.0, 0) for name, (at, _, _) in self._reported.items()}
+        self._bands, self._plan_version = bands, plan_version
         self._arrivals = {name: slots for name, slots in self._arrivals.items() if name in bands}
+        self.restart(now)
 
     def restart(self, now: float) -> None:
-        """Other gateways joined or left, so that another share of the demand arrives here."""
-        self._rule.restart(slot_at(now))
+        """Report no fall until counts before now are out of the window."""
+        self._since = slot_at(now)
 
     def arrived(self, application: str, rows: int, now: float) -> None:
+        """A query arrived."""
         if application in self._bands:
             known = self._arrivals.get(application)
             if known is None:
@@ -167,26 +103,36 @@ class BurstDetector:
 
     def check(self, now: float) -> list[Burst]:
         """Bursts by the arrivals here; to be called at the end of each slot."""
-        end = slot_at(now)
-        return self._rule.check(end, lambda name, slots: self._before(name, end, slots))
+        end, bursts = slot_at(now), []
+        for application, band in self._bands.items():
+            outside = self._outside(application, band, end)
+            if outside is None:
+                continue
+            rate, direction = outside
+            last_at, last_rate, last_direction = self._reported.get(application, (-math.inf, 0.0, 0))
+            if end - last_at < SECOND:
+                continue
+            if direction == last_direction and not self._moved_on(rate, last_rate, direction):
+                continue
+            self._reported[application] = (end, rate, direction)
+            bursts.append(Burst(application=application, rate=rate, plan_version=self._plan_version))
+        return bursts
 
-    def _before(self, application: str, end: int, slots: int) -> tuple[int, int]:
-        known = self._arrivals.get(application)
-        return known.before(end, slots) if known is not None else (0, 0)
+    def _outside(self, application: str, band: Band, end: int) -> tuple[float, int] | None:
+        arrivals = self._arrivals.get(application) or Slots()
+        for slots, limit in ((SECOND, band.high), (SHORT, band.surge), (MEDIUM, band.rise)):
+            # The plan includes earlier demand: a lasting rise is judged by later arrivals only.
+            if limit <= 0 or (slots > SECOND and end - self._since < slots):
+                continue
+            rows, queries = arrivals.before(end, slots)
+            rate = rows / (slots * SLOT_S)
+            if rate > limit and queries >= self._min_queries:
+                return rate, 1
+        if end - self._since >= LONG:
+            rate = arrivals.before(end, LONG)[0] / (LONG * SLOT_S)
+            if rate < band.low:
+                return rate, -1
+        return None
 
-    def report(self, now: float) -> Arrivals | None:
-        """Return arrivals since the last report; None: none, and the last one had none.
-
-        To be called at the end of each slot. The first report covers the last 10 s.
-        """
-        end = slot_at(now)
-        first = max(self._reported + 1, end - LONG)
-        self._reported = max(self._reported, end - 1)
-        found = {}
-        for name, slots in self._arrivals.items():
-            counts = tuple(slots.of(slot) for slot in range(first, end))
-            if any(queries for _, queries in counts):
-                found[name] = counts
-        # One empty report at the end, so that the control plane need not wait for more of that slot.
-        ended, self._busy = self._busy and not found, bool(found)
-        return Arrivals(slot=end - 1, applications=found) if found or ended else None
+    def _moved_on(self, rate: float, last: float, direction: int) -> bool:
+        return rate > last * (1 + self._step) if direction > 0 else rate < last * (1 - self._step)

@@ -32,13 +32,9 @@ class Reports:
 
     def slot(self, now: float) -> None:
         """Report demand outside of the plan's bands; called at the end of each slot."""
-        bursts, config = self._rollout.bursts, self._rollout.config
-        if config is not None and config.gateways > 1:
-            report = bursts.report(now)
-            if report is not None:
-                self._send(report)
-            return
-        for burst in bursts.check(now):
+        if not self._rollout.executors.leads:
+            return  # queries go to the core that leads
+        for burst in self._rollout.bursts.check(now):
             logger.info("burst", application=burst.application, rate=round(burst.rate, 2), plan=burst.plan_version)
             self._send(burst)
 

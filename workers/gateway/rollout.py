@@ -90,8 +90,6 @@ class Rollout:
             self._adoption.set_target(config.plan, now)
             self._options.plan(config.plan)
             logger.info("plan_received", version=config.plan.version, devices=len(config.plan.devices))
-        if before is not None and before.gateways != config.gateways:
-            self.bursts.restart(now)
         self._step(now)
 
     def tick(self, now: float) -> None:
@@ -237,6 +235,7 @@ class Rollout:
         leads = self.executors.leads
         if leads != self._led:
             self._led = leads
+            self.bursts.restart(time.monotonic())
             if self.on_lead is not None:
                 self.on_lead()
 

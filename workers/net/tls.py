@@ -178,7 +178,7 @@ def _plain_answer(request: bytes) -> bytes:
 
 
 class TlsTransport(asyncio.Transport):
-    """An encrypted transport that counts and pauses by what its socket has not sent.
+    """TLS transport whose flow control counts bytes its socket has not sent.
 
     Args:
         socket: the transport of the socket.

@@ -25,7 +25,6 @@ from .specs import (
     DeviceInfo,
     DeviceState,
     DeviceStats,
-    InSecond,
     Line,
     Name,
     Part,
@@ -190,25 +189,6 @@ class Burst(FromMember, tag="burst", frozen=True, kw_only=True):
     plan_version: Count
 
 
-#: (rows, queries) of a slot
-Slots = Annotated[tuple[tuple[InSecond, InSecond], ...], msgspec.Meta(min_length=1, max_length=100)]
-
-
-class Arrivals(FromMember, tag="arrivals", frozen=True, kw_only=True):
-    """Arrivals at one of several gateways.
-
-    Sent at the end of each slot of 0.1 s in which there were any, and of the first one after it. Whether demand left
-    the plan's band shows only in the sum over all gateways.
-
-    Attributes:
-        slot: the number of the last slot, on the gateway's own clock.
-        applications: (rows, queries) of that slot and those before it, oldest first.
-    """
-
-    slot: Count
-    applications: Annotated[dict[Name, Slots], msgspec.Meta(max_length=MOST_NAMES)]
-
-
 #: least part of the SLO that a late or refused query must have been given to count as overload: a shorter budget was
 #: its client's choice
 OVERLOAD_BUDGET_SHARE = 0.8
@@ -316,7 +296,7 @@ FromNode = (
     | ProfileFailed
     | RenewCertificate
 )
-FromGateway = JoinGateway | GatewayStats | Burst | Arrivals | Overload | RenewCertificate
+FromGateway = JoinGateway | GatewayStats | Burst | Overload | RenewCertificate
 
 
 # --- to members -----------------------------------------------------------------------------------------------------
@@ -417,12 +397,10 @@ class GatewayConfig(Configuration, tag="gateway_config", frozen=True, kw_only=Tr
     Attributes:
         key_hashes: sha256 (hex) of API keys.
         key_limits: of those that have limits.
-        gateways: how many serve; one of several sends :class:`Arrivals` where a lone one sends :class:`Burst`.
     """
 
     key_hashes: tuple[str, ...]
     key_limits: dict[str, KeyLimits] = {}
-    gateways: int = 1
 
 
 class ProfileOrder(ToMember, tag="profile_order", frozen=True, kw_only=True):

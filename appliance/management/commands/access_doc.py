@@ -75,11 +75,8 @@ def text() -> str:
     parts += ["\n".join(lines) + "\n", "## Pages\n", _entries(table.PAGES, paths), "## Admin site\n"]
     rows = [(f"`{paths.get(name, name)}`", role.label, table.NOTES.get(name, "")) for name, role in _site(paths)]
     parts.append(_rows(("address", "role", "remark"), rows))
-    models = [
-        (f"`/admin/{name.replace('.', '/')}/`", role.label, role.label if name in table.EDITABLE else "nobody")
-        for name, role in table.MODELS.items()
-    ]
-    parts.append(_rows(("model", "see", "change"), models))
+    models = [(f"`/admin/{name.replace('.', '/')}/`", role.label) for name, role in table.MODELS.items()]
+    parts.append(_rows(("model", "see and change"), models))
     parts.append("## Websockets\n")
     sockets = [
         (f"`/{path}`", message, role.label)

@@ -17,7 +17,7 @@ from . import ablations, applications, batching, bursty, end_to_end, fidelity
 from . import heterogeneous, infaas, infadapter, period, ramsis, realistic, references, scaling, slo, worlds  # isort: skip
 
 _ORDER = (
-    references, end_to_end, period, infaas, bursty, batching, ablations, slo, applications, realistic, scaling,
+    realistic, end_to_end, references, period, infaas, bursty, batching, ablations, slo, applications, scaling,
     heterogeneous, ramsis, infadapter, worlds, fidelity,
 )  # fmt: skip
 ALL: dict[str, ModuleType] = {module.NAME: module for module in _ORDER}

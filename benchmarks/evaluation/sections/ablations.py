@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 
 from scheduler.allocation import strategies
 from scheduler.simulation.ablations import PARTS
-from workers.dispatch.stacks import LATE_BINDING
+from workers.dispatch.stack import LATE_BINDING
 
 from ..page import Context, anchor, number, percent
 from ..runs import Case, Outcome
 from ..worlds import World, realistic
 from ..worlds import published as world
-from .common import Claim, claimed, cut_short, joined, quantities, verdict
+from .common import Claim, claimed, compared, cut_short, joined, verdict
 from .realistic import TITLE as REALISTIC
 
 NAME = "ablations"
@@ -33,8 +33,7 @@ PROTEUS_PARTS = tuple(label for label in PROTEUS if label != "proteus")
 NEREUS = {
     "nereus": ("nereus", None, None),
     "with Proteus' allocation": ("proteus", "nereus", "late-binding"),
-    "bound early, least completion": ("nereus", "nereus", "least-completion"),
-    "bound early, by shares": ("nereus", "nereus", "shares"),
+    "bound early, by shares": ("nereus", "nexus", "shares"),
     "bound early, Proteus' batching": ("nereus", "proteus", "least-completion"),
     "bound early, work-conserving": ("nereus", "nexus", "least-completion"),
     **{f"without {part}": ("nereus", "nereus", f"{LATE_BINDING}-wo-{part}") for part in PARTS},
@@ -57,10 +56,10 @@ def _worlds(context: Context) -> list[tuple[str, World, dict]]:
     bursty = world(context.data, BURSTY, context.quick)
     few = realistic(context.data, TRACE, RESIDENTS, context.quick)
     return [
-        ("Parts of Proteus", trace, PROTEUS),
-        ("Parts of nereus", trace, _nereus()),
-        (f"Parts of nereus, on {BURSTY}", bursty, _nereus()),
-        (f"Parts of nereus, at most {RESIDENTS} residents a device", few, _nereus()),
+        (TRACE, trace, PROTEUS),
+        (TRACE, trace, _nereus()),
+        (BURSTY, bursty, _nereus()),
+        (f"{TRACE}, {RESIDENTS} residents a device", few, _nereus()),
     ]
 
 
@@ -69,22 +68,19 @@ def cases(context: Context) -> list:
 
 
 def body(context: Context) -> str:
-    parts = []
-    for title, where, which in _worlds(context):
-        outcomes = context.outcomes(_cases(where, which))
-        parts += [
-            f"### {title}",
-            quantities(outcomes) if outcomes else "No results.",
-            claimed(_claims(outcomes), "Proteus") if which is PROTEUS else "",
-            beside_the_paper(outcomes) if which is PROTEUS else "",
-            cut_short(outcomes),
-        ]
+    found = [(title, which, context.outcomes(_cases(where, which))) for title, where, which in _worlds(context)]
+    proteus = found[0][2]
+    ours = {title: outcomes for title, which, outcomes in found if which is not PROTEUS}
+    rows = {part: {title: o[part] for title, o in ours.items() if part in o} for part in _nereus()}
     return joined(
         context.left_out(cases(context)),
-        f"One part taken away at a time, on `{TRACE}` where no other trace is named. *Bound early*: a query goes to a "
-        "device's queue when it arrives; otherwise as the live default does. The last table has loads, a network and "
-        f"noise as in [the realistic world](#{anchor(REALISTIC)}).",
-        *parts,
+        "One part taken away at a time; violations / effective accuracy. *Bound early*: a query goes to a device's "
+        f"queue when it arrives. The last world has loads, a network and noise as [above](#{anchor(REALISTIC)}).",
+        compared(f"parts of Proteus, on {TRACE}", {part: {"proteus": o} for part, o in proteus.items()}),
+        claimed(_claims(proteus), "Proteus"),
+        beside_the_paper(proteus),
+        compared("parts of nereus", {part: some for part, some in rows.items() if some}),
+        cut_short({f"{part}, {title}": o for title, _, some in found for part, o in some.items()}),
     )
 
 

@@ -29,15 +29,22 @@ def body(context: Context) -> str:
     if not outcomes:
         return joined(left_out, "No results.")
     figures = {label: outcome.summary["per_application"] for label, outcome in outcomes.items()}
-    names = list(next(iter(figures.values())))
-    parts = [left_out, f"`{TRACE}`."]
-    for title, key, shown in (
-        ("SLO violations", "violation_ratio", lambda value: percent(value, 2)),
-        ("Effective accuracy", "effective_accuracy", lambda value: number(value, 2)),
-    ):
-        rows = [(f"`{label}`", *(shown(f[name][key]) for name in names)) for label, f in figures.items()]
-        parts += [f"### {title}", table(("stack", *names), rows)]
-    return joined(*parts, claimed(_claims(figures.get(OURS, {})), "Proteus"))
+    rows = [
+        (
+            name,
+            *(
+                f"{percent(f[name]['violation_ratio'], 2)} / {number(f[name]['effective_accuracy'], 2)}"
+                for f in figures.values()
+            ),
+        )
+        for name in next(iter(figures.values()))
+    ]
+    return joined(
+        left_out,
+        f"`{TRACE}`. Violations / effective accuracy:",
+        table(("application", *(f"`{label}`" for label in figures)), rows),
+        claimed(_claims(figures.get(OURS, {})), "Proteus"),
+    )
 
 
 def _claims(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[Claim]:

@@ -11,11 +11,11 @@ from ..page import Context, percent
 from ..runs import Case
 from ..worlds import World, poisson_like
 from ..worlds import published as world
-from .common import Claim, claimed, cut_short, joined, quantities, verdict
+from .common import Claim, claimed, compared, cut_short, joined, verdict
 
 NAME = "batching"
 TITLE = "Batching in isolation"
-POLICIES = ("clipper", "nexus", "proteus", "nereus")
+POLICIES = ("clipper", "nexus", "proteus")
 OURS = "proteus"
 UNIFORM, GAMMA = "zipf_flat_uniform", "zipf_gamma"
 EVEN, POISSON, GAMMA_KIND = "uniform", "Poisson", "Gamma, shape 0.05"
@@ -40,18 +40,20 @@ def cases(context: Context) -> list:
 
 
 def body(context: Context) -> str:
-    parts, violated = [], {}
-    for kind, arrivals in _worlds(context).items():
-        outcomes = context.outcomes(_cases(arrivals))
-        parts += [f"### {kind} arrivals", quantities(outcomes) if outcomes else "No results.", cut_short(outcomes)]
-        violated[kind] = {name: outcome.summary["violation_ratio"] for name, outcome in outcomes.items()}
+    found = {kind: context.outcomes(_cases(arrivals)) for kind, arrivals in _worlds(context).items()}
+    violated = {
+        kind: {name: outcome.summary["violation_ratio"] for name, outcome in some.items()}
+        for kind, some in found.items()
+    }
     return joined(
         context.left_out(cases(context)),
-        f"`proteus` allocates and the plan's shares route, so that nothing but the batch policy differs. Uniform "
-        f"arrivals are the trace `{UNIFORM}`, Poisson arrivals have its rates, Gamma arrivals are `{GAMMA}`.",
+        f"`proteus` allocates and the plan's shares route, so that only the batch policy differs. Uniform arrivals are "
+        f"the trace `{UNIFORM}`, Poisson arrivals have its rates, Gamma arrivals are `{GAMMA}`. Violations / effective "
+        "accuracy:",
+        compared("arrivals", found),
+        cut_short({f"{name}, {kind}": o for kind, some in found.items() for name, o in some.items()}),
         claimed(_claims(violated), "Proteus"),
         beside_the_paper(violated),
-        *parts,
     )
 
 

@@ -20,4 +20,4 @@ def cases(context) -> list:
 
 
 def body(context) -> str:
-    return measured(fidelity, context.quick)
+    return measured(fidelity, fidelity.measure(context.quick), fidelity.render)

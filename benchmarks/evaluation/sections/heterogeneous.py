@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..page import Context, number, percent, table
+from ..page import Context, number, percent
 from ..runs import Outcome
 from ..worlds import heterogeneous as world
 from .common import STACKS, Claim, claimed, cut_short, joined, of, quantities, verdict
@@ -27,11 +27,11 @@ def cases(context: Context) -> list:
 def body(context: Context) -> str:
     scenario = world(context.quick).scenario()
     outcomes = context.outcomes(_cases(context))
-    asked = ", ".join(f"{name} {1000 * slo:g} ms" for name, slo in scenario.slo_s.items())
+    slos = ", ".join(f"{name} {1000 * slo:g} ms" for name, slo in scenario.slo_s.items())
     parts = [
         context.left_out(cases(context)),
         "A CPU server, a box with an old GPU and one with a new GPU serve twelve applications with SLOs of their own "
-        f"({asked}). No plan that gives each device one variant, as Proteus' Eq. 1 and all published "
+        f"({slos}). No plan that gives each device one variant, as Proteus' Eq. 1 and all published "
         "baselines do, can serve them all: `proteus` leaves applications out, `nereus` shares devices. "
         "Everything is in `benchmarks/evaluation/heterogeneous/`: profiles that were made up for it (see its README), "
         "Poisson arrivals with a Zipf split, two bursts, loads of 0.2 s, 1 ms of network, 5% noise, 2 s at most for a "
@@ -39,10 +39,6 @@ def body(context: Context) -> str:
     ]
     if not outcomes:
         return joined(*parts, "No results.")
-    rows = [
-        (f"`{label}`", *(percent(f["violation_ratio"], 2) for f in outcome.summary["per_application"].values()))
-        for label, outcome in outcomes.items()
-    ]
     reference = next(iter(outcomes.values())).summary
     return joined(
         *parts,
@@ -52,8 +48,6 @@ def body(context: Context) -> str:
         f"{number(reference['fluid_reference_slo_accuracy'])} within the SLO "
         f"(serving {percent(reference['fluid_reference_slo_served'])}).",
         cut_short(outcomes),
-        "### Violations by application",
-        table(("stack", *scenario.applications), rows),
         claimed(_claims(outcomes), "the papers"),
     )
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from scheduler.allocation import strategies
-from workers.forecasters import TREND
+from scheduler.simulation.learned import TREND
 
 from .. import infadapter as world
 from ..infadapter import BETA, BURSTY, STEADY

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..page import Context, number, percent, table
+from ..page import Context
 from ..runs import Case, Outcome
 from ..worlds import every
 from ..worlds import published as world
-from .common import Claim, claimed, cut_short, joined, verdict
+from .common import Claim, claimed, compared, cut_short, joined, verdict
 
 NAME = "period"
 TITLE = "Plans every 30 s"
@@ -37,23 +37,21 @@ def cases(context: Context) -> list:
 
 
 def body(context: Context) -> str:
-    parts, found = [], {}
-    for trace in TRACES:
-        outcomes = found[trace] = context.outcomes(_cases(context, trace))
-        rows = [
-            (
-                f"`{label}`", percent(o.summary["violation_ratio"]), number(o.summary["effective_accuracy"]),
-                number(o.summary["max_accuracy_drop_10s"], 2), f"{o.summary['loads']:,}", f"{o.summary['solves']:,}",
-            )
-            for label, o in outcomes.items()
-        ]  # fmt: skip
-        head = ("stack, period", "violations", "effective accuracy", "max drop, 10 s", "loads", "solves")
-        parts += [f"### {trace}", table(head, rows) if rows else "No results.", cut_short(outcomes)]
+    found = {trace: context.outcomes(_cases(context, trace)) for trace in TRACES}
+    rows = {
+        f"{trace}, every {period_s:g} s": {
+            name: some[label] for name in STACKS if (label := f"{name}, {period_s:g} s") in some
+        }
+        for trace, some in found.items()
+        for period_s in (USUAL_S, PERIOD_S)
+    }
     return joined(
         context.left_out(cases(context)),
         f"Proteus' paper (Section 6.1.5) and the live default plan every {PERIOD_S:g} s; its published simulator, "
-        f"and so all other sections, every {USUAL_S:g} s. Bursts ask for plans between these in both.",
-        *parts,
+        f"and so all other sections, every {USUAL_S:g} s. Bursts ask for plans between these in both. Violations / "
+        "effective accuracy:",
+        compared("trace", rows),
+        cut_short({f"{name}, {row}": o for row, some in rows.items() for name, o in some.items()}),
         claimed(_claims(found), "Proteus"),
     )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..page import Context, number, percent, table
+from ..page import Context, percent
 from ..runs import Outcome
 from ..worlds import fastest_ms, slo_multiple
-from .common import STACKS, Claim, claimed, joined, of, throughput, verdict
+from .common import STACKS, Claim, claimed, compared, joined, of, throughput, verdict
 
 NAME = "slo"
 TITLE = "SLO multiples"
@@ -42,26 +42,15 @@ def body(context: Context) -> str:
     found = {multiple: context.outcomes(_cases(context, multiple)) for multiple in multiples}
     stacks = [name for name in STACKS if any(name in outcomes for outcomes in found.values())]
     fastest = fastest_ms(context.data / "profiles.csv")
-    parts = [
+    rows = {name: {f"{m:g}x": found[m][name] for m in multiples if name in found[m]} for name in stacks}
+    return joined(
         context.left_out(cases(context)),
         f"`{TRACE}`, where an application's SLO is a multiple of the latency of its fastest variant on a CPU device at "
         f"batch 1: {', '.join(f'{name} {ms:.1f} ms' for name, ms in fastest.items())}. At 1x nothing fits into half of "
-        "the SLO on a CPU, and there is hardly any slack for a queue anywhere.",
-    ]
-    if not stacks:
-        return joined(*parts, "No results.")
-    head = ("stack", *(f"{multiple:g}x" for multiple in multiples))
-    for title, key, shown in (
-        ("SLO violations", "violation_ratio", percent),
-        ("Effective accuracy", "effective_accuracy", number),
-        ("Max drop, 10 s", "max_accuracy_drop_10s", lambda value: number(value, 2)),
-    ):
-        rows = [
-            (f"`{name}`", *(shown(found[m][name].summary[key]) if name in found[m] else "" for m in multiples))
-            for name in stacks
-        ]
-        parts += [f"### {title}", table(head, rows)]
-    return joined(*parts, claimed(_claims(found), "Proteus"))
+        "the SLO on a CPU. Violations / effective accuracy:",
+        compared("stack", rows),
+        claimed(_claims(found), "Proteus"),
+    )
 
 
 def _claims(found: Found) -> Iterator[Claim]:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from scheduler.simulation import Scenario, ScenarioError, SimulationError, SimulationResults, load, simulate, stacks
 from scheduler.simulation.compare import choose
-from workers.dispatch.stacks import Stack
+from workers.dispatch.stack import Stack
 
 #: a reference that leaves out less than this (relative) serves everything
 NEARLY_ALL = 1e-5

@@ -1,4 +1,4 @@
-"""The checks: each is a pure function from facts to repairs."""
+"""The checks: each yields repairs, and reads what it alone needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from scheduler.repairs.facts import Facts
 from scheduler.repairs.repair import Repair
 
 CHECKS: tuple[Callable[[Facts], Iterable[Repair]], ...] = (
-    box.troubles,
     members.lost_devices,
     members.not_connected,
     members.behind,
@@ -36,4 +35,6 @@ CHECKS: tuple[Callable[[Facts], Iterable[Repair]], ...] = (
     secrets.api_keys,
     secrets.api_tokens,
     secrets.join_tokens,
+    # The others may have met one.
+    box.troubles,
 )

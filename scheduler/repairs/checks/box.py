@@ -5,13 +5,26 @@ Its disk, clock, certificate, backups, Redis and database are checked, and wheth
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
 
-from scheduler.repairs import texts
+from cryptography import x509
+from django.conf import settings
+from django.contrib.auth import get_user_model
+
+from appliance import redis_server
+from registry.inspection import sandbox
+from registry.models import AuditEntry
+from scheduler import words
+from scheduler.repairs import samples
 from scheduler.repairs.facts import Facts
 from scheduler.repairs.repair import Action, Repair, Severity
 from scheduler.troubles import DATABASE, REDIS
+from scheduler.troubles import current as current_troubles
+from workers import tls
 
 MIB, GIB = 2**20, 2**30
 #: free bytes below which nothing may be written soon, and below which somebody should make room
@@ -27,6 +40,20 @@ CLOCK_SHOWN_S = 86_400.0
 #: a plan that lies further in the future was made before the clock was set back
 AHEAD = timedelta(minutes=5)
 
+
+class Disk(NamedTuple):
+    """Bytes of the disk below a folder."""
+
+    free: int
+    total: int
+    read_only: bool = False
+
+
+def disk_below(home: Path) -> Disk:
+    found = os.statvfs(home)
+    return Disk(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, bool(found.f_flag & os.ST_RDONLY))
+
+
 _TROUBLES = {
     REDIS: (
         "Redis fails",
@@ -41,9 +68,9 @@ _TROUBLES = {
 }
 
 
-def troubles(facts: Facts) -> Iterator[Repair]:
+def troubles(_facts: Facts) -> Iterator[Repair]:
     """Redis or the database, as this process meets them."""
-    for trouble in facts.troubles:
+    for trouble in current_troubles():
         title, effect, text = _TROUBLES[trouble["what"]]
         yield Repair(
             key=f"trouble:{trouble['what']}",
@@ -60,10 +87,9 @@ def troubles(facts: Facts) -> Iterator[Repair]:
 
 def disk(facts: Facts) -> Iterator[Repair]:
     """The disk below ``NEREUS_HOME`` is full soon, or cannot be written."""
-    found = facts.disk
-    if found is None:
-        return
-    soon = found.shrinks is not None and found.shrinks * DISK_SOON.total_seconds() > found.free
+    found = disk_below(settings.NEREUS.home)
+    shrinks = facts.from_redis(samples.disk_rate, None)
+    soon = shrinks is not None and shrinks * DISK_SOON.total_seconds() > found.free
     if not (found.read_only or found.free < DISK_LOW or soon):
         return
     error = found.read_only or found.free < DISK_FULL
@@ -71,9 +97,9 @@ def disk(facts: Facts) -> Iterator[Repair]:
         title = "The disk is read-only"
     else:
         title = "The disk is full" if error else "The disk is nearly full"
-    left = f"{texts.size(found.free)} of {texts.size(found.total)} are left below {found.path}"
-    if found.shrinks is not None and found.shrinks > 0:
-        left += f"; at the rate of the last day they last {texts.duration(found.free / found.shrinks)}"
+    left = f"{words.size(found.free)} of {words.size(found.total)} are left below {settings.NEREUS.home}"
+    if shrinks is not None and shrinks > 0:
+        left += f"; at the rate of the last day they last {words.duration(found.free / shrinks)}"
     yield Repair(
         key="disk",
         severity=Severity.ERROR if error else Severity.WARNING,
@@ -89,14 +115,14 @@ def disk(facts: Facts) -> Iterator[Repair]:
 
 def clock_set(facts: Facts) -> Iterator[Repair]:
     """The wall clock jumped recently, or is behind what was stored."""
-    jump, plan = facts.jump, facts.plan
+    jump, plan = facts.from_redis(samples.clock_jump, None), facts.plan
     if plan is not None and plan.created - facts.now > AHEAD:
-        ahead = texts.duration((plan.created - facts.now).total_seconds())
+        ahead = words.duration((plan.created - facts.now).total_seconds())
         effect = f"Plan {plan.pk} was made {ahead} in the future: times on this console are off by as much."
         since = None
     elif jump is not None and jump.age_s < CLOCK_SHOWN_S:
         way = "forward" if jump.by_s > 0 else "back"
-        effect = f"It was set {way} by {texts.duration(abs(jump.by_s))}; times of events before are off by as much."
+        effect = f"It was set {way} by {words.duration(abs(jump.by_s))}; times of events before are off by as much."
         since = jump.at
     else:
         return
@@ -112,72 +138,83 @@ def clock_set(facts: Facts) -> Iterator[Repair]:
 
 def certificate(facts: Facts) -> Iterator[Repair]:
     """The servers' certificate ends soon, or cannot be read."""
-    found = facts.certificate
-    if facts.certificate_fault:
+    nereus = settings.NEREUS
+    if not nereus.tls_used:
+        return
+    path = nereus.tls_cert or tls.own(nereus).server_file
+    try:
+        # The server's own comes first in a chain.
+        ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+    except (OSError, ValueError) as error:
         yield Repair(
             key="certificate",
             severity=Severity.ERROR,
             title="The certificate cannot be read",
-            effect=f"Servers go on with the one that they hold, until they are restarted. {facts.certificate_fault}",
+            effect=f"Servers go on with the one that they hold, until they are restarted. {path}: {error}",
             action=Action("Put the certificate and its key back; they are used within 10 s."),
         )
-    elif found is not None and found.ends - facts.now < CERTIFICATE_ENDS:
-        left = (found.ends - facts.now).total_seconds()
+        return
+    if ends - facts.now < CERTIFICATE_ENDS:
+        left = (ends - facts.now).total_seconds()
         over = left <= 0
-        when = f"ended {texts.duration(-left)} ago" if over else f"ends in {texts.duration(left)}"
+        when = f"ended {words.duration(-left)} ago" if over else f"ends in {words.duration(left)}"
         yield Repair(
             key="certificate",
             severity=Severity.ERROR if over else Severity.WARNING,
             title="The certificate has expired" if over else "The certificate expires soon",
-            effect=f"{found.path} {when} ({found.ends:%Y-%m-%d %H:%M} UTC); clients refuse it afterwards.",
+            effect=f"{path} {when} ({ends:%Y-%m-%d %H:%M} UTC); clients refuse it afterwards.",
             action=Action(
                 "It should have been renewed by itself: look for certificate_not_replaced in logs/nereus.log."
-                if found.own
+                if nereus.tls_cert is None
                 else "Replace the files of NEREUS_TLS_CERT and NEREUS_TLS_KEY; they are used within 10 s."
             ),
-            since=found.ends - CERTIFICATE_ENDS,
+            since=ends - CERTIFICATE_ENDS,
         )
 
 
-def redis(facts: Facts) -> Iterator[Repair]:
+def redis(_facts: Facts) -> Iterator[Repair]:
     """The program of the private Redis has a known hole, and the box has no other."""
-    if facts.redis_hole:
+    # A server elsewhere is its operators'.
+    program = None if settings.NEREUS.redis_url else redis_server.chosen()
+    if program and program.hole:
         yield Repair(
             key="redis",
             severity=Severity.WARNING,
             title="Redis has a known hole",
-            effect=f"{facts.redis_hole} Only processes of this appliance reach it, over a socket of their own.",
+            effect=f"{program.hole} Only processes of this appliance reach it, over a socket of their own.",
             action=Action(
                 "Bring the box's packages up to date (Debian: apt update && apt upgrade), and start it again."
             ),
         )
 
 
-def isolation(facts: Facts) -> Iterator[Repair]:
+def isolation(_facts: Facts) -> Iterator[Repair]:
     """Uploads cannot be isolated on this box."""
-    if facts.isolation:
+    if lacks := sandbox.warning(settings.NEREUS):
         yield Repair(
             key="isolation",
             severity=Severity.WARNING,
             title="Uploads are not isolated",
-            effect=facts.isolation,
+            effect=lacks,
             action=Action("Use a kernel with Landlock and seccomp (Linux 5.13 or newer)."),
         )
 
 
 def backup(facts: Facts) -> Iterator[Repair]:
     """No backup was made for too long."""
-    last = facts.backup or facts.started
+    made = AuditEntry.objects.filter(kind="backup", action="made").values_list("at", flat=True).first()
+    accounts = get_user_model().objects.order_by("date_joined")
+    last = made or accounts.values_list("date_joined", flat=True).first()
     if last is None or facts.now - last < BACKUP_AGE:
         return
-    age = texts.duration((facts.now - last).total_seconds())
-    applications = texts.several(len(facts.applications), "application")
+    age = words.duration((facts.now - last).total_seconds())
+    applications = words.several(len(facts.applications), "application")
     yield Repair(
         key="backup",
         severity=Severity.WARNING,
-        title=f"No backup for {BACKUP_AGE.days} days" if facts.backup else "No backup was ever made",
+        title=f"No backup for {BACKUP_AGE.days} days" if made else "No backup was ever made",
         effect=f"A broken disk would cost the changes of {age}, or all {applications} with "
-        f"{texts.several(len(facts.variants), 'variant')}.",
+        f"{words.several(len(facts.variants), 'variant')}.",
         action=Action("Run: python manage.py backup FILE, and keep the file on another disk."),
         since=last + BACKUP_AGE,
     )

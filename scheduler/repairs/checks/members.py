@@ -7,8 +7,9 @@ from datetime import timedelta
 
 from registry import reach
 from registry.models import Device, Gateway, Member, Node
-from scheduler.repairs import texts
-from scheduler.repairs.capacity import runnable, shares
+from scheduler import words
+from scheduler.models import Plan
+from scheduler.repairs.capacity import runnable
 from scheduler.repairs.facts import Facts
 from scheduler.repairs.repair import Action, Repair, Severity
 
@@ -28,10 +29,9 @@ ALIKE = 0.2
 
 def lost_devices(facts: Facts) -> Iterator[Repair]:
     """Devices of connected nodes that do not serve."""
-    capacity = shares(facts.problem)
     for device in facts.devices:
         if device.node.connected and device.state not in Device.SERVING:
-            yield _lost(facts, device, capacity[device.ref])
+            yield _lost(facts, device, facts.capacity[device.ref])
 
 
 def _lost(facts: Facts, device: Device, share: float) -> Repair:
@@ -54,11 +54,11 @@ def _lost(facts: Facts, device: Device, share: float) -> Repair:
             f"Its executor is started again by itself.{detail} If that does not help, read the log of "
             f"{device.node.name}, and check driver and power."
         )
-    effect = [f"{texts.percent(share)} of this appliance's capacity is lost.", *_falls(facts, device)]
-    total, left = len(facts.problem.variants), {usable.ref for usable in facts.usable()}
+    effect = [f"{words.percent(share)} of this appliance's capacity is lost.", *_falls(facts, device)]
+    total, left = len(facts.problem.variants), {usable.ref for usable in facts.usable}
     can = runnable(facts.problem, left)
     if can < total:
-        effect.append(f"{total - can} of {texts.several(total, 'variant')} cannot run.")
+        effect.append(f"{total - can} of {words.several(total, 'variant')} cannot run.")
     return Repair(
         key=f"device:{device.ref}",
         severity=Severity.ERROR,
@@ -72,7 +72,8 @@ def _lost(facts: Facts, device: Device, share: float) -> Repair:
 
 def _falls(facts: Facts, device: Device) -> Iterator[str]:
     """The cost of the loss by plans that were made for about the same demand."""
-    before, now = facts.before.get(device.ref), facts.plan
+    plans, now = Plan.objects.only("accuracy", "demand", "served"), facts.plan
+    before = plans.filter(created__lt=device.changed).first()
     if before is None or now is None or now.pk == before.pk:
         return
     if abs(now.demand - before.demand) > ALIKE * max(now.demand, before.demand):
@@ -80,13 +81,12 @@ def _falls(facts: Facts, device: Device) -> Iterator[str]:
     if before.accuracy - now.accuracy >= 0.05:
         yield f"Planned accuracy is {now.accuracy:.1f}%, {before.accuracy:.1f}% before."
     if before.served - now.served > 0.01 * before.served:
-        yield f"Plans serve {texts.rate(now.served)} items/s, {texts.rate(before.served)} before."
+        yield f"Plans serve {words.rate(now.served)} items/s, {words.rate(before.served)} before."
 
 
 def not_connected(facts: Facts) -> Iterator[Repair]:
     """Approved members without a live connection."""
-    capacity = shares(facts.problem)
-    for member in (*facts.nodes, *facts.gateways):
+    for member in facts.members:
         if member.state != Member.State.APPROVED or member.connected:
             continue
         kind = _kind(member)
@@ -94,7 +94,7 @@ def not_connected(facts: Facts) -> Iterator[Repair]:
             key=f"{kind}:{member.name}",
             severity=Severity.ERROR,
             title=f"{kind.capitalize()} {member.name} is not connected",
-            effect=_without(facts, member, capacity),
+            effect=_without(facts, member),
             action=Action(
                 "Start it, or check its network and log; it joins again by itself. Remove it if it is gone for good.",
                 "Remove",
@@ -108,20 +108,19 @@ def not_connected(facts: Facts) -> Iterator[Repair]:
         )
 
 
-def _without(facts: Facts, member: Node | Gateway, capacity: dict[str, float]) -> str:
+def _without(facts: Facts, member: Node | Gateway) -> str:
     if isinstance(member, Node):
         mine = [device.ref for device in facts.devices if device.node_id == member.pk]
-        share = sum(capacity[ref] for ref in mine)
-        return f"{texts.several(len(mine), 'device')} with {texts.percent(share)} of this appliance's capacity."
-    approved = [gateway for gateway in facts.gateways if gateway.state == Member.State.APPROVED]
-    away = [gateway for gateway in approved if not gateway.connected]
+        share = sum(facts.capacity[ref] for ref in mine)
+        return f"{words.several(len(mine), 'device')} with {words.percent(share)} of this appliance's capacity."
+    away = [gateway for gateway in facts.gateways if not gateway.connected]
     where = f" Clients of {member.address} are served by its last plan, if at all." if member.address else ""
-    return f"Gateways without new plans and keys: {len(away)} of {len(approved)}.{where}"
+    return f"Gateways without new plans and keys: {len(away)} of {len(facts.gateways)}.{where}"
 
 
 def behind(facts: Facts) -> Iterator[Repair]:
     """Connected members that do not take over what they are sent."""
-    for member in (*facts.nodes, *facts.gateways):
+    for member in facts.members:
         if not member.behind:
             continue
         kind = _kind(member)
@@ -144,12 +143,12 @@ def _held(facts: Facts, member: Node | Gateway) -> str:
     ]
     if not versions or facts.plan is None or min(versions) >= facts.plan.pk:
         return ""
-    return f"It is {texts.several(facts.plan.pk - min(versions), 'plan')} late. "
+    return f"It is {words.several(facts.plan.pk - min(versions), 'plan')} late. "
 
 
 def certificates(facts: Facts) -> Iterator[Repair]:
     """Members whose certificates were not renewed."""
-    for member in (*facts.nodes, *facts.gateways):
+    for member in facts.members:
         if member.state != Member.State.APPROVED or not member.key_hash or member.certificate_until is None:
             continue
         left = member.certificate_until - facts.now
@@ -179,7 +178,7 @@ def certificates(facts: Facts) -> Iterator[Repair]:
 
 def waiting(facts: Facts) -> Iterator[Repair]:
     """Members that an operator has not approved yet."""
-    for member in (*facts.nodes, *facts.gateways):
+    for member in facts.members:
         if member.state != Member.State.PENDING:
             continue
         kind = _kind(member)
@@ -200,7 +199,7 @@ def waiting(facts: Facts) -> Iterator[Repair]:
 
 def claimed(facts: Facts) -> Iterator[Repair]:
     """Boxes that want the name of an existing member."""
-    for member in (*facts.nodes, *facts.gateways):
+    for member in facts.members:
         if not member.claimed:
             continue
         kind = _kind(member)
@@ -225,20 +224,19 @@ def claimed(facts: Facts) -> Iterator[Repair]:
 
 def unreachable(facts: Facts) -> Iterator[Repair]:
     """Devices that no gateway can send batches to."""
-    capacity = shares(facts.problem)
-    gateways = [gateway for gateway in facts.gateways if gateway.state == Member.State.APPROVED]
-    for node in facts.nodes:
+    gateways = facts.gateways
+    for node in _nodes(facts):
         mine = [device for device in facts.devices if device.node_id == node.pk and device.node.connected]
         cut_off = [device for device in mine if reach.why_unreachable(device, gateways)]
         if not cut_off:
             continue
-        share = sum(capacity[device.ref] for device in cut_off)
+        share = sum(facts.capacity[device.ref] for device in cut_off)
         tried = [device for device in cut_off if device.unreached_since is not None]
         yield Repair(
             key=f"unreachable:{node.name}",
             severity=Severity.ERROR,
             title=f"No gateway reaches the devices of {node.name}",
-            effect=f"{texts.several(len(cut_off), 'device')} with {texts.percent(share)} of this appliance's capacity "
+            effect=f"{words.several(len(cut_off), 'device')} with {words.percent(share)} of this appliance's capacity "
             "left out of plans.",
             action=Action(_reach_again(node, tried, gateways)),
             since=min((device.unreached_since for device in tried), default=None),
@@ -249,7 +247,7 @@ def _reach_again(node: Node, tried: list[Device], gateways: list[Gateway]) -> st
     if not tried:
         return f"Start a gateway beside the node daemon of {node.name}, or revoke that node."
     names = sorted({one.gateway for device in tried for one in reach.unreached_by(device, gateways)})
-    who = texts.listed(names) if names else "the gateways"
+    who = words.listed(names) if names else "the gateways"
     where = ", ".join(sorted({device.address for device in tried if device.address})) or "its sockets on that box"
     return (
         f"Check the network and firewalls between {who} and {node.name} ({where}): executors are up and nobody reaches "
@@ -259,16 +257,15 @@ def _reach_again(node: Node, tried: list[Device], gateways: list[Gateway]) -> st
 
 def cordoned(facts: Facts) -> Iterator[Repair]:
     """Nodes that somebody may have forgotten to uncordon."""
-    capacity = shares(facts.problem)
-    for node in facts.nodes:
+    for node in _nodes(facts):
         if node.cordoned_at is None or (facts.now - node.cordoned_at).total_seconds() < CORDONED_S:
             continue
-        share = sum(capacity[device.ref] for device in facts.devices if device.node_id == node.pk)
+        share = sum(facts.capacity[device.ref] for device in facts.devices if device.node_id == node.pk)
         yield Repair(
             key=f"cordoned:{node.name}",
             severity=Severity.WARNING,
             title=f"Node {node.name} is cordoned",
-            effect=f"Plans leave out {texts.percent(share)} of this appliance's capacity.",
+            effect=f"Plans leave out {words.percent(share)} of this appliance's capacity.",
             action=Action(
                 "Uncordon it when the work on its box is done.",
                 "Uncordon",
@@ -282,3 +279,7 @@ def cordoned(facts: Facts) -> Iterator[Repair]:
 
 def _kind(member: Node | Gateway) -> str:
     return "node" if isinstance(member, Node) else "gateway"
+
+
+def _nodes(facts: Facts) -> list[Node]:
+    return [member for member in facts.members if isinstance(member, Node)]

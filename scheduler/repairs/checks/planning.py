@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from django.conf import settings
 
 from registry.models import Application, Variant
-from scheduler.repairs import texts
+from scheduler import words
+from scheduler.control import requests
+from scheduler.models import KnownRepair
 from scheduler.repairs.capacity import fastest
 from scheduler.repairs.facts import LONG_S, MINUTE_S, SHORT_S, Facts, RecentQueries
 from scheduler.repairs.repair import Action, Repair, Severity
@@ -31,9 +33,10 @@ def silent_s() -> float:
 
 def failing(facts: Facts) -> Iterator[Repair]:
     """No plans are made: attempts fail, or there are none."""
+    _ = facts.recent  # tells whether Redis answers
     if not facts.redis:
-        return  # nothing is known of attempts, and Redis is a repair of its own
-    latest, limit = facts.planning, silent_s()
+        return  # no attempt can be asked for, and Redis is a repair of its own
+    latest, limit = requests.plan_row(), silent_s()
     if latest.age_s > limit:
         known = math.isfinite(latest.age_s)
         yield Repair(
@@ -84,11 +87,12 @@ def refused(facts: Facts) -> Iterator[Repair]:
 def demand(facts: Facts) -> Iterator[Repair]:
     """Demand that is refused or answered late for longer than a burst lasts."""
     missing = facts.plan.allocation.get("left_out") or {} if facts.plan is not None else {}
+    raised = set(KnownRepair.objects.filter(raised=True).values_list("key", flat=True))
     for application in facts.applications:
         name = application.name
         key, left_out = f"demand:{name}", missing.get(name, 0.0)
         recent = facts.recent.get(name, RecentQueries())
-        if left_out <= NEGLIGIBLE and not _many(facts, name, key in facts.raised):
+        if left_out <= NEGLIGIBLE and not _many(facts, name, key in raised):
             continue
         late = left_out <= NEGLIGIBLE and recent.refused < recent.late
         yield Repair(
@@ -120,19 +124,19 @@ def _many(facts: Facts, name: str, raised: bool) -> bool:
 def _effects(facts: Facts, name: str, recent: RecentQueries, left_out: float) -> Iterator[str]:
     if recent.refused:
         yield (
-            f"{texts.rate(recent.refused / MINUTE_S)} of {texts.rate(recent.arrived / MINUTE_S)} queries/s "
-            f"({texts.percent(min(1.0, recent.refused / max(1, recent.arrived)))}) were refused in the last minute."
+            f"{words.rate(recent.refused / MINUTE_S)} of {words.rate(recent.arrived / MINUTE_S)} queries/s "
+            f"({words.percent(min(1.0, recent.refused / max(1, recent.arrived)))}) were refused in the last minute."
         )
     for window, seconds in ((facts.short, SHORT_S), (facts.long, LONG_S)):
         if (seen := window.get(name, RecentQueries())).violations:
             yield (
-                f"In the last {seconds // MINUTE_S} minutes {texts.percent(seen.share)} of its queries were late, "
+                f"In the last {seconds // MINUTE_S} minutes {words.percent(seen.share)} of its queries were late, "
                 f"refused or failed ({seen.late}, {seen.refused} and {seen.failed})."
             )
     if left_out > NEGLIGIBLE:
         served = facts.plan.allocation.get("served", {}).get(name, 0.0)
         yield (
-            f"The plan leaves out {texts.rate(left_out)} of {texts.rate(left_out + served)} items/s even at the "
+            f"The plan leaves out {words.rate(left_out)} of {words.rate(left_out + served)} items/s even at the "
             "lowest accuracy."
         )
 
@@ -161,13 +165,13 @@ def _too_slow(facts: Facts, application: Application, mine: list[Variant]) -> It
         return
     seen = facts.recent.get(application.name, RecentQueries())
     measured = [variant for variant in facts.problem.variants if variant.application == application.name]
-    slo, none = f"{application.slo_ms:g} ms", f"0 of {texts.several(len(mine), 'variant')}"
+    slo, none = f"{application.slo_ms:g} ms", f"0 of {words.several(len(mine), 'variant')}"
     yield Repair(
         key=f"slo:{application.name}",
         severity=Severity.ERROR,
         title=f"{application.name}: no variant keeps the SLO of {slo}",
         effect=f"{none} can answer within half of {slo}{_quickest(facts, measured)}. "
-        f"{texts.rate(seen.arrived / MINUTE_S)} queries/s arrive.",
+        f"{words.rate(seen.arrived / MINUTE_S)} queries/s arrive.",
         action=Action("Upload a faster variant, allow one that is excluded, or raise the SLO on its page."),
         application=application.name,
     )

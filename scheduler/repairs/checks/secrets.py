@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from scheduler.repairs import texts
+from registry.models import ApiKey, ApiToken, JoinToken
+from scheduler import words
 from scheduler.repairs.facts import Facts
 from scheduler.repairs.repair import Action, Repair, Severity
 
@@ -20,10 +21,10 @@ def api_keys(facts: Facts) -> Iterator[Repair]:
 
     Whether a key is used is not recorded, so each that ends soon counts.
     """
-    for key in facts.api_keys:
+    for key in ApiKey.objects.exclude(expires=None):
         left = key.expires - facts.now
         if timedelta(0) < left < SOON:
-            reach = "all applications" if key.applications is None else texts.listed(key.applications) or "none"
+            reach = "all applications" if key.applications is None else words.listed(key.applications) or "none"
             yield Repair(
                 key=f"api_key:{key.name}",
                 severity=Severity.WARNING,
@@ -37,7 +38,7 @@ def api_keys(facts: Facts) -> Iterator[Repair]:
 
 def api_tokens(facts: Facts) -> Iterator[Repair]:
     """API tokens that programs used recently."""
-    for token in facts.api_tokens:
+    for token in ApiToken.objects.exclude(expires=None).exclude(last_used=None):
         left = token.expires - facts.now
         if not timedelta(0) < left < SOON or facts.now - token.last_used > USED:
             continue
@@ -53,9 +54,9 @@ def api_tokens(facts: Facts) -> Iterator[Repair]:
         )
 
 
-def join_tokens(facts: Facts) -> Iterator[Repair]:
+def join_tokens(_facts: Facts) -> Iterator[Repair]:
     """Join tokens for other boxes that never end."""
-    for token in facts.join_tokens:
+    for token in JoinToken.objects.filter(expires=None, uses=None, own_box=False):
         approves = "that needs no approval" if token.auto_approve else "that waits for approval"
         yield Repair(
             key=f"join_token:{token.name}",
@@ -76,4 +77,4 @@ def join_tokens(facts: Facts) -> Iterator[Repair]:
 
 
 def _in(left: timedelta, ends: datetime) -> str:
-    return f"{texts.duration(left.total_seconds())} ({ends:%Y-%m-%d %H:%M} UTC)"
+    return f"{words.duration(left.total_seconds())} ({ends:%Y-%m-%d %H:%M} UTC)"

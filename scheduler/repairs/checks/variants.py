@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 
-from registry.models import ProfileJob, Variant
+from django.db.models import Min
+
+from registry import storage
+from registry.models import Fault, ProfileJob, ValidationSet, Variant
 from registry.profiling import OPEN
-from scheduler.repairs import texts
-from scheduler.repairs.facts import Facts, StoredFile
+from scheduler import words
+from scheduler.repairs.facts import Facts
 from scheduler.repairs.repair import Action, Repair, Severity
 
 #: seconds that a first profile may take to come
@@ -24,12 +28,12 @@ def _able(facts: Facts, application: str) -> str:
     mine = [variant for variant in facts.variants if variant.application.name == application]
     types = {device.type for device in facts.devices}
     able = sum(any(p.device_type in types and not p.blocked for p in variant.profiles.all()) for variant in mine)
-    return f"{len(mine) - able} of {texts.several(len(mine), 'variant')} of {application} cannot run."
+    return f"{len(mine) - able} of {words.several(len(mine), 'variant')} of {application} cannot run."
 
 
 def _devices(facts: Facts, device_type: str) -> str:
     count = sum(device.type == device_type for device in facts.devices)
-    return f"{count} of {texts.several(len(facts.devices), 'device')}"
+    return f"{count} of {words.several(len(facts.devices), 'device')}"
 
 
 def profiles(facts: Facts) -> Iterator[Repair]:
@@ -67,14 +71,14 @@ def unprofiled(facts: Facts) -> Iterator[Repair]:
         if variant.state == Variant.State.PROFILING:
             names.setdefault(variant.application.name, []).append(variant.name)
     for application, waiting in names.items():
-        up = len(facts.usable())
+        up = len(facts.usable)
         open_jobs = sum(job.state in OPEN for job in facts.jobs.values())
         yield Repair(
             key=f"unprofiled:{application}",
             severity=Severity.WARNING,
-            title=f"{application}: {texts.listed(waiting)} not profiled yet",
-            effect=f"{_able(facts, application)} {texts.several(open_jobs, 'profile job')} open, "
-            f"{texts.several(up, 'device')} up.",
+            title=f"{application}: {words.listed(waiting)} not profiled yet",
+            effect=f"{_able(facts, application)} {words.several(open_jobs, 'profile job')} open, "
+            f"{words.several(up, 'device')} up.",
             action=Action(
                 "Have an approved node with a device connected; see the jobs on its page."
                 if not up
@@ -88,26 +92,34 @@ def unprofiled(facts: Facts) -> Iterator[Repair]:
 def blocked(facts: Facts) -> Iterator[Repair]:
     """Variants that are suspended on a device type, because they keep crashing there."""
     types = {device.type for device in facts.devices}
-    for profile in facts.blocked:
-        variant = next(each for each in facts.variants if each.pk == profile.variant_id)
-        if profile.device_type not in types or variant.excluded:
-            continue
-        yield Repair(
-            key=f"blocked:{variant}:{profile.device_type}",
-            severity=Severity.ERROR,
-            title=f"{variant} is suspended on {profile.device_type}: it keeps crashing",
-            effect=f"It {profile.blocked}. Plans leave it out on {_devices(facts, profile.device_type)}. "
-            f"{_able(facts, variant.application.name)}",
-            action=_again(variant, "Replace or exclude it; profiling it again lifts the suspension."),
-            since=facts.crashes.get((profile.variant_id, profile.device_type)),
-            application=variant.application.name,
-        )
+    for variant in facts.variants:
+        for profile in variant.profiles.all():
+            if not profile.blocked or profile.device_type not in types or variant.excluded:
+                continue
+            crashed = Fault.objects.filter(
+                variant=variant.pk,
+                device_type=profile.device_type,
+                cause=Fault.Cause.CRASHED,
+                at__gte=profile.measured,
+            )
+            yield Repair(
+                key=f"blocked:{variant}:{profile.device_type}",
+                severity=Severity.ERROR,
+                title=f"{variant} is suspended on {profile.device_type}: it keeps crashing",
+                effect=f"It {profile.blocked}. Plans leave it out on {_devices(facts, profile.device_type)}. "
+                f"{_able(facts, variant.application.name)}",
+                action=_again(variant, "Replace or exclude it; profiling it again lifts the suspension."),
+                since=crashed.order_by("id").values_list("at", flat=True).first(),
+                application=variant.application.name,
+            )
 
 
 def mixed(facts: Facts) -> Iterator[Repair]:
     """Variants whose queries were found to influence each other while batched."""
+    faults = Fault.objects.filter(cause=Fault.Cause.MIXED).order_by("variant").values("variant")
+    first = {fault["variant"]: fault["first"] for fault in faults.annotate(first=Min("at"))}
     for variant in facts.variants:
-        if variant.pk in facts.mixed:
+        if variant.pk in first:
             yield Repair(
                 key=f"mixed:{variant}",
                 severity=Severity.ERROR,
@@ -115,26 +127,43 @@ def mixed(facts: Facts) -> Iterator[Repair]:
                 effect=f"{variant.alone}. Answers before that may hold something of other clients' queries; since then "
                 "its queries run one by one.",
                 action=Action("Replace the model by one whose rows are independent, or delete the variant."),
-                since=facts.mixed[variant.pk],
+                since=first[variant.pk],
                 application=variant.application.name,
             )
 
 
 def files(facts: Facts) -> Iterator[Repair]:
     """Files of the store that are missing or damaged, by application."""
-    by_application: dict[str, list[StoredFile]] = {}
-    for file in facts.stored:
-        by_application.setdefault(file.application, []).append(file)
+    sets = ValidationSet.objects.select_related("application")
+    rows = [(each.digest, each.size_bytes, each.application.name, each.name) for each in facts.variants]
+    rows += [(each.digest, each.size_bytes, each.application.name, "") for each in sets]
+    by_application: dict[str, list[tuple[str, str]]] = {}
+    for digest, size, application, name in rows:
+        if trouble := _trouble(digest, size):
+            by_application.setdefault(application, []).append((name, trouble))
     for application, bad in by_application.items():
         variants = sum(variant.application.name == application for variant in facts.variants)
-        names = [f"{file.variant or 'the validation set'} {file.trouble}" for file in bad]
-        lost = sum(bool(file.variant) for file in bad)
+        names = [f"{name or 'the validation set'} {trouble}" for name, trouble in bad]
+        lost = sum(bool(name) for name, _ in bad)
         yield Repair(
             key=f"files:{application}",
             severity=Severity.ERROR,
             title=f"{application}: files of the model store are missing or damaged",
-            effect=f"Devices that do not have them yet cannot load {lost} of {texts.several(variants, 'variant')}: "
-            f"{texts.listed(names)}.",
+            effect=f"Devices that do not have them yet cannot load {lost} of {words.several(variants, 'variant')}: "
+            f"{words.listed(names)}.",
             action=Action("Restore the newest backup, or delete and upload again what is named."),
             application=application,
         )
+
+
+def _trouble(digest: str, size: int) -> str:
+    """What is wrong with a file of the store; empty: nothing."""
+    try:
+        state = storage.path(digest).stat()
+    except (FileNotFoundError, ValueError):
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    if not stat.S_ISREG(state.st_mode) or state.st_size != size:
+        return f"is damaged: it has {state.st_size} bytes instead of {size}"
+    return ""

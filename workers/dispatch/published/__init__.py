@@ -2,6 +2,6 @@
 
 It has a router, a queue for each device and application, a batch policy, and time slices. A query is routed when it
 arrives, and waits in the core for the device that the router chose. Entry point: :class:`.binding.PublishedBinding`.
-``routing`` has the routers, ``batching`` the batch policies. Pure. May import ``workers.dispatch``: the interface,
-options, policy tables, latency, latency correction, feedback, instance states and timers.
+``routing`` has the routers, ``policy`` the interface of batch policies, ``papers`` what each paper adds. Pure. May
+import ``workers.dispatch``, but not ``late``.
 """

@@ -21,11 +21,11 @@ from ..instance_states import InstanceState
 from ..latency_correction import LearnedLatencies
 from ..options import INF, OptionSet
 from ..timers import TimerQueue
-from .batching.policy import BatchPolicy
 from .devices import QueueBatch, QueuedDevice
 from .load_monitor import LoadMonitor
+from .policy import BatchPolicy
 from .queues import QueuedQuery
-from .routing.router import Router
+from .routing import Router
 from .time_slices import TIMER_SLACK_S
 
 

@@ -15,8 +15,8 @@ from ..latency import LatencyModel
 from ..latency_correction import LatencyCorrections
 from ..options import INF, OptionSet, ServingOption
 from ..policy_tables import PolicySet
-from .batching.policy import BatchPolicy, Decision
 from .load_monitor import LoadMonitor
+from .policy import BatchPolicy, Decision
 from .queues import ApplicationQueue, CandidateSet, QueuedQuery
 from .time_slices import Arbiter, blocking_s
 

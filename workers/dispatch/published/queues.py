@@ -11,8 +11,8 @@ from ..binding import ServiceTerms, WaitingQuery
 from ..latency import LatencyModel
 from ..options import INF, ServingOption
 from ..policy_tables import PolicySet
-from .batching.policy import BatchPolicy, Candidate, Decision, QueueView
 from .load_monitor import LoadMonitor
+from .policy import BatchPolicy, Candidate, Decision, QueueView
 from .time_slices import Contender
 
 #: parts of a queue that a policy is asked about until one of them runs; the others have later deadlines

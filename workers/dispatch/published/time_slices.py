@@ -28,7 +28,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .batching.policy import Candidate, Decision
+from .policy import Candidate, Decision
 
 #: seconds by which an event loop's timers may be late: they are rounded up to a millisecond and wait for the callback
 #: under way. A query that waits until its last moment must not be late by that

@@ -1,0 +1,215 @@
+"""Facts of the database that members' configurations are made from. Synchronous."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+from django.db.models import TextField
+from django.db.models.functions import Cast
+
+from registry import authority
+from registry.models import (
+    ApiKey,
+    Application,
+    Device,
+    Gateway,
+    Member,
+    Node,
+    Profile,
+    ProfileJob,
+    ProfileLatency,
+    Variant,
+)
+from scheduler.control.wire import application_spec
+from scheduler.members.standing import COLUMNS, Row
+from scheduler.models import Plan
+from workers.protocol import control, specs
+
+
+def latest_wire() -> specs.PlanSpec:
+    """The plan in force; version 0 and empty before the first."""
+    text = Plan.objects.annotate(text=Cast("wire", TextField())).values_list("text", flat=True).first()
+    return _plan(text or "{}")
+
+
+@functools.lru_cache(maxsize=1)
+def _plan(text: str) -> specs.PlanSpec:
+    """Return the plan of this JSON.
+
+    It is read every few seconds and rarely another one, and decoding megabytes takes far longer than comparing them.
+    """
+    return specs.PlanSpec(version=0) if text == "{}" else msgspec.json.decode(text, type=specs.PlanSpec)
+
+
+def applications() -> tuple[specs.ApplicationSpec, ...]:
+    """All of them, with the size classes that matter."""
+    known: dict[int, set[int]] = {}
+    latencies = ProfileLatency.objects.filter(size__gt=0).order_by()
+    for pk, size in latencies.values_list("profile__variant__application", "size").distinct():
+        known.setdefault(pk, set()).add(size)
+    return tuple(
+        application_spec(application, known.get(application.pk, ())) for application in Application.objects.all()
+    )
+
+
+@dataclass(frozen=True)
+class CommonConfiguration:
+    """The facts that all members' configurations are made from.
+
+    Attributes:
+        standby: ids of variants that may stay loaded.
+        blocked: those that may not, by device type.
+        keep: digests of files to keep.
+        owners: (node id, device type) by device.
+        gateways, nodes: those that other members may connect with.
+        cordoned: ids of nodes whose devices keep nothing loaded.
+        divided: how nodes' cores become devices, by node id, where that was ordered.
+        retired: devices that keep nothing loaded, since others have their cores.
+    """
+
+    applications: tuple[specs.ApplicationSpec, ...]
+    key_hashes: tuple[str, ...]
+    key_limits: dict[str, control.KeyLimits]
+    plan: specs.PlanSpec
+    standby: tuple[int, ...]
+    blocked: dict[str, frozenset[int]]
+    keep: tuple[str, ...]
+    owners: dict[str, tuple[int, str]]
+    cordoned: frozenset[int]
+    divided: dict[int, str]
+    retired: frozenset[str]
+    gateways: tuple[specs.PeerSpec, ...] = ()
+    nodes: tuple[specs.PeerSpec, ...] = ()
+
+
+@dataclass(frozen=True)
+class Registered:
+    """All that connections compare with what their members report.
+
+    Attributes:
+        rows: by kind and id, of all members.
+        jobs: the number of attempts by running profile job, by node id.
+        authority: hash of the key of the members' certificates' authority.
+        variants: names by application, of all that are registered.
+    """
+
+    shared: CommonConfiguration
+    rows: dict[tuple[type[Node] | type[Gateway], int], Row]
+    jobs: dict[int, dict[int, int]]
+    authority: str = ""
+    variants: dict[str, frozenset[str]] = field(default_factory=dict)
+
+
+def read_shared() -> CommonConfiguration:
+    """The facts that all members' configurations are made from now."""
+    kept = Variant.objects.filter(state__in=Variant.PLANNED, excluded=False)
+    blocked: dict[str, set[int]] = {}
+    for kind, pk in Profile.objects.exclude(blocked="").values_list("device_type", "variant"):
+        blocked.setdefault(kind, set()).add(pk)
+    plan = latest_wire()
+    keys = [key for key in ApiKey.objects.order_by("id") if not key.expired]
+    return CommonConfiguration(
+        applications=applications(),
+        key_hashes=tuple(key.key_hash for key in keys),
+        key_limits={key.key_hash: limits for key in keys if (limits := _limits(key)) != control.KeyLimits()},
+        plan=plan,
+        standby=tuple(kept.order_by("id").values_list("pk", flat=True)),
+        blocked={kind: frozenset(pks) for kind, pks in blocked.items()},
+        keep=tuple(sorted(set(Variant.objects.values_list("digest", flat=True)))),
+        owners={ref: (node, kind) for ref, node, kind in Device.objects.values_list("ref", "node_id", "type")},
+        gateways=_peers(Gateway),
+        nodes=_peers(Node),
+        cordoned=frozenset(Node.objects.exclude(cordoned_at=None).values_list("pk", flat=True)),
+        divided=dict(Node.objects.exclude(cpu_devices="").values_list("pk", "cpu_devices")),
+        retired=frozenset(Device.objects.filter(phase=Device.Phase.RETIRED).values_list("ref", flat=True)),
+    )
+
+
+def _peers(kind: type[Node] | type[Gateway]) -> tuple[specs.PeerSpec, ...]:
+    """Return the members of a kind that others may connect with.
+
+    An id is given once, in the order of joining, and a member keeps it: so it ranks gateways, whichever of them come
+    and go.
+    """
+    rows = kind.objects.filter(state=Member.State.APPROVED, certificate_lapsed=False).exclude(key_hash="")
+    if kind is Node:
+        columns = rows.order_by("id").values_list("name", "key_hash", "machine")
+        return tuple(specs.PeerSpec("node", name, key_hash, machine=machine) for name, key_hash, machine in columns)
+    columns = rows.order_by("id").values_list("name", "key_hash", "pk", "machine", "core_address")
+    return tuple(specs.PeerSpec("gateway", *row) for row in columns)
+
+
+def _limits(key: ApiKey) -> control.KeyLimits:
+    return control.KeyLimits(
+        applications=None if key.applications is None else tuple(key.applications),
+        rate=key.rate,
+        burst=key.burst,
+        share=key.share,
+        expires=None if key.expires is None else key.expires.timestamp(),
+    )
+
+
+def read() -> Registered:
+    """Read all that connections compare with.
+
+    The number of queries does not depend on how many members there are.
+    """
+    rows = {(kind, pk): Row(*row) for kind in (Node, Gateway) for pk, *row in kind.objects.values_list("pk", *COLUMNS)}
+    jobs: dict[int, dict[int, int]] = {}
+    running = ProfileJob.objects.filter(state=ProfileJob.State.RUNNING, device__isnull=False)
+    for node, job, attempts in running.values_list("device__node_id", "pk", "attempts"):
+        jobs.setdefault(node, {})[job] = attempts
+    variants: dict[str, set[str]] = {}
+    for application, name in Variant.objects.order_by().values_list("application__name", "name"):
+        variants.setdefault(application, set()).add(name)
+    named = {application: frozenset(names) for application, names in variants.items()}
+    return Registered(read_shared(), rows, jobs, authority.key_hash(), named)
+
+
+def gateway_config(shared: CommonConfiguration) -> control.GatewayConfig:
+    """The whole configuration of a gateway."""
+    return control.GatewayConfig(
+        applications=shared.applications,
+        key_hashes=shared.key_hashes,
+        key_limits=shared.key_limits,
+        plan=shared.plan,
+        peers=(*shared.gateways, *shared.nodes),
+    )
+
+
+def planned_by_node(shared: CommonConfiguration) -> dict[int, list[specs.DevicePlan]]:
+    """Return the plan's devices by their node's id."""
+    found: dict[int, list[specs.DevicePlan]] = {}
+    for device in shared.plan.devices:
+        if device.device in shared.owners:
+            found.setdefault(shared.owners[device.device][0], []).append(device)
+    return found
+
+
+def node_config(
+    pk: int, shared: CommonConfiguration, planned: Iterable[specs.DevicePlan] | None = None
+) -> control.NodeConfig:
+    """Return everything that a node must know.
+
+    It has its devices' part of the plan, and what its cache should keep.
+
+    Args:
+        planned: its part of :func:`planned_by_node`, where that is known.
+    """
+    own = []
+    for device in planned_by_node(shared).get(pk, ()) if planned is None else planned:
+        blocked = shared.blocked.get(shared.owners[device.device][1], frozenset())
+        kept = () if pk in shared.cordoned or device.device in shared.retired else shared.standby
+        standby = tuple(variant for variant in kept if variant not in blocked)
+        own.append(msgspec.structs.replace(device, standby=standby))
+    return control.NodeConfig(
+        applications=shared.applications,
+        plan=specs.PlanSpec(version=shared.plan.version, devices=tuple(own)),
+        keep=shared.keep,
+        peers=shared.gateways,
+        cpu_devices=shared.divided.get(pk, ""),
+        retired=tuple(sorted(ref for ref in shared.retired if shared.owners.get(ref, (None, ""))[0] == pk)),
+    )

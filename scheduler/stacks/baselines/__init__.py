@@ -1,0 +1,25 @@
+"""Clipper and Sommelier, as Proteus' evaluation defines them (Section 6.1.1)."""
+
+from workers.dispatch.stack import published
+
+from ..paper import Paper
+from .strategies import clipper_ha, clipper_ht, sommelier
+
+PAPER = Paper(
+    strategies={"clipper-ht": clipper_ht, "clipper-ha": clipper_ha, "sommelier": sommelier},
+    simulated=(
+        published(
+            "clipper-ht",
+            "clipper",
+            "shares",
+            "Only the least accurate variant of each application, whatever the demand, as in Clipper (NSDI '17).",
+        ),
+        published(
+            "sommelier",
+            "proteus",
+            "shares",
+            "Applications keep the devices of their first plan, on which variants follow the demand, as in Sommelier.",
+        ),
+    ),
+    placed_once=frozenset({"clipper-ht", "clipper-ha", "sommelier"}),
+)

@@ -1,0 +1,233 @@
+"""Dedicated residents (one variant alone on a device) and allocations of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from scheduler.allocation.capacity import Capacity, dedicated_capacity, profile_on
+from scheduler.allocation.groups import usable
+from scheduler.allocation.problem import (
+    Allocation,
+    CandidateVariant,
+    DeviceResources,
+    LatencyProfile,
+    Placement,
+    Problem,
+)
+from scheduler.allocation.residents import ResidentCapacity, dedicated_resident
+
+#: relative tolerance within which a rate serves all demand
+ROUNDING = 1e-9
+#: items/s below which an application counts as without demand, because shares of less are lost to rounding
+NOTHING = 1e-9
+
+
+class DedicatedChoices:
+    """Possible dedicated residents of a problem: Eq. 5 by device and variant.
+
+    Source: Proteus, Section 4.
+    """
+
+    def __init__(self, problem: Problem):
+        self.devices = {d.id: d for d in problem.devices}
+        self.variants = {v.id: v for v in problem.variants}
+        self._slo = {a.id: a.slo_s for a in problem.applications}
+        self._of: dict[str, list[CandidateVariant]] = {a.id: [] for a in problem.applications}
+        for variant in problem.variants:
+            if not variant.excluded:
+                self._of[variant.application].append(variant)
+        # One profile serves all devices of its type.
+        self._capacities: dict[tuple[int, str], Capacity | None] = {}
+
+    def resident(self, device: DeviceResources, variant: CandidateVariant) -> ResidentCapacity | None:
+        """Return the variant alone on the device, or None where it cannot be there.
+
+        It cannot where it is excluded, does not run or does not fit into memory, exceeds half of the SLO, or the device
+        is unusable.
+        """
+        profile = profile_on(variant, device)
+        if profile is None or variant.excluded or not usable(device):
+            return None
+        key = (id(profile), variant.application)
+        if key not in self._capacities:
+            self._capacities[key] = dedicated_capacity(profile, self._slo[variant.application])
+        capacity = self._capacities[key]
+        return None if capacity is None else dedicated_resident(device, variant, capacity)
+
+    def by_accuracy(self, device: DeviceResources, application: str) -> list[ResidentCapacity]:
+        """Return the application's possible residents on the device, by accuracy.
+
+        The most accurate one comes first; of equally accurate ones, the faster.
+        """
+        found = [resident for v in self._of[application] if (resident := self.resident(device, v)) is not None]
+        return sorted(found, key=lambda s: (-s.variant.accuracy, -s.capacity))
+
+    def fastest(self, device: DeviceResources, application: str) -> ResidentCapacity | None:
+        """Return the application's resident with the highest capacity on the device.
+
+        Among equally fast ones it is the more accurate one. None: there is none.
+        """
+        return max(self.by_accuracy(device, application), key=lambda s: s.capacity, default=None)
+
+    def useful(self, device: DeviceResources) -> bool:
+        """Whether any variant can run there."""
+        return any(self.resident(device, v) is not None for v in self.variants.values())
+
+    def residents(self, placements: Iterable[Placement]) -> dict[str, ResidentCapacity]:
+        """Return the placements as residents, by device.
+
+        Those that this problem no longer allows are left out; of several on one device, only the first is returned.
+        """
+        found: dict[str, ResidentCapacity] = {}
+        for placement in placements:
+            device, variant = self.devices.get(placement.device), self.variants.get(placement.variant)
+            resident = None if device is None or variant is None else self.resident(device, variant)
+            if resident is not None and device.id not in found:
+                found[device.id] = resident
+        return found
+
+
+def evenly(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[str, float]:
+    """Return rates that keep all devices of an application equally busy.
+
+    Each application's demand, as far as its residents can serve it, is divided in proportion to their capacities.
+
+    Returns:
+        Items/s by device.
+    """
+    capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
+    for resident in residents.values():
+        capacity[resident.variant.application] += resident.capacity
+    demand = {a.id: a.demand for a in problem.applications}
+    load = {q: min(demand[q] / c, 1.0) if c > 0 else 0.0 for q, c in capacity.items()}
+    return {device: resident.capacity * load[resident.variant.application] for device, resident in residents.items()}
+
+
+def best_first(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[str, float]:
+    """Return rates that fill the most accurate residents first.
+
+    Each application's demand goes to its most accurate residents first; those of one variant are equally busy.
+
+    Returns:
+        Items/s by device.
+    """
+    left = {a.id: a.demand for a in problem.applications}
+    capacity: dict[str, float] = {}
+    for resident in residents.values():
+        capacity[resident.variant.id] = capacity.get(resident.variant.id, 0.0) + resident.capacity
+    variants = {resident.variant.id: resident.variant for resident in residents.values()}
+    load: dict[str, float] = {}
+    for variant in sorted(variants.values(), key=lambda v: (-v.accuracy, v.id)):
+        rate = max(0.0, min(left[variant.application], capacity[variant.id]))
+        left[variant.application] -= rate
+        load[variant.id] = rate / capacity[variant.id]
+    return {device: resident.capacity * load[resident.variant.id] for device, resident in residents.items()}
+
+
+def allocation_with(
+    problem: Problem, residents: Mapping[str, ResidentCapacity], rates: Mapping[str, float], why: str, why_left_out: str
+) -> Allocation:
+    """Return the allocation with these residents and rates.
+
+    Args:
+        residents: by device.
+        rates: items/s by device; may be 0.
+        why: explains the strategy.
+        why_left_out: explains why demand beyond the residents' capacity is left out.
+    """
+    served = dict.fromkeys((a.id for a in problem.applications), 0.0)
+    nothing = {a.id for a in problem.applications if a.demand <= NOTHING}
+    rates = {d: 0.0 if resident.variant.application in nothing else rates[d] for d, resident in residents.items()}
+    accuracy = 0.0
+    placements = []
+    for device in problem.devices:
+        resident = residents.get(device.id)
+        if resident is None:
+            continue
+        rate = rates[device.id]
+        served[resident.variant.application] += rate
+        accuracy += rate * resident.variant.accuracy
+        placements.append(
+            Placement(device.id, resident.variant.id, rate, resident.max_batch, min(resident.time_share(rate), 1.0))
+        )
+    left_out = {}
+    for application in problem.applications:
+        missing = application.demand - served[application.id]
+        left_out[application.id] = missing if missing > application.demand * ROUNDING else 0.0
+    items = sum(served.values())
+    objective, bound = _objective_and_bound(problem, residents, rates)
+    allocation = Allocation(
+        placements=tuple(placements),
+        served={a.id: a.demand - left_out[a.id] for a in problem.applications},
+        left_out=left_out,
+        accuracy=accuracy / items if items > 0 else 0.0,
+        objective=objective,
+        bound=bound,
+        gap=(bound - objective) / objective if objective > 0 else 0.0,
+        status="heuristic" if placements else "empty",
+        moves=sum(resident.variant.id not in resident.device.loaded for resident in residents.values()),
+    )
+    return Allocation(
+        **{**vars(allocation), "reasons": _explanations(problem, allocation, residents, why, why_left_out)}
+    )
+
+
+def _objective_and_bound(
+    problem: Problem, residents: Mapping[str, ResidentCapacity], rates: Mapping[str, float]
+) -> tuple[float, float]:
+    """Return the weighted mean accuracy over all demand, and its bound, percent.
+
+    Demand that is left out counts 0. The bound is what all demand on the most accurate variants would give.
+    """
+    weight = {a.id: a.weight for a in problem.applications}
+    total = sum(a.weight * a.demand for a in problem.applications)
+    if total <= 0:
+        return 0.0, 0.0
+    best: dict[str, float] = {}
+    for variant in problem.variants:
+        best[variant.application] = max(best.get(variant.application, 0.0), variant.accuracy)
+    got = sum(weight[s.variant.application] * rates[d] * s.variant.accuracy for d, s in residents.items())
+    most = sum(a.weight * a.demand * best.get(a.id, 0.0) for a in problem.applications)
+    return got / total, max(got, most) / total
+
+
+def one_by_one(variant: CandidateVariant) -> CandidateVariant:
+    """Return the variant with batches of one row only.
+
+    Where only larger batches were profiled, a single row takes as long as the smallest one.
+    """
+    profiles = {
+        kind: LatencyProfile(
+            ((1, profile.points[0][1]),),
+            profile.memory_bytes,
+            profile.load_s,
+            tuple((1, longest_s) for _, longest_s in profile.slowest[:1]),
+        )
+        for kind, profile in variant.profiles.items()
+        if profile.points
+    }
+    return replace(variant, profiles=profiles)
+
+
+def _explanations(
+    problem: Problem, allocation: Allocation, residents: Mapping[str, ResidentCapacity], why: str, why_left_out: str
+) -> tuple[str, ...]:
+    """Return what the strategy does, then what is left out."""
+    return (why, *_left_out(problem, allocation, residents, why_left_out))
+
+
+def _left_out(
+    problem: Problem, allocation: Allocation, residents: Mapping[str, ResidentCapacity], why_left_out: str
+) -> Iterator[str]:
+    for application in problem.applications:
+        missing = allocation.left_out[application.id]
+        if missing <= 0:
+            continue
+        mine = [resident for resident in residents.values() if resident.variant.application == application.id]
+        count = "1 device serves" if len(mine) == 1 else f"{len(mine)} devices serve"
+        able = f"its {count} at most {sum(resident.capacity for resident in mine):.1f} items/s"
+        yield (
+            f"{application.id}: {missing:.3g} of {application.demand:.3g} items/s are left out: "
+            f"{able if mine else 'no device serves it'}. {why_left_out}"
+        )

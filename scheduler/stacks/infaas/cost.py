@@ -1,0 +1,124 @@
+"""Costs of INFaaS' scaling actions, and its wait before it scales down. Pure.
+
+Source: Romero et al., "INFaaS" (ATC '21), Sections 4.2.1 and 4.2.2. An action that adds n instances of a variant costs
+C * (n + lambda * T_load * max(n, 0)): the hardware, and the loading. Costs are those of devices a second
+(:attr:`..problem.DeviceResources.cost`), since an instance has a device of its own here, as with all baselines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from scheduler.allocation.capacity import profile_on
+from scheduler.allocation.groups import IdenticalDevices, grouped
+from scheduler.allocation.problem import Allocation, Problem
+from scheduler.allocation.residents import ResidentCapacity
+from workers.dispatch.instance_states import SLACK
+
+from ..dedicated import NOTHING, DedicatedChoices, allocation_with, evenly
+
+#: lambda, 1/s; the paper names no value. A load is worth its time on the device, spread over a plan's period of 30 s
+LOAD_WEIGHT = 1 / 30
+
+#: an instance that may run on any device of a group
+Option = tuple[int, str]
+
+
+class InstanceOptions:
+    """Instances that a problem permits, and those in force.
+
+    Attributes:
+        groups: of identical devices.
+        group_of: the number of a device's group, by device.
+        options: by (group, variant id); capacities are those of any device of the group.
+        running: in force, by device.
+    """
+
+    def __init__(self, problem: Problem, choices: DedicatedChoices):
+        self.groups: list[IdenticalDevices] = grouped(problem.devices)
+        self.group_of = {device.id: g for g, group in enumerate(self.groups) for device in group.devices}
+        self.options: dict[Option, ResidentCapacity] = {}
+        for g, group in enumerate(self.groups):
+            for variant in problem.variants:
+                resident = choices.resident(group.one, variant)
+                if resident is not None:
+                    self.options[g, variant.id] = resident
+        self.running = {} if problem.previous is None else choices.residents(problem.previous.placements)
+
+    def of(self, application: str) -> dict[Option, ResidentCapacity]:
+        """An application's."""
+        return {key: one for key, one in self.options.items() if one.variant.application == application}
+
+
+def load_s(resident: ResidentCapacity) -> float:
+    """Seconds that its variant takes to load on its device."""
+    profile = profile_on(resident.variant, resident.device)
+    return 0.0 if profile is None else profile.load_s
+
+
+def adding(resident: ResidentCapacity, count: float = 1.0) -> float:
+    """The cost of adding instances: hardware and loading."""
+    return count * resident.device.cost * (1.0 + LOAD_WEIGHT * load_s(resident))
+
+
+def asked(demand: float) -> float:
+    """Return the capacity (items/s) that a demand asks for (Eq. 1).
+
+    That is the demand with the slack-threshold's headroom; 0 for a demand of at most :data:`NOTHING`.
+    """
+    return demand * SLACK if demand > NOTHING else 0.0
+
+
+def count_for(rate: float, capacity: float) -> int:
+    """Number of instances of a capacity that serve a rate."""
+    return max(0, math.ceil(rate / capacity - 1e-9))
+
+
+def scaled(
+    problem: Problem, choices: DedicatedChoices, residents: Mapping[str, ResidentCapacity], why: str
+) -> Allocation:
+    """Return the allocation of these instances and of those that wait to go.
+
+    Instances wait before they are scaled down. Queries go to instances in proportion to their capacities, so that all
+    of an application's are equally loaded.
+
+    Args:
+        residents: the instances, by device.
+        why: explains the strategy.
+    """
+    rates = evenly(problem, residents)
+    residents, rates, since = with_waiting(problem, choices, residents, rates)
+    allocation = allocation_with(
+        problem, residents, rates, why, "No device is free, and no faster variant would serve more: add devices."
+    )
+    return replace(allocation, surplus_since=since)
+
+
+def with_waiting(
+    problem: Problem,
+    choices: DedicatedChoices,
+    residents: Mapping[str, ResidentCapacity],
+    rates: Mapping[str, float],
+) -> tuple[dict[str, ResidentCapacity], dict[str, float], dict[str, float]]:
+    """Keep instances in force that are to go until their wait is over.
+
+    Such an instance stays, without a rate, until it has not been needed for T_v, the time in which it was loaded,
+    unless its device is used for something else: load that comes back finds it.
+
+    Returns:
+        Residents and rates (items/s) with these instances, by device, and since when (``Problem.at_s``) each of these
+        has not been needed.
+    """
+    previous = problem.previous
+    kept, served = dict(residents), dict(rates)
+    since: dict[str, float] = {}
+    running = {} if previous is None else choices.residents(previous.placements)
+    for device, resident in running.items():
+        if device in residents:
+            continue
+        began = min(previous.surplus_since.get(device, problem.at_s), problem.at_s)
+        if problem.at_s - began < load_s(resident):
+            kept[device], served[device], since[device] = resident, 0.0, began
+    return {device: kept[device] for device in choices.devices if device in kept}, served, since

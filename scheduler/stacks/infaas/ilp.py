@@ -1,0 +1,138 @@
+"""INFaaS' integer linear program: the cheapest actions that serve the demand.
+
+Source: Section 4.2.1, Eq. 1 to 4.
+
+For each device group and variant, delta more (or fewer) instances than run:
+
+    minimise    sum of C * (delta + lambda * T_load * max(delta, 0))
+    (1)         sum of Q * (N + delta) >= load + slack, of each application; slack is 5% of its load
+    (2)         latency <= SLO where delta > 0: within half of it, as with all baselines
+    (3)         N + delta in all are no more than the devices of the group
+    (4)         N + delta >= 0
+
+Of equally cheap actions, those with the more accurate variants: the paper leaves these open. Where (1) cannot hold, as
+few weighted items as possible are left out; the paper adds machines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from pyscipopt import quicksum
+
+from scheduler.allocation.matching import keep_loaded
+from scheduler.allocation.problem import Allocation, Problem
+from scheduler.allocation.residents import ResidentCapacity
+from scheduler.allocation.solver import Budget, maximise, names, new_model
+
+from ..dedicated import DedicatedChoices
+from .cost import InstanceOptions, Option, adding, asked, scaled
+
+#: relative gap of the solves
+GAP = 1e-4
+#: weight of accuracies beside costs: only where these are equal
+TIE = 1e-4
+#: tolerance on what is left out at least, as a share of the demand
+ROUNDING = 1e-6
+
+
+def infaas_ilp(problem: Problem) -> Allocation:
+    """The cheapest instances that serve the demand with a headroom of 1.05."""
+    choices = DedicatedChoices(problem)
+    some = InstanceOptions(problem, choices)
+    counts = _solve(problem, some) if some.options else {}
+    residents: dict[str, ResidentCapacity] = {}
+    for g, group in enumerate(some.groups):
+        wanted = {variant: count for (h, variant), count in counts.items() if h == g and count > 0}
+        for device, variant in keep_loaded(group.devices, wanted).items():
+            residents[device] = choices.resident(choices.devices[device], choices.variants[variant])
+    return scaled(
+        problem,
+        choices,
+        {device: residents[device] for device in choices.devices if device in residents},
+        "The cheapest instances that serve the demand with a headroom of 5% (INFaaS' ILP).",
+    )
+
+
+def _solve(problem: Problem, some: InstanceOptions) -> dict[Option, int]:
+    """Instances by group and variant."""
+    budget, gap = Budget(problem.time_limit_s), max(problem.gap, GAP)
+    found = _cheapest(problem, some, dict.fromkeys((a.id for a in problem.applications), 0.0), budget.left() / 3, gap)
+    if found is None:
+        left = _left_out(problem, some, budget.left() / 2, gap)
+        found = _cheapest(problem, some, left, budget.left(), gap)
+    return found or {}
+
+
+def _model(some: InstanceOptions):
+    """A model with the counts N + delta, for which (3) and (4) hold."""
+    model = new_model()
+    n = {
+        key: model.addVar(names(("n", key[0], i)), vtype="I", lb=0, ub=len(some.groups[key[0]]))
+        for i, key in enumerate(some.options)
+    }
+    for g, group in enumerate(some.groups):
+        mine = [variable for (h, _), variable in n.items() if h == g]
+        if mine:
+            model.addCons(quicksum(mine) <= len(group))
+    return model, n
+
+
+def _capacity(some: InstanceOptions, n, application: str):
+    return quicksum(one.capacity * n[key] for key, one in some.of(application).items())
+
+
+def _cheapest(
+    problem: Problem, some: InstanceOptions, left_out: Mapping[str, float], seconds: float, gap: float
+) -> dict[Option, int] | None:
+    """Return the cheapest counts that leave out no more than ``left_out``.
+
+    Args:
+        left_out: items/s of each application's asked capacity.
+
+    Returns:
+        Instances by group and variant; None: there are none, or none was found in time.
+    """
+    model, n = _model(some)
+    running = Counter((some.group_of[device], one.variant.id) for device, one in some.running.items())
+    devices = sum(len(group) for group in some.groups)
+    cheapest = min(one.device.cost for one in some.options.values())
+    costs = []
+    for i, (key, one) in enumerate(some.options.items()):
+        loads = model.addVar(names(("loads", key[0], i)), lb=0)
+        model.addCons(loads >= n[key] - running[key])
+        costs.append(one.device.cost * n[key] + (adding(one) - one.device.cost) * loads)
+        costs.append(TIE * cheapest / devices * (1.0 - one.variant.accuracy / 100.0) * n[key])
+    for application in problem.applications:
+        needed = asked(application.demand) - left_out[application.id]
+        if needed > asked(application.demand) * ROUNDING:
+            if not some.of(application.id):
+                return None
+            model.addCons(_capacity(some, n, application.id) >= needed * (1.0 - ROUNDING))
+    found = maximise(model, -quicksum(costs), seconds, gap)
+    if found is None:
+        return None
+    return {key: round(found.values[variable.name]) for key, variable in n.items()}
+
+
+def _left_out(problem: Problem, some: InstanceOptions, seconds: float, gap: float) -> dict[str, float]:
+    """Return the least that must be left out, items/s by application.
+
+    As much weight as possible of the asked capacity is served.
+    """
+    model, n = _model(some)
+    total = sum(a.weight * asked(a.demand) for a in problem.applications)
+    shares, parts = {}, []
+    for i, application in enumerate(problem.applications):
+        needed = asked(application.demand)
+        if needed <= 0 or not some.of(application.id):
+            continue
+        shares[application.id] = share = model.addVar(names(("served", i)), lb=0, ub=1)
+        model.addCons(needed * share <= _capacity(some, n, application.id))
+        parts.append(application.weight * needed / total * share)
+    left = {application.id: asked(application.demand) for application in problem.applications}
+    found = maximise(model, quicksum(parts), seconds, gap) if parts else None
+    if found is not None:
+        left |= {name: left[name] * (1.0 - found.values[share.name]) for name, share in shares.items()}
+    return left

@@ -1,0 +1,55 @@
+"""InfAdapter and Model-Switching+: variants, cores and quotas by Eq. 1.
+
+Batches have one row: the paper finds that CPUs gain little by more (Section 5). The capacity of a variant is the line
+through few measurements where instances of several devices were measured, else what its devices serve one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler.allocation.problem import Allocation, Problem
+
+from ..dedicated import allocation_with, one_by_one
+from .placing import CoreOptions, quotas, rates
+from .weighing import weigh
+
+_FEWER_CORES = "The budget of cores, or the devices, serve no more: raise the budget, or add devices."
+
+
+def infadapter(problem: Problem) -> Allocation:
+    """The variants, their devices and their quotas that maximise Eq. 1."""
+    why = "Each variant gets as many devices as accuracy, cores and loads make worth while, and queries by its quota."
+    return _solved(problem, False, why)
+
+
+def model_switching(problem: Problem) -> Allocation:
+    """Choose one variant for each application, and its devices, by Eq. 1 (MS+).
+
+    Source: Section 5.
+    """
+    why = "Each application has one variant, on as many devices as accuracy, cores and loads make worth while."
+    return _solved(problem, True, why)
+
+
+def _solved(problem: Problem, single: bool, why: str) -> Allocation:
+    problem = replace(problem, variants=tuple(one_by_one(v) for v in problem.variants if not v.excluded))
+    cores = CoreOptions(problem)
+    found = weigh(problem, cores.options, single)
+    if found is None:
+        return allocation_with(problem, {}, {}, why, _FEWER_CORES)
+    residents = cores.place(found.devices)
+    by_device = rates(
+        residents, cores.options, found.devices, quotas(problem, cores.options, found.devices), cores.group_of
+    )
+    plan = allocation_with(problem, residents, by_device, why, _FEWER_CORES)
+    if not residents:
+        return plan
+    distance = max(0.0, found.bound - found.objective)
+    return replace(
+        plan,
+        objective=found.objective,
+        bound=found.bound,
+        gap=distance / abs(found.objective) if found.objective else 0.0,
+        status="optimal" if found.proven else "feasible",
+    )

@@ -1,0 +1,71 @@
+"""What a paper brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from scheduler.allocation.problem import Allocation, Problem
+from workers.dispatch.published.policy import BatchPolicy
+from workers.dispatch.published.routing import Router
+from workers.dispatch.stack import Stack
+
+
+class Trigger(Protocol):
+    """Decides at which arrivals a new plan is due.
+
+    For simulations of strategies that decide at each arrival. Live, where a decision is a solve in another process,
+    gateways' burst reports and the planning period replace it: demand above the plan's band is reported within a
+    fraction of a second.
+    """
+
+    def planned(self, problem: Problem, allocation: Allocation) -> None:
+        """A plan is in force, made for this problem."""
+
+    def on_arrival(self, application: str, now: float) -> Mapping[str, float] | None:
+        """Note the arrival of a query, and decide whether a new plan is due.
+
+        Args:
+            now: time of the arrival, seconds, never decreasing.
+
+        Returns:
+            Rates (items/s, by application) to plan for at once, or None.
+        """
+
+
+class Expectation(Protocol):
+    """What a plan's policies promise of an application's queries, in the long run.
+
+    Attributes:
+        accuracy: mean of those in time, percent.
+        violation_rate: part of the queries, 0 to 1.
+    """
+
+    accuracy: float
+    violation_rate: float
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A published system and what its paper compares it with.
+
+    Attributes:
+        strategies: by name.
+        simulated: stacks that only simulations run.
+        policies: batch policies of simulations alone, by name.
+        routers: of simulations alone, by name; made from the scenario's seed.
+        placed_once: strategies that place applications once, for good.
+        triggers: of strategies that decide at each arrival.
+        promises: by strategy, what a plan promises at these rates (items/s by application), by application.
+    """
+
+    strategies: Mapping[str, Callable[[Problem], Allocation]]
+    simulated: tuple[Stack, ...] = ()
+    policies: Mapping[str, Callable[[], BatchPolicy]] = field(default_factory=dict)
+    routers: Mapping[str, Callable[[int], Router]] = field(default_factory=dict)
+    placed_once: frozenset[str] = frozenset()
+    triggers: Mapping[str, Callable[[], Trigger]] = field(default_factory=dict)
+    promises: Mapping[str, Callable[[Problem, Allocation, Mapping[str, float]], Mapping[str, Expectation]]] = field(
+        default_factory=dict
+    )

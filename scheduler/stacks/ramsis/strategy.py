@@ -1,0 +1,364 @@
+"""Workers that choose among resident variants by policies.
+
+These are RAMSIS, Jellyfish+ and ModelSwitching. Source: Mendoza et al., "Model Selection for Latency-Critical Inference
+Serving" (EuroSys '24). These systems leave the number of workers to a resource manager. Here each device serves one
+application (:func:`deal`), keeps as many of its undominated variants as it may, and gets its queries in proportion to
+what its fastest variant could serve.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from scheduler.allocation.capacity import profile_on
+from scheduler.allocation.problem import Allocation, CandidateVariant, DeviceResources, PlannedPolicies, Problem
+from scheduler.allocation.residents import ResidentCapacity
+from scheduler.allocation.solver import Budget, time_ran_out
+from scheduler.progress import report
+from workers.dispatch.latency import LatencyModel
+from workers.dispatch.policy_tables import LoadPolicy, PolicySet
+
+from ..dedicated import DedicatedChoices, allocation_with, evenly
+from . import load_limits, load_policies
+from .arrivals import Stream, round_robin, shortest_queue
+from .expectation import Expected, expected
+from .solve import Policy, Weight
+from .worker import LENGTHS, QUEUE, Worker, WorkerVariant, worker
+
+#: part of a device's memory that all residents may take together, as for other variants that stand by
+MEMORY_SHARE = 0.5
+#: how much busier than a new deal the busiest application may be before devices change applications
+BUSIER = 1.25
+
+#: policies of a plan that no time limits, beyond the first of each group of devices: minutes of the slowest ones
+POLICIES = 256
+
+#: policies by load of a worker with 1 of ``workers`` shares of an application's queries, around its demand, with the
+#: accuracy expected of each
+MakePolicies = Callable[[Problem, Worker, float, float, load_policies.InTime], Sequence[tuple[LoadPolicy, float]]]
+
+
+@dataclass(frozen=True)
+class Process:
+    """A form of RAMSIS' decision process.
+
+    Attributes:
+        weigh: what rewards count.
+        shortest: queries go to the shortest queue, not round robin.
+        gamma: gaps between queries follow a Gamma law with the problem's ``arrival_shape``; else arrivals are Poisson.
+        variable: batches may leave queries behind; else they take all that wait.
+    """
+
+    weigh: Weight = "queries"
+    shortest: bool = False
+    gamma: bool = False
+    variable: bool = False
+
+    @property
+    def met(self) -> float:
+        """Expected violations at most of a policy that is used."""
+        return load_policies.MET_BURSTY if self.gamma else load_policies.MET
+
+    def stream(self, problem: Problem, made: Worker, workers: float, load: float) -> Stream:
+        """The arrivals at one of ``workers`` when the application has this load."""
+        if self.shortest:
+            return shortest_queue(load, workers, made.service_rate(load / workers))
+        return round_robin(load, workers, problem.arrival_shape if self.gamma else 1.0)
+
+
+#: by stack
+PROCESSES: Mapping[str, Process] = {
+    "ramsis": Process(),
+    "ramsis-by-decisions": Process("decisions"),
+    "ramsis-gamma": Process(gamma=True),
+    "ramsis-shortest-queue": Process(shortest=True),
+    "ramsis-variable": Process(variable=True),
+}
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Devices of one application with the same variants and shares of its queries.
+
+    Attributes:
+        workers: the inverse of one device's share of the queries.
+        load: items/s planned for all of these devices.
+    """
+
+    application: str
+    residents: tuple[CandidateVariant, ...]
+    worker: Worker
+    workers: float
+    devices: tuple[str, ...]
+    load: float
+
+
+def ramsis_policies(
+    problem: Problem, made: Worker, workers: float, demand: float, in_time: load_policies.InTime, process: Process
+) -> list[tuple[LoadPolicy, float]]:
+    """Policies that a form of RAMSIS' process gives."""
+    stream = partial(process.stream, problem, made, workers)
+    capacity = made.capacity() * workers
+    found = load_policies.policies(
+        made, stream, capacity, demand, process.weigh, process.met, in_time, variable=process.variable
+    )
+    return [(one.policy, one.expected.accuracy) for one in found]
+
+
+def known_load(
+    problem: Problem, made: Worker, workers: float, demand: float, _in_time: load_policies.InTime
+) -> list[tuple[LoadPolicy, float]]:
+    """Return RAMSIS' policy for the demand alone, whatever load is measured.
+
+    This is as in the paper's Section 7.2. Without demand the policy is for the devices' capacity.
+    """
+    load = demand or made.capacity() * workers
+    process = PROCESSES["ramsis"]
+    one = load_policies.evaluated(made, process.stream(problem, made, workers, load), load, process.weigh)
+    return [(LoadPolicy(sys.float_info.max, one.policy.steps), one.expected.accuracy)]
+
+
+def _by_load(limits: Callable[[Worker, float, load_policies.InTime], Sequence[LoadPolicy]]) -> MakePolicies:
+    def make(
+        _problem: Problem, made: Worker, workers: float, _demand: float, in_time: load_policies.InTime
+    ) -> list[tuple[LoadPolicy, float]]:
+        return [(policy, made.variants[policy.choose(1, 0.0)].accuracy) for policy in limits(made, workers, in_time)]
+
+    return make
+
+
+def _in_time(problem: Problem) -> load_policies.InTime:
+    """Return a test of whether a plan that begins now may have another policy.
+
+    Policies that are made are remembered: the next plan has them at once, and time for others. Without a limit of time
+    they count all the same, as plans must not depend on those before.
+    """
+    budget = Budget(problem.time_limit_s)
+    considered = iter(range(POLICIES))
+
+    def asked() -> bool:
+        report()
+        if problem.milp_s is None:
+            return next(considered, None) is not None
+        if budget.left() > 0:
+            return True
+        time_ran_out()
+        return False
+
+    return asked
+
+
+def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None = LENGTHS) -> Allocation:
+    in_time, choices = _in_time(problem), DedicatedChoices(problem)
+    mains = deal(problem, choices)
+    base = allocation_with(
+        problem, mains, evenly(problem, mains), why, "Its devices cannot serve more in time: add devices."
+    )
+    demand = {a.id: a.demand for a in problem.applications}
+    policies, residents, accuracy = [], {}, 0.0
+    for group in _groups(problem, mains, lengths):
+        report()
+        made = make(problem, group.worker, group.workers, demand[group.application], in_time)
+        promised = next((accuracy for policy, accuracy in made if policy.load >= demand[group.application]), None)
+        fastest = group.worker.variants[0]
+        accuracy += group.load * (fastest.accuracy if promised is None else promised)
+        variants = tuple(variant.id for variant in group.worker.variants)
+        policies.append(PlannedPolicies(group.application, group.devices, variants, tuple(p for p, _ in made)))
+        for device in group.devices:
+            residents[device] = tuple(variant.id for variant in group.residents)
+    served = sum(p.rate for p in base.placements)
+    return replace(
+        base,
+        residents=residents,
+        policies=tuple(policies),
+        accuracy=accuracy / served if served > 0 else base.accuracy,
+    )
+
+
+def expectations(
+    problem: Problem, allocation: Allocation, rates: Mapping[str, float], process: Process
+) -> dict[str, Expected]:
+    """Return what a plan's policies promise at these arrivals (Section 5.1).
+
+    Args:
+        allocation: by one of RAMSIS' strategies for this problem.
+        rates: items/s by application.
+        process: that the plan was made with.
+
+    Returns:
+        Expectations by application; one without policies for its rate is left out.
+    """
+    choices = DedicatedChoices(problem)
+    placed = choices.residents(allocation.placements)
+    mains = {
+        device.id: main
+        for device in problem.devices
+        if device.id in placed and (main := choices.fastest(device, placed[device.id].variant.application)) is not None
+    }
+    groups = {(group.application, frozenset(group.devices)): group for group in _groups(problem, mains, LENGTHS)}
+    parts: dict[str, list[tuple[float, Expected | None]]] = {}
+    for planned in allocation.policies:
+        group, rate = groups.get((planned.application, frozenset(planned.devices))), rates.get(planned.application, 0.0)
+        policy = PolicySet(planned.variants, planned.policies).at(rate)
+        known = group is not None and tuple(v.id for v in group.worker.variants) == planned.variants
+        found = _expected(problem, group, policy, rate, process) if known and policy is not None and rate > 0 else None
+        parts.setdefault(planned.application, []).append((group.load if group else 1.0, found))
+    return {name: _mean(some) for name, some in parts.items() if all(found for _, found in some)}
+
+
+def promised(
+    problem: Problem, allocation: Allocation, rates: Mapping[str, float], process: Process
+) -> dict[str, Expected]:
+    """The expectations whose violations the paper accepts; see :func:`expectations`."""
+    found = expectations(problem, allocation, rates, process)
+    return {name: one for name, one in found.items() if one.violation_rate <= process.met}
+
+
+def _expected(problem: Problem, group: _Group, policy: LoadPolicy, rate: float, process: Process) -> Expected:
+    made = group.worker
+    stream = process.stream(problem, made, group.workers, rate)
+    queued, nothing = range(1, made.queue + 1), [0] * len(made.slacks)
+    # Steps are rounded to microseconds.
+    slacks = [slack + 1e-6 for slack in made.slacks]
+    choice = np.array([nothing, *([policy.choose(waiting, slack) for slack in slacks] for waiting in queued)])
+    rows = np.array([nothing, *([policy.batch(waiting, slack) for slack in slacks] for waiting in queued)])
+    return expected(Policy(made, stream, choice, rows, 0.0, 0.0))
+
+
+def _mean(parts: Sequence[tuple[float, Expected]]) -> Expected:
+    """Shares of all items: weights are those of the groups' loads."""
+    load = sum(weight for weight, _ in parts) or 1.0
+    in_time = sum(weight * (1.0 - one.violation_rate) for weight, one in parts)
+    earned = sum(weight * (1.0 - one.violation_rate) * one.accuracy for weight, one in parts)
+    full = sum(weight * one.full for weight, one in parts) / load
+    return Expected(earned / in_time if in_time > 0 else 0.0, 1.0 - in_time / load, full)
+
+
+def _groups(problem: Problem, mains: Mapping[str, ResidentCapacity], lengths: int | None) -> list[_Group]:
+    capacity: dict[str, float] = {}
+    for main in mains.values():
+        name = main.variant.application
+        capacity[name] = capacity.get(name, 0.0) + main.capacity
+    slo_s = {a.id: a.slo_s for a in problem.applications}
+    load = {a.id: min(a.demand, capacity.get(a.id, 0.0)) for a in problem.applications}
+    alike: dict[tuple, list[ResidentCapacity]] = {}
+    for main in mains.values():
+        kept = resident_variants(problem, main, slo_s[main.variant.application])
+        key = (main.variant.application, main.device.type, main.capacity, tuple(v.id for v in kept))
+        alike.setdefault(key, []).append(main)
+    groups = []
+    for (name, kind, own, _), members in alike.items():
+        kept = resident_variants(problem, members[0], slo_s[name])
+        made = worker(slo_s[name], [_times(v, kind) for v in kept], lengths)
+        if made is not None:
+            devices = tuple(main.device.id for main in members)
+            share = own * len(members) / capacity[name]
+            groups.append(_Group(name, kept, made, capacity[name] / own, devices, load[name] * share))
+    return groups
+
+
+def _times(variant: CandidateVariant, kind: str) -> WorkerVariant:
+    latency = LatencyModel(variant.profiles[kind].longest)
+    rows = range(1, min(latency.largest, QUEUE) + 1)
+    return WorkerVariant(variant.id, variant.accuracy, tuple(latency.seconds(count) for count in rows))
+
+
+def resident_variants(problem: Problem, main: ResidentCapacity, slo_s: float) -> tuple[CandidateVariant, ...]:
+    """Return the variants that the device keeps.
+
+    The one placed there comes first, then as many undominated ones as the device may hold, spread evenly over their
+    accuracies, the fastest first.
+    """
+    device, name = main.device, main.variant.application
+    able = {v.id: v for v in problem.variants if v.application == name and profile_on(v, device) is not None}
+    made = worker(slo_s, [_times(variant, device.type) for variant in able.values()])
+    others = [able[v.id] for v in made.variants if v.id != main.variant.id] if made is not None else []
+    most = len(others) if device.max_resident is None else max(0, min(len(others), device.max_resident - 1))
+    while True:
+        # From the most accurate one down: with the fastest one beside them, the extremes are kept.
+        places = {round((len(others) - 1) * (1 - i / most)) for i in range(most)}
+        some = others if most == len(others) else [others[place] for place in sorted(places)]
+        kept = (main.variant, *some)
+        if most == 0 or _fit(device, kept):
+            return kept
+        most -= 1
+
+
+def _fit(device: DeviceResources, variants: Sequence[CandidateVariant]) -> bool:
+    memory = sum(variant.profiles[device.type].memory_bytes for variant in variants)
+    return device.memory_bytes is None or memory <= MEMORY_SHARE * device.memory_bytes
+
+
+def deal(problem: Problem, choices: DedicatedChoices) -> dict[str, ResidentCapacity]:
+    """Choose the application that each device serves.
+
+    One device after the other goes to the application that is busiest with what it has. The previous deal is kept while
+    it is nearly as even (:data:`BUSIER`) and has the same devices.
+
+    Returns:
+        By device, the fastest variant of its application.
+    """
+    fresh: dict[str, ResidentCapacity] = {}
+    for device in problem.devices:
+        able = [main for a in problem.applications if (main := choices.fastest(device, a.id)) is not None]
+        if able:
+            busy = _busy(problem, fresh)
+            fresh[device.id] = max(able, key=lambda main: busy[main.variant.application])
+    if problem.previous is None:
+        return fresh
+    kept: dict[str, ResidentCapacity] = {}
+    for id, old in choices.residents(problem.previous.placements).items():
+        main = choices.fastest(old.device, old.variant.application)
+        if main is not None:
+            kept[id] = main
+    without, busiest = _worst(problem, kept)
+    fresh_without, fresh_busiest = _worst(problem, fresh)
+    even = without <= fresh_without and busiest <= BUSIER * fresh_busiest
+    return kept if even and kept.keys() == fresh.keys() else fresh
+
+
+def _busy(problem: Problem, mains: Mapping[str, ResidentCapacity]) -> dict[str, tuple[bool, float]]:
+    """Return how busy each application is.
+
+    Returns:
+        By application, whether it has no device, and its demand over the capacity that it has; without a device, its
+        weighted demand.
+    """
+    capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
+    for main in mains.values():
+        capacity[main.variant.application] += main.capacity
+    return {
+        a.id: (not capacity[a.id], a.weight * a.demand if not capacity[a.id] else a.demand / capacity[a.id])
+        for a in problem.applications
+    }
+
+
+def _worst(problem: Problem, mains: Mapping[str, ResidentCapacity]) -> tuple[bool, float]:
+    return max(_busy(problem, mains).values(), default=(False, 0.0))
+
+
+_RAMSIS = "Each device serves one application and chooses among its variants by policies for the present load."
+_ONE = "Each device serves one application, and all of them run the variant that the present load allows"
+STRATEGIES: Mapping[str, Callable[[Problem], Allocation]] = {
+    **{
+        name: partial(_solve, make=partial(ramsis_policies, process=process), why=_RAMSIS)
+        for name, process in PROCESSES.items()
+    },
+    "ramsis-by-models": partial(
+        _solve, make=partial(ramsis_policies, process=PROCESSES["ramsis"]), why=_RAMSIS, lengths=None
+    ),
+    "ramsis-known-load": partial(_solve, make=known_load, why=_RAMSIS),
+    "jellyfish+": partial(
+        _solve,
+        make=_by_load(lambda made, workers, _: load_limits.jellyfish(made, workers)),
+        why=f"{_ONE}, by the throughput of its batches.",
+    ),
+    "modelswitching": partial(
+        _solve, make=_by_load(load_limits.model_switching), why=f"{_ONE}, by its response times at that load."
+    ),
+}

@@ -1,0 +1,30 @@
+"""The papers that are there."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+from .paper import Paper, Trigger
+
+#: by folder
+PAPERS: dict[str, Paper] = {
+    found.name: import_module(f"{__package__}.{found.name}").PAPER
+    for found in iter_modules([str(Path(__file__).parent)])
+    if found.ispkg
+}
+STRATEGIES = {name: strategy for paper in PAPERS.values() for name, strategy in paper.strategies.items()}
+#: stacks that only simulations run, by name
+SIMULATED = {stack.name: stack for paper in PAPERS.values() for stack in paper.simulated}
+#: strategies that place applications once, for good
+PLACED_ONCE = frozenset().union(*(paper.placed_once for paper in PAPERS.values()))
+PROMISES = {name: promise for paper in PAPERS.values() for name, promise in paper.promises.items()}
+
+
+def trigger_of(strategy: str) -> Trigger | None:
+    """A strategy's fresh trigger; None: it plans by period and burst alone."""
+    for paper in PAPERS.values():
+        if strategy in paper.triggers:
+            return paper.triggers[strategy]()
+    return None

@@ -1,0 +1,116 @@
+"""Transitions of a policy's states: probabilities, and both directions.
+
+They are compared with the published sums over four intervals, and the two directions of the operators with each other.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.stacks.ramsis.arrivals import Counts, round_robin, shortest_queue
+from scheduler.stacks.ramsis.transitions import Chain, Slabs
+from scheduler.stacks.ramsis.worker import worker
+from tests.examples import examples
+from tests.stacks.ramsis.workers import linear, three
+
+pytestmark = pytest.mark.wide
+
+streams = st.one_of(
+    st.builds(round_robin, st.floats(5, 600), st.integers(1, 9), st.sampled_from([1.0, 0.3])),
+    st.builds(shortest_queue, st.floats(5, 600), st.integers(1, 9), st.floats(50, 200)),
+)
+lengths = st.one_of(st.none(), st.integers(1, 20))
+
+
+@given(streams, lengths, st.integers(1, 8))
+def test_probabilities_sum_to_one(stream, lengths, queue):
+    chain = Chain(three(lengths=lengths, queue=queue), stream)
+    for run in range(chain.run_of.max() + 1):
+        for phase in {0, stream.phases - 1}:
+            weights = np.zeros((chain.run_of.max() + 1, stream.phases))
+            weights[run, phase] = 1
+            states, dropped = chain.back(weights)
+            assert states.sum() == pytest.approx(1, abs=1e-6)
+            assert (states >= -1e-12).all() and dropped >= -1e-9
+    assert chain.phases.sum(axis=2) == pytest.approx(np.ones(chain.phases.shape[:2]))
+
+
+@examples(10)
+@given(streams, lengths, st.integers(0, 2**32 - 1))
+def test_back_is_the_transpose_of_ahead(stream, lengths, seed):
+    chain = Chain(three(lengths=lengths), stream)
+    source = np.random.default_rng(seed)
+    values = source.normal(size=(chain.worker.queue + 1, len(chain.slacks), 1))
+    values[0] = values[0, 0]  # an empty queue has no slack
+    weights = source.random((chain.run_of.max() + 1, stream.phases))
+    price = source.normal()
+    states, dropped = chain.back(weights)
+    forward = (weights * chain.ahead(values, np.array([price]))[:, :, 0]).sum()
+    assert forward == pytest.approx((states * values[:, :, 0]).sum() + dropped * price, rel=1e-9)
+
+
+def published(chain, queued: int, slack: int, seconds: float, then: int, then_slack: int) -> float:
+    """Eq. 2 as printed: arrivals in the intervals A to D, one by one."""
+    stream, slacks, slo = chain.stream, chain.worker.slacks, chain.worker.slo_s
+    workers, rate = stream.phases, stream.counts[0].rate
+
+    def chance(count: int, length: float) -> float:
+        mean = rate * length
+        return math.exp(-mean) * mean**count / math.factorial(count) if count >= 0 else 0.0
+
+    a = slo - slacks[slack]
+    b = max(0.0, seconds + slacks[then_slack] - slo)
+    c = max(0.0, seconds + slacks[then_slack + 1] - slo - b)
+    d = seconds - c - b
+    total = given_ = 0.0
+    for in_a in range((queued - 1) * workers, queued * workers):
+        given_ += chance(in_a, a)
+        phase = in_a % workers
+        for in_b in range(workers - phase):
+            for in_c in range(workers - phase - in_b, (then + 1) * workers - phase - in_b):
+                for in_d in range(
+                    max(0, then * workers - phase - in_b - in_c), (then + 1) * workers - phase - in_b - in_c
+                ):
+                    total += chance(in_a, a) * chance(in_b, b) * chance(in_c, c) * chance(in_d, d)
+    return total / given_
+
+
+def test_they_are_the_published_sums_over_four_intervals():
+    variants = [linear("fast", 60, 10, 10, 4), linear("slow", 90, 21, 20, 4)]
+    chain = Chain(worker(0.1, variants, 5, 4), round_robin(90.0, 3))
+    seconds = chain.worker.seconds()
+    for variant, queued, slack in ((0, 1, 2), (0, 3, 3), (1, 2, 4), (1, 1, 4)):
+        run = chain.run_of[variant, queued]
+        weights = np.zeros((chain.run_of.max() + 1, 3))
+        weights[run] = chain.phases[queued, slack]
+        states, _ = chain.back(weights)
+        for then in (1, 2, 3):
+            for then_slack in range(5):
+                wanted = published(chain, queued, slack, seconds[variant, queued], then, then_slack)
+                assert states[then, then_slack] == pytest.approx(wanted, abs=1e-9)
+
+
+def test_states_beyond_the_longest_queue_are_the_full_one():
+    chain = Chain(three(queue=2), round_robin(900.0, 3))
+    weights = np.zeros((chain.run_of.max() + 1, 3))
+    weights[chain.run_of[0, 2], 0] = 1
+    states, dropped = chain.back(weights)
+    # 900 rows/s for 13 ms, each third one here: 11.7 / 3, less 1/3 for the incomplete third, of which 2 have a place.
+    assert states[2, 0] > 0.7
+    assert dropped == pytest.approx(11.7 / 3 - 1 / 3 - 2, abs=0.1)
+
+
+@pytest.mark.parametrize(("rate", "shape"), [(1.0, 0.4), (300.0, 1.0), (300.0, 0.4), (50_000.0, 1.0)])
+@pytest.mark.parametrize("queue", [1, 4, 32])
+def test_every_query_of_a_slab_is_queued_or_counted_as_dropped(rate, shape, queue):
+    lengths, after = np.array([0.01, 0.001, 0.01]), np.array([0.0, 0.05, 0.3])
+    slabs = Slabs.of(Counts(rate, shape), 1, queue, lengths, after)
+    some = 1.0 - slabs.none[:, 0, 0]
+    assert slabs.first[:, 0].sum(axis=1) + slabs.full[:, 0] == pytest.approx(some, abs=1e-9)
+    queued = slabs.first[:, 0] @ np.arange(1, queue + 1) + slabs.full[:, 0] * queue
+    assert queued + slabs.dropped[:, 0] == pytest.approx(rate * (lengths + some * after), rel=1e-6)

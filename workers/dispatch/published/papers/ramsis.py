@@ -1,0 +1,135 @@
+"""RAMSIS (EuroSys '24): devices choose variants by policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ...policy_tables import LoadPolicy
+from ...stack import published
+from ..forming import classify, start, wait
+from ..policy import BatchPolicy, Candidate, Decision, QueueView, Waiting
+
+
+class RamsisPolicy(BatchPolicy):
+    """Runs waiting queries on the variant that the present load's policy names.
+
+    The policy names it for the number of waiting rows and the slack of the first query. All that wait run at once
+    (maximal batching), or only the first ones, as many as the policy says (variable batching).
+
+    The policy is that of the lowest load above the measured one; above all of them, and without a plan's policies, the
+    fastest variant runs. Where the variant named is not loaded, or slower here than its profile, the most accurate of
+    the faster ones runs that is in time; where none is, the same is tried with all that wait. Where all of these would
+    be late and late ones are served, they run on the fastest variant, as published; else the first ones are dropped,
+    until the others are in time together. (To run the first ones alone would leave the others behind, which by then are
+    as late.) Work-conserving.
+    """
+
+    def decide(self, view: QueueView) -> Decision:
+        candidates = in_order(view)
+        fastest = candidates[0]
+        quick = msgspec.structs.replace(view, candidates=[fastest])
+        found = classify(quick, fastest.max_batch)
+        if not found.viable:
+            return wait(quick, found)
+        slack_s = found.viable[0].deadline - view.now
+        policy = present_policy(view)
+        allowed = candidates[: place(view, policy, candidates, found.rows, slack_s) + 1]
+        every = len(found.viable), found.rows
+        first = every if policy is None else _first(found.viable, policy.batch(found.rows, slack_s))
+        for count, rows in dict.fromkeys((first, every)):
+            chosen = _in_time(allowed, rows, slack_s)
+            if chosen is not None:
+                exact = msgspec.structs.replace(view, candidates=[chosen])
+                return start(exact, found, count, rows, chosen.max_batch)
+        if view.serve_late:
+            return start(quick, found, len(found.viable), found.rows, fastest.max_batch)
+        late = _late_first(found.viable, view.now, fastest)
+        rest = found._replace(viable=found.viable[late:], late=[*found.late, *found.viable[:late]])
+        return start(quick, rest, len(rest.viable), found.rows, fastest.max_batch)
+
+
+def in_order(view: QueueView) -> list[Candidate]:
+    """Return the candidates in the order of the policies, the fastest first.
+
+    Their batches may be as large as the candidates can take.
+    """
+    if view.policies is None:
+        some: Sequence[Candidate] = sorted(view.candidates, key=lambda c: (c.latency.seconds(1), -c.accuracy))
+    else:
+        by_variant = {candidate.variant: candidate for candidate in view.candidates}
+        some = [by_variant[variant] for variant in view.policies.variants if variant in by_variant]
+    return [
+        candidate
+        if candidate.max_batch >= candidate.largest
+        else msgspec.structs.replace(candidate, max_batch=candidate.largest)
+        for candidate in some or view.candidates
+    ]
+
+
+def present_policy(view: QueueView) -> LoadPolicy | None:
+    """The policy for the present load."""
+    if view.policies is None or view.load is None:
+        return None
+    return view.policies.at(view.load.rate(view.now))
+
+
+def _first(viable: Sequence[Waiting], most: int) -> tuple[int, int]:
+    """Return the (queries, rows) of the first ones with at most ``most`` rows.
+
+    At least one query is counted.
+    """
+    count, rows = 1, viable[0].rows
+    while count < len(viable) and rows + viable[count].rows <= most:
+        rows += viable[count].rows
+        count += 1
+    return count, rows
+
+
+def place(
+    view: QueueView, policy: LoadPolicy | None, candidates: Sequence[Candidate], rows: int, slack_s: float
+) -> int:
+    """Return the place of the variant that the policy names.
+
+    If that one is not loaded, it is the place of the next faster one that is. Without a policy it is 0, the fastest
+    one's.
+    """
+    if policy is None or view.policies is None:
+        return 0
+    named = policy.choose(rows, slack_s)
+    allowed = set(view.policies.variants[: named + 1])
+    return max((place for place, candidate in enumerate(candidates) if candidate.variant in allowed), default=0)
+
+
+def _late_first(viable: Sequence[Waiting], now: float, candidate: Candidate) -> int:
+    """Return how many first queries to drop so that the others are in time.
+
+    The others run in one batch. The last query is never dropped.
+    """
+    rows = sum([query.rows for query in viable])
+    for place, query in enumerate(viable[:-1]):
+        if now + candidate.latency.seconds(rows) <= query.deadline:
+            return place
+        rows -= query.rows
+    return len(viable) - 1
+
+
+def _in_time(candidates: Sequence[Candidate], rows: int, slack_s: float) -> Candidate | None:
+    """The last candidate that runs this many rows in one batch within the slack."""
+    for candidate in reversed(candidates):
+        if rows <= candidate.max_batch and candidate.latency.seconds(rows) <= slack_s:
+            return candidate
+    return None
+
+
+# Every worker gets each K-th query.
+STACKS = (
+    published(
+        "ramsis",
+        "ramsis",
+        "shares",
+        "Devices choose variants by policies for their queue, its first deadline and the load, as in RAMSIS.",
+    ),
+)
+POLICIES, ROUTERS = {"ramsis": RamsisPolicy}, {}

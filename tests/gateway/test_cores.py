@@ -88,7 +88,7 @@ def listed(*names: str) -> GatewayConfig:
 
 async def test_queries_at_the_core_of_a_gateway_that_is_removed_get_an_answer(tmp_path):
     asking, elsewhere = Asking(), HoldingCore()
-    fronts = Fronts(elsewhere, CoreStatus, bytes)
+    fronts = Fronts(elsewhere, CoreStatus)
     await fronts.listen(tmp_path / "core")
     own = Rollout("two", 64, 60.0, GatewayMetrics("two"))
     cores = Cores(
@@ -209,7 +209,7 @@ ROW = RequestShape(1, (X,))
 
 async def ends_of(message: SubmitQueries, path: Path) -> HoldingCore:
     core, ended = HoldingCore(), []
-    fronts = Fronts(core, CoreStatus, bytes)
+    fronts = Fronts(core, CoreStatus)
     await fronts.listen(path)
     connection = await connect(
         f"unix:{path}", lambda: FrameConnection(FromCore, lambda *_: None, lambda _, error: ended.append(error))

@@ -29,11 +29,7 @@ class AdminSocket:
         self._connections: set[FrameConnection] = set()
 
     async def start(self) -> None:
-        """Listen, also if a killed process left its socket.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """Listen, also if a killed process left its socket."""
         self._path.unlink(missing_ok=True)
         self._server = await asyncio.get_running_loop().create_unix_server(
             lambda: FrameConnection(ToGateway, self._received, self._closed, self._connections.add), str(self._path)

@@ -131,11 +131,7 @@ class Adoption:
             known.pop(device, None)
 
     def step(self, now: float, not_in_use: frozenset[str] = frozenset()) -> list[str]:
-        """Move applications that may move, update :attr:`routes`; return those that moved.
-
-        Args:
-            not_in_use: connected devices that take no batches now.
-        """
+        """Move applications that may move, update :attr:`routes`; return those that moved."""
         self.not_in_use = not_in_use
         moved = [name for name, planned in self._pending.items() if planned.shares and self._may_move(name, now)]
         for name in moved:

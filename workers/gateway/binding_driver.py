@@ -231,11 +231,7 @@ class BindingDriver:
         return True
 
     def completed(self, flights: Sequence[InFlightQuery], now: float, rows: int = 0, occupied_s: float = 0.0) -> None:
-        """Handle dispatched queries of one batch that have ended.
-
-        Args:
-            rows, occupied_s: the batch's, where it ran.
-        """
+        """Handle dispatched queries of one batch that have ended."""
         in_flight: InFlightBatch | None = flights[0].batch
         current = in_flight is not None and in_flight.binding is self._binding
         for flight in flights:

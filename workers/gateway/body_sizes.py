@@ -43,15 +43,7 @@ class BodySizes:
         return max([IN_LOOP_BYTES, *(self.of(spec).message_bytes for spec in catalog.applications.values())])
 
     def check(self, catalog: Catalog, model: str, head: RequestHead, header_length: int | None) -> None:
-        """Bound the body of a query over HTTP.
-
-        Args:
-            header_length: bytes of its JSON; None: all.
-
-        Raises:
-            BodyTooLarge: it can have no query for the application.
-            NotFound: it is large, and there is no such application.
-        """
+        """Bound the body of a query over HTTP."""
         length = head.length
         if model not in catalog.applications:
             if length is None or length > IN_LOOP_BYTES:

@@ -224,10 +224,7 @@ class Core:
         return True
 
     def usable(self, device: str) -> bool:
-        """Return whether this core may dispatch to the device.
-
-        It must have the device, keep it, and try no suspect there.
-        """
+        """Return whether this core may dispatch to the device."""
         executor = self._executors.get(device)
         if self._retired or executor is None or executor.state is None:
             return False
@@ -338,12 +335,7 @@ class Core:
     def _learn_way(
         self, device: str, flights: Sequence[InFlightQuery], nbytes: int, around_s: float, now: float
     ) -> None:
-        """Learn from a batch how long the way to its device and back takes.
-
-        Args:
-            nbytes: of its outputs.
-            around_s: from its dispatch to its answer, without the executor's time.
-        """
+        """Learn from a batch how long the way to its device and back takes."""
         estimator, transfer = self._sent.rtts[device], self._sent.transfers.get(device)
         if transfer is not None:
             nbytes += sum([flight.query.terms.nbytes for flight in flights])
@@ -423,10 +415,7 @@ class Core:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
-        """Give up expired queries.
-
-        To be called several times a second, which costs less than a timer each.
-        """
+        """Give up expired queries."""
         self._look_at_quiet(now)
         for flight in [*self._driver.expired(now), *self._sent.expired(now)]:
             self._timed_out(flight)

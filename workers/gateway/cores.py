@@ -162,10 +162,7 @@ class Cores:
                 self._move(core.hand_over())
 
     def sweep(self, now: float) -> None:
-        """Give up expired queries, and look which core leads.
-
-        It is called several times a second.
-        """
+        """Give up expired queries, and look which core leads."""
         for core in self._ranked:
             core.sweep(now)
         for flight in self._waiting.take_late(now):

@@ -166,11 +166,7 @@ class ExecutorConnection:
             connection.send(question)
 
     def release(self, stops: bool = False) -> None:
-        """Give the device back, on which nothing is in flight.
-
-        Args:
-            stops: this core wants no device any more.
-        """
+        """Give the device back, on which nothing is in flight."""
         if self.lease is not None and self.lease.held:
             self._connection.send(ReleaseLease(stops, self._listener.learned(self.device)))
             self.lease.release(time.monotonic(), stops)
@@ -184,11 +180,7 @@ class ExecutorConnection:
             self._connection.transport.abort()
 
     async def close(self, stops: bool = False) -> None:
-        """Disconnect for good; another core may have the device at once.
-
-        Args:
-            stops: as in :meth:`release`.
-        """
+        """Disconnect for good; another core may have the device at once."""
         if self.lease is not None and self.lease.held:
             self._connection.send(ReleaseLease(stops))
         self._task.cancel()

@@ -79,12 +79,7 @@ class LimitedKey:
         self._tokens -= 1.0
 
     def beyond_share(self, application: str, rows: int) -> GatewayError | None:
-        """Count an admitted query's rows, unless the key has had its share.
-
-        Returns:
-            The error where the application refuses queries and the key has had its share of the present second; else
-            None.
-        """
+        """Count an admitted query's rows, unless the key has had its share."""
         share = self.limits.share
         if share is None:
             return None

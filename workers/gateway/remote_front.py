@@ -13,7 +13,7 @@ from workers import log
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frame_limits import PeerLimits
-from workers.protocol.frames import Frame, Hello, Metrics, MetricsRequest
+from workers.protocol.frames import Frame, Hello
 from workers.protocol.framing import FrameError
 from workers.protocol.fronts import (
     Answered,
@@ -165,11 +165,9 @@ class Fronts:
 
     Args:
         status: gives what is reported to fronts.
-        page: renders the core's Prometheus text.
     """
 
-    def __init__(self, core: Core, status: Callable[[], CoreStatus], page: Callable[[], bytes]) -> None:
-        self._page = page
+    def __init__(self, core: Core, status: Callable[[], CoreStatus]) -> None:
         self._path: Path | None = None
         self._members: MemberListener | None = None
         self._core = core
@@ -269,15 +267,11 @@ class Fronts:
         elif isinstance(message, Hello) and front is None:
             connection.check_hello(message, "front")
             connection.peer = message
-            if message.role != "front":
-                return
             front = self._fronts[connection] = RemoteFront(connection, self._core)
             if self._config is not None and not connection.remote:
                 front.send(Configure(self._config))
             front.send(Status(self._status()))
             logger.info("front_joined", name=message.name)
-        elif isinstance(message, MetricsRequest) and connection.peer is not None:
-            connection.send(Metrics(self._page().decode()))
         elif isinstance(message, Ping) and connection.peer is not None:
             connection.send(Pong())
         else:

@@ -413,11 +413,7 @@ def _render(flight: InFlightQuery, answer: Answer) -> Response:
 
 
 def _slow(body: Buffer, header_length: int | None, text: bool) -> bool:
-    """Return whether parsing a body would hold up the event loop.
-
-    Args:
-        text: its elements are looked at one by one.
-    """
+    """Return whether parsing a body would hold up the event loop."""
     size = len(body) if header_length is None else header_length
     if size > IN_LOOP_BYTES or (text and len(body) > IN_LOOP_BYTES):
         return True

@@ -228,10 +228,7 @@ class Rollout:
         self._look_who_leads()
 
     def _look_who_leads(self) -> None:
-        """Report at once where queries go when this core begins or ceases to lead.
-
-        The next look may come too late for them.
-        """
+        """Report at once where queries go when this core begins or ceases to lead."""
         leads = self.executors.leads
         if leads != self._led:
             self._led = leads

@@ -200,13 +200,7 @@ class Rpc:
         return front.submit(spec, query, variant, read_at, self._answered, receiver, client)
 
     def _large(self, fields: grpc.RequestFields) -> bool:
-        """Return whether a query takes the event loop too long.
-
-        Its typed contents or its text may do so.
-
-        Raises:
-            V2Error: the query cannot be parsed.
-        """
+        """Return whether a query takes the event loop too long."""
         size = len(fields.rest)
         if size <= IN_LOOP_BYTES:
             spec = self._front.catalog.applications.get(fields.parse().model_name)
@@ -218,11 +212,7 @@ class Rpc:
     def _parse_apart(
         self, data: Buffer, left_s: float | None, read_at: float, receiver: Receiver, client: str, encoding: bytes
     ) -> Parse:
-        """Have a query parsed by the parser process, and submit it afterwards.
-
-        Raises:
-            Overloaded: too many large requests wait, and no other client has more bytes waiting.
-        """
+        """Have a query parsed by the parser process, and submit it afterwards."""
         rows = self._front.accounts.limits.query_rows
         order = ParseOrder(bytes(data), encoding, self._message_bytes, rows, None, None)
         parse = Parse(client, order, functools.partial(self._parsed, left_s, read_at, receiver))
@@ -287,14 +277,7 @@ class Rpc:
         self._health.stop()
 
     def _check(self, client: str, application: str) -> None:
-        """Check that a key is still valid, and reaches an application.
-
-        Args:
-            application: its name; empty: all that the key reaches.
-
-        Raises:
-            Unauthenticated, Forbidden: it is not, or does not.
-        """
+        """Check that a key is still valid, and reaches an application."""
         self._front.catalog.check_client(client)
         if application:
             self._front.catalog.permit(client, application)

@@ -46,10 +46,7 @@ class SharedStats:
         self._failing = False
 
     def write(self, keys: Mapping[str, int] = MappingProxyType({})) -> None:
-        """Publish this front's totals and its queries by key.
-
-        Nothing is written if they are the same as before.
-        """
+        """Publish this front's totals and its queries by key."""
         if not self._files:
             return
         data = msgspec.msgpack.encode(GatewayTotals(applications=self._totals, keys=dict(keys)))

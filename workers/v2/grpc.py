@@ -152,15 +152,7 @@ def _varint(data: Buffer, offset: int) -> tuple[int, int]:
 
 
 def query(message: pb.ModelInferRequest, contents: Sequence[Buffer], signature: Signature, max_rows: int) -> V2Query:
-    """A query for ``signature`` of at most ``max_rows`` rows.
-
-    Args:
-        message: the request; its own raw contents are not read.
-        contents: its raw contents.
-
-    Raises:
-        V2Error: anything that a client can get wrong.
-    """
+    """A query for ``signature`` of at most ``max_rows`` rows."""
     # Slices are lists, made in one go; iterating costs protobuf an exception at the end of each field.
     inputs, outputs = message.inputs[:], message.outputs[:]
     if contents and len(contents) != len(inputs):
@@ -245,11 +237,7 @@ def render(
     headers: Sequence[TensorHeader],
     parts: Sequence[Buffer],
 ) -> bytes:
-    """A serialised ModelInferResponse, outputs in the order that the query wants.
-
-    Raises:
-        V2Error: an output is missing.
-    """
+    """A serialised ModelInferResponse, outputs in the order that the query wants."""
     message = pb.ModelInferResponse(model_name=model, model_version=version, id=query.id)
     set_parameters(message, parameters)
     pieces: list[Buffer] = [b""]

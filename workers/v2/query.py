@@ -316,11 +316,7 @@ def _check_rows(rows: int, max_rows: int) -> None:
 
 
 def binary_size(field: str, item: Input) -> int | None:
-    """The bytes that an input says it has as binary data; None: it does not say.
-
-    Raises:
-        V2Error: this is no size, or another parameter asks for what is not served.
-    """
+    """The bytes that an input says it has as binary data; None: it does not say."""
     size = None
     for name, value in (item.parameters or {}).items():
         if name != "binary_data_size":

@@ -58,7 +58,7 @@ def outcome(read) -> tuple | str:
     except V2Error as error:
         assert 0 < len(str(error)) < 10_000
         return "error"
-    assert 1 <= query.rows <= ROWS
+    assert 1 <= query.terms.rows <= ROWS
     assert sum(len(part) for part in query.parts) == query.terms.nbytes
     terms = query.terms
     return (

@@ -60,7 +60,7 @@ class HttpReader:
             if len(self._known) >= MOST:
                 # Clients that never repeat themselves cost what they would cost without a memory.
                 self._known.clear()
-            self._known[key] = query.terms, [places[header.name] for header in query.tensors]
+            self._known[key] = query.terms, [places[header.name] for header in query.terms.shape.inputs]
         return query
 
 

@@ -26,12 +26,10 @@ def role_in(request: Any) -> AccessRole:
 
 
 def role(request: Any) -> dict[str, Any]:
-    """Context processor: ``role`` of the account that is signed in."""
     return {"role": role_in(request)}
 
 
 def found_repairs(request: Any) -> list[Repair]:
-    """All repairs as of this request: for pages that list them."""
     from scheduler.repairs import listing
 
     if not hasattr(request, "found_repairs"):
@@ -58,7 +56,6 @@ def repairs(request: Any) -> dict[str, Any]:
 
 
 def _known(request: Any) -> list[Repair]:
-    """The request's own look, or the shared one."""
     from scheduler.repairs import listing
 
     return request.found_repairs if hasattr(request, "found_repairs") else listing.shared()

@@ -19,13 +19,6 @@ LEAST_RANGE = {"accuracy": 0.5, "violations": 0.005}
 
 
 def by_application(promises: Sequence[Promise]) -> list[dict[str, Any]]:
-    """Return a row for each application that was promised anything.
-
-    It has the latest promise, the values observed if it was compared, and how often intervals held.
-
-    Args:
-        promises: the newest first.
-    """
     latest = promises[0] if promises else None
     held = calibration(promises)
     return [

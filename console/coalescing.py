@@ -47,7 +47,6 @@ class Coalesced(Generic[Key, Answer]):
 def by_key(
     run: Callable[[frozenset[Key]], Awaitable[Mapping[Key, Answer]]],
 ) -> Callable[[Key], Awaitable[Answer]]:
-    """A function as :class:`Coalesced`, in each event loop apart."""
     loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Coalesced] = weakref.WeakKeyDictionary()
 
     async def ask(key: Key) -> Answer:
@@ -60,8 +59,6 @@ def by_key(
 
 
 def for_loop(run: Callable[[], Awaitable[Answer]]) -> Callable[[], Awaitable[Answer]]:
-    """As :func:`by_key`, of a function that gives all the same."""
-
     async def of_all(keys: frozenset[None]) -> Mapping[None, Answer]:
         return {None: await run()}
 

@@ -218,7 +218,6 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 self._answering = asyncio.get_running_loop().call_later(max(0.0, wait_s), self._answer)
 
     def _answer(self) -> None:
-        """Queue the state that was asked for, once for all that asked meanwhile."""
         self._answering, self._asked_at = None, time.monotonic()
         if "resync" in self._asked:
             self._outbox.ask_resync()
@@ -228,7 +227,6 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._wake.set()
 
     async def live_event(self, message: dict[str, Any]) -> None:
-        """From the channel layer (see scheduler.live.event)."""
         self._outbox.put({"event": message["event"], "text": _texts.of_one(message)})
         self._wake.set()
 
@@ -304,16 +302,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self.send(message["text"] if "text" in message else json.dumps(message, separators=(",", ":")))
 
     async def _refuse(self, code: int, reason: str) -> None:
-        """Say why, then close; a close reason has at most 123 bytes."""
         self._closing = True
         await self._send(_error(reason))
         await self.close(code, reason.encode()[:120].decode(errors="ignore"))
 
     async def _permitted(self) -> bool:
-        """Return whether the session still belongs to an account that may be here.
-
-        Reads session and account each time.
-        """
         # All consoles are due together, so that one look serves them all.
         self._checked_at = time.monotonic() - (time.monotonic() % RECHECK_S if RECHECK_S else 0)
         session = self.scope.get("session")
@@ -340,7 +333,6 @@ class EventTexts:
         return texts
 
     def of_one(self, message: dict[str, Any]) -> str:
-        """The message with one event."""
         texts = self._known(message["data"])
         if True not in texts:
             texts[True] = msgspec.json.encode({"event": message["event"], "data": message["data"]}).decode()
@@ -400,7 +392,6 @@ _history_text = coalescing.for_loop(_read_history)
 
 
 def _summaries(roles: frozenset[AccessRole]) -> dict[AccessRole, dict[str, Any] | None]:
-    """Number of repairs that need a person of each role; None: unknown now."""
     try:
         shared = listing.shared()
         return {role: listing.summary(shared, role) for role in roles}

@@ -34,7 +34,6 @@ class BrowserOutbox:
         return self.resync or bool(self._waiting)
 
     def put(self, message: dict[str, Any]) -> None:
-        """Queue a message; on overflow everything waiting is dropped, this message too."""
         if len(self._waiting) >= self._limit:
             self.dropped += len(self._waiting) + 1
             self.ask_resync()
@@ -49,7 +48,6 @@ class BrowserOutbox:
         self.resync = True
 
     def take(self) -> dict[str, Any] | None:
-        """The next message, or None."""
         return self._waiting.popleft() if self._waiting else None
 
     def resynced(self) -> None:

@@ -21,29 +21,19 @@ RUN_GAP = timedelta(seconds=5)
 
 
 def left_out(plan: Plan) -> dict[str, float]:
-    """Return the items/s that the plan does not serve, by application.
-
-    Applications where nothing is left out but rounding are not listed.
-    """
     return above_rounding(plan.allocation.get("left_out"))
 
 
 def left_out_by(versions: Iterable[int]) -> dict[int, dict[str, float]]:
-    """Return the items/s that many plans do not serve, by version and application.
-
-    The rest of their allocations is not read.
-    """
     found = Plan.objects.filter(pk__in=list(versions)).values_list("pk", "allocation__left_out")
     return {version: above_rounding(rates) for version, rates in found}
 
 
 def above_rounding(rates: Mapping[str, float] | None) -> dict[str, float]:
-    """The rates that are more than a rounding error."""
     return {name: rate for name, rate in (rates or {}).items() if rate > NEGLIGIBLE}
 
 
 def placements(wire: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The plan's residents, device by device."""
     return [
         {
             "device": device["device"],
@@ -62,7 +52,6 @@ def placements(wire: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def event(plan: Plan, *, with_placements: bool = True) -> dict[str, Any]:
-    """The plan as a ``plan`` event; without its placements for a line in the feed."""
     data = {
         "version": plan.pk,
         "created": plan.created.timestamp(),
@@ -83,10 +72,6 @@ def event(plan: Plan, *, with_placements: bool = True) -> dict[str, Any]:
 
 
 def by_device(plan: Plan) -> list[dict[str, Any]]:
-    """Return rows for the plan's page: each device with its residents.
-
-    ``time_share`` is the part of its time that they take (0 to 1).
-    """
     types = {device["id"]: device["type"] for device in plan.inputs.get("devices") or ()}
     residents: dict[str, list[dict[str, Any]]] = {}
     for resident in placements(plan.wire):
@@ -107,10 +92,6 @@ def by_device(plan: Plan) -> list[dict[str, Any]]:
 
 
 def by_application(plan: Plan) -> list[dict[str, Any]]:
-    """Return rows for the plan's page: each application with its demand and rates.
-
-    Demand, served and left out are items/s, the SLO is ms. Each row also has the application's band and routes.
-    """
     served = plan.allocation.get("served") or {}
     missing = left_out(plan)
     bands = plan.wire.get("bands") or {}

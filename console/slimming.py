@@ -17,7 +17,6 @@ DEVICE = ("queued_rows", "memory_bytes", "plan_version")
 
 
 def slim(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An event for browsers; only seconds change."""
     data = event["data"]
     if event["event"] == "gateway_second":
         applications = {name: _counts(counts) for name, counts in data["applications"].items()}

@@ -160,14 +160,14 @@ def promise() -> None:
 
 
 @shared_task(name="scheduler.promise_over")
-def promise_over(pk: int, held: bool = False) -> None:
+def promise_over(pk: int) -> None:
     """Compare a promise whose window is over.
 
     Runs on the control queue, since the simulation queue may be busy when the window is over.
     """
     from scheduler.promises import keeping
 
-    keeping.over(pk, held)
+    keeping.over(pk)
 
 
 @shared_task(name="scheduler.what_if")

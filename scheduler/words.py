@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 
 def percent(share: float) -> str:
-    """A share (0 to 1); what is more than nothing is not shown as 0%."""
     return "less than 1%" if 0 < share < 0.01 else f"{share * 100:.0f}%"
 
 
 def rate(value: float) -> str:
-    """A rate per second, with as many digits as help."""
+    if 0 < value < 0.1:
+        return f"{value:.2f}" if value >= 0.01 else "< 0.01"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
@@ -20,10 +20,9 @@ def items(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes with a binary unit."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
+    for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
-            return f"{value:.0f} {unit}" if value >= 100 or unit == "bytes" else f"{value:.1f} {unit}"
+            return f"{value:.0f} {unit}" if value >= 100 or unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
 

@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from console.access import role_in
 from registry.access import table
+from scheduler import words
 
 register = template.Library()
 
@@ -52,60 +53,41 @@ def figure(write: Callable[..., str]) -> Callable[..., str]:
     return register.filter(written)
 
 
-@figure
-def rate(value: float) -> str:
-    """Per-second rates: as many digits as help."""
-    if 0 < value < 0.1:
-        return f"{value:.2f}" if value >= 0.01 else "< 0.01"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
+rate = figure(words.rate)
 
 
 @figure
 def bytes_short(value: int) -> str:
-    """Bytes with a binary unit; 0 (unknown) as a dash."""
-    if not value:
-        return "–"
-    size = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024 or unit == "TiB":
-            return f"{size:.0f} {unit}" if size >= 100 or unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError("the largest unit takes everything")
+    return words.size(value) if value else "–"
 
 
 @figure
 def percent(value: float, digits: int = 1) -> str:
-    """A number that is in percent already."""
     return f"{value:.{int(digits)}f} %"
 
 
 @figure
 def share(value: float) -> str:
-    """A share (0 to 1) in percent."""
     return "< 1 %" if 0 < value < 0.01 else f"{value * 100:.0f} %"
 
 
 @figure
 def ms(value: float) -> str:
-    """Milliseconds."""
     return f"{value:.0f} ms" if abs(value) >= 10 else f"{value:.2f} ms"
 
 
 @register.filter
 def shape(value: list[int] | None) -> str:
-    """A tensor's shape; a free dimension is an asterisk."""
     return "[" + ", ".join("*" if dimension < 1 else str(dimension) for dimension in value or ()) + "]"
 
 
 @figure
 def seconds_ms(value: float) -> str:
-    """Seconds, shown in milliseconds."""
     return ms(value * 1000)
 
 
 @figure
 def gap(value: float) -> str:
-    """A relative gap (0 to 1) in percent; a proven optimum is a plain 0."""
     return "0 %" if value < 5e-7 else f"{value * 100:.3g} %"
 
 
@@ -118,14 +100,12 @@ def may(request, call: str) -> bool:
 
 @register.filter
 def audited(value: object) -> str:
-    """A value of an audit entry: as JSON, and short."""
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 80 else text[:79] + "…"
 
 
 @register.filter
 def field_label(name: str) -> str:
-    """A recorded field as the forms call it."""
     words = name.replace("_", " ")
     return FIELD_LABELS.get(name, words[:1].upper() + words[1:])
 

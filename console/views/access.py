@@ -68,7 +68,6 @@ def page(view):
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """``handler400``: a problem under the API, a plain answer elsewhere."""
     if request.path.startswith("/api/"):
         return problems.render_error(exception)
     if isinstance(exception, DisallowedHost):
@@ -77,17 +76,12 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def refused(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """``handler403``: a problem under the API, a page elsewhere."""
     if request.path.startswith("/api/"):
         return problems.render_error(PermissionDenied())
     return error_page(request, 403, "Not permitted", "refused")
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """``handler404``: a problem under the API, a page elsewhere.
-
-    Strangers get a plain one.
-    """
     if request.path.startswith("/api/"):
         return problems.render_error(Http404())
     if role_of(getattr(request, "user", None)) == AccessRole.ANYONE:
@@ -96,7 +90,6 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def form_refused(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Answer a form without the token of its page (``CSRF_FAILURE_VIEW``)."""
     return error_page(request, 403, "Not accepted", "form_refused")
 
 
@@ -119,7 +112,6 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def error_page(request: HttpRequest, status: int, title: str, name: str, **more: object) -> HttpResponse:
-    """Draw a page of ``errors/``, with the menu for those who have a role."""
     context = {"title": title, "says": f"console/errors/{name}.html", **more}
     return _protect(render(request, "console/error.html", context, status=status))
 
@@ -134,8 +126,6 @@ class SignInForm(AuthenticationForm):
 
 
 class SignIn(LoginView):
-    """The sign-in page; refuses accounts without a role, and too many attempts."""
-
     template_name = "console/login.html"
     authentication_form = SignInForm
     next_page = reverse_lazy("console:overview")
@@ -144,7 +134,6 @@ class SignIn(LoginView):
         return _protect(super().dispatch(request, *args, **kwargs))
 
     def post(self, request, *args, **kwargs):
-        """Check name and password, unless there were too many attempts."""
         wait_s = sign_in_wait_s(request)
         if wait_s is not None:
             return _slowed(request, f"Too many attempts to sign in. Try again in {int(wait_s) + 1} s.", wait_s)
@@ -152,7 +141,6 @@ class SignIn(LoginView):
 
 
 def locked_out(request: HttpRequest, credentials: dict | None = None, *args, **kwargs) -> HttpResponse:
-    """The sign-in page of an account that is locked for the caller's address."""
     from django.conf import settings
 
     wait_s = settings.AXES_COOLOFF_TIME.total_seconds()
@@ -171,6 +159,4 @@ def _slowed(request: HttpRequest, detail: str, wait_s: float) -> HttpResponse:
 
 
 class SignOut(LogoutView):
-    """Ends the session (POST only) and shows the sign-in page."""
-
     next_page = reverse_lazy("console:login")

@@ -26,7 +26,6 @@ from workers import metrics
 
 @page
 def index(request):
-    """All applications and the form for a new one."""
     found = Application.objects.annotate(
         variants_total=Count("variants"),
         variants_ready=Count("variants", filter=Q(variants__state=Variant.State.READY)),
@@ -49,7 +48,6 @@ def index(request):
 
 @page
 def detail(request, name: str):
-    """One application: live figures, variants, uploads, latency curves, settings."""
     application = get_object_or_404(Application, name=name)
     variants = sorted(
         application.variants.prefetch_related("profiles__latencies"),
@@ -90,7 +88,6 @@ def detail(request, name: str):
 
 
 def _usable(variant: Variant) -> bool:
-    """Whether plans may use it."""
     return variant.state in Variant.PLANNED and not variant.excluded
 
 
@@ -122,10 +119,6 @@ def compare(request, name: str):
 
 
 def _common(application: Application) -> dict[str, object]:
-    """Return the contents that both pages of an application have.
-
-    They are how to upload, and how to send a query to the application.
-    """
     address, authorities = trying.gateway_url(), trying.authorities()
     return {
         "application": application,

@@ -17,7 +17,6 @@ TIMES = ("since", "until")
 
 @page
 def index(request):
-    """Changes, the latest first."""
     wanted = {name: request.GET.get(name, "")[:150] for name in FILTERS}
     fault, times = "", {}
     try:

@@ -25,7 +25,6 @@ FAULTS = 3
 
 @page
 def nodes(request):
-    """Nodes with their devices, gateways, join tokens."""
     gateways = list(Gateway.objects.select_related("claim_with"))
     serving = [gateway for gateway in gateways if gateway.state == Gateway.State.APPROVED]
     names = {variant.pk: str(variant) for variant in Variant.objects.select_related("application")}
@@ -69,7 +68,6 @@ def _dividing(node: Node) -> dict | None:
 
 
 def _faults(nodes: Iterable[Node]) -> dict[str, list[Fault]]:
-    """The newest faults on each node's devices, by its name."""
     owners = {device.ref: node.name for node in nodes for device in node.devices.all()}
     found: dict[str, list[Fault]] = {}
     # Of all devices no more are kept than one query reads.

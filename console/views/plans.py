@@ -67,7 +67,6 @@ def _row(run: list[Plan], missing: float) -> dict[str, object]:
 
 
 def _control() -> dict[str, object]:
-    """The form that chooses a stack."""
     return {
         "current": choices.current(),
         "default": stacks.STACKS[choices.default()],
@@ -78,7 +77,6 @@ def _control() -> dict[str, object]:
 
 @page
 def detail(request, version: int):
-    """One plan."""
     if version >= 2**63:
         raise Http404("no such plan")
     plan = Plan.objects.filter(pk=version).first()
@@ -108,7 +106,6 @@ def detail(request, version: int):
 
 
 def gone(request, version: int):
-    """A plan that was deleted, or never was."""
     oldest = Plan.objects.order_by("pk").only("created").first()
     if oldest is None or version > oldest.pk:
         raise Http404("no such plan")
@@ -118,6 +115,5 @@ def gone(request, version: int):
 
 @page
 def current(request):
-    """The newest plan; the history where there is none yet."""
     newest = Plan.objects.values_list("pk", flat=True).first()
     return redirect("console:plans") if newest is None else redirect("console:plan", version=newest)

@@ -50,7 +50,6 @@ def promises(request):
 
 @page
 def what_if(request):
-    """The form, as the plan in force and its problem are; its answers arrive by REST."""
     try:
         plan, problem, _ = present.in_force()
     except NothingToPromise as reason:

@@ -28,7 +28,6 @@ PAGES = {
 
 @page
 def index(request):
-    """Repairs that need a person, and those that are ignored."""
     role = role_in(request)
     found = found_repairs(request)
     ignored = [repair for repair in found if repair.visible(role) and repair.ignored_by]
@@ -44,7 +43,6 @@ def index(request):
 
 
 def alike(repairs: Iterable[Repair]) -> list[list[Repair]]:
-    """Return repairs by cause and remedy, in the order of the first of each."""
     groups: dict[tuple[str, str, str], list[Repair]] = {}
     for repair in repairs:
         groups.setdefault((repair.kind, repair.severity, repair.action.text), []).append(repair)
@@ -52,7 +50,6 @@ def alike(repairs: Iterable[Repair]) -> list[list[Repair]]:
 
 
 def row_of(repair: Repair, role: AccessRole) -> dict[str, object]:
-    """A repair as templates show it."""
     if repair.application:
         more = reverse("console:application", kwargs={"name": repair.application})
     else:

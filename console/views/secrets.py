@@ -28,7 +28,6 @@ def keys(request):
 
 @page
 def access(request):
-    """Accounts with their roles, and API tokens."""
     accounts = User.objects.prefetch_related("groups").order_by("username")
     context = {
         "accounts": [{"account": account, "role": role_of(account)} for account in accounts],

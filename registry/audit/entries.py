@@ -32,7 +32,6 @@ class AuditEntry(models.Model):
 
     @property
     def kind_words(self) -> str:
-        """The kind as people read it."""
         return self.kind.replace("_", " ")
 
     @property

@@ -28,7 +28,6 @@ class Journal:
         self._files = files
 
     def append(self, entry: dict[str, Any]) -> None:
-        """Write an entry as one line. Raises OSError."""
         line = json.dumps(entry, separators=(",", ":"), default=str)
         if len(line) > MAX_LINE:
             line = json.dumps({**entry, "before": {}, "after": {}, "cut": len(line)}, default=str)

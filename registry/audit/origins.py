@@ -29,8 +29,6 @@ _acting: ContextVar[Origin | None] = ContextVar("audit_acting", default=None)
 
 
 class AuditMiddleware:
-    """Django middleware: changes during a request are its account's."""
-
     def __init__(self, get_response):
         self._get_response = get_response
 
@@ -44,7 +42,6 @@ class AuditMiddleware:
 
 @contextlib.contextmanager
 def acting(actor: str, way: str, address: str = "") -> Iterator[None]:
-    """Changes inside are this actor's."""
     held = _acting.set(Origin(actor, way, address))
     try:
         yield
@@ -53,7 +50,6 @@ def acting(actor: str, way: str, address: str = "") -> Iterator[None]:
 
 
 def origin() -> Origin:
-    """The present actor."""
     known = _acting.get()
     if known is not None:
         return known

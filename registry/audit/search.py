@@ -29,11 +29,6 @@ FILTERS = {
 
 
 def search(wanted: Mapping[str, str]) -> QuerySet[AuditEntry]:
-    """Entries that fit all the filters that are given and not empty, the latest first.
-
-    Raises:
-        InvalidInput: a time that is none, or another value of ``only``.
-    """
     found = AuditEntry.objects.all()
     lookups = {"kind": "kind", "ref": "ref__icontains", "actor": "actor", "action": "action"}
     for name, lookup in lookups.items():
@@ -51,18 +46,12 @@ def search(wanted: Mapping[str, str]) -> QuerySet[AuditEntry]:
 
 
 def choices() -> dict[str, list[str]]:
-    """All kinds, actors and actions that entries have, for forms."""
     names = ("kind", "actor", "action")
     rows = set(AuditEntry.objects.order_by().values_list(*names).distinct())
     return {name: sorted({row[at] for row in rows}) for at, name in enumerate(names)}
 
 
 def moment(name: str, text: str) -> datetime:
-    """The time that a filter names.
-
-    Raises:
-        InvalidInput: it is none.
-    """
     try:
         parsed = parse_datetime(text) or parse_datetime(f"{text}T00:00")
         if parsed is not None:

@@ -12,7 +12,6 @@ SIGNED_IN, SIGNED_OUT, LOCKED_OUT = "signed in", "signed out", "locked out"
 
 
 def connect() -> None:
-    """Record them from now on."""
     user_logged_in.connect(_signed_in, dispatch_uid="audit")
     user_logged_out.connect(_signed_out, dispatch_uid="audit")
     user_locked_out.connect(_locked_out, dispatch_uid="audit")

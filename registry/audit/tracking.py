@@ -30,7 +30,6 @@ class AuditedQuerySet(models.QuerySet):
     """
 
     def update(self, **values: Any) -> int:
-        """See QuerySet."""
         _, fields = _tracked.get(self.model, ("", ()))
         if not values.keys() & set(fields):
             return super().update(**values)
@@ -58,7 +57,6 @@ def track(model: type[models.Model], kind: str, *fields: str) -> None:
 
 
 def track_groups(through: type[models.Model]) -> None:
-    """Record changes of accounts' roles."""
     m2m_changed.connect(_groups_changed, sender=through, dispatch_uid="audit-groups")
 
 
@@ -113,7 +111,6 @@ def _values(row: models.Model) -> dict[str, Any]:
 
 
 def _set(row: models.Model) -> dict[str, Any]:
-    """Values that are not empty."""
     return {name: value for name, value in _values(row).items() if value not in (None, "", [], {})}
 
 

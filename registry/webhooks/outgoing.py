@@ -72,7 +72,6 @@ def announce(event: str, data: Callable[[], dict[str, Any]], send: Callable[[int
 
 
 def body(event: str, data: dict[str, Any]) -> str:
-    """An event as JSON; ``id`` is the same in all tries."""
     return json.dumps({"id": uuid.uuid4().hex, "event": event, "at": timezone.now().isoformat(), "data": data})
 
 
@@ -111,7 +110,6 @@ def signature(hook: Webhook, text: str, at: int) -> str:
 
 
 def _posted(hook: Webhook, text: str) -> tuple[int | None, str]:
-    """HTTP's status, and why the delivery failed."""
     try:
         target = resolved(hook.url)
     except ForbiddenTarget as error:
@@ -150,7 +148,6 @@ async def _status(target: Target, text: str, headers: dict[str, str]) -> int:
 
 
 def _trust(target: Target) -> ssl.SSLContext | bool:
-    """The system's authorities, and those of ``NEREUS_CA_FILE``."""
     if target.scheme != "https":
         return False
     context = ssl.create_default_context()

@@ -21,8 +21,6 @@ def _salt() -> str:
 
 
 class Webhook(models.Model):
-    """An address that gets events."""
-
     class Event(models.TextChoices):
         REPAIR = "repair", "a repair needs a person"
         REPAIR_OVER = "repair_over", "a repair is over"
@@ -54,5 +52,4 @@ class Webhook(models.Model):
 
     @property
     def secret(self) -> str:
-        """The key of its signatures."""
         return hmac.new(settings.SECRET_KEY.encode(), f"webhook {self.salt}".encode(), hashlib.sha256).hexdigest()

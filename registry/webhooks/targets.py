@@ -44,17 +44,11 @@ class Target:
 
     @property
     def url(self) -> str:
-        """With the address in place of the host."""
         shown = f"[{self.address}]" if ":" in self.address else self.address
         return f"{self.scheme}://{shown}:{self.port}{self.path}"
 
 
 def parsed(url: str) -> tuple[str, str, int, str]:
-    """Scheme, host, port and path of a URL; no name is resolved.
-
-    Raises:
-        ForbiddenTarget: it is no URL that a webhook can have.
-    """
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -87,10 +81,6 @@ def resolved(url: str) -> Target:
 
 
 def _plain(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 address stands for, else itself.
-
-    For ``::ffff:127.0.0.1`` that is 127.0.0.1.
-    """
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:

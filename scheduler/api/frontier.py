@@ -15,8 +15,6 @@ LEAST_MS, MOST_MS = 1.0, 600_000.0
 
 
 class FrontierPointSerializer(serializers.Serializer):
-    """A variant on a device type."""
-
     variant = serializers.CharField()
     device_type = serializers.CharField()
     accuracy = serializers.FloatField(help_text="Percent of the application's best variant.")
@@ -38,8 +36,6 @@ class SloSerializer(serializers.Serializer):
 
 
 class ApplicationFrontier(View):
-    """Accuracy and throughput of an application's variants."""
-
     serializer_class = FrontierPointSerializer
 
     @extend_schema(operation_id="applications_frontier", responses=FrontierPointSerializer(many=True))
@@ -49,8 +45,6 @@ class ApplicationFrontier(View):
 
 
 class ApplicationSlo(View):
-    """Another SLO, looked at before it is set."""
-
     serializer_class = SloSerializer
 
     @extend_schema(

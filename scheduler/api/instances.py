@@ -28,8 +28,6 @@ class InstanceSerializer(serializers.Serializer):
 
 
 class InstanceList(View):
-    """The states of all instances."""
-
     serializer_class = InstanceSerializer
 
     @extend_schema(operation_id="instances_list", responses=InstanceSerializer(many=True))

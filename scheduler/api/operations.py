@@ -35,8 +35,6 @@ class OperationSerializer(serializers.Serializer):
 
 
 class OperationList(View):
-    """Work in the background."""
-
     serializer_class = OperationSerializer
 
     @extend_schema(operation_id="tasks_list", responses=OperationSerializer(many=True))
@@ -47,15 +45,12 @@ class OperationList(View):
 
 
 def _seen_by(role: AccessRole, operation: operations.Operation) -> operations.Operation:
-    """The operation without the address to end it, where the role may not call that."""
     if not operation.cancel or table.permits(role, resolve(operation.cancel).view_name, "DELETE"):
         return operation
     return replace(operation, cancel="", consequence="")
 
 
 class UploadDetail(View):
-    """An upload under way."""
-
     serializer_class = None
 
     @extend_schema(operation_id="uploads_cancel", responses={204: OpenApiResponse(description="Cancelled.")})

@@ -48,8 +48,6 @@ class PromiseSerializer(serializers.ModelSerializer):
 
 
 class ByNameField(serializers.DictField):
-    """Values by name."""
-
     default_error_messages = {"not_a_dict": "Must be an object with a value by name."}
 
 
@@ -95,8 +93,6 @@ class ChangesSerializer(StrictMixin, serializers.Serializer):
 
 
 class WhatIfSerializer(serializers.ModelSerializer):
-    """A what-if with its answer, as far as there is one."""
-
     changes = ChangesSerializer()
     progress = serializers.FloatField(help_text="Share of the simulation that is done (0 to 1); 0: it has not begun.")
     index = serializers.CharField(help_text="Names the state that the answer is for; applying needs that same state.")
@@ -126,8 +122,6 @@ class WhatIfSerializer(serializers.ModelSerializer):
 
 
 class ApplySerializer(StrictMixin, serializers.Serializer):
-    """Input to apply a what-if."""
-
     force = serializers.BooleanField(
         required=False,
         help_text="Also where a node to be cordoned alone has usable devices for an application, whose queries fail.",
@@ -135,8 +129,6 @@ class ApplySerializer(StrictMixin, serializers.Serializer):
 
 
 class PromiseList(View):
-    """Promises for plans in force, newest first."""
-
     serializer_class = PromiseSerializer
 
     @extend_schema(operation_id="promises_list", responses=PromiseSerializer(many=True))
@@ -145,8 +137,6 @@ class PromiseList(View):
 
 
 class WhatIfList(View):
-    """Asking what would be if."""
-
     serializer_class = WhatIfSerializer
 
     @extend_schema(operation_id="what_ifs_list", responses=WhatIfSerializer(many=True))
@@ -170,8 +160,6 @@ class WhatIfList(View):
 
 
 class WhatIfDetail(View):
-    """One what-if."""
-
     serializer_class = WhatIfSerializer
 
     @extend_schema(operation_id="what_if_get", responses=WhatIfSerializer)
@@ -191,8 +179,6 @@ class WhatIfDetail(View):
 
 
 class WhatIfApply(View):
-    """Applying a what-if."""
-
     serializer_class = None
 
     @extend_schema(operation_id="what_if_apply", request=ApplySerializer, responses=WhatIfSerializer)

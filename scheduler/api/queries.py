@@ -39,8 +39,6 @@ class QuerySamplesSerializer(serializers.Serializer):
 
 
 class ApplicationQueries(View):
-    """Single queries of an application."""
-
     serializer_class = QuerySamplesSerializer
 
     @extend_schema(operation_id="applications_queries")

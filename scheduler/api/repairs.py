@@ -28,8 +28,6 @@ class ActionSerializer(serializers.Serializer):
 
 
 class RepairSerializer(serializers.Serializer):
-    """Something that needs a person."""
-
     key = serializers.CharField(help_text="KIND:REF, the same for as long as it lasts.")
     kind = serializers.CharField()
     severity = serializers.ChoiceField(
@@ -51,8 +49,6 @@ _KEY = OpenApiParameter("key", OpenApiTypes.STR, OpenApiParameter.PATH, descript
 
 
 class RepairList(View):
-    """Repairs: the list of what needs a person."""
-
     serializer_class = RepairSerializer
 
     @extend_schema(operation_id="repairs_list", responses=RepairSerializer(many=True))
@@ -68,8 +64,6 @@ class RepairList(View):
 
 
 class RepairIgnore(View):
-    """Ignoring a repair until it changes or comes again."""
-
     serializer_class = None
 
     def _repair(self, request, key: str) -> Repair:

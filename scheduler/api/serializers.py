@@ -1,11 +1,10 @@
 """Plans and the choice of a stack as JSON."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from rest_framework import serializers
 
-from registry.api.serializers.fields import StrictMixin, warnings_field
+from registry.api.serializers.fields import StrictMixin
 from scheduler.models import Plan
 from workers.dispatch import stacks
 
@@ -59,19 +58,12 @@ class PlanDetailSerializer(PlanSerializer):
 
 
 class DemandChangeSerializer(serializers.Serializer):
-    """Planned demand of an application, items/s."""
-
     application = serializers.CharField()
     before = serializers.FloatField(allow_null=True, help_text="null: the plan before did not know it.")
     now = serializers.FloatField()
 
 
 class DevicePriceSerializer(serializers.Serializer):
-    """The most that one more device of a type would gain.
-
-    It follows from the relaxed problem's prices.
-    """
-
     type = serializers.CharField()
     devices = serializers.IntegerField(help_text="Devices of the type in the plan.")
     points = serializers.FloatField(help_text="Points of accuracy over all queries; 0 where demand is left out.")
@@ -80,8 +72,6 @@ class DevicePriceSerializer(serializers.Serializer):
 
 
 class DeviceMoveSerializer(serializers.Serializer):
-    """Changes of a device's residents against the plan before, as application/variant."""
-
     device = serializers.CharField()
     type = serializers.CharField()
     change = serializers.ChoiceField(choices=["new", "gone", "changed"])
@@ -93,11 +83,6 @@ class DeviceMoveSerializer(serializers.Serializer):
 
 
 class AccuracyCostSerializer(serializers.Serializer):
-    """Accuracy of an application, percent of its best.
-
-    Null: nothing of it is served, or it was not planned.
-    """
-
     application = serializers.CharField()
     before = serializers.FloatField(allow_null=True)
     now = serializers.FloatField(allow_null=True)
@@ -106,8 +91,6 @@ class AccuracyCostSerializer(serializers.Serializer):
 
 
 class TrailSerializer(serializers.Serializer):
-    """The trail of a plan: its differences from the plan before, explained."""
-
     version = serializers.IntegerField()
     previous = serializers.IntegerField(allow_null=True, help_text="null: no earlier plan is kept with its problem.")
     sentence = serializers.CharField(help_text="All of it in one sentence.")
@@ -124,59 +107,28 @@ class TrailSerializer(serializers.Serializer):
 
 
 class PlanRequestSerializer(serializers.Serializer):
-    """The answer to asking for a plan."""
-
     requested = serializers.BooleanField(help_text="false: a plan was already waiting, which will see the same state")
 
 
 class StackSerializer(serializers.Serializer):
-    """A stack that the cluster may serve with."""
-
     name = serializers.CharField()
     title = serializers.CharField()
 
 
 class ControlSerializer(serializers.Serializer):
-    """The stack that the next plan is made with."""
-
     stack = serializers.CharField(source="current.name")
     default = serializers.CharField(help_text="The environment's (NEREUS_STACK).")
     chosen = serializers.CharField(allow_null=True, help_text="An operator's; null where the default holds.")
     stacks = StackSerializer(many=True)
 
 
-class ChangedControlSerializer(ControlSerializer):
-    """The choices for the next plan after a request."""
-
-    warnings = warnings_field()
-
-
 class ControlChangeSerializer(StrictMixin, serializers.Serializer):
     """An operator's choice, which is needed; null or empty: back to the default."""
 
-    RETIRED: ClassVar[Mapping[str, str]] = {"routing": "routing is part of the stack"}
-
     stack = serializers.CharField(max_length=40, required=False, allow_null=True, allow_blank=True)
-    strategy = serializers.CharField(
-        max_length=40,
-        required=False,
-        allow_null=True,
-        allow_blank=True,
-        help_text="Deprecated, gone with the next release: a stack by the name of its strategy.",
-    )
 
     def validate(self, fields: dict[str, Any]) -> dict[str, Any]:
-        if not fields and not self.warnings:
+        if not fields:
             needed = f"must be given: one of {', '.join(stacks.LIVE)}, or null for the default"
             raise serializers.ValidationError({"stack": needed})
-        if "strategy" not in fields:
-            return fields
-        strategy = fields.pop("strategy")
-        if "stack" in fields:
-            self.warnings.append("strategy: ignored; stack is given")
-            return fields
-        if strategy and strategy not in stacks.LIVE:
-            names = ", ".join(stacks.LIVE)
-            raise serializers.ValidationError({"strategy": f"{strategy!r} names no stack; give stack, one of {names}"})
-        self.warnings.append("strategy: replaced by stack, which is set to the same name")
-        return {**fields, "stack": strategy}
+        return fields

@@ -18,7 +18,6 @@ from scheduler.models import Plan
 from workers.dispatch import stacks
 
 from .serializers import (
-    ChangedControlSerializer,
     ControlChangeSerializer,
     ControlSerializer,
     PlanDetailSerializer,
@@ -44,8 +43,6 @@ class PlanDetail(generics.RetrieveAPIView):
 
 
 class PlanTrail(View):
-    """The trail of a plan."""
-
     serializer_class = TrailSerializer
 
     @extend_schema(operation_id="plan_trail")
@@ -61,8 +58,6 @@ class PlanTrail(View):
 
 
 class CurrentPlan(APIView):
-    """The plan in force, and asking for a new one."""
-
     @extend_schema(responses=PlanDetailSerializer)
     def get(self, request) -> Response:
         plan = Plan.objects.first()
@@ -78,24 +73,21 @@ class CurrentPlan(APIView):
 
 
 class ControlView(View):
-    """The stack that plans are made with and that the data plane follows."""
-
     serializer_class = ControlSerializer
 
     @extend_schema(operation_id="control_get")
     def get(self, request) -> Response:
         return Response(_control())
 
-    @extend_schema(operation_id="control_change", request=ControlChangeSerializer, responses=ChangedControlSerializer)
+    @extend_schema(operation_id="control_change", request=ControlChangeSerializer)
     def patch(self, request) -> Response:
         """Choose another stack.
 
         It applies from the next plan on, which is requested at once; no query fails.
         """
         fields = self.checked(ControlChangeSerializer)
-        if "stack" in fields:
-            choices.change(fields["stack"], request.user.get_username())
-        return Response({**_control(), "warnings": self.warnings})
+        choices.change(fields["stack"], request.user.get_username())
+        return Response(_control())
 
 
 def _control() -> dict:

@@ -19,8 +19,6 @@ from scheduler import webhooks
 
 
 class RetrySerializer(serializers.Serializer):
-    """A delivery that failed and is tried again."""
-
     event = serializers.CharField()
     tries = serializers.IntegerField(help_text="That failed.")
     again = serializers.DateTimeField(help_text="When the next try is due.")
@@ -59,15 +57,11 @@ class WebhookSerializer(StrictMixin, serializers.ModelSerializer):
 
 
 class ChangedWebhookSerializer(WebhookSerializer):
-    """Changes of a webhook."""
-
     class Meta(WebhookSerializer.Meta):
         read_only_fields = ["name", *WebhookSerializer.Meta.read_only_fields]
 
 
 class NewWebhookSerializer(WebhookSerializer):
-    """A webhook with the key of its signatures."""
-
     secret = serializers.CharField(read_only=True, help_text="Key of Nereus-Signature; shown in this answer alone.")
 
     class Meta(WebhookSerializer.Meta):
@@ -75,8 +69,6 @@ class NewWebhookSerializer(WebhookSerializer):
 
 
 class DeliveredSerializer(serializers.Serializer):
-    """The end of a delivery."""
-
     status = serializers.IntegerField(allow_null=True, help_text="HTTP's; null: there was no answer.")
     error = serializers.CharField(help_text="Empty: it was taken.")
     took_ms = serializers.FloatField()
@@ -112,8 +104,6 @@ class WebhookList(View):
 
 
 class WebhookDetail(View):
-    """One webhook."""
-
     queryset = Webhook.objects.all()
     serializer_class = WebhookSerializer
     lookup_field = "name"
@@ -144,8 +134,6 @@ class WebhookDetail(View):
 
 
 class WebhookTest(View):
-    """Trying a webhook."""
-
     queryset = Webhook.objects.all()
     serializer_class = DeliveredSerializer
     lookup_field = "name"

@@ -29,11 +29,6 @@ HOUR_S = 3600
 
 
 class RangeSerializer(serializers.Serializer):
-    """A range of time.
-
-    It is given by ``begin`` and ``end``, or as the ``seconds`` up to ``end`` (default: now).
-    """
-
     begin = serializers.IntegerField(required=False, min_value=0, max_value=LATEST, help_text="Unix seconds.")
     end = serializers.IntegerField(required=False, min_value=1, max_value=LATEST, help_text="Unix seconds; else now.")
     seconds = serializers.IntegerField(
@@ -83,8 +78,6 @@ class SeriesSerializer(GridSerializer):
 
 
 class OverSerializer(serializers.Serializer):
-    """Figures over a whole range, as in the series."""
-
     demand = serializers.FloatField(allow_null=True)
     throughput = serializers.FloatField(allow_null=True)
     accuracy = serializers.FloatField(allow_null=True)
@@ -95,8 +88,6 @@ class OverSerializer(serializers.Serializer):
 
 
 class ApplicationRowSerializer(serializers.Serializer):
-    """One application's figures, by point and over the whole range."""
-
     name = serializers.CharField()
     group = serializers.CharField(help_text="Its group; empty: none, or the application was deleted.")
     over = OverSerializer()
@@ -110,8 +101,6 @@ class ApplicationRowSerializer(serializers.Serializer):
 
 
 class ApplicationsSerializer(GridSerializer):
-    """All applications that had queries in the range."""
-
     applications = ApplicationRowSerializer(many=True)
 
 
@@ -127,8 +116,6 @@ class DeviceSeriesSerializer(GridSerializer):
 
 
 class MarkSerializer(serializers.Serializer):
-    """Something that happened."""
-
     id = serializers.IntegerField()
     kind = serializers.ChoiceField(choices=Mark.Kind.values)
     at = serializers.FloatField(help_text="Unix seconds.")
@@ -139,8 +126,6 @@ class MarkSerializer(serializers.Serializer):
 
 
 class NoteSerializer(StrictMixin, serializers.Serializer):
-    """An operator's own mark."""
-
     text = serializers.CharField(max_length=300)
     at = serializers.IntegerField(required=False, min_value=0, max_value=LATEST, help_text="Unix seconds; else now.")
 
@@ -149,18 +134,13 @@ _RANGE = [RangeSerializer]
 
 
 class Ranged(View):
-    """Answers about a range of time."""
-
     def asked(self) -> dict[str, Any]:
-        """The query's range and points."""
         parsed = RangeSerializer(data=self.request.query_params)
         parsed.is_valid(raise_exception=True)
         return parsed.validated_data
 
 
 class ClusterHistory(Ranged):
-    """The whole cluster's figures over time."""
-
     serializer_class = SeriesSerializer
 
     @extend_schema(operation_id="history_cluster", parameters=_RANGE)
@@ -174,8 +154,6 @@ class ClusterHistory(Ranged):
 
 
 class ApplicationHistory(Ranged):
-    """One application's figures over time."""
-
     serializer_class = SeriesSerializer
 
     @extend_schema(operation_id="history_application", parameters=_RANGE)
@@ -191,8 +169,6 @@ class ApplicationHistory(Ranged):
 
 
 class ApplicationsHistory(Ranged):
-    """All applications' figures over time."""
-
     serializer_class = ApplicationsSerializer
 
     @extend_schema(operation_id="history_applications", parameters=_RANGE)
@@ -207,8 +183,6 @@ class ApplicationsHistory(Ranged):
 
 
 class DeviceHistory(Ranged):
-    """One device's figures over time."""
-
     serializer_class = DeviceSeriesSerializer
 
     @extend_schema(operation_id="history_device", parameters=_RANGE)
@@ -221,8 +195,6 @@ class DeviceHistory(Ranged):
 
 
 class Marks(Ranged):
-    """Events by time, for the time axis of charts."""
-
     serializer_class = MarkSerializer
     pagination_class = None
 
@@ -245,8 +217,6 @@ class Marks(Ranged):
 
 
 class MarkDetail(View):
-    """A note."""
-
     serializer_class = None
 
     @extend_schema(

@@ -30,7 +30,6 @@ class Grid(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The end of the last point."""
         return self.start + self.step * self.points
 
 
@@ -54,7 +53,6 @@ class Sums:
         self.values = np.zeros((on.points, width), np.float64)
 
     def add(self, starts: np.ndarray, seconds: np.ndarray, values: np.ndarray) -> None:
-        """Add rows that begin at ``starts``; those beside the grid are left out."""
         at = (starts - self.on.start) // self.on.step
         inside = (at >= 0) & (at < self.on.points)
         order = np.argsort(at[inside], kind="stable")
@@ -74,17 +72,14 @@ class Sums:
 
 
 def application_sums(on: Grid) -> Sums:
-    """Empty sums of an application."""
     return Sums(on, len(APPLICATION), _PEAKS)
 
 
 def device_sums(on: Grid) -> Sums:
-    """Empty sums of a device."""
     return Sums(on, len(DEVICE))
 
 
 def application_series(sums: Sums) -> dict[str, list[float | None]]:
-    """An application's (or the cluster's) figures by point."""
     column = {name: sums.values[:, index] for name, index in _COLUMN.items()}
     answered = column["in_time"] + column["late"]
     ended = answered + column["dropped"] + column["failed"]
@@ -100,7 +95,6 @@ def application_series(sums: Sums) -> dict[str, list[float | None]]:
 
 
 def variant_series(sums: Sums, counts: np.ndarray) -> list[float | None]:
-    """A variant's answers/s by point."""
     return _ratio(counts, sums.seconds)
 
 

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 
 class Tier(NamedTuple):
-    """One resolution (s) and how many of its rows are kept."""
-
     resolution: int
     keep: int
 
@@ -64,7 +62,6 @@ class Bucket:
     devices: dict[str, list[int]] = field(default_factory=dict)
 
     def merge(self, other: Bucket) -> None:
-        """Add what ``other`` has."""
         self.seconds += other.seconds
         for name, sums in other.applications.items():
             self.applications[name] = merged(self.applications.get(name), sums)
@@ -75,7 +72,6 @@ class Bucket:
             self.devices[name] = sums.copy() if known is None else [a + b for a, b in zip(known, sums, strict=True)]
 
     def total(self) -> list[int]:
-        """The sums over all applications."""
         found = [0] * len(APPLICATION)
         for sums in self.applications.values():
             found = merged(found, sums)
@@ -83,7 +79,6 @@ class Bucket:
 
 
 def merged(known: list[int] | None, sums: list[int]) -> list[int]:
-    """Two applications' columns as one."""
     if known is None:
         return sums.copy()
     found = [min(LARGEST, a + b) for a, b in zip(known, sums, strict=True)]
@@ -101,11 +96,6 @@ def _fixed(value: Any, scale: int) -> int:
 
 
 def application_sums(counts: Mapping[str, Any]) -> list[int]:
-    """Return an application's second at one gateway as columns.
-
-    Args:
-        counts: as :class:`workers.protocol.specs.ApplicationStats` has them.
-    """
     plain = [_fixed(counts.get(name), 1) for name in APPLICATION[:6]]
     answered = plain[2] + plain[3]
     p50, p95 = _fixed(counts.get("p50_ms"), MICRO), _fixed(counts.get("p95_ms"), MICRO)
@@ -114,7 +104,6 @@ def application_sums(counts: Mapping[str, Any]) -> list[int]:
 
 
 def device_sums(stats: Mapping[str, Any]) -> list[int]:
-    """A device's second (:class:`workers.protocol.specs.DeviceStats`) as columns."""
     celsius, watts = stats.get("celsius"), stats.get("watts")
     return [
         1,
@@ -146,7 +135,6 @@ def add_gateway_second(bucket: Bucket, second: Mapping[str, Any]) -> None:
 
 
 def add_node_second(bucket: Bucket, second: Mapping[str, Any]) -> None:
-    """Add a node's second, as :func:`scheduler.telemetry.node_second` makes it."""
     bucket.merge(Bucket(devices={stats["device"]: device_sums(stats) for stats in second.get("devices", ())}))
 
 
@@ -173,12 +161,10 @@ class Counted:
         self._boot, self._newest, self._mask = boot, newest, mask
 
     def state(self) -> list[Any]:
-        """The constructor's arguments."""
         return [self._boot, self._newest, f"{self._mask:x}"]
 
     @classmethod
     def of(cls, state: list[Any] | None) -> Counted:
-        """The reverse of :meth:`state`."""
         if not state:
             return cls()
         return cls(str(state[0]), int(state[1]), int(state[2], 16))

@@ -15,11 +15,6 @@ UNUSED_FOLDS = 2 * TIERS[-1].keep * TIERS[-1].resolution // TIERS[0].resolution
 
 
 def enforce(at_once: int) -> dict[str, int]:
-    """Delete what exceeds its limit, at most ``at_once`` rows of each kind.
-
-    Returns:
-        Number of deleted rows by kind.
-    """
     gone = {f"history_{tier.resolution}s": _beyond(_tier(tier.resolution), tier.keep, at_once) for tier in TIERS}
     gone["marks"] = _beyond(Mark.objects.all(), KEEP_MARKS, at_once)
     folds = HistoryPosition.objects.values_list("folds", flat=True).first() or 0

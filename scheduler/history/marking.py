@@ -23,7 +23,6 @@ TOGETHER = timedelta(minutes=1)
 
 
 def mark(kind: str, text: str, **more: Any) -> Mark:
-    """Store a mark (of now unless ``at`` says otherwise) and show it to browsers."""
     made = Mark.objects.create(kind=kind, text=text[:300], **{"at": timezone.now(), **more})
     _show(made)
     return made
@@ -103,18 +102,12 @@ def _changes(entry: AuditEntry) -> Iterator[str]:
 
 
 def _place(entry: AuditEntry) -> str:
-    """The page on which the change was made, or could have been."""
     if entry.kind in ("application", "variant"):
         return reverse("console:application", kwargs={"name": entry.ref.partition("/")[0]})
     return reverse("console:nodes" if entry.kind == "node" else "console:plans")
 
 
 def _joined(owner: str, name: str) -> bool:
-    """Make an upload part of the latest mark of uploads, where that is young.
-
-    Returns:
-        Whether it was.
-    """
     now = timezone.now()
     latest = Mark.objects.filter(kind=Mark.Kind.UPLOAD, at__gt=now - TOGETHER, at__lte=now).first()
     if latest is None:

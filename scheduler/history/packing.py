@@ -21,8 +21,6 @@ Numbering = Callable[[str, str], int]
 
 
 class PackedRow(NamedTuple):
-    """The columns of a row."""
-
     seconds: int
     total: bytes
     applications: bytes
@@ -31,7 +29,6 @@ class PackedRow(NamedTuple):
 
 
 def pack(bucket: Bucket, number: Numbering) -> PackedRow:
-    """A bucket as bytes."""
     return PackedRow(
         bucket.seconds,
         np.array(bucket.total(), _NUMBERS).tobytes(),
@@ -69,7 +66,6 @@ def _table(rows: Mapping[int, list[int]]) -> bytes:
 
 
 def table(data: bytes, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of names, and columns (width × names)."""
     if not data:
         return np.empty(0, _IDS), np.empty((width, 0), _NUMBERS)
     raw = zlib.decompress(data)
@@ -79,5 +75,4 @@ def table(data: bytes, width: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def totals(data: list[bytes]) -> np.ndarray:
-    """Rows' totals (rows × columns)."""
     return np.frombuffer(b"".join(data), _NUMBERS).reshape(len(data), len(APPLICATION))

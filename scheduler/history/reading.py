@@ -29,8 +29,6 @@ LONGEST_S = 366 * 86400
 
 
 class Range(NamedTuple):
-    """A range of unix seconds."""
-
     begin: int
     end: int
 
@@ -52,7 +50,6 @@ def resolution(asked: Range, now: float, most_rows: int, least: float = 0) -> in
 
 
 def series(asked: Range, points: int, application: str | None = None) -> dict[str, Any]:
-    """Figures of an application (with those of its variants) or of the whole cluster."""
     most, least = (MOST_TOTALS, 0) if application is None else (MOST_TABLES, points * ENOUGH)
     found = resolution(asked, clock.wall(), most, least)
     on = figures.grid(asked.begin, asked.end, found, points)
@@ -83,16 +80,11 @@ def applications(asked: Range, points: int) -> dict[str, Any]:
 
 
 def recent_rows(seconds: int) -> dict[str, figures.Sums]:
-    """Sums of all applications in rows of the finest tier, over the last ``seconds``.
-
-    Redis is not asked.
-    """
     now, tier = int(clock.wall()), TIERS[0].resolution
     return _all(figures.grid(now - seconds, now, tier, seconds // tier), tier)
 
 
 def device(asked: Range, points: int, ref: str) -> dict[str, Any]:
-    """Figures of a device. Redis is not asked: its seconds of all nodes are many."""
     found = max(TIERS[0].resolution, resolution(asked, clock.wall(), MOST_TABLES, points * ENOUGH))
     on = figures.grid(asked.begin, asked.end, found, points)
     sums = figures.device_sums(on)

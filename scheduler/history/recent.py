@@ -80,7 +80,6 @@ class Recent(NamedTuple):
 
 
 def read(seconds: float, application: str | None = None) -> Recent:
-    """The last ``seconds``: of all applications, or of one, with its variants."""
     moments, starts, numbers, found, variants = set(), [], [], [], []
     names: dict[str, int] = {}
     for t, counts in _decoded(seconds, application):
@@ -120,7 +119,6 @@ def _printable(name: str) -> bool:
 
 
 def _columns(counts: list[_Counts]) -> np.ndarray:
-    """Return the sums of each, as :func:`.folding.application_sums` makes them."""
     values = itertools.chain.from_iterable(map(_reported, counts))
     reported = np.fromiter(values, np.float64, len(counts) * REPORTED).reshape(-1, REPORTED)
     possible = (reported >= 0) & (reported < LARGEST)
@@ -133,12 +131,10 @@ def _columns(counts: list[_Counts]) -> np.ndarray:
 
 
 def total(on: figures.Grid, recent: Recent) -> figures.Sums:
-    """Sums of all rows."""
     return _sums(on, recent, slice(None))
 
 
 def by_application(on: figures.Grid, recent: Recent) -> dict[str, figures.Sums]:
-    """Sums of each application that reported anything."""
     found = {}
     for number, name in enumerate(recent.names):
         which = recent.numbers == number
@@ -148,7 +144,6 @@ def by_application(on: figures.Grid, recent: Recent) -> dict[str, figures.Sums]:
 
 
 def by_variant(on: figures.Grid, recent: Recent) -> dict[str, np.ndarray]:
-    """Answers of each variant by point."""
     found: dict[str, np.ndarray] = {}
     for t, name, count in recent.variants:
         at = (t - on.start) // on.step

@@ -48,12 +48,10 @@ class Position:
     counted: Counted = field(default_factory=Counted)
 
     def state(self) -> dict[str, Any]:
-        """As it is stored."""
         return {"content": self.content, "last": self.last, "counted": self.counted.state()}
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> Position:
-        """The reverse of :meth:`state`."""
         last = {str(stream): str(id) for stream, id in state.get("last", {}).items()}
         return cls(state.get("content", ""), last, Counted.of(state.get("counted")))
 
@@ -76,7 +74,6 @@ def record() -> int:
 
 
 def _read(position: Position) -> dict[str, list[tuple[str, dict[str, str]]]]:
-    """The next entries of each stream; moves the position to their end."""
     client, content = live.client(), live.content()
     if content != position.content:
         # Redis was emptied or is another one: all that it has is new.
@@ -103,7 +100,6 @@ def _order(id: str) -> tuple[int, ...]:
 
 
 def fold(entries: dict[str, list[tuple[str, dict[str, str]]]], counted: Counted) -> dict[int, Bucket]:
-    """Streams' entries as buckets of the finest tier, by their begin."""
     buckets: dict[int, Bucket] = defaultdict(Bucket)
     resolution = TIERS[0].resolution
     for stream, found in entries.items():
@@ -152,10 +148,6 @@ def _store(folds: int, position: Position, buckets: dict[int, Bucket]) -> bool:
 
 
 def _numbers(buckets: Iterable[Bucket], folds: int) -> dict[tuple[str, str], int]:
-    """Return all numbers by (kind, name).
-
-    New names get one, and those in use are marked as used.
-    """
     used = set()
     for bucket in buckets:
         for kind, names in (("a", bucket.applications), ("v", bucket.variants), ("d", bucket.devices)):

@@ -88,7 +88,6 @@ def instances(variants: Iterable[Variant] | None = None) -> list[Instance]:
 
 
 def observations(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], Observed]:
-    """By (device, variant), from nodes' seconds, oldest first."""
     seconds: dict[str, int] = {}
     rows: dict[tuple[str, int], float] = {}
     batches: dict[tuple[str, int], int] = {}

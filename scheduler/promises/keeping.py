@@ -101,52 +101,37 @@ def promise_now(step=None) -> Promise:
         expected=expectations(found, corrections(plan.stack)),
     )
     live.publish("changed", {"kind": "promise", "ref": str(promise.pk)})
-    queue.send(TASK, after_s=found.window_s, pk=promise.pk)
+    queue.send(TASK, after_s=found.window_s + REPORTED_S, pk=promise.pk)
     logger.info("promise", plan=plan.pk, windows=found.windows, window_s=found.window_s, wall_s=round(found.wall_s, 2))
     return promise
 
 
-def over(pk: int, held: bool) -> None:
-    """Look at a promise as its window is over, and once gateways have reported it.
-
-    What changes after the window does not matter.
-
-    Args:
-        held: whether the first look found that nothing had changed, so that this is the second.
-    """
+def over(pk: int) -> None:
+    """Compare a promise once its window is over and all gateways have reported it."""
     promise = Promise.objects.filter(pk=pk, state=Promise.State.WAITING).first()
     if promise is None:
         return
-    wait_s = promise.window_s + (REPORTED_S if held else 0.0) - clock.age(promise.stamp)
+    wait_s = promise.window_s + REPORTED_S - clock.age(promise.stamp)
     if wait_s > 0:
         # Tasks are held back by the wall clock, which was set.
-        queue.send(TASK, after_s=wait_s, pk=pk, held=held)
-    elif held or promise.index != present.check_index():
-        _end([promise], promise.index if held else None)
+        queue.send(TASK, after_s=wait_s, pk=pk)
     else:
-        queue.send(TASK, after_s=REPORTED_S, pk=pk, held=True)
+        _end([promise])
 
 
 def compare() -> int:
-    """Compare promises whose windows are over with what came.
-
-    These are the ones whose task (:func:`over`) was lost, or expired by now.
-
-    Returns:
-        How many were compared or found void.
-    """
-    due = [
-        promise
-        for promise in Promise.objects.filter(state=Promise.State.WAITING)
-        if clock.age(promise.stamp) >= promise.window_s + REPORTED_S + queue.EXPIRES_S
-    ]
+    """End promises whose task (:func:`over`) was lost, or has expired; how many."""
+    late_s = REPORTED_S + queue.EXPIRES_S
+    waiting = Promise.objects.filter(state=Promise.State.WAITING)
+    due = [promise for promise in waiting if clock.age(promise.stamp) >= promise.window_s + late_s]
     if due:
-        _end(due, present.check_index())
+        _end(due)
     return len(due)
 
 
-def _end(due: list[Promise], index: str | None) -> None:
-    """Store what came of promises that were made for ``index``; others are void."""
+def _end(due: list[Promise]) -> None:
+    """Store what came; a promise is void if what it was made for has changed since."""
+    index = present.check_index()
     oldest = max(clock.age(promise.stamp) for promise in due)
     entries = telemetry.gateway_seconds(min(oldest, telemetry.KEEP_S) + 1) if oldest < telemetry.KEEP_S else []
     for promise in due:

@@ -34,11 +34,9 @@ class Recorded:
 
     @property
     def seconds(self) -> int:
-        """Number of recorded seconds."""
         return max(map(len, self.queries.values()), default=0)
 
     def rate(self, application: str) -> float:
-        """Items/s on average."""
         counts = self.queries.get(application, ())
         return sum(counts) / len(counts) * self.rows.get(application, 1.0) if counts else 0.0
 
@@ -135,6 +133,5 @@ def trace(recorded: Recorded, seconds: int, factors: Mapping[str, float], seed: 
 
 
 def _whole(value: float, numbers: random.Random) -> int:
-    """One of the two whole numbers around it, so that the mean is the value."""
     low = math.floor(value)
     return low + (numbers.random() < value - low)

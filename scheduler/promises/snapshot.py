@@ -49,7 +49,6 @@ class Snapshot:
         return cls(timezone.now().isoformat(), stack, problem, imagined_record(recorded, {}))
 
     def arrivals(self, changes: Changes) -> tuple[Recorded, dict[str, float]]:
-        """The arrivals to simulate, and the factor of each application's."""
         rates = {a.id: self.recorded.rate(a.id) for a in self.problem.applications}
         silent = {name: rate for name, rate in changes.demand.items() if not rates.get(name)}
         factors = {name: changes.factor(name, rate) if rate else 1.0 for name, rate in rates.items()}
@@ -72,11 +71,9 @@ class Snapshot:
         return replace(problem, previous=_kept(problem.previous, {device.id for device in problem.devices}))
 
     def now(self, allocation: Allocation) -> World:
-        """What to simulate for the plan without changes."""
         return present.world(self.stack, self.problem, allocation, self.recorded, {})
 
     def base(self) -> dict[str, Any]:
-        """The demand without changes, for people, in items/s."""
         return {
             "measured": self.measured,
             "seconds": self.recorded.seconds,
@@ -85,7 +82,6 @@ class Snapshot:
 
 
 def _kept(previous: Allocation | None, devices: set[str]) -> Allocation | None:
-    """The allocation in force without the devices that are imagined to be gone."""
     if previous is None:
         return None
 

@@ -111,7 +111,7 @@ def resume() -> None:
 
 
 class Withdrawn(Exception):
-    """The what-if was cancelled or given up meanwhile."""
+    pass
 
 
 def cancel(row: WhatIf, by: str) -> None:
@@ -143,7 +143,6 @@ def work() -> None:
 
 
 def _take() -> WhatIf | None:
-    """The oldest what-if that no worker simulates; this one does from now on."""
     for row in _untaken().filter(state=State.SIMULATING).order_by("pk"):
         taken = {"progress": TAKEN, "holder": settings.NEREUS.instance}
         if _untaken().filter(pk=row.pk).update(**taken):
@@ -191,7 +190,6 @@ def plan_waiting() -> None:
 
 
 def _plan(row: WhatIf) -> None:
-    """Plan for the snapshot twice: as it is, and with the changes."""
     snapshot, changes = _read(row)
     check(snapshot.problem, changes)
     strategy = strategies.get(STACKS[snapshot.stack].strategy)
@@ -214,8 +212,6 @@ def _read(row: WhatIf) -> tuple[Snapshot, Changes]:
 
 
 def _progress(row: WhatIf, done: float) -> Callable[[float], None]:
-    """``done``: share before this half of the work."""
-
     def step(share: float) -> None:
         plan_waiting()
         share = done + share / 2
@@ -241,7 +237,6 @@ def _store(row: WhatIf, state: str, *fields: str) -> None:
 
 @contextmanager
 def _failures(row: WhatIf) -> Iterator[None]:
-    """Store an error that a what-if's answer ended with."""
     try:
         yield
     except Withdrawn:
@@ -255,7 +250,6 @@ def _failures(row: WhatIf) -> Iterator[None]:
 
 
 def _slim(plan: dict[str, Any]) -> dict[str, Any]:
-    """A plan's summary without what only the worker needs."""
     return {name: value for name, value in plan.items() if name not in WORKING}
 
 
@@ -264,10 +258,6 @@ def _changed(row: WhatIf) -> None:
 
 
 def plan_summary(problem: Problem, allocation: Allocation) -> dict[str, Any]:
-    """Return the outcome of a plan, in all and by application.
-
-    Applications have their variants' rates (items/s) and devices.
-    """
     variants = {variant.id: variant for variant in problem.variants}
     mixes: dict[str, dict[str, dict[str, Any]]] = {a.id: {} for a in problem.applications}
     for placement in allocation.placements:

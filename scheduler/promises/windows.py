@@ -114,7 +114,7 @@ class NothingToPromise(Exception):
 
 
 class _OutOfTime(Exception):
-    """The simulation takes too long."""
+    pass
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,6 @@ class _LiveModel(Model):
 
 
 class Windows(NamedTuple):
-    """Seconds of a window, and how many are simulated."""
-
     length: int
     count: int
 
@@ -148,7 +146,6 @@ def windows_for(*worlds: World) -> Windows:
 
 
 def _rate(world: World) -> float:
-    """Items/s of all applications."""
     return sum(world.recorded.rate(a.id) * world.factors.get(a.id, 1.0) for a in world.problem.applications)
 
 
@@ -252,10 +249,6 @@ def _until(deadline: float) -> Callable[[float], None]:
 
 
 def _figures(run: SimulationResults, applications: int) -> list[tuple[float, float, float]]:
-    """Return items, items in time and their summed accuracies by application.
-
-    Only what arrived in the window itself counts.
-    """
     record, arrivals = run.record, run.scenario.arrivals
     counted = np.asarray(arrivals.times) >= BEFORE_S
     application = np.asarray(arrivals.applications, dtype=int)[counted]
@@ -287,7 +280,6 @@ def _expectation(
 
 
 def scenario(world: World, length: int, seed: int) -> Scenario:
-    """A window as the simulator takes it."""
     problem = replace(world.problem, time_limit_s=SOLVE_S, milp_s=None)
     names = tuple(a.id for a in problem.applications)
     known = Recorded({name: world.recorded.queries.get(name, ()) for name in names}, world.recorded.rows)
@@ -328,7 +320,6 @@ def run_ratios(median: float) -> tuple[float, ...]:
 
 
 def _load_s(problem: Problem, allocation: Allocation) -> float:
-    """The median load time of what the plan places."""
     kinds = {device.id: device.type for device in problem.devices}
     variants = {variant.id: variant for variant in problem.variants}
     times = [variants[p.variant].profiles[kinds[p.device]].load_s for p in allocation.placements]

@@ -50,6 +50,5 @@ def shares(problem: Problem) -> dict[str, float]:
 
 
 def runnable(problem: Problem, devices: Collection[str]) -> int:
-    """Number of variants with a profile for one of these devices."""
     types = {device.type for device in problem.devices if device.id in devices}
     return sum(bool(types & variant.profiles.keys()) for variant in problem.variants)

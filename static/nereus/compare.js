@@ -7,6 +7,7 @@ import { css } from "./colors.js";
 import { el, setText } from "./dom.js";
 import { bytes, moment, ms, percent, rate } from "./format.js";
 import { live } from "./live.js";
+import { shares } from "./spans.js";
 
 const POINTS = 120;
 // Those that are compared while nobody has chosen.
@@ -27,16 +28,10 @@ const color = (name) => variantColor(boxes().findIndex((box) => box.value === na
 
 // --- figures ----------------------------------------------------------------------------------------------------------
 
-// Part of all answers over the range, 0 to 1, by variant; null where there were none.
-export function shares(history) {
-  const sums = Object.fromEntries(Object.entries(history.by_variant).map(([name, rates]) => [name, rates.reduce((sum, value) => sum + (value ?? 0), 0)]));
-  const all = Object.values(sums).reduce((sum, value) => sum + value, 0);
-  return (name) => (all > 0 ? (sums[name] ?? 0) / all : null);
-}
-
 // The rows of the table: a title, a cell for each variant, and which of the cells is best (null: none is).
 export function rows({ variants, profiles, frontier, history }, names) {
-  const share = shares(history);
+  const parts = new Map(shares(history.by_variant));
+  const share = (name) => (parts.size ? (parts.get(name) ?? 0) / 100 : null);
   const by = (list, pick) => {
     const known = list.map(pick);
     const best = Math.max(...known.filter((value) => value !== null));

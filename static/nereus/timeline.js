@@ -1,76 +1,44 @@
 // The overview's charts on one time axis: the range, what is read for it, and marks.
 
 import { call } from "./api.js";
-import { el, setText, toast } from "./dom.js";
+import { setText, toast } from "./dom.js";
 import { moment } from "./format.js";
-import { dot, listMarks } from "./marks.js";
+import { dot } from "./marks.js";
+import { Ranged } from "./ranged.js";
 import { slice } from "./slices.js";
 import { AXIS_PX, TimeChart } from "./timechart.js";
-import { address, chosen, LIVE_S, moves, parse, RANGES, span } from "./timerange.js";
+import { chosen, LIVE_S, RANGES } from "./timerange.js";
 
 const NAMES = ["demand", "throughput", "accuracy", "violations"];
 const MOST_LISTED = 8;
 const byId = (id) => document.getElementById(id);
 
-export class Timeline {
+export class Timeline extends Ranged {
   // `read(begin, end)`: called with each range that is read, for what else depends on it.
   constructor(board, read) {
-    this.board = board;
+    super(board, { ranges: RANGES, most: MOST_LISTED });
     this.also = read;
-    this.range = parse(location.search);
     this.columns = null;
-    this.marks = [];
-    this.asked = 0;
     this.charts = [...document.querySelectorAll("[data-time]")].map((box) => new TimeChart(box, (begin, end) => this.set(chosen(begin, end))));
-    const now = () => Math.floor(board.serverNow());
-    byId("ranges").append(...RANGES.map(([seconds, label]) => this.#button(label, () => this.set({ seconds }), { "data-seconds": seconds, "data-testid": `range-${seconds}` })));
-    byId("moves").append(...moves(() => this.range, now).map(([label, title, range]) => this.#button(label, () => this.set(range()), { title, "aria-label": title, class: "quiet" })));
     byId("note-form")?.addEventListener("submit", (event) => { event.preventDefault(); this.#note(event.target); });
-    addEventListener("popstate", () => { this.range = parse(location.search); this.read(); });
     this.read();
-  }
-
-  #button(label, act, more) {
-    const button = el("button", { type: "button", ...more }, label);
-    button.addEventListener("click", act);
-    return button;
-  }
-
-  set(range) {
-    this.range = range;
-    history.pushState(null, "", address(range));
-    this.read();
-  }
-
-  span() {
-    return span(this.range, Math.floor(this.board.serverNow()));
   }
 
   get live() {
     return Boolean(this.range.seconds) && this.range.seconds <= LIVE_S;
   }
 
-  async read() {
-    clearTimeout(this.timer);
-    this.asked += 1;
-    const asked = this.asked;
+  read() {
     const { begin, end } = this.span();
-    for (const button of byId("ranges").children) button.setAttribute("aria-pressed", String(Number(button.dataset.seconds) === this.range.seconds));
     setText(byId("range-shown"), this.range.seconds ? "" : `${moment(begin, 0)} to ${moment(end, 0)}`);
-    const query = `begin=${begin}&end=${end}`;
     this.also(begin, end);
-    try {
-      const [found, marks] = await Promise.all([call("GET", `/api/v1/history/?${query}&points=${this.live ? 900 : 300}`), call("GET", `/api/v1/marks/?${query}`)]);
-      if (asked !== this.asked) return;
+    return this.request((query) => call("GET", `/api/v1/history/?${query}&points=${this.live ? 900 : 300}`), (found) => {
       const x = Array.from({ length: found.points }, (_, i) => found.begin + i * found.step + (found.step > 1 ? found.step / 2 : 0));
       this.columns = { x, step: found.step, ...Object.fromEntries(NAMES.map((name) => [name, found[name]])) };
-      this.marks = marks;
       this.draw();
-      this.#list();
-    } catch { /* the live badge says that the server is away */ }
-    // What follows the present is read again; seconds come by themselves.
-    const wait = this.columns && !this.live ? Math.max(10, Math.min(60, this.columns.step)) : 30;
-    if (asked === this.asked && this.range.seconds) this.timer = setTimeout(() => this.read(), 1000 * wait);
+      // What follows the present is read again; seconds come by themselves.
+      return this.live ? 30 : Math.max(10, Math.min(60, found.step));
+    });
   }
 
   // Seconds that came since the range was read.
@@ -117,10 +85,8 @@ export class Timeline {
   }
 
   mark(mark) {
-    // One that is known already counts more than before.
-    this.marks = [mark, ...this.marks.filter((each) => each.id !== mark.id)].sort((a, b) => b.at - a.at);
     this.laneShown = null;
-    this.#list();
+    super.mark(mark);
     this.draw();
   }
 
@@ -137,11 +103,6 @@ export class Timeline {
       point.style.left = `${AXIS_PX + part * width}px`;
       return [point];
     }));
-  }
-
-  #list() {
-    listMarks(byId("marks"), this.marks, MOST_LISTED);
-    byId("marks-empty").hidden = this.marks.length > 0;
   }
 
   async #note(form) {

@@ -5,23 +5,31 @@ export const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [3600, "1
 export const DEFAULT_S = 900;
 // Ranges up to this are of seconds, and follow the present.
 export const LIVE_S = 900;
+// The browser's day before this one.
+export const YESTERDAY = "yesterday";
 const LEAST_S = 10;
 const LONGEST_S = 7776000;
 
-// A range: {seconds} up to now, or {begin, end}.
+// A range: {seconds} up to now, {begin, end}, or YESTERDAY.
 export function parse(search, standard = DEFAULT_S) {
   const query = new URLSearchParams(search);
+  if (query.get("range") === YESTERDAY) return YESTERDAY;
   const [range, begin, end] = ["range", "begin", "end"].map((name) => Number.parseInt(query.get(name) ?? "", 10));
   if (begin > 0 && end > begin) return { begin: Math.max(begin, end - LONGEST_S), end };
   return { seconds: range > 0 ? Math.min(Math.max(range, LEAST_S), LONGEST_S) : standard };
 }
 
 export function address(range, path = "/", standard = DEFAULT_S) {
+  if (range === YESTERDAY) return `${path}?range=${YESTERDAY}`;
   if (range.seconds) return range.seconds === standard ? path : `${path}?range=${range.seconds}`;
   return `${path}?begin=${range.begin}&end=${range.end}`;
 }
 
 export function span(range, now) {
+  if (range === YESTERDAY) {
+    const today = new Date(now * 1000).setHours(0, 0, 0, 0) / 1000;
+    return { begin: new Date((today - 43200) * 1000).setHours(0, 0, 0, 0) / 1000, end: today };
+  }
   return range.seconds ? { begin: now - range.seconds, end: now } : { begin: range.begin, end: range.end };
 }
 

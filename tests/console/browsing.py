@@ -40,15 +40,12 @@ class Browser:
         self.driver.add_cookie({"name": settings.SESSION_COOKIE_NAME, "value": session.session_key})
 
     def open(self, path: str) -> None:
-        """Load a page."""
         self.driver.get(self.server + path)
 
     def all(self, selector: str) -> list:
-        """Elements by CSS."""
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def one(self, testid: str):
-        """The element of that ``data-testid``."""
         return self.driver.find_element(By.CSS_SELECTOR, f'[data-testid="{testid}"]')
 
     def click(self, testid: str) -> None:
@@ -57,11 +54,9 @@ class Browser:
         self.one(testid).click()
 
     def run(self, script: str, *arguments):
-        """A script's result."""
         return self.driver.execute_script(script, *arguments)
 
     def wait(self, condition, seconds: float = 120):
-        """The value of ``condition`` once it is true."""
         waiting = WebDriverWait(self.driver, seconds, 0.1, ignored_exceptions=(Exception,))
         return waiting.until(lambda _: condition())
 
@@ -90,7 +85,6 @@ def printed(driver: webdriver.Chrome, url: str) -> str:
 
 @pytest.fixture
 def browser(chromium, live_server, clean_redis, monkeypatch):
-    """Signed in as a viewer; ``sign_in`` changes that."""
     monkeypatch.setattr(settings, "SESSION_COOKIE_SECURE", False)
     opened = Browser(chromium, live_server.url)
     opened.sign_in("viewer")

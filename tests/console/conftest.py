@@ -30,10 +30,6 @@ def _no_shared_look():
 
 @pytest.fixture(scope="package")
 def chromium(tmp_path_factory):
-    """One browser for all tests here.
-
-    Those with pages take it as ``browser``, signed in.
-    """
     with running(tmp_path_factory.mktemp("chromium")) as driver:
         yield driver
 
@@ -72,10 +68,6 @@ def add_variant(application, name, accuracy, *, state="ready", p95=(10.0, 16.0, 
 
 @pytest.fixture
 def cluster(application) -> dict:
-    """Make a node, a pending node, a gateway and two variants.
-
-    The node has a device that is up and one that is down.
-    """
     best, quick = add_variant(application, "best", 98.0), add_variant(application, "quick", 90.0)
     node = models.Node.objects.create(name="box", state="approved", channel="c1")
     models.Node.objects.create(name="shed", state="pending", channel="c2")
@@ -87,7 +79,6 @@ def cluster(application) -> dict:
 
 
 def add_plan(best: models.Variant, *, left_out: float = 0.0, trigger: str = "period") -> Plan:
-    """A stored plan that hosts ``best`` on box/cpu0."""
     name = best.application.name
     spec = {"id": best.pk, "name": best.name, "application": name, "accuracy": 98.0, "accuracy_normalized": 100.0}
     resident = {"variant": spec, "max_batch": 4, "rate": 30.0, "time_share": 0.75, "profile": []}

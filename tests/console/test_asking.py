@@ -23,7 +23,6 @@ pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.
 
 @pytest.fixture
 def planned(clean_redis):
-    """A cluster of two devices with a plan in force."""
     world.listening(clean_redis)
     world.node()
     world.variant(world.application(), "quick", 90, 5)

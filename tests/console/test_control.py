@@ -27,7 +27,6 @@ def text(answer) -> str:
 
 
 def options(html: str, setting: str) -> dict[str, bool]:
-    """Values of a select and whether each is selected."""
     select = re.search(rf'<select name="{setting}".*?</select>', html, re.S)[0]
     return {value: bool(chosen) for value, chosen in re.findall(r'<option value="([^"]*)"( selected)?>', select)}
 
@@ -70,7 +69,6 @@ def test_a_variants_row_offers_to_pin_or_exclude_it_and_what_it_is_to_release_it
 
 
 def plans(best, *triggers_and_ages: tuple[str, float]) -> list[int]:
-    """Plans by trigger and age (s), oldest first; their versions."""
     made = []
     for trigger, age in triggers_and_ages:
         plan = add_plan(best, trigger=trigger)

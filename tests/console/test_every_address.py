@@ -41,7 +41,6 @@ YEAR_S = 366 * 86400
 
 
 def arrive(name: str, gateway: str = "front") -> None:
-    """A minute of queries, one of them late, as their gateway reports them."""
     for ago in range(60, 0, -1):
         counts = {"arrived": 9, "arrived_rows": 9, "in_time": 8, "late": 1, "normalized_sum": 800.0, "p95_ms": 12.0}
         second = {"t": int(clock.wall() - ago), "gateway": gateway, "ready": True, "serving": [name]}
@@ -111,7 +110,6 @@ def forgotten(redis) -> str:
 
 
 def unreached(redis) -> str:
-    """Devices that are down, and members that never said anything of themselves."""
     served(redis, "digits")
     Node.objects.update(channel="", last_seen=None, seen_s=None)
     Gateway.objects.update(channel="", last_seen=None, seen_s=None)
@@ -141,7 +139,6 @@ def large(redis) -> str:
 
 
 def a_year(redis) -> str:
-    """Rows of each tier over a year, with marks throughout it."""
     served(redis, "digits")
     bucket = Bucket(10, {"digits": [7] * len(APPLICATION)}, {"digits/quick": 7}, {"box/cpu0": [7] * len(DEVICE)})
     now = int(clock.wall())
@@ -177,7 +174,6 @@ def candidates(name: str) -> dict[str, list[object]]:
 
 
 def addresses(resolver=None, before: str = ""):
-    """Every pattern below the root, with the names of its arguments."""
     for one in (resolver or get_resolver()).url_patterns:
         path = before + str(one.pattern)
         if hasattr(one, "url_patterns"):
@@ -187,7 +183,6 @@ def addresses(resolver=None, before: str = ""):
 
 
 def paths(name: str):
-    """Every address with every combination of its arguments' values."""
     values = candidates(name)
     for pattern, arguments in addresses():
         for chosen in itertools.product(*(values[argument] for argument in arguments)):

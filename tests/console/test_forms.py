@@ -30,8 +30,6 @@ FORM = """
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    """The static files, the page under test, and the address that its form calls."""
-
     page = ""
     bodies: list
 
@@ -60,7 +58,6 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def submitted(chromium):
-    """Runs a script beside a form; returns the bodies that the form sent."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, directory=str(STATIC)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
 

@@ -36,8 +36,6 @@ def cookie(client: Client) -> list[tuple[bytes, bytes]]:
 
 
 class Browser:
-    """A connection of a client with its session, as an async context."""
-
     def __init__(self, client: Client, path: str = "/live/"):
         path, _, query = path.partition("?")
         scope = {"type": "websocket", "path": path, "query_string": query.encode(), "headers": cookie(client)}
@@ -64,7 +62,6 @@ class Browser:
                 return event["data"]
 
     async def events_within(self, seconds: float) -> list[str]:
-        """Return the names of the events that come within ``seconds``."""
         await asyncio.sleep(seconds)
         names = []
         while not await self._socket.receive_nothing():
@@ -75,7 +72,6 @@ class Browser:
         await self._socket.send_input({"type": "websocket.receive", "text": text, "bytes": data})
 
     async def close_code(self) -> tuple[int, str]:
-        """The close code, and the error event's words before it."""
         detail = ""
         while True:
             output = await self._socket.receive_output(60)

@@ -42,7 +42,6 @@ ADDRESSES = (*PAGES, *(f"/api/v1/{name}/" for name in REST), *ADMIN)
 
 
 def grow(cluster: dict, numbers: range) -> None:
-    """More of everything that pages list; nodes are away, and have crashed."""
     for i in numbers:
         application = models.Application.objects.create(
             name=f"a{i}", slo_ms=80, signature=cluster["application"].signature

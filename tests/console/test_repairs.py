@@ -28,7 +28,6 @@ KEY = "waiting:node:shed"
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """As in a process that just started, on a box that isolates uploads."""
     complete = confinement.Isolation(landlock=7, seccomp=True)
     monkeypatch.setattr(confinement, "isolation", lambda: complete)
     monkeypatch.setattr(known, "_here", clock.Unchanged())
@@ -40,7 +39,6 @@ def fresh(monkeypatch):
 
 @pytest.fixture
 def shed():
-    """A node that waits for approval: the one repair."""
     return models.Node.objects.create(name="shed", state="pending", channel="c2")
 
 
@@ -51,7 +49,6 @@ def page(client: Client) -> str:
 
 
 def count(text: str) -> tuple[int, bool]:
-    """The number in the navigation, and whether it shows."""
     tag, number = re.search(r'<span [^>]*(data-testid="repairs-count"[^>]*)>(\d+)<', text).groups()
     return int(number), "hidden" not in tag
 

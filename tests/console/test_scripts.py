@@ -21,8 +21,6 @@ STATIC = Path(__file__).resolve().parents[2] / "static"
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    """The static files, and /test.html with the script under test."""
-
     script = ""
 
     def do_GET(self) -> None:
@@ -222,18 +220,20 @@ def test_an_applications_range_is_seconds_or_history_and_says_who_answered(run_s
     result = run_script(
         """
         const spans = await import("/nereus/spans.js");
+        const { address, parse, span } = await import("/nereus/timerange.js");
         const found = { points: 3, step: 60, p95_ms: [1, null, 2],
           by_variant: { big: [2, null, 1], small: [0, 1, 0], idle: [0, 0, 0] },
           demand: [3, 1, 1], throughput: [2, 1, 1], accuracy: [99, 90, 99], violations: [0, 0, 0] };
         const now = new Date(2026, 4, 5, 14, 30).getTime() / 1000;
-        const day = spans.span("yesterday", now);
+        const day = span("yesterday", now);
         const [begin, end] = [day.begin, day.end].map((at) => new Date(1000 * at));
         return { columns: spans.columns(found), shares: spans.shares(found.by_variant),
           none: spans.shares({ big: [null, 0] }), day: [begin.toDateString(), begin.getHours(), end.toDateString()],
-          hour: spans.span({ seconds: 3600 }, 10000),
-          parsed: ["?range=86400", "?range=yesterday", "?range=7", "", "?begin=100&end=400"].map(spans.parse),
+          hour: span({ seconds: 3600 }, 10000),
+          parsed: ["?range=86400", "?range=yesterday", "?range=7", "", "?begin=100&end=400"]
+            .map((query) => parse(query, 300)),
           same: [{ seconds: 300 }, { seconds: 3600 }, "yesterday", { begin: 100, end: 400 }]
-            .map((range) => spans.address(range, "/applications/a/")) };
+            .map((range) => address(range, "/applications/a/", 300)) };
         """
     )
     assert result["columns"]["x"] == [-150, -90, -30] and result["columns"]["demand"] == [3, 1, 1]

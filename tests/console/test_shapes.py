@@ -35,10 +35,6 @@ def test_exactly_half_the_slo_still_counts_and_more_does_not():
 
 
 def body_of(command: str) -> dict:
-    """Return the JSON that the example sends.
-
-    It is written out after -d, or printed by the example's first half.
-    """
     words = shlex.split(command.replace("\\\n", " "))
     if words[0] == "curl":
         return json.loads(words[words.index("-d") + 1])

@@ -28,7 +28,6 @@ def report(
     at: float | None = None,
     variant: str = "quick",
 ):
-    """A gateway's second, stored as its consumer stores it."""
     now = clock.wall() if at is None else at
     counts = {
         "arrived": arrived,
@@ -46,7 +45,6 @@ def arrivals(resolution: int) -> int:
 
 
 def everywhere() -> set[int]:
-    """Arrivals by all tiers: one number if they agree."""
     return {arrivals(tier.resolution) for tier in TIERS}
 
 
@@ -79,7 +77,7 @@ def test_what_is_not_stored_is_read_again(monkeypatch):
     report(5)
 
     class Killed(BaseException):
-        """Ends a process where it stands."""
+        pass
 
     def killed(*_, **__):
         raise Killed

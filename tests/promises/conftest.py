@@ -35,10 +35,6 @@ def report(second: float, queries: int = 20, in_time: int | None = None, accurac
 
 @pytest.fixture
 def cluster(clean_redis, transactional_db, monkeypatch):
-    """Two nodes of two devices with a plan, and a minute of arrivals.
-
-    There is an application with two variants.
-    """
     # As few windows as can be, of a few seconds: how long they take must not matter here.
     monkeypatch.setattr(windows, "MOST_ITEMS", 0)
     monkeypatch.setattr(windows, "ITEMS", 4_000)

@@ -41,7 +41,6 @@ def apply(client: Client, asked: dict, **body):
 
 
 def answered(client: Client, **changes) -> dict:
-    """Ask, have it answered, and read it."""
     asked = ask(client, **changes)
     tasks.what_if()
     found = client.get(f"{URL}{asked['id']}/").json()

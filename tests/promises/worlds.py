@@ -15,10 +15,6 @@ def profile(ms_per_row: float) -> LatencyProfile:
 
 
 def problem(demand: float = 20.0, slo_s: float = 0.3) -> Problem:
-    """Return a problem with two nodes of two devices each.
-
-    ``digits`` has a quick and a good variant, ``words`` has one.
-    """
     return Problem(
         devices=tuple(DeviceResources(f"{node}/cpu{n}", KIND, 2**30) for node in ("left", "right") for n in (0, 1)),
         applications=(ApplicationDemand("digits", slo_s, demand), ApplicationDemand("words", slo_s, 5.0)),

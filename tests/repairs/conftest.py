@@ -50,8 +50,6 @@ def world():
 
 @pytest.fixture
 def lasting(later):
-    """Look, let seconds pass with members alive, and look again."""
-
     def wait(seconds: float) -> dict[str, object]:
         found()
         later(seconds)

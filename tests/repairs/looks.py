@@ -12,19 +12,16 @@ from workers.protocol.specs import DeviceState
 
 
 def store(made: Variant) -> None:
-    """Put a file into the store that is as the variant's row says."""
     path = storage.path(made.digest)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"x" * made.size_bytes)
 
 
 def found() -> dict[str, object]:
-    """The repairs that are shown now, by key."""
     return {repair.key: repair for repair in listing.current()}
 
 
 def keep_alive() -> None:
-    """Have members be seen now, and plans be tried, whatever the clock."""
     for kind in (Node, Gateway):
         kind.objects.exclude(channel="").update(seen_s=clock.steady())
     requests.served(0)

@@ -118,8 +118,6 @@ def test_a_plan_of_the_future_shows_that_the_clock_is_behind(world):
 
 @pytest.fixture
 def certificate(settings, tmp_path):
-    """A certificate of an operator that ends after so many days."""
-
     def make(days: float) -> None:
         files = OwnCertificate(tmp_path / f"tls{days}")
         # One that is issued for ten years, so many days before its end.

@@ -22,13 +22,11 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.fixture
 def missing(world):
-    """A repair whose beginning no row knows: a file that is missing."""
     storage.path(world["big"].digest).unlink()
     return "files:digits"
 
 
 def restart(monkeypatch) -> None:
-    """As another process sees it."""
     monkeypatch.setattr(known, "_here", clock.Unchanged())
     monkeypatch.setattr(known, "_looked_at", None)
 

@@ -25,7 +25,6 @@ def test_a_cluster_that_works_needs_nobody(world, lasting):
 
 
 def info(number: int) -> DeviceInfo:
-    """A device of the box as its daemon reports it when it joins."""
     return DeviceInfo(
         id=f"box/cpu{number}",
         kind="cpu",

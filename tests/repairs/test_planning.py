@@ -47,7 +47,6 @@ def test_demand_above_capacity_in_numbers_once_it_is_no_burst(world, lasting, mo
 
 
 def answer(late: int, seconds: int, arrived: int = 100) -> None:
-    """Gateways report seconds that end now."""
     for ago in range(seconds, 0, -1):
         counts = ApplicationStats(arrived=arrived, in_time=arrived - late, late=late)
         stats = control.GatewayStats(applications={"digits": counts}, ready=True)

@@ -42,8 +42,6 @@ AHEAD = timedelta(minutes=5)
 
 
 class Disk(NamedTuple):
-    """Bytes of the disk below a folder."""
-
     free: int
     total: int
     read_only: bool = False
@@ -69,7 +67,6 @@ _TROUBLES = {
 
 
 def troubles(_facts: Facts) -> Iterator[Repair]:
-    """Redis or the database, as this process meets them."""
     for trouble in current_troubles():
         title, effect, text = _TROUBLES[trouble["what"]]
         yield Repair(
@@ -86,7 +83,6 @@ def troubles(_facts: Facts) -> Iterator[Repair]:
 
 
 def disk(facts: Facts) -> Iterator[Repair]:
-    """The disk below ``NEREUS_HOME`` is full soon, or cannot be written."""
     found = disk_below(settings.NEREUS.home)
     shrinks = facts.from_redis(samples.disk_rate, None)
     soon = shrinks is not None and shrinks * DISK_SOON.total_seconds() > found.free
@@ -114,7 +110,6 @@ def disk(facts: Facts) -> Iterator[Repair]:
 
 
 def clock_set(facts: Facts) -> Iterator[Repair]:
-    """The wall clock jumped recently, or is behind what was stored."""
     jump, plan = facts.from_redis(samples.clock_jump, None), facts.plan
     if plan is not None and plan.created - facts.now > AHEAD:
         ahead = words.duration((plan.created - facts.now).total_seconds())
@@ -137,7 +132,6 @@ def clock_set(facts: Facts) -> Iterator[Repair]:
 
 
 def certificate(facts: Facts) -> Iterator[Repair]:
-    """The servers' certificate ends soon, or cannot be read."""
     nereus = settings.NEREUS
     if not nereus.tls_used:
         return
@@ -189,7 +183,6 @@ def redis(_facts: Facts) -> Iterator[Repair]:
 
 
 def isolation(_facts: Facts) -> Iterator[Repair]:
-    """Uploads cannot be isolated on this box."""
     if lacks := sandbox.warning(settings.NEREUS):
         yield Repair(
             key="isolation",
@@ -201,7 +194,6 @@ def isolation(_facts: Facts) -> Iterator[Repair]:
 
 
 def backup(facts: Facts) -> Iterator[Repair]:
-    """No backup was made for too long."""
     made = AuditEntry.objects.filter(kind="backup", action="made").values_list("at", flat=True).first()
     accounts = get_user_model().objects.order_by("date_joined")
     last = made or accounts.values_list("date_joined", flat=True).first()

@@ -28,7 +28,6 @@ ALIKE = 0.2
 
 
 def lost_devices(facts: Facts) -> Iterator[Repair]:
-    """Devices of connected nodes that do not serve."""
     for device in facts.devices:
         if device.node.connected and device.state not in Device.SERVING:
             yield _lost(facts, device, facts.capacity[device.ref])
@@ -85,7 +84,6 @@ def _falls(facts: Facts, device: Device) -> Iterator[str]:
 
 
 def not_connected(facts: Facts) -> Iterator[Repair]:
-    """Approved members without a live connection."""
     for member in facts.members:
         if member.state != Member.State.APPROVED or member.connected:
             continue
@@ -119,7 +117,6 @@ def _without(facts: Facts, member: Node | Gateway) -> str:
 
 
 def behind(facts: Facts) -> Iterator[Repair]:
-    """Connected members that do not take over what they are sent."""
     for member in facts.members:
         if not member.behind:
             continue
@@ -147,7 +144,6 @@ def _held(facts: Facts, member: Node | Gateway) -> str:
 
 
 def certificates(facts: Facts) -> Iterator[Repair]:
-    """Members whose certificates were not renewed."""
     for member in facts.members:
         if member.state != Member.State.APPROVED or not member.key_hash or member.certificate_until is None:
             continue
@@ -177,7 +173,6 @@ def certificates(facts: Facts) -> Iterator[Repair]:
 
 
 def waiting(facts: Facts) -> Iterator[Repair]:
-    """Members that an operator has not approved yet."""
     for member in facts.members:
         if member.state != Member.State.PENDING:
             continue
@@ -198,7 +193,6 @@ def waiting(facts: Facts) -> Iterator[Repair]:
 
 
 def claimed(facts: Facts) -> Iterator[Repair]:
-    """Boxes that want the name of an existing member."""
     for member in facts.members:
         if not member.claimed:
             continue
@@ -223,7 +217,6 @@ def claimed(facts: Facts) -> Iterator[Repair]:
 
 
 def unreachable(facts: Facts) -> Iterator[Repair]:
-    """Devices that no gateway can send batches to."""
     gateways = facts.gateways
     for node in _nodes(facts):
         mine = [device for device in facts.devices if device.node_id == node.pk and device.node.connected]
@@ -256,7 +249,6 @@ def _reach_again(node: Node, tried: list[Device], gateways: list[Gateway]) -> st
 
 
 def cordoned(facts: Facts) -> Iterator[Repair]:
-    """Nodes that somebody may have forgotten to uncordon."""
     for node in _nodes(facts):
         if node.cordoned_at is None or (facts.now - node.cordoned_at).total_seconds() < CORDONED_S:
             continue

@@ -32,7 +32,6 @@ def silent_s() -> float:
 
 
 def failing(facts: Facts) -> Iterator[Repair]:
-    """No plans are made: attempts fail, or there are none."""
     _ = facts.recent  # tells whether Redis answers
     if not facts.redis:
         return  # no attempt can be asked for, and Redis is a repair of its own
@@ -68,10 +67,6 @@ def _in_force(facts: Facts) -> str:
 
 
 def refused(facts: Facts) -> Iterator[Repair]:
-    """Report that the plan in force stands in for one that broke a rule.
-
-    That was the strategy's own allocation.
-    """
     why = facts.plan.refused if facts.plan is not None else ""
     if why:
         yield Repair(
@@ -142,7 +137,6 @@ def _effects(facts: Facts, name: str, recent: RecentQueries, left_out: float) ->
 
 
 def applications(facts: Facts) -> Iterator[Repair]:
-    """Applications that nothing can serve in time."""
     for application in facts.applications:
         mine = [variant for variant in facts.variants if variant.application_id == application.pk]
         if not mine:
@@ -178,7 +172,6 @@ def _too_slow(facts: Facts, application: Application, mine: list[Variant]) -> It
 
 
 def _quickest(facts: Facts, measured: list) -> str:
-    """The best latency of one row, where there is one."""
     latencies = [
         (profile.longest[0][1], variant.name)
         for variant in measured

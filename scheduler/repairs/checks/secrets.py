@@ -37,7 +37,6 @@ def api_keys(facts: Facts) -> Iterator[Repair]:
 
 
 def api_tokens(facts: Facts) -> Iterator[Repair]:
-    """API tokens that programs used recently."""
     for token in ApiToken.objects.exclude(expires=None).exclude(last_used=None):
         left = token.expires - facts.now
         if not timedelta(0) < left < SOON or facts.now - token.last_used > USED:
@@ -55,7 +54,6 @@ def api_tokens(facts: Facts) -> Iterator[Repair]:
 
 
 def join_tokens(_facts: Facts) -> Iterator[Repair]:
-    """Join tokens for other boxes that never end."""
     for token in JoinToken.objects.filter(expires=None, uses=None, own_box=False):
         approves = "that needs no approval" if token.auto_approve else "that waits for approval"
         yield Repair(

@@ -37,7 +37,6 @@ def _devices(facts: Facts, device_type: str) -> str:
 
 
 def profiles(facts: Facts) -> Iterator[Repair]:
-    """Profile jobs that failed for good."""
     types = {device.type for device in facts.devices}
     for variant in facts.variants:
         known = {profile.device_type: profile for profile in variant.profiles.all()}
@@ -65,7 +64,6 @@ def profiles(facts: Facts) -> Iterator[Repair]:
 
 
 def unprofiled(facts: Facts) -> Iterator[Repair]:
-    """Variants that wait for their first profile for too long."""
     names: dict[str, list[str]] = {}
     for variant in facts.variants:
         if variant.state == Variant.State.PROFILING:
@@ -133,7 +131,6 @@ def mixed(facts: Facts) -> Iterator[Repair]:
 
 
 def files(facts: Facts) -> Iterator[Repair]:
-    """Files of the store that are missing or damaged, by application."""
     sets = ValidationSet.objects.select_related("application")
     rows = [(each.digest, each.size_bytes, each.application.name, each.name) for each in facts.variants]
     rows += [(each.digest, each.size_bytes, each.application.name, "") for each in sets]
@@ -157,7 +154,6 @@ def files(facts: Facts) -> Iterator[Repair]:
 
 
 def _trouble(digest: str, size: int) -> str:
-    """What is wrong with a file of the store; empty: nothing."""
     try:
         state = storage.path(digest).stat()
     except (FileNotFoundError, ValueError):

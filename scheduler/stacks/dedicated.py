@@ -53,8 +53,8 @@ class DedicatedChoices:
 
     def by_accuracy(self, device: DeviceResources, application: str) -> list[ResidentCapacity]:
         """The most accurate one first; of equally accurate ones, the faster."""
-        found = [resident for v in self._of[application] if (resident := self.resident(device, v)) is not None]
-        return sorted(found, key=lambda s: (-s.variant.accuracy, -s.capacity))
+        possible = [resident for v in self._of[application] if (resident := self.resident(device, v)) is not None]
+        return sorted(possible, key=lambda s: (-s.variant.accuracy, -s.capacity))
 
     def fastest(self, device: DeviceResources, application: str) -> ResidentCapacity | None:
         """Of equally fast ones the more accurate; None: there is none."""
@@ -65,13 +65,13 @@ class DedicatedChoices:
 
     def residents(self, placements: Iterable[Placement]) -> dict[str, ResidentCapacity]:
         """By device, the first of the placements that this problem still allows."""
-        found: dict[str, ResidentCapacity] = {}
+        possible: dict[str, ResidentCapacity] = {}
         for placement in placements:
             device, variant = self.devices.get(placement.device), self.variants.get(placement.variant)
             resident = None if device is None or variant is None else self.resident(device, variant)
-            if resident is not None and device.id not in found:
-                found[device.id] = resident
-        return found
+            if resident is not None and device.id not in possible:
+                possible[device.id] = resident
+        return possible
 
 
 def evenly(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[str, float]:
@@ -182,10 +182,10 @@ def _left_out(
         missing = allocation.left_out[application.id]
         if missing <= 0:
             continue
-        mine = [resident for resident in residents.values() if resident.variant.application == application.id]
-        count = "1 device serves" if len(mine) == 1 else f"{len(mine)} devices serve"
-        able = f"its {count} at most {sum(resident.capacity for resident in mine):.1f} items/s"
+        serving = [resident for resident in residents.values() if resident.variant.application == application.id]
+        count = "1 device serves" if len(serving) == 1 else f"{len(serving)} devices serve"
+        able = f"its {count} at most {sum(resident.capacity for resident in serving):.1f} items/s"
         yield (
             f"{application.id}: {missing:.3g} of {application.demand:.3g} items/s are left out: "
-            f"{able if mine else 'no device serves it'}. {why_left_out}"
+            f"{able if serving else 'no device serves it'}. {why_left_out}"
         )

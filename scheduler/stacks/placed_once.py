@@ -131,9 +131,9 @@ def _model(
     model = new_model()
     n = {(g, q): model.addVar(names(("n", g, q)), vtype="I", lb=0, ub=len(groups[g])) for g, q in options}
     for g, group in enumerate(groups):
-        mine = [variable for (h, _), variable in n.items() if h == g]
-        if mine:
-            model.addCons(quicksum(mine) <= len(group))
+        counts_here = [variable for (h, _), variable in n.items() if h == g]
+        if counts_here:
+            model.addCons(quicksum(counts_here) <= len(group))
     capacity = {
         q: quicksum(resident.capacity * n[g, p] for (g, p), resident in options.items() if p == q)
         for q in {q for _, q in n}
@@ -150,10 +150,10 @@ def _most_of_the_mix(groups, options, mix: Mapping[str, float], seconds: float, 
     multiple = model.addVar("multiple", lb=0, ub=1)
     for q in mix:
         model.addCons(capacity[q] / (mix[q] * unit) >= multiple)
-    found = maximise(model, multiple, seconds, gap)
-    if found is None or found.objective <= 1e-9:
+    solution = maximise(model, multiple, seconds, gap)
+    if solution is None or solution.objective <= 1e-9:
         return None
-    return {key: round(found.values[names(("n", *key))]) for key in n}
+    return {key: round(solution.values[names(("n", *key))]) for key in n}
 
 
 def _most_items(problem: Problem, groups, options, mix: Mapping[str, float], seconds: float, gap: float):
@@ -165,8 +165,8 @@ def _most_items(problem: Problem, groups, options, mix: Mapping[str, float], sec
         share = model.addVar(names(("y", q)), lb=0, ub=1)
         model.addCons(share <= capacity[q] / demand)
         parts.append(weight[q] * demand / total * share)
-    found = maximise(model, quicksum(parts), seconds, gap)
-    return {key: 0 if found is None else round(found.values[names(("n", *key))]) for key in n}
+    solution = maximise(model, quicksum(parts), seconds, gap)
+    return {key: 0 if solution is None else round(solution.values[names(("n", *key))]) for key in n}
 
 
 def _on_devices(

@@ -79,10 +79,10 @@ class _Cluster:
 
     def improve(self, application: ApplicationDemand) -> bool:
         """Take the action that lowers the drop the most; False: none lowers it."""
-        mine = [
+        own = [
             (s.variant.accuracy, s.capacity) for s in self.residents.values() if s.variant.application == application.id
         ]
-        lowest = self._drop(application, mine)
+        lowest = self._drop(application, own)
         least = application.demand * max(self._top[application.id], 1.0) * ROUNDING
         best: tuple[DeviceResources, ResidentCapacity] | None = None
         for device, resident, others in self._actions(application):
@@ -106,8 +106,8 @@ class _Cluster:
         Yields:
             (device, the resident there, (accuracy, items/s) of the application's other instances).
         """
-        mine = {d: s for d, s in self.residents.items() if s.variant.application == application.id}
-        running = {d: (s.variant.accuracy, s.capacity) for d, s in mine.items()}
+        own = {d: s for d, s in self.residents.items() if s.variant.application == application.id}
+        running = {d: (s.variant.accuracy, s.capacity) for d, s in own.items()}
         for g, group in enumerate(self._groups):
             free = [device for device in group.devices if device.id not in self.residents]
             if free:
@@ -116,7 +116,7 @@ class _Cluster:
                     device = next((d for d in free if resident.variant.id in d.loaded), free[0])
                     yield device, resident, list(running.values())
         seen: Counter[tuple[int, str]] = Counter()
-        for device, instance in mine.items():
+        for device, instance in own.items():
             key = self._group[device], instance.variant.id
             seen[key] += 1
             if seen[key] > 1:

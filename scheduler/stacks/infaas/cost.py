@@ -48,7 +48,7 @@ class InstanceOptions:
         self.running = {} if problem.previous is None else choices.residents(problem.previous.placements)
 
     def of(self, application: str) -> dict[Option, ResidentCapacity]:
-        return {key: one for key, one in self.options.items() if one.variant.application == application}
+        return {key: instance for key, instance in self.options.items() if instance.variant.application == application}
 
 
 def load_s(resident: ResidentCapacity) -> float:

@@ -38,12 +38,12 @@ class ClipperPolicy(BatchPolicy):
     def decide(self, view: QueueView) -> Decision:
         self._limit = view.candidates[0].max_batch
         cap = min(self.cap, self._limit)
-        found = classify(view, cap)
-        if found.viable:
-            decision = start(view, found, len(found.viable), found.rows, cap)
+        classified = classify(view, cap)
+        if classified.viable:
+            decision = start(view, classified, len(classified.viable), classified.rows, cap)
         else:
-            decision = wait(view, found)
-        self._late_by_choice = len(decision.run) - len(found.viable)
+            decision = wait(view, classified)
+        self._late_by_choice = len(decision.run) - len(classified.viable)
         return decision
 
     def observe(self, rows: int, late: int) -> None:

@@ -121,8 +121,8 @@ class QueuedDevice:
 
     def options(self, query_class: QueryClass) -> list[ServingOption]:
         application, size, permitted = query_class
-        some = self._options.get(QueryClass(application, size)) or self._options.get(QueryClass(application)) or ()
-        return [option for option in some if permitted is None or option.variant in permitted]
+        offered = self._options.get(QueryClass(application, size)) or self._options.get(QueryClass(application)) or ()
+        return [option for option in offered if permitted is None or option.variant in permitted]
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
@@ -197,8 +197,8 @@ class QueuedDevice:
         queue.add(queued)
 
     def clear(self, application: str | None = None) -> list[QueuedQuery]:
-        some = [queue for (name, _), queue in self.queues.items() if application in (None, name)]
-        return [queued for queue in some for queued in queue.clear()]
+        queues = [queue for (name, _), queue in self.queues.items() if application in (None, name)]
+        return [queued for queue in queues for queued in queue.clear()]
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 

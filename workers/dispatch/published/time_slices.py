@@ -50,7 +50,7 @@ def blocking_s(queues: Mapping[str, Sequence[Candidate]], slack_s: float = TIMER
         queues: what each of them may run, at least one candidate.
         slack_s: how late the caller's timers may wake it, on any device; 0 under a virtual clock.
     """
-    longest_s = {name: max(c.latency.ceiling(c.max_batch) for c in some) for name, some in queues.items()}
+    longest_s = {name: max(c.latency.ceiling(c.max_batch) for c in candidates) for name, candidates in queues.items()}
     if len(queues) == 1:
         return dict.fromkeys(queues, slack_s)
     revisit_s = sum(longest_s.values())
@@ -99,16 +99,18 @@ class Arbiter:
             None: all rather wait.
         """
         # A query with a tighter deadline may come to the front, but the queue waits since its earlier one.
-        self._since = {one.queue: min(one.since, self._since.get(one.queue, now)) for one in contenders}
-        ready = [one for one in contenders if one.decision.run]
+        self._since = {
+            contender.queue: min(contender.since, self._since.get(contender.queue, now)) for contender in contenders
+        }
+        ready = [contender for contender in contenders if contender.decision.run]
         if not ready:
             return None
-        ended = {one.queue: self._ended.get(one.queue, -math.inf) for one in ready}
+        ended = {contender.queue: self._ended.get(contender.queue, -math.inf) for contender in ready}
         # Queries that a queue left behind in its own last slice wait anew from then on.
         longest = min(max(self._since[name], at) for name, at in ended.items())
         # Never empty: the wait of the queue that waits longest began when its own last slice ended, or later.
-        allowed = [one for one in ready if ended[one.queue] <= longest]
-        return min(allowed, key=lambda one: (one.latest_start(now), one.queue)).queue
+        allowed = [contender for contender in ready if ended[contender.queue] <= longest]
+        return min(allowed, key=lambda contender: (contender.latest_start(now), contender.queue)).queue
 
     def ended(self, queue: str, now: float) -> None:
         self._ended[queue] = now

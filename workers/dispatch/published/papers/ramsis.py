@@ -30,37 +30,37 @@ class RamsisPolicy(BatchPolicy):
         candidates = in_order(view)
         fastest = candidates[0]
         quick = msgspec.structs.replace(view, candidates=[fastest])
-        found = classify(quick, fastest.max_batch)
-        if not found.viable:
-            return wait(quick, found)
-        slack_s = found.viable[0].deadline - view.now
+        classified = classify(quick, fastest.max_batch)
+        if not classified.viable:
+            return wait(quick, classified)
+        slack_s = classified.viable[0].deadline - view.now
         policy = present_policy(view)
-        allowed = candidates[: named_place(view, policy, candidates, found.rows, slack_s) + 1]
-        every = len(found.viable), found.rows
-        first = every if policy is None else _first(found.viable, policy.batch(found.rows, slack_s))
+        allowed = candidates[: named_place(view, policy, candidates, classified.rows, slack_s) + 1]
+        every = len(classified.viable), classified.rows
+        first = every if policy is None else _first(classified.viable, policy.batch(classified.rows, slack_s))
         for count, rows in dict.fromkeys((first, every)):
             chosen = _in_time(allowed, rows, slack_s)
             if chosen is not None:
                 exact = msgspec.structs.replace(view, candidates=[chosen])
-                return start(exact, found, count, rows, chosen.max_batch)
+                return start(exact, classified, count, rows, chosen.max_batch)
         if view.serve_late:
-            return start(quick, found, len(found.viable), found.rows, fastest.max_batch)
-        late = _late_first(found.viable, view.now, fastest)
-        rest = found._replace(viable=found.viable[late:], late=[*found.late, *found.viable[:late]])
-        return start(quick, rest, len(rest.viable), found.rows, fastest.max_batch)
+            return start(quick, classified, len(classified.viable), classified.rows, fastest.max_batch)
+        late = _late_first(classified.viable, view.now, fastest)
+        rest = classified._replace(viable=classified.viable[late:], late=[*classified.late, *classified.viable[:late]])
+        return start(quick, rest, len(rest.viable), classified.rows, fastest.max_batch)
 
 
 def in_order(view: QueueView) -> list[Candidate]:
     if view.policies is None:
-        some: Sequence[Candidate] = sorted(view.candidates, key=lambda c: (c.latency.seconds(1), -c.accuracy))
+        ordered: Sequence[Candidate] = sorted(view.candidates, key=lambda c: (c.latency.seconds(1), -c.accuracy))
     else:
         by_variant = {candidate.variant: candidate for candidate in view.candidates}
-        some = [by_variant[variant] for variant in view.policies.variants if variant in by_variant]
+        ordered = [by_variant[variant] for variant in view.policies.variants if variant in by_variant]
     return [
         candidate
         if candidate.max_batch >= candidate.largest
         else msgspec.structs.replace(candidate, max_batch=candidate.largest)
-        for candidate in some or view.candidates
+        for candidate in ordered or view.candidates
     ]
 
 

@@ -63,7 +63,6 @@ class Exchanges:
                 return
 
     def _exchange(self, counts: DeviceCounts, use: SharedDevice | tuple[int, int], min_gain: float) -> bool:
-        """Give a device of this use a better one; returns whether one was found."""
         before = counts.value
         if isinstance(use, SharedDevice):
             counts.unshare(counts.shared.index(use))

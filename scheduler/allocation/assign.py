@@ -81,7 +81,6 @@ def _flow(
 
 
 def _greedy(kinds, asked, pairs) -> dict[tuple[frozenset[str], frozenset[str]], int]:
-    """With one class on either side, taking the best pairs first is optimal."""
     have, need = [n for _, n in kinds], [n for _, n in asked]
     flow = {}
     for i, j, _ in sorted(pairs, key=lambda p: -p[2]):

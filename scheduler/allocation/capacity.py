@@ -30,7 +30,6 @@ class Capacity:
 
 
 def fits_memory(profile: LatencyProfile, device: DeviceResources) -> bool:
-    """Whether the variant alone fits into the device's memory."""
     return device.memory_bytes is None or profile.memory_bytes <= device.memory_bytes
 
 

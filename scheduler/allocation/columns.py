@@ -130,7 +130,6 @@ class Program:
         return len(self.limits) - 1
 
     def _serve(self, q: int, accuracy: float, share: float, entries: list[tuple[int, float]]) -> None:
-        """A column that serves ``share`` of the application's demand."""
         application, floor = self.options.applications[q], self._floors[q]
         weight = application.weight * application.demand / self.total * share
         served = [(self._shares[q], share), (self._counted, -weight)]
@@ -172,7 +171,6 @@ class Program:
         self._slice_shares, self._slice_rows = np.array(shares), np.array(supplies, dtype=int)
 
     def _share(self, q: int, rate: float) -> float:
-        """The share of its application's demand that a slice can serve."""
         return min(1.0, rate / self.options.applications[q].demand)
 
     def add(self, devices: Iterable[SharedDevice]) -> list[Column]:

@@ -109,7 +109,6 @@ def allocation_of(
 
 
 def nothing_planned(problem: Problem) -> Allocation:
-    """The allocation where nothing can be served or there is no demand."""
     return Allocation(
         placements=(),
         served={a.id: 0.0 for a in problem.applications},

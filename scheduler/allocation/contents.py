@@ -76,7 +76,6 @@ class ContentSearch:
         self.counted = self.most < owners
 
     def device(self, chosen: Sequence[int]) -> SharedDevice:
-        """The shared device with these slices."""
         table = self.table
         residents = tuple(
             (int(table.owner[j]), table.slices[j], table.earns[j]) for j in sorted(self.slices[list(chosen)].tolist())
@@ -237,7 +236,6 @@ class ContentSearches:
     def _more(
         self, bounds: list[np.ndarray], which: np.ndarray, at: np.ndarray, left: np.ndarray, count: np.ndarray
     ) -> np.ndarray:
-        """The most that the applications to come add to each partial content."""
         units = np.clip(np.floor(left * GRID * (1 + ROUNDING)).astype(int), 0, GRID)
         level = np.where(self._counted[which[at]], self._most[which[at]] - count, bounds[0].shape[1] - 1)
         more = bounds[0][at, level, units[0]]

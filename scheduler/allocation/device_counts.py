@@ -95,7 +95,6 @@ class DeviceCounts:
         return float(self.table.min(axis=1).sum())
 
     def free(self) -> np.ndarray:
-        """Unused devices, by group."""
         used = self.dedicated.sum(axis=0)
         for device in self.shared:
             used[device.group] += 1
@@ -104,7 +103,6 @@ class DeviceCounts:
     # --- changes -----------------------------------------------------------------------------------------------------
 
     def dedicate(self, q: int, g: int, count: int = 1) -> None:
-        """``count`` more (or fewer) devices of group ``g`` for application ``q``."""
         self.dedicated[q, g] += count
         self.table[q] += count * self.earns[q, g]
 
@@ -127,23 +125,3 @@ class DeviceCounts:
     def gains(self) -> np.ndarray:
         """Gain of one more device (application x group)."""
         return (self.table[:, None] + self.earns).min(axis=2) - self.utility()[:, None]
-
-    def losses(self) -> np.ndarray:
-        """Return the loss by one device less (application x group), at least 0.
-
-        It is infinite where there is no such device.
-        """
-        lost = self.utility()[:, None] - (self.table[:, None] - self.earns).min(axis=2)
-        return np.where(self.dedicated > 0, lost, np.inf)
-
-    def exchange_gains(self, queries: np.ndarray, groups: np.ndarray, less: int, more: int) -> np.ndarray:
-        """Return what pairs of application and group gain by exchanging devices.
-
-        Each pair has ``less`` fewer devices of its group and ``more`` of another.
-
-        Returns:
-            Gains (pair x other group); minus infinity where the pair has fewer than ``less`` devices.
-        """
-        kept = self.table[queries] - less * self.earns[queries, groups]
-        gained = (kept[:, None] + more * self.earns[queries]).min(axis=2) - self.utility()[queries][:, None]
-        return np.where((self.dedicated[queries, groups] >= less)[:, None], gained, -np.inf)

@@ -167,11 +167,6 @@ def use_idle_devices(counts: DeviceCounts) -> None:
 def _marginal_points(
     operating_points: Sequence[OperatingPoint], weight: float, price: float, slack: float
 ) -> tuple[OperatingPoint | None, OperatingPoint | None]:
-    """Return the points that earn most just above and just below the price.
-
-    Returns:
-        Both; None for one that does not earn, and for the second where both are the same.
-    """
     best = max(point.rate * (point.variant.accuracy * weight - price) for point in operating_points)
     near = [
         point
@@ -195,7 +190,6 @@ def _alone(group: IdenticalDevices, point: OperatingPoint, part: float) -> Devic
 def _mixed(
     group: IdenticalDevices, one: OperatingPoint, two: OperatingPoint, count: int, switched: float, thin: float
 ) -> list[DeviceContent]:
-    """``switched`` of ``count`` devices' time goes to ``two``, the faster point."""
     if abs(switched - round(switched)) < 1e-6:
         switched = float(round(switched))
     fast, slow = int(np.floor(switched)), int(np.floor(count - switched))

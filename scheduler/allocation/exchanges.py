@@ -17,7 +17,7 @@ from .solver import Budget, time_ran_out
 #: Least gain of an exchange, in points, as a share of the weighted demand: rounding gains less.
 GAIN = 1e-6
 #: Slices priced for exchanges (1 to 2 s of work).
-EXCHANGED = 200_000
+EXCHANGED = 400_000
 #: Tolerance of whole numbers.
 WHOLE = 1e-6
 
@@ -63,7 +63,6 @@ class Exchanges:
                 return
 
     def _exchange(self, counts: DeviceCounts, use: SharedDevice | tuple[int, int], min_gain: float) -> bool:
-        """Give a device of this use a better one; returns whether one was found."""
         before = counts.value
         if isinstance(use, SharedDevice):
             counts.unshare(counts.shared.index(use))

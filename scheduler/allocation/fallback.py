@@ -76,6 +76,5 @@ def greedy(problem: Problem) -> Allocation:
 
 
 def _nothing(problem: Problem) -> Allocation:
-    """Pinned variants stand by where they fit."""
     problem = replace(problem, variants=tuple(v for v in problem.variants if not v.excluded))
     return with_pinned(problem, assemble(problem, (), {}))[0]

@@ -141,7 +141,6 @@ class GroupOptions:
         return own
 
     def variants(self, application: str) -> Sequence[CandidateVariant]:
-        """The application's variants that may be placed."""
         return self._cached.variants_of.get(application, ())
 
     def slices(self, g: int, revisit_s: float) -> SliceTable:
@@ -183,8 +182,6 @@ def slice_budget_s(group: IdenticalDevices, revisit_s: float) -> float:
 
 
 class _OptionCache:
-    """Options cached for one set of variants."""
-
     def __init__(self, variants: tuple[CandidateVariant, ...], signature: tuple):
         self.variants = variants
         self.signature = signature
@@ -286,10 +283,6 @@ def _frontier(
 def _time_slices(
     application: ApplicationDemand, group: IdenticalDevices, variants: Sequence[CandidateVariant], revisit_s: float
 ) -> list[TimeSlice]:
-    """Return the slices of one application, quickest first.
-
-    None of them is dominated in seconds, rate, accuracy and memory.
-    """
     limit_s = min(revisit_s, application.slo_s - revisit_s, slice_budget_s(group, revisit_s))
     found: list[TimeSlice] = []
     for variant in variants:

@@ -22,14 +22,12 @@ class IdenticalDevices:
 
     @property
     def one(self) -> DeviceResources:
-        """A device that represents the group."""
         return self.devices[0]
 
     def __len__(self) -> int:
         return len(self.devices)
 
     def by_loaded(self) -> dict[frozenset[str], int]:
-        """Number of devices by the exact set of variants that they have loaded."""
         counts: dict[frozenset[str], int] = {}
         for device in self.devices:
             counts[device.loaded] = counts.get(device.loaded, 0) + 1
@@ -49,11 +47,5 @@ def grouped(devices: Iterable[DeviceResources]) -> list[IdenticalDevices]:
     return [IdenticalDevices(tuple(members)) for members in groups.values()]
 
 
-def singles(devices: Iterable[DeviceResources]) -> list[IdenticalDevices]:
-    """Each device a group of its own."""
-    return [IdenticalDevices((device,)) for device in devices if usable(device)]
-
-
 def usable(device: DeviceResources) -> bool:
-    """Whether the device has time and room for any variant."""
     return device.available > 0 and (device.max_resident is None or device.max_resident > 0)

@@ -194,7 +194,6 @@ class Search:
         return self._take(counts)
 
     def _take(self, counts: DeviceCounts | None) -> bool:
-        """Take the counts if they are better."""
         if counts is None or counts.value <= self.best.value + GAIN * self._program.total:
             return False
         evaluated = self._program.evaluated(counts)

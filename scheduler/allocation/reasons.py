@@ -30,7 +30,6 @@ def _ms(seconds: float) -> str:
 
 
 def _best(variant: CandidateVariant, application: ApplicationDemand, devices: list[DeviceResources]) -> Capacity | None:
-    """The variant's largest dedicated capacity on any of the devices."""
     found = []
     for device in devices:
         profile = profile_on(variant, device)
@@ -53,7 +52,6 @@ def _left_out(problem: Problem, allocation: Allocation):
 
 
 def _why_left_out(problem: Problem, application: ApplicationDemand, devices: list[DeviceResources]) -> str:
-    """The reason and its remedy."""
     variants = [v for v in problem.variants if v.application == application.id]
     profiles = [(v.profiles[d.type], d) for v in variants for d in devices if d.type in v.profiles]
     if not devices:

@@ -78,11 +78,6 @@ class _Program:
                    [_INFINITE] * self._left + [0.0] * len(applications))  # fmt: skip
 
     def _add_limits(self) -> list[list[tuple[int, float]]]:
-        """Add rows for what a group's devices may hold.
-
-        Returns:
-            Every column's entries in them.
-        """
         entries: list[list[tuple[int, float]]] = [[] for _ in range(len(self.columns) + len(self.weighted_demand))]
         for g, group in enumerate(self.options.groups):
             most, memory = group.one.max_resident, group.one.memory_bytes
@@ -100,7 +95,6 @@ class _Program:
         return entries
 
     def solve(self) -> bool:
-        """Whether there is an optimum."""
         self.lp.solve()
         return bool(self.lp.isOptimal())
 
@@ -116,7 +110,6 @@ class _Program:
             self.lp.chgBound(self._left + q, 0.0, 1.0)
 
     def seek(self, accuracy: float, left: Sequence[float]) -> None:
-        """Maximise accuracy (times a factor) less a price on what is left out."""
         for i, value in enumerate(self.accuracy):
             self.lp.chgObj(i, accuracy * value)
         for q, price in enumerate(left):
@@ -127,7 +120,6 @@ class _Program:
         self.lp.addRow(entries, -_INFINITE, most)
 
     def left(self) -> np.ndarray:
-        """Share left out, by application."""
         return np.clip(np.array(self.lp.getPrimal()[self._left : self._left + len(self.weighted_demand)]), 0.0, 1.0)
 
     def add_floor_shortfalls(self) -> int:
@@ -226,7 +218,6 @@ def most_points(options: GroupOptions, served: float) -> float:
 
 
 def _prices(program: _Program) -> np.ndarray:
-    """Duals of the rows of time, for a second of the time that queries may use."""
     groups = program.options.groups
     duals = np.array(program.lp.getDual()[: len(groups)])
     return np.maximum(duals, 0.0) * program.scale / np.array([g.one.available for g in groups])

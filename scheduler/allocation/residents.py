@@ -32,7 +32,6 @@ class ResidentCapacity:
     full_rate: float = 0.0
 
     def time_share(self, rate: float) -> float:
-        """The share of the device's time that a rate takes."""
         return rate / self.full_rate
 
 

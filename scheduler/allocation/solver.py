@@ -19,8 +19,6 @@ STALL_NODES = 50
 
 
 class Budget:
-    """Remaining seconds of a time limit."""
-
     def __init__(self, seconds: float):
         self._end = time.monotonic() + seconds
 
@@ -59,7 +57,6 @@ def watched() -> Iterator[Watch]:
 
 
 def time_ran_out() -> None:
-    """Record that a time limit ended a search."""
     watch = _watch.get()
     if watch is not None:
         watch.cut_short = True
@@ -82,7 +79,6 @@ class Solution:
 
 
 def new_model() -> Model:
-    """An empty, silent, single-threaded model."""
     model = Model()
     model.hideOutput()
     model.setParam("lp/threads", 1)
@@ -151,22 +147,5 @@ def maximise(
     )
 
 
-def relaxed_bound(model: Model, objective: Any, seconds: float) -> float:
-    """Return an upper bound from the root relaxation alone.
-
-    It is SCIP's infinity (1e20) where time did not suffice for it.
-    """
-    model.setObjective(objective, "maximize")
-    model.setParam("limits/time", max(seconds, 0.01))
-    model.setParam("limits/nodes", 1)
-    model.setHeuristics(SCIP_PARAMSETTING.OFF)
-    model.setPresolve(SCIP_PARAMSETTING.FAST)
-    model.optimizeNogil()
-    if model.getStatus() == "timelimit":
-        time_ran_out()
-    return model.getDualbound()
-
-
 def names(parts: Iterable[object]) -> str:
-    """A variable's name from its indices."""
     return "_".join(map(str, parts))

@@ -24,7 +24,7 @@ HIGHEST = 4.0
 FLOOR = 0.5
 #: demands below this (items/s) count as equal: ratios of small rates are noise
 SMALL = 5.0
-#: part of what is expected that residents in force may leave out, and points of accuracy that they may lose
+#: part of what others would serve that residents in force may leave out, and points of accuracy that they may lose
 SERVED_LOSS, ACCURACY_LOSS = 0.002, 1.0
 
 Solve = Callable[[Problem], Allocation]
@@ -79,21 +79,20 @@ def _expected(application: ApplicationDemand) -> float:
 def _good(problem: Problem, kept: Allocation, plan: Allocation) -> bool:
     """Whether residents in force serve nearly as much as the plan, as accurately.
 
-    What is expected must be served, margins need not be.
+    Margins count as far as devices have room for them: nothing is loaded for them in the middle of a burst.
     """
     wanted = lost = 0.0
     for a in problem.applications:
-        expected = min(plan.served[a.id], _expected(a))
-        short = max(0.0, expected - kept.served[a.id])
-        if short > SERVED_LOSS * expected and a.floor > 0:
+        served = min(plan.served[a.id], plan.carried * _expected(a))
+        short = max(0.0, served - kept.served[a.id])
+        if a.floor > 0 and short > SERVED_LOSS * served:
             return False
-        wanted += a.weight * expected
+        wanted += a.weight * served
         lost += a.weight * short
     return lost <= SERVED_LOSS * wanted and kept.accuracy >= plan.accuracy - ACCURACY_LOSS
 
 
 def _chosen(problem: Problem, plan: Allocation, start: Solve) -> Residents:
-    """The plan's residents, those of the plan for the multiple, and the fill's."""
     chosen: dict[str, list[str]] = {device.id: [] for device in problem.devices}
     for placement in plan.placements:
         chosen[placement.device].append(placement.variant)
@@ -131,7 +130,6 @@ def _scaled(problem: Problem, multiple: float) -> Problem:
 
 
 def _prices(problem: Problem, multiple: float) -> dict[str, float]:
-    """Points for a second of a device's time at a multiple of the demand, by type."""
     found = relaxed(_scaled(problem, multiple))
     prices: dict[str, float] = {}
     if found is not None:
@@ -163,14 +161,12 @@ def _within(problem: Problem, residents: Residents, solve: Solve, free: Allocati
 
 
 def _unlimited(problem: Problem) -> bool:
-    """Whether devices have no limits and loads take no time."""
     if any(device.max_resident is not None or device.memory_bytes is not None for device in problem.devices):
         return False
     return not any(profile.load_s for variant in problem.variants for profile in variant.profiles.values())
 
 
 def _still_there(problem: Problem, previous: Allocation) -> bool:
-    """Whether a plan's devices, variants and applications are still the problem's."""
     if {device.id for device in problem.devices} != previous.residents.keys():
         return False
     if any(a.id not in previous.served for a in problem.applications):
@@ -182,7 +178,6 @@ def _still_there(problem: Problem, previous: Allocation) -> bool:
 
 
 def _everything(problem: Problem) -> Residents:
-    """Every variant that meets its SLO on the device's type, by device."""
     slo_s = {application.id: application.slo_s for application in problem.applications}
     able: dict[str, list[str]] = {device.type: [] for device in problem.devices}
     for variant in problem.variants:

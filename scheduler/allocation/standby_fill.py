@@ -126,7 +126,6 @@ class _Filling:
         self._accurate[name] = max(self._accurate.get(name, 0.0), standby.variant.accuracy)
 
     def add(self, standby: _Standby) -> None:
-        """Keep a variant here."""
         self._here.append(standby.variant.id)
         if self._free_bytes is not None:
             self._free_bytes -= standby.memory_bytes
@@ -135,7 +134,6 @@ class _Filling:
         self._candidates[name] = self._candidate(name)
 
     def _candidate(self, name: str) -> _Standby | None:
-        """The best variant of an application that could be added."""
         free_bytes = self._free_bytes
         able = [
             s

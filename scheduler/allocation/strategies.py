@@ -23,7 +23,7 @@ _registry: dict[str, Strategy] = {}
 
 
 class UnknownStrategy(ValueError):
-    """No strategy has that name; the message lists those there are."""
+    pass
 
 
 class UnusableProblem(ValueError):
@@ -73,7 +73,6 @@ def register(name: str) -> Callable[[Strategy], Strategy]:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all strategies, sorted."""
     return tuple(sorted(_registry))
 
 

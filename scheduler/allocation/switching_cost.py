@@ -45,5 +45,4 @@ class SwitchingCosts:
         self.loads_take_time = any(seconds > 0 for mine in self._load_s for seconds in mine.values())
 
     def cost(self, g: int, variant: str) -> float:
-        """Cost of loading the variant on a device of group ``g``; above 0."""
         return self._least + self._second[g] * self._load_s[g].get(variant, 0.0)

@@ -81,7 +81,6 @@ def faults(problem: Problem) -> list[str]:
 
 
 def _costs(problem: Problem) -> Iterable[tuple[str, float, float]]:
-    """Name, value and lower limit of the cost weights, and of measured capacities."""
     costs = problem.costs
     yield from (("costs.accuracy", costs.accuracy, 0), ("costs.core", costs.core, 0), ("costs.load_s", costs.load_s, 0))
     if costs.budget is not None:
@@ -93,7 +92,6 @@ def _costs(problem: Problem) -> Iterable[tuple[str, float, float]]:
 
 
 def _unordered(variant: CandidateVariant) -> Iterable[str]:
-    """A line for each device type whose capacities are not by ascending cores."""
     for kind, points in variant.capacities.items():
         counts = [cores for cores, _ in points]
         if counts != sorted(set(counts)) or (counts and counts[0] < 1):
@@ -149,14 +147,12 @@ def violations(problem: Problem, allocation: Allocation) -> list[str]:
 
 
 def _works(placement: Placement) -> bool:
-    """Whether it has planned queries, so that it is no standby variant."""
     return placement.rate > 0 or placement.time_share > 0
 
 
 def _limits(
     device: DeviceResources, residents: Sequence[Placement], variants: Mapping[str, CandidateVariant]
 ) -> Iterable[str]:
-    """Memory, number of residents and time of a device."""
     memory = sum(variants[p.variant].profiles[device.type].memory_bytes for p in residents)
     if device.memory_bytes is not None and memory > device.memory_bytes:
         yield f"{device.id}: residents take {memory} bytes, the limit is {device.memory_bytes}"
@@ -178,7 +174,6 @@ def _slices(
     variants: Mapping[str, CandidateVariant],
     revisit_s: float,
 ) -> Iterable[str]:
-    """Time slices and applications of a device."""
     working = [p for p in residents if _works(p)]
     hosted = Counter(variants[p.variant].application for p in working)
     if revisit_s > 0:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.allocation.matching import best_assignment, keep_loaded
+from scheduler.allocation.matching import keep_loaded
 from scheduler.allocation.problem import DeviceResources
 
 VARIANTS = "abc"
@@ -36,13 +36,3 @@ def test_an_empty_device_takes_what_is_new_before_a_full_one():
 def test_more_copies_than_devices_are_refused():
     with pytest.raises(ValueError, match="2 copies for 1 devices"):
         keep_loaded([DeviceResources("d", "cpu")], {"a": 2})
-
-
-@given(st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(st.integers(0, 5), min_size=n, max_size=n), max_size=n)))
-def test_the_best_assignment_is_the_best_there_is(gain):
-    columns = best_assignment(gain)
-    assert len(set(columns)) == len(gain)
-    total = sum(row[c] for row, c in zip(gain, columns, strict=True))
-    if gain:
-        options = permutations(range(len(gain[0])), len(gain))
-        assert total == max(sum(row[c] for row, c in zip(gain, order, strict=True)) for order in options)

@@ -104,7 +104,7 @@ def orders(node: Node, jobs: Collection[int]) -> list[control.ProfileOrder]:
 
 
 def cancelled(jobs: Collection[int]) -> list[int]:
-    """Those of a node's former jobs that it is to stop: others may have a result on its way."""
+    """A node's former jobs that it is to stop: others' results may be on their way."""
     stopped = Q(state=ProfileJob.State.CANCELLED) | (Q(state=ProfileJob.State.QUEUED) & _FOR_DRIFT)
     return list(ProfileJob.objects.filter(stopped, pk__in=jobs).values_list("pk", flat=True)) if jobs else []
 

@@ -53,7 +53,7 @@ class NodeConsumer(MemberConsumer):
         self.running = running
         if before is None or running == before:
             return  # jobs of before the join are compared with the node's own report
-        for job in before.keys() - running.keys():
+        for job in await in_thread(dispatch.cancelled)(before.keys() - running.keys()):
             await self.say(control.ProfileCancel(job=job))
         new = [job for job, attempts in running.items() if before.get(job) != attempts]
         for order in await in_thread(dispatch.orders)(self.member, new):

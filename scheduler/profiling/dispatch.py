@@ -103,6 +103,12 @@ def orders(node: Node, jobs: Collection[int]) -> list[control.ProfileOrder]:
     return [_order(job, job.device) for job in running.select_related("variant__application", "device")]
 
 
+def cancelled(jobs: Collection[int]) -> list[int]:
+    """A node's former jobs that it is to stop: others' results may be on their way."""
+    stopped = Q(state=ProfileJob.State.CANCELLED) | (Q(state=ProfileJob.State.QUEUED) & _FOR_DRIFT)
+    return list(ProfileJob.objects.filter(stopped, pk__in=jobs).values_list("pk", flat=True)) if jobs else []
+
+
 def reconcile(node: Node, under_way: Collection[int]) -> list[control.ToMember]:
     """Messages that make the node run exactly the jobs ordered from it.
 

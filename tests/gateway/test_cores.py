@@ -10,6 +10,7 @@ import contextlib
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import psutil
@@ -22,7 +23,7 @@ from workers.gateway.catalog import Catalog
 from workers.gateway.core_link import CoreLink
 from workers.gateway.cores import Cores, OwnCore
 from workers.gateway.errors import Unavailable
-from workers.gateway.executor_connection import Caller, ExecutorConnection
+from workers.gateway.executor_connection import ExecutorConnection
 from workers.gateway.front import Front
 from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.remote_front import Fronts
@@ -192,7 +193,8 @@ async def test_an_address_that_no_connection_can_have_does_not_end_the_tries(tmp
     client = TlsClient(identity.client_context, QueryLimits(1 << 20, 1 << 20).asking)
     link = CoreLink(endpoint, Hello("front", "here"), Asking().front, client=client)
     link.start()
-    executor = ExecutorConnection("d0", endpoint, Caller("here", client, lambda: False, lambda: False), Nobody())
+    executors = SimpleNamespace(name="here", client=client, leads=False, stands_by=False)
+    executor = ExecutorConnection("d0", endpoint, executors, Nobody())
 
     def tries(event: str) -> int:
         return sum(event in record.getMessage() for record in caplog.records)

@@ -126,13 +126,13 @@ class CoreBeside:
         self.core.on_changed = choose
 
     def slot(self, now: float) -> None:
-        pass
+        """Nothing: the first gateway does it."""
 
     def second(self, stats: dict[str, ApplicationStats], chosen: CoreLink) -> None:
         chosen.report(FrontStats(stats))
 
     async def drain(self, grace_s: float) -> None:
-        pass
+        """Nothing: it decides for nobody."""
 
     async def close(self) -> None:
         await self.core.close()

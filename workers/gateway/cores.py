@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from workers import log
 from workers.protocol.control import GatewayConfig
@@ -32,25 +31,8 @@ logger = log.get("gateway.cores")
 WAIT_S = 3.0
 
 
-class UsableCore(Protocol):
-    """A core that a front may use."""
-
-    def status(self) -> CoreStatus:
-        """Its latest status."""
-
-    def hand_over(self) -> list[InFlightQuery]:
-        """Remove and return the queries that another core can still answer."""
-
-    def sweep(self, now: float) -> None:
-        """Give up expired queries; called several times a second."""
-
-    @property
-    def leads(self) -> bool:
-        """Whether it can be reached and has devices."""
-
-
 class OwnCore:
-    """The core in this process, as a :class:`UsableCore`."""
+    """The core in this process, as a front may use it instead of a :class:`.CoreLink`."""
 
     def __init__(self, rollout: Rollout, front: Front) -> None:
         self.decides: Core = rollout.core
@@ -71,7 +53,7 @@ class OwnCore:
         return held
 
     def sweep(self, now: float) -> None:
-        pass
+        """Nothing: its rollout gives up expired queries."""
 
 
 class WaitingForCore:

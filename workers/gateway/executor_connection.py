@@ -6,8 +6,7 @@ import asyncio
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -96,21 +95,13 @@ class Listener(Protocol):
         """Handle the end of the process; None: unknown, or only the connection ended."""
 
 
-@dataclass(frozen=True)
-class Caller:
-    """The core that connects to executors.
-
-    Attributes:
-        name: the gateway's, for executors.
-        client: for devices on other boxes.
-        leads: whether its core has a device.
-        stands_by: whether another core has devices, or is expected to have them soon.
-    """
+class Caller(Protocol):
+    """The core that connects to executors (:class:`~.executors.Executors`)."""
 
     name: str
     client: TlsClient | None
-    leads: Callable[[], bool]
-    stands_by: Callable[[], bool]
+    leads: bool
+    stands_by: bool
 
 
 class ExecutorConnection:
@@ -159,7 +150,7 @@ class ExecutorConnection:
         if lease is None or connection is None or not lease.due(now):
             return
         caller = self._caller
-        question = lease.question(caller.leads(), caller.stands_by(), now)
+        question = lease.question(caller.leads, caller.stands_by, now)
         if question is not None:
             if lease.held and question.number % LEARNED_EVERY == 0:
                 question = msgspec.structs.replace(question, learned=self._listener.learned(self.device))

@@ -11,7 +11,7 @@ from workers.protocol.frames import Buffer, ExecutorState, Frame, RunBatch, Warm
 from workers.protocol.specs import Reach
 from workers.transport.endpoints import Endpoint, TlsClient
 
-from .executor_connection import Caller, ExecutorConnection, Listener
+from .executor_connection import ExecutorConnection, Listener
 
 #: seconds from a core's first device in which the others may follow: a device on which its last core has left a batch
 #: is free once that has run, or its lease has ended
@@ -22,6 +22,8 @@ class Executors:
     """The executors of all devices.
 
     Attributes:
+        name: the gateway's, for executors.
+        client: for devices on other boxes.
         first: no other core is to be preferred to this one.
         retiring: this core stops: it gives each device back once nothing is in flight there.
     """
@@ -29,7 +31,7 @@ class Executors:
     def __init__(self, gateway: str, listener: Listener, client: TlsClient | None = None):
         self.first, self.retiring = True, False
         self._led_since = -math.inf
-        self._caller = Caller(gateway, client, lambda: self.leads, lambda: self.stands_by)
+        self.name, self.client = gateway, client
         self._listener = listener
         self._by_device: dict[str, ExecutorConnection] = {}
         self._closing: set[asyncio.Task] = set()
@@ -86,7 +88,7 @@ class Executors:
         retired = [self._by_device.pop(device) for device in gone]
         for device, endpoint in endpoints.items():
             if device not in self._by_device:
-                self._by_device[device] = ExecutorConnection(device, endpoint, self._caller, self._listener)
+                self._by_device[device] = ExecutorConnection(device, endpoint, self, self._listener)
         # Last: the listener may adopt a plan that waited for a device which is gone now, and call this again.
         for executor in retired:
             self._retire(executor)

@@ -6,11 +6,12 @@ from django.conf import settings
 from django.http import Http404
 from django.shortcuts import redirect, render
 
-from console.plans import by_application, by_device, left_out, left_out_by, measured, runs
+from console.plans import by_application, by_device, measured, runs
 from console.views.access import error_page, page
 from scheduler import retention, trail
 from scheduler.control import choices
 from scheduler.models import Plan
+from scheduler.plans import left_out, left_out_by
 from workers.dispatch import stacks
 
 PAGE = 50

@@ -62,10 +62,7 @@ REPAIRS_EVERY_S = 3.0
 
 
 class BrowserCommand(msgspec.Struct, forbid_unknown_fields=True):
-    """A browser's message.
-
-    ``resync``: send history and snapshot again; ``snapshot``: the snapshot alone.
-    """
+    """``resync``: history and snapshot again; ``snapshot``: the snapshot alone."""
 
     command: Literal["resync", "snapshot", "ping"]
 
@@ -317,10 +314,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
 
 class EventTexts:
-    """Texts of the events that came last.
-
-    All browsers of a process get the same objects, which are encoded once.
-    """
+    """Texts of the last events, encoded once for all browsers of the process."""
 
     def __init__(self, kept: int = 8):
         self._kept: deque[tuple[Any, dict[bool, str]]] = deque(maxlen=kept)

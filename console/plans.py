@@ -62,11 +62,7 @@ def by_application(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measured(plan: Plan) -> list[dict[str, Any]]:
-    """Return rows for the plan's page: each variant that the plan could choose.
-
-    They have its p95 by batch on each device type in words, as long as the plan's problem is kept. Templates would take
-    longer for that many points than all else on the page.
-    """
+    """The plan's variants with p95 by batch in words: templates would take longer."""
     return [
         {
             "id": variant["id"],

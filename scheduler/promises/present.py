@@ -28,10 +28,7 @@ from .windows import SOLVE_S, NothingToPromise, World
 
 
 def check_index() -> str:
-    """Return a name for what plans depend on except for demand and what is loaded.
-
-    It is another one as soon as an application, a variant, a profile, a device or the stack changes.
-    """
+    """A name for what plans depend on, but for demand and what is loaded."""
     facts = [
         choices.current().name,
         list(
@@ -79,11 +76,7 @@ def world(
 
 
 def in_force() -> tuple[Plan, Problem, Allocation]:
-    """The plan in force, read.
-
-    Raises:
-        NothingToPromise: there is none, or an older release made it.
-    """
+    """The plan in force; NothingToPromise: none, or an older release's."""
     plan = Plan.objects.first()
     if plan is None:
         raise NothingToPromise("No plan was made yet.")
@@ -95,11 +88,7 @@ def in_force() -> tuple[Plan, Problem, Allocation]:
 
 
 def present_world() -> tuple[Plan, World]:
-    """The plan in force and what a promise for it is made of.
-
-    Raises:
-        NothingToPromise: there is none, or less than :data:`.recorded.LEAST_S` seconds of arrivals are recorded.
-    """
+    """The plan in force and what a promise for it is made of."""
     plan, problem, allocation = in_force()
     arrived = recorded([a.id for a in problem.applications])
     if arrived.seconds < LEAST_S:

@@ -95,10 +95,7 @@ def give_up_lost() -> int:
 
 
 def resume() -> None:
-    """Take up again what this home's worker left behind when it was stopped.
-
-    Called as the worker starts.
-    """
+    """Take up again, at a worker's start, what this home's worker left behind."""
     begun = Q(state=State.PLANNING) | Q(state=State.SIMULATING, progress__gt=0.0)
     left = WhatIf.objects.filter(begun, holder=settings.NEREUS.instance)
     error = "The simulation worker ended twice while it answered this. Its log says why."
@@ -115,11 +112,7 @@ class Withdrawn(Exception):
 
 
 def cancel(row: WhatIf, by: str) -> None:
-    """End one that has no answer yet.
-
-    Raises:
-        Conflict: it has one, or its plan is being made at this moment.
-    """
+    """End one that has no answer yet; Conflict: it has, or its plan is being made."""
     waits = WhatIf.objects.filter(pk=row.pk, state__in=[State.WAITING, State.SIMULATING])
     if not waits.update(state=State.FAILED, error=f"Cancelled by {by}."):
         row.refresh_from_db()
@@ -132,10 +125,7 @@ def cancel(row: WhatIf, by: str) -> None:
 
 
 def work() -> None:
-    """Answer all what-ifs that wait, oldest first, in the worker.
-
-    Those of lost and expired messages are answered, too.
-    """
+    """Answer all what-ifs that wait, oldest first, also those of lost messages."""
     plan_waiting()
     while (row := _take()) is not None:
         with _failures(row):
@@ -176,10 +166,7 @@ def _answer(row: WhatIf) -> None:
 
 
 def plan_waiting() -> None:
-    """Make the plans of all what-ifs that wait, oldest first.
-
-    They are not lost as long as the worker runs this.
-    """
+    """Make the plans of what-ifs that wait; none is lost while the worker does."""
     _untaken().update(stamp=clock.stamp())
     for row in WhatIf.objects.filter(state=State.WAITING).order_by("pk"):
         taken = {"state": State.PLANNING, "holder": settings.NEREUS.instance}
@@ -223,11 +210,7 @@ def _progress(row: WhatIf, done: float) -> Callable[[float], None]:
 
 
 def _store(row: WhatIf, state: str, *fields: str) -> None:
-    """Store fields of a row with its next state.
-
-    Raises:
-        Withdrawn: it is no longer in the state in which it was taken.
-    """
+    """Store fields with the next state; Withdrawn: its state is another one by now."""
     taken = WhatIf.objects.filter(pk=row.pk, state=row.state)
     if not taken.update(state=state, **{name: getattr(row, name) for name in fields}):
         raise Withdrawn

@@ -30,7 +30,6 @@ from scheduler.models import WhatIf
 from scheduler.promises import keeping, present
 from scheduler.promises.changes import EXCLUDED, PINNED, Changes, check
 from scheduler.promises.recorded import LEAST_S, RECORD_S
-from scheduler.promises.snapshot import Snapshot
 from scheduler.promises.windows import NothingToPromise, simulated, windows_for
 from scheduler.simulation import SimulationError
 from workers import log
@@ -69,7 +68,7 @@ def ask(changes: Changes, by: str) -> WhatIf:
     give_up_lost()
     if WhatIf.objects.filter(state__in=OPEN).count() >= MOST_WAITING:
         raise Conflict(f"{MOST_WAITING} what-ifs wait for their answers already; ask again once some have them")
-    index, snapshot = present.check_index(), Snapshot.take()
+    index, snapshot = present.check_index(), present.Snapshot.take()
     if not snapshot.problem.devices or not snapshot.problem.applications:
         raise Conflict("there is nothing to plan with: no device is up, or no application has a ready variant")
     check(snapshot.problem, changes)
@@ -194,8 +193,8 @@ def _plan(row: WhatIf) -> None:
     _store(row, State.SIMULATING, "plan", "present_plan")
 
 
-def _read(row: WhatIf) -> tuple[Snapshot, Changes]:
-    return msgspec.convert(row.plan["snapshot"], Snapshot), msgspec.convert(row.changes, Changes)
+def _read(row: WhatIf) -> tuple[present.Snapshot, Changes]:
+    return msgspec.convert(row.plan["snapshot"], present.Snapshot), msgspec.convert(row.changes, Changes)
 
 
 def _progress(row: WhatIf, done: float) -> Callable[[float], None]:

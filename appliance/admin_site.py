@@ -52,11 +52,9 @@ class ConsoleAdmin(UnfoldAdminSite):
     """Opens to every account with a role. The console's sign-in page is the only one."""
 
     def has_permission(self, request: HttpRequest) -> bool:
-        """Whether the account has a role."""
         return role_of(request.user) > AccessRole.ANYONE
 
     def login(self, request: HttpRequest, extra_context=None) -> HttpResponse:
-        """The console's sign-in page, which leads back here."""
         from console.views.access import SignIn
 
         return SignIn.as_view(next_page="admin:index")(request)
@@ -79,7 +77,6 @@ class AdminGuard:
         return response
 
     def process_view(self, request: HttpRequest, view, args, kwargs) -> HttpResponse | None:
-        """The page that says that the role does not permit it, where that is so."""
         match = request.resolver_match
         # Unnamed addresses of the site redirect, or are not found, and show nothing.
         if match.app_name != "admin" or not match.url_name:

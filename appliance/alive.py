@@ -1,7 +1,4 @@
-"""Liveness of the web process, which the supervisor asks for.
-
-ASGI middleware answers, which shows that the event loop runs.
-"""
+"""Liveness of the web process: middleware answers while the event loop runs."""
 
 from __future__ import annotations
 
@@ -12,10 +9,7 @@ PATH = "/health/live"
 
 
 class AliveCheck:
-    """ASGI middleware that answers GET /health/live by itself.
-
-    A database or Redis that is away makes the process no less alive.
-    """
+    """Answers GET /health/live by itself, without database and Redis."""
 
     def __init__(self, app: Callable[..., Awaitable[None]]):
         self._app = app

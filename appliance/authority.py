@@ -1,7 +1,4 @@
-"""The public page with the certificate authority that other boxes trust.
-
-Members compare it with a fingerprint.
-"""
+"""The public page with the certificate authority that other boxes trust."""
 
 from __future__ import annotations
 

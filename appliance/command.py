@@ -1,6 +1,4 @@
-"""The command ``nereus`` of an installed package.
-
-``manage.py`` and ``./nereus`` of a checkout call it, too.
+"""The command ``nereus``, which ``manage.py`` and ``./nereus`` call, too.
 
 ``up`` starts the appliance, an operator's actions go to :mod:`appliance.cli`, and everything else is Django's.
 """
@@ -14,7 +12,6 @@ from appliance.cli import COMMANDS, OPTIONS
 
 
 def manage() -> None:
-    """``manage.py``."""
     if sys.argv[1:2] == ["up"]:
         # Without Django: nothing of the control plane may keep serving from starting.
         from appliance.local.up import main as up

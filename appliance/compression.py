@@ -1,7 +1,4 @@
-"""Compression of text responses.
-
-A page with a large plan shrinks to a thirtieth of its size.
-"""
+"""Compression of text responses: a large plan shrinks to a thirtieth."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ class TextCompression(GZipMiddleware):
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        """Compress the answer, or leave it."""
         kind = response.get("Content-Type", "").partition(";")[0]
         if response.status_code != 200 or kind not in TEXTS:
             return response

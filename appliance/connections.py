@@ -1,7 +1,4 @@
-"""Connections to the database and Redis.
-
-Turns their URLs into the forms that Django, redis-py and Celery take.
-"""
+"""URLs of database and Redis in the forms of Django, redis-py and Celery."""
 
 from __future__ import annotations
 
@@ -76,10 +73,7 @@ def postgresql(url: str, ca_file: Path | None) -> dict:
 
 
 def libpq(database: dict) -> tuple[str, str]:
-    """Return a connection string for PostgreSQL's own programs, and the password.
-
-    The string names the same database and does not contain the password.
-    """
+    """A connection string for PostgreSQL's programs, and the password apart."""
     from psycopg.conninfo import make_conninfo
 
     known = {"dbname": "NAME", "user": "USER", "host": "HOST", "port": "PORT"}
@@ -89,10 +83,7 @@ def libpq(database: dict) -> tuple[str, str]:
 
 
 def redis(url: str, ca_file: Path | None) -> str:
-    """Return the URL of Redis for redis-py, with the authorities to trust.
-
-    With rediss://, redis-py verifies certificates by default.
-    """
+    """The URL of Redis for redis-py, which verifies certificates by default."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     if parts.scheme != "rediss" or ca_file is None or "ssl_ca_certs" in options:
@@ -101,9 +92,9 @@ def redis(url: str, ca_file: Path | None) -> str:
 
 
 def broker(url: str) -> tuple[str, dict | bool]:
-    """Return the URL of the same Redis for Celery, and its options for TLS.
+    """The URL for Celery, and its options for TLS (False without).
 
-    Unlike redis-py, Celery verifies certificates only if asked to. The options are False without TLS.
+    Unlike redis-py, Celery verifies certificates only if asked to.
     """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))

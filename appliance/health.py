@@ -1,7 +1,4 @@
-"""Health and metrics of the web process.
-
-Strangers read whether it works, and no more.
-"""
+"""Health and metrics of the web process; strangers read whether it works."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ from workers.metrics_access import MetricsAccess
 
 
 def health(request: HttpRequest) -> JsonResponse:
-    """Answer 200 while database and Redis answer, else 503.
+    """200 while database and Redis answer, else 503.
 
     Viewers and permitted addresses also read which of them does not, and recent failures.
     """
@@ -51,10 +48,6 @@ def health(request: HttpRequest) -> JsonResponse:
 
 
 def _may_see_more(request: HttpRequest) -> bool:
-    """Return whether the caller has the role for metrics, or a permitted address.
-
-    The role is that of a session or an API token.
-    """
     # Django has checked the host's name, and proxies that are trusted have passed on the caller's address.
     if MetricsAccess.of(settings.NEREUS).includes(address(request)):
         return True
@@ -111,10 +104,7 @@ REGISTRY.register(ControlPlaneCollector())
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Answer with Prometheus metrics, for viewers and permitted addresses.
-
-    Prometheus authenticates by ``authorization`` in its configuration.
-    """
+    """Prometheus metrics, for viewers and permitted addresses."""
     if not _may_see_more(request):
         refused = problems.render(401, "Metrics need an API token or session with the role viewer.")
         refused["WWW-Authenticate"] = 'Bearer realm="nereus"'

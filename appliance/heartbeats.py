@@ -25,7 +25,6 @@ logger = log.get("heartbeats")
 
 @shared_task(name=TASK)
 def beat(service: str) -> None:
-    """Show that a worker takes tasks from its queue."""
     _touch(service)
 
 

@@ -7,10 +7,7 @@ from django.middleware.common import CommonMiddleware
 
 
 class _SameMethodRedirect(HttpResponsePermanentRedirect):
-    """Redirect with 308.
-
-    Clients then repeat the method and the body, where they make a GET of a POST after 301.
-    """
+    """Redirect with 308: clients repeat method and body, unlike after 301."""
 
     status_code = 308
 

@@ -42,12 +42,7 @@ HOLES = {
 
 @dataclass(frozen=True)
 class Program:
-    """A server's program.
-
-    Attributes:
-        kind: ``Redis``, ``Valkey``, or empty where it does not say.
-        version: as it says itself, without what its distribution mended.
-    """
+    """A server's program; ``version``: as it says, without what was mended."""
 
     path: str
     kind: str
@@ -66,16 +61,12 @@ class Program:
 
 
 def safe(kind: str, version: tuple[int, ...]) -> bool:
-    """Whether a version has no known hole as its authors published it."""
     lines = {first[:2]: first for first in SAFE[kind]}
     return version[:2] > max(lines) or (version[:2] in lines and version >= lines[version[:2]])
 
 
 def chosen() -> Program | None:
-    """The program that is run; None where there is none.
-
-    It is the first without a known hole, else the first.
-    """
+    """The first program without a known hole, else the first; None: none."""
     found = [_asked(path, os.stat(path).st_mtime_ns) for path in _candidates()]
     return next((program for program in found if not program.hole), found[0] if found else None)
 
@@ -98,11 +89,6 @@ def _candidates() -> list[str]:
 
 @functools.lru_cache(maxsize=8)
 def _asked(path: str, changed_ns: int) -> Program:
-    """Ask a program for its version.
-
-    Args:
-        changed_ns: tells an updated one from the one before.
-    """
     try:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):

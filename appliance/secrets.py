@@ -50,20 +50,13 @@ def secret_key(home: Path) -> str:
 
 
 def replace_secret_key(home: Path) -> None:
-    """Make another signing key; processes that start from now on use it.
-
-    Raises:
-        OSError: it cannot be stored; the old one stays.
-    """
+    """Make another signing key for processes that start from now on. Raises OSError."""
     with _alone(home):
         disk.write_private(home / "secret_key", random.token_urlsafe(50).encode())
 
 
 def credentials(home: Path) -> dict[str, Any]:
-    """Return the contents of ``credentials.json``.
-
-    Empty before the first start, and where the file cannot be used.
-    """
+    """The contents of ``credentials.json``; empty: none, or it cannot be used."""
     path = home / CREDENTIALS
     try:
         values = json.loads(path.read_bytes())
@@ -79,12 +72,9 @@ def credentials(home: Path) -> dict[str, Any]:
 
 
 def make_credentials(home: Path) -> dict[str, Any]:
-    """Return the credentials, those absent made and stored.
+    """The credentials, those absent made and stored. Raises OSError.
 
     Entries in ``installed`` have been in the database before.
-
-    Raises:
-        OSError: they cannot be stored.
     """
     with _alone(home):
         values = credentials(home)
@@ -100,11 +90,7 @@ def make_credentials(home: Path) -> dict[str, Any]:
 
 
 def save_credentials(home: Path, values: dict[str, Any]) -> None:
-    """Replace ``credentials.json``.
-
-    Raises:
-        OSError: it cannot be stored; the old content stays.
-    """
+    """Replace ``credentials.json``, or keep the old content. Raises OSError."""
     disk.write_private(home / CREDENTIALS, (json.dumps(values, indent=2) + "\n").encode())
     _keep_join_token(home, values)
 

@@ -1,7 +1,4 @@
-"""Django's settings, all derived from ``NEREUS_*``.
-
-See :class:`workers.settings.Settings`.
-"""
+"""Django's settings, all derived from :class:`workers.settings.Settings`."""
 
 from __future__ import annotations
 

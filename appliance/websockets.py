@@ -20,10 +20,7 @@ CLOSE_TRY_AGAIN = 1013
 
 
 class SameOrigin:
-    """ASGI middleware that accepts websockets from pages of this console alone.
-
-    Pages of another port of the host or of another site are refused. Browsers always send an origin.
-    """
+    """Accepts websockets from pages of this console alone, by their origin."""
 
     def __init__(self, app: Callable[..., Awaitable[None]]):
         self._app = app
@@ -50,10 +47,7 @@ class SameOrigin:
 
 
 class CloseWithoutRedis:
-    """ASGI middleware that closes a websocket that loses Redis with a code for it.
-
-    One line is logged; members and browsers reconnect by themselves.
-    """
+    """Closes a websocket that loses Redis, with a code for it and a line in the log."""
 
     def __init__(self, app: Callable[..., Awaitable[None]]):
         self._app = app

@@ -42,7 +42,7 @@ MIX = {
 
 
 def _generated(seconds: float, **values: Any) -> dict[str, Any]:
-    return {"generator": {"kind": "poisson", "duration_s": seconds, **values}}
+    return {"generator": {"kind": "gamma" if "shape" in values else "poisson", "duration_s": seconds, **values}}
 
 
 def _mixed(total: float) -> dict[str, Any]:
@@ -58,6 +58,11 @@ LATE: dict[str, dict[str, Any]] = {
     "30+5, 800/s": {"devices": MIXED, **_generated(60, qps=800)},
     "30+5, 1,000/s": {"devices": MIXED, **_generated(60, qps=1000)},
     "30+5, mix, 900/s": {"devices": MIXED, **_generated(60, **_mixed(900))},
+    "1 device, bursts": {"devices": {"cpu": 1}, **_generated(120, rates={"mobilenet": 60}, shape=0.05)},
+    "1 device, unlike SLOs": {
+        "devices": {"cpu": 1}, "slo_ms": {"default": 1500, "mobilenet": 150},
+        **_generated(120, rates={"mobilenet": 10, "efficientnet": 3}),
+    },
     "4 devices": {
         "devices": {"cpu": 2, "pascal": 1, "ampere": 1}, "slo_ms": {"default": 400}, **_generated(120, qps=110),
     },

@@ -1,7 +1,4 @@
-"""Accuracies normalised by each application's best variant.
-
-Plans and objectives use them.
-"""
+"""Accuracies normalised by each application's best variant."""
 
 from __future__ import annotations
 
@@ -11,11 +8,9 @@ from registry.models import Application, Variant
 
 
 def normalized_accuracies(applications: Iterable[Application]) -> dict[int, float]:
-    """Return accuracies in percent of the best profiled variant's, by variant id.
+    """Accuracies in percent of the best profiled variant's, by variant id.
 
-    Every variant that has an accuracy is there. Variants that are not profiled never set the standard; one that would
-    pass it counts as 100. An application whose best accuracy is 0 or less (a coefficient of determination can be) has
-    nothing to divide by: its best variants count as 100 and the others as 0.
+    An application whose best is 0 or less has nothing to divide by: its best variants count as 100, the others as 0.
     """
     rows = Variant.objects.filter(application__in=list(applications), accuracy__isnull=False).values_list(
         "pk", "application_id", "accuracy", "state"

@@ -17,10 +17,7 @@ _ONE = 1
 
 
 class MembersAuthority(models.Model):
-    """The one row with the authority of members' certificates and its private key.
-
-    Neither REST nor console show that key.
-    """
+    """The one row with the authority of members' certificates and its key."""
 
     #: key, certificate and what leads to the authority before, as :class:`workers.transport.authority.ClusterAuthority`
     pem = models.TextField()
@@ -44,12 +41,9 @@ class Certified(models.Model):
 
 
 def locked() -> ClusterAuthority:
-    """Return the authority, for this transaction alone.
+    """The authority, made if there is none yet, for this transaction alone.
 
-    Certificates are issued one after the other. The authority is made if there is none yet.
-
-    Raises:
-        CertificateError: its row is damaged.
+    Certificates are issued one after the other. Raises CertificateError: its row is damaged.
     """
     row = MembersAuthority.objects.select_for_update().filter(pk=_ONE).first()
     if row is None:

@@ -40,10 +40,7 @@ def stamp(at: float | None = None) -> str:
 
 
 def read(text: str | None) -> float | None:
-    """Return the steady moment of a :func:`stamp`.
-
-    None: absent, of another boot, or no stamp.
-    """
+    """The steady moment of a :func:`stamp`; None: none of this boot."""
     name, _, moment = (text or "").partition(":")
     if name != boot():
         return None
@@ -70,10 +67,7 @@ class Unchanged:
         self._since: dict[object, tuple[object, float]] = {}
 
     def ages(self, values: dict) -> dict:
-        """Return the seconds by key for which its value has been the same.
-
-        Keys that are absent from ``values`` are forgotten.
-        """
+        """Seconds by key without a change; keys absent from ``values`` are forgotten."""
         now = steady()
         known = self._since
         self._since = {

@@ -39,10 +39,7 @@ def ready() -> tuple[str, bool]:
 
 
 def end_earlier() -> None:
-    """Delete the keys that follow from earlier secret keys.
-
-    Who knows one of those could go on sending queries.
-    """
+    """Delete the keys that follow from earlier secret keys."""
     named = ApiKey.objects.filter(name=Concat(Value(_NAME), F("prefix")))
     for row in named.exclude(key_hash=hash_secret(_key())):
         members.delete_secret(row)

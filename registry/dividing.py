@@ -1,7 +1,4 @@
-"""Division of a node's CPU cores into devices by an operator's order.
-
-Its consequences for the operator are described here, too.
-"""
+"""Division of a node's CPU cores into devices by an operator's order."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from django.db import transaction
 from registry import events
 from registry.errors import Conflict, InputFault, InvalidInput
 from registry.models import Device, Member, Node
-from workers.environ import CORES, SettingsError, divides_cores
+from workers.environ import SettingsError, Wrong, cores
 from workers.partition import partition, ranges
 
 FIELD = "cpu_devices"
@@ -21,12 +18,7 @@ MOST_CHARACTERS = 200
 def divide(node: Node, cpu_devices: str) -> Node:
     """Order how the node's cores become devices; doing so twice changes nothing.
 
-    Args:
-        cpu_devices: as ``NEREUS_CPU_DEVICES``; empty: as the box's settings say.
-
-    Raises:
-        InvalidInput: it cannot be read, or the node has no such cores.
-        Conflict: the node is not approved, or runs a release that cannot do it.
+    ``cpu_devices``: as ``NEREUS_CPU_DEVICES``; empty: as the box's settings say. Raises InvalidInput or Conflict.
     """
     _check_able(node)
     if cpu_devices:
@@ -49,17 +41,15 @@ def _check_able(node: Node) -> None:
 
 
 def parts(node: Node, cpu_devices: str) -> list[tuple[int, ...]] | None:
-    """The cores of each device; None: the box decides (``auto``).
-
-    Raises:
-        InvalidInput: it cannot be read, or the node has no such cores.
-    """
+    """The cores of each device; None: the box decides. Raises InvalidInput."""
     if len(cpu_devices) > MOST_CHARACTERS:
         raise InvalidInput(
             [InputFault(FIELD, f"has at most {MOST_CHARACTERS} characters, and this has {len(cpu_devices)}")]
         )
-    if not divides_cores(cpu_devices):
-        raise InvalidInput([InputFault(FIELD, f"must be {CORES}")])
+    try:
+        cores(cpu_devices)
+    except Wrong as error:
+        raise InvalidInput([InputFault(FIELD, f"must be {error}")]) from None
     if cpu_devices == "auto":
         return None
     try:
@@ -73,12 +63,7 @@ def parts(node: Node, cpu_devices: str) -> list[tuple[int, ...]] | None:
 
 
 def consequences(node: Node, cpu_devices: str) -> list[str]:
-    """Effects of the order, a sentence each.
-
-    Raises:
-        InvalidInput: as :func:`divide`.
-        Conflict: as :func:`divide`.
-    """
+    """Effects of the order, a sentence each. Raises as :func:`divide`."""
     _check_able(node)
     spec = cpu_devices or ("" if node.division.get("ordered") else node.division.get("divided", ""))
     now = [device for device in node.devices.all() if device.kind == "cpu" and device.phase == Device.Phase.KEPT]

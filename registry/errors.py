@@ -11,12 +11,7 @@ from typing import NamedTuple
 
 
 class InputFault(NamedTuple):
-    """One fault.
-
-    Attributes:
-        field: the place (``file.inputs.x.shape``).
-        detail: the fault and the limit.
-    """
+    """One fault: its place (``file.inputs.x.shape``), and what it is."""
 
     field: str
     detail: str
@@ -31,11 +26,7 @@ class InvalidInput(Exception):
 
 
 class Conflict(Exception):
-    """The input is fine, but the present state forbids it.
-
-    Attributes:
-        field: the one that is to blame, where one is (a name that is taken).
-    """
+    """The input is fine, but the present state forbids it, by ``field`` maybe."""
 
     def __init__(self, detail: str, field: str | None = None):
         self.detail = detail

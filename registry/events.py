@@ -30,15 +30,10 @@ KINDS = frozenset(
 
 
 def changed(kind: str, ref: str, replan: bool = True) -> None:
-    """Announce a change when the current transaction commits (at once outside of one).
+    """Announce a change when the current transaction commits.
 
-    The change is already safe by then, so a receiver that fails is logged and does not fail the caller.
-
-    Args:
-        replan: False where no plan could be another for it, as the change of a variant that is not ready.
-
-    Raises:
-        ValueError: no such kind.
+    It is safe by then: a receiver that fails is logged and does not fail the caller. ``replan``: False where
+    no plan could be another for it.
     """
     if kind not in KINDS:
         raise ValueError(f"kind: {kind!r} is not one of {', '.join(sorted(KINDS))}")

@@ -1,7 +1,4 @@
-"""Example queries that work as they stand, for curl and tritonclient.
-
-They are made from an application's signature.
-"""
+"""Example queries that work as they stand, for curl and tritonclient."""
 
 from __future__ import annotations
 
@@ -22,13 +19,7 @@ ZERO = {"BOOL": False, "BYTES": "text", "FP16": 0.0, "FP32": 0.0, "FP64": 0.0}
 
 @dataclass(frozen=True)
 class Given:
-    """A query's own values.
-
-    Attributes:
-        elements: of inputs by name, flat; the others are zeros.
-        parameters: its constraints.
-        variant: the only one that may answer; empty: any.
-    """
+    """A query's flat elements by input (others: zeros), constraints, variant."""
 
     elements: Mapping[str, list[Any]] = field(default_factory=dict)
     parameters: Mapping[str, float] = field(default_factory=dict)
@@ -39,21 +30,14 @@ ZEROS = Given()
 
 
 def infer_url(name: str, url: str, variant: str = "") -> str:
-    """Return the address at which a gateway takes queries of an application.
-
-    Args:
-        variant: queries of this variant alone; empty: of the application.
-    """
+    """The address for queries, maybe of one variant."""
     return f"{url}/v2/models/{name}{f'/versions/{variant}' if variant else ''}/infer"
 
 
 def curl(name: str, signature: dict[str, Any], url: str, authorities: str = "", given: Given = ZEROS) -> str:
-    """A shell command that sends one query (any free dimension of the signature is 1).
+    """A shell command that sends one query (any free dimension is 1).
 
-    Args:
-        signature: with inputs as an application has them, or with the shapes of one query.
-        url: the gateway's address.
-        authorities: PEM file that clients trust behind https; empty: the system's authorities.
+    ``authorities``: PEM file that clients trust behind https; empty: the system's.
     """
     tensors = _tensors(signature)
     short = all(count <= WRITTEN_OUT for *_, count in tensors)
@@ -85,10 +69,7 @@ def curl(name: str, signature: dict[str, Any], url: str, authorities: str = "", 
 
 
 def triton(name: str, signature: dict[str, Any], url: str, authorities: str = "", given: Given = ZEROS) -> str:
-    """Return a Python script that sends the same query with tritonclient.
-
-    Arguments are those of :func:`curl`.
-    """
+    """A Python script that sends the same query as :func:`curl`."""
     host = url.partition("://")[2] or url
     tls = url.startswith("https://")
     options = ", ssl=True" if tls else ""
@@ -123,7 +104,6 @@ def triton(name: str, signature: dict[str, Any], url: str, authorities: str = ""
 
 
 def _tensors(signature: dict[str, Any]) -> list[tuple[str, str, list[int], int]]:
-    """Name, datatype, shape and number of elements of each input."""
     found = []
     for tensor in signature.get("inputs") or ():
         shape = [1 if dimension < 1 else dimension for dimension in tensor["shape"]]
@@ -139,5 +119,4 @@ def _numpy(datatype: str) -> str:
 
 
 def _zero(datatype: str) -> str:
-    """An element as Python writes it."""
     return json.dumps(ZERO.get(datatype, 0)).replace("false", "False")

@@ -1,7 +1,4 @@
-"""The command by which another box joins.
-
-``manage.py join-command`` and the page *Nodes* show it.
-"""
+"""The command by which another box joins, of command line and page *Nodes*."""
 
 from __future__ import annotations
 
@@ -40,12 +37,7 @@ _LOOK_S = 3.0
 class JoinLine:
     """A line for another box, and what an operator should know about it.
 
-    Attributes:
-        command: to be run in a checkout of this release there.
-        token: the token's name.
-        expires: when the token does.
-        remarks: sentences, one a line.
-        warning: why the other box may not reach or trust the console; empty: it should.
+    ``remarks``: sentences, one a line; ``warning``: why it may not reach or trust the console.
     """
 
     command: str
@@ -58,12 +50,8 @@ class JoinLine:
 def join_line(role: str, control: str, ttl: timedelta) -> JoinLine:
     """Make a join token that works once, and the line that uses it.
 
-    Args:
-        role: ``node`` or ``gateway``.
-        control: this console's URL for the other box; empty: its own address.
-
-    Raises:
-        Conflict: no other box can reach this console, or its certificate cannot be used.
+    ``role``: ``node`` or ``gateway``; ``control``: this console's URL for the other box; empty: its own. Raises
+    Conflict: none can reach this console, or its certificate cannot be used.
     """
     values = settings.NEREUS
     url = _checked(control, values) if control else _own_url(values)
@@ -101,11 +89,7 @@ def _explained(role: str, name: str, expires: datetime, pinned: bool) -> list[st
 
 
 def _own_url(values: Settings) -> str:
-    """This console's URL for other boxes.
-
-    Raises:
-        Conflict: it listens on loopback alone.
-    """
+    """This console's URL for other boxes. Raises Conflict: on loopback alone."""
     console = values.console
     if console.loopback:
         raise Conflict(
@@ -118,11 +102,7 @@ def _own_url(values: Settings) -> str:
 
 
 def _outward_address() -> str:
-    """This box's address towards other networks, or its only one.
-
-    Raises:
-        Conflict: it has several, and no way to other networks.
-    """
+    """This box's address towards other networks, or its only one. Raises Conflict."""
     # Without a way to other networks, its only address is taken.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
         # Connects without sending.
@@ -164,12 +144,9 @@ def _checked(url: str, values: Settings) -> str:
 
 
 def _authority(values: Settings, url: str) -> x509.Certificate | None:
-    """Return the authority behind the certificate that other boxes see at ``url``.
+    """The authority that other boxes see at ``url``; None: no pin needed or useful.
 
-    None where they need no pin, or none helps.
-
-    Raises:
-        Conflict: the certificate cannot be used.
+    Raises Conflict: the certificate cannot be used.
     """
     if not url.startswith("https://") or not values.console.tls:
         return None
@@ -182,10 +159,7 @@ def _authority(values: Settings, url: str) -> x509.Certificate | None:
 
 
 def _trouble(url: str, authority: x509.Certificate | None) -> str:
-    """Return why the other box may not reach or trust the console.
-
-    Empty where nothing speaks against it, as far as this box can tell.
-    """
+    """Why the other box may not reach or trust the console, as seen from here."""
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     trusting = ssl.create_default_context()

@@ -34,11 +34,7 @@ def set_state(member: Node | Gateway, state: Member.State) -> Node | Gateway:
 def revoke(node: Node, force: bool = False) -> Node:
     """Turn a node away; doing so twice changes nothing.
 
-    Args:
-        force: also where applications are served by this node alone.
-
-    Raises:
-        Conflict: they are, and this is not forced.
+    Raises Conflict: applications are served by it alone, and ``force`` is not given.
     """
     with transaction.atomic():
         row = Node.objects.select_for_update().get(pk=node.pk)
@@ -50,12 +46,8 @@ def revoke(node: Node, force: bool = False) -> Node:
 def cordon(node: Node, seconds: int | None = None, force: bool = False) -> Node:
     """Have plans leave the node's devices out; doing so twice changes nothing.
 
-    Args:
-        seconds: when the order ends by itself, unless the node was cordoned without an end before; None: it does not.
-        force: also where applications are served by this node alone.
-
-    Raises:
-        Conflict: they are, and this is not forced.
+    ``seconds``: when the order ends, unless it had no end before. Raises Conflict: applications are served by this node
+    alone, and ``force`` is not given.
     """
     until = timezone.now() + timedelta(seconds=seconds) if seconds is not None else None
     with transaction.atomic():
@@ -94,10 +86,7 @@ def uncordon(node: Node) -> Node:
 def accept_claim(member: Node | Gateway) -> Node | Gateway:
     """Make the claimant the member, with a credential of its own.
 
-    The credential that was used so far ends.
-
-    Raises:
-        Conflict: nobody claims the name now, or the claimant's join token has been used up meanwhile.
+    Raises Conflict: nobody claims the name now, or the claimant's join token has been used up meanwhile.
     """
     kind = _kind(member)
     with transaction.atomic():
@@ -118,11 +107,7 @@ def accept_claim(member: Node | Gateway) -> Node | Gateway:
 
 
 def refuse_claim(member: Node | Gateway) -> Node | Gateway:
-    """The claimant is turned away; the member goes on as it was.
-
-    Raises:
-        Conflict: nobody claims the name now.
-    """
+    """Turn the claimant away. Raises Conflict: nobody claims the name now."""
     kind = _kind(member)
     with transaction.atomic():
         row = type(member).objects.select_for_update().filter(pk=member.pk).first()
@@ -145,10 +130,7 @@ def _end_claim(row: Node | Gateway) -> None:
 
 
 def lapse(member: Node | Gateway) -> bool:
-    """Mark a member's certificate as lapsed; returns whether that is new.
-
-    Other members no longer connect with this one until it gets another certificate.
-    """
+    """Mark a member's certificate as lapsed; whether that is new."""
     with transaction.atomic():
         rows = type(member).objects.filter(pk=member.pk, certificate_lapsed=False)
         if not rows.filter(certificate_until=member.certificate_until).update(certificate_lapsed=True):
@@ -160,13 +142,9 @@ def lapse(member: Node | Gateway) -> bool:
 
 
 def replace_authority() -> None:
-    """Make the next authority of members' certificates.
+    """Make the next authority of members' certificates, which get them in seconds.
 
-    Members get certificates of it within seconds, while those in use go on.
-
-    Raises:
-        Conflict: some members have not renewed since the last time, and would be cut off.
-        CertificateError: the authority's row is damaged.
+    Raises Conflict: some have not renewed since the last time, and would be cut off; CertificateError.
     """
     with transaction.atomic():
         before = authority.locked()
@@ -193,11 +171,7 @@ def use_token(token: JoinToken) -> bool:
 
 
 def delete_member(member: Node | Gateway) -> None:
-    """Forget a node (with its devices) or gateway.
-
-    Raises:
-        Conflict: it is connected; its next message would find nobody.
-    """
+    """Forget a node (with its devices) or gateway. Raises Conflict: it is connected."""
     with transaction.atomic():
         current = type(member).objects.select_for_update().filter(pk=member.pk).first()
         if current is not None and not current.connected:
@@ -208,11 +182,7 @@ def delete_member(member: Node | Gateway) -> None:
 
 
 def forget_device(device: Device) -> None:
-    """Forget a device that its node no longer has.
-
-    Raises:
-        Conflict: its node has it; its next report would find nothing.
-    """
+    """Forget a device that its node no longer has. Raises Conflict: it has it."""
     with transaction.atomic():
         if not Device.objects.filter(pk=device.pk, detail=Device.GONE).delete()[0]:
             raise Conflict(f"device {device.ref!r} belongs to node {device.node.name!r}, which still has it")
@@ -221,19 +191,12 @@ def forget_device(device: Device) -> None:
 
 
 def create_api_key(name: str, **limits: Any) -> tuple[ApiKey, str]:
-    """Create a key for queries, with limits as :class:`ApiKey` has them.
-
-    The key is returned here and kept nowhere.
-
-    Raises:
-        Conflict: the name is taken.
-    """
+    """Create a key for queries; it is kept nowhere. Raises Conflict: name taken."""
     key = new_secret("api_key")
     return _create(ApiKey(name=name, prefix=key[:8], key_hash=hash_secret(key), **limits), "api_key"), key
 
 
 def change_api_key(row: ApiKey, limits: dict[str, Any]) -> ApiKey:
-    """Change some limits of a key."""
     with transaction.atomic():
         if limits and ApiKey.objects.filter(pk=row.pk).update(**limits):
             events.changed("api_key", row.name)
@@ -242,26 +205,14 @@ def change_api_key(row: ApiKey, limits: dict[str, Any]) -> ApiKey:
 
 
 def create_api_token(name: str, user: Any, role: str, expires: datetime | None = None) -> tuple[ApiToken, str]:
-    """Create a token for the REST API, for an account and with a role of its own.
-
-    The token is returned here and kept nowhere.
-
-    Raises:
-        Conflict: the name is taken.
-    """
+    """Create a token for the REST API; it is kept nowhere. Raises Conflict."""
     token = new_secret("api_token")
     row = ApiToken(name=name, user=user, role=role, expires=expires, prefix=token[:8], token_hash=hash_secret(token))
     return _create(row, "api_token"), token
 
 
 def create_join_token(name: str, **limits: Any) -> tuple[JoinToken, str]:
-    """Create a token that admits nodes and gateways.
-
-    It has limits as :class:`JoinToken` has them, is returned here and kept nowhere.
-
-    Raises:
-        Conflict: the name is taken.
-    """
+    """Create a token that admits members; it is kept nowhere. Raises Conflict."""
     token = new_secret("join_token")
     return _create(JoinToken(name=name, token_hash=hash_secret(token), **limits), "join_token"), token
 
@@ -284,7 +235,6 @@ def delete_secret(row: ApiKey | ApiToken | JoinToken) -> None:
 
 
 def node_by_credential(credential: str) -> Node | None:
-    """The approved node that this credential was given to."""
     if not credential:
         return None
     return Node.objects.filter(credential_hash=hash_secret(credential), state=Node.State.APPROVED).first()

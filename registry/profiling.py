@@ -17,20 +17,16 @@ OPEN = (ProfileJob.State.QUEUED, ProfileJob.State.RUNNING)
 
 
 def known_device_types() -> list[str]:
-    """Types of the devices of approved nodes, sorted."""
     return sorted(
         Device.objects.filter(node__state=Node.State.APPROVED).order_by().values_list("type", flat=True).distinct()
     )
 
 
 def order(variant: Variant, reason: str, device_types: Iterable[str] | None = None) -> list[ProfileJob]:
-    """Order to measure ``variant`` on these device types, and return the jobs.
+    """Order to measure ``variant`` on device types (default: all known ones).
 
-    Each device type has one open job at most: where there is one already, that one is returned; one for drift is then
-    of the new reason. A failed variant gets another chance. Empty where no type is known yet.
-
-    Args:
-        device_types: default: all known ones.
+    Each has one open job at most: that one is returned, one for drift with the new reason. A failed
+    variant gets another chance.
     """
     types = known_device_types() if device_types is None else sorted(set(device_types))
     jobs = []
@@ -63,10 +59,9 @@ def _create(variant: Variant, device_type: str, reason: str) -> ProfileJob:
 
 
 def order_missing(device_type: str | None = None) -> list[ProfileJob]:
-    """Order profiles for each variant on known device types where it has none.
+    """Order profiles where a variant has none and was not tried before.
 
-    Device types on which the variant was tried before are left out. For a device type that is seen for the first time
-    (``device_type``: that one only), and for variants that were registered before any node joined.
+    For a new device type (that one only), and for variants that were registered before any node joined.
     """
     jobs = []
     variants = Variant.objects.filter(application__state=Application.State.ACTIVE).exclude(state=Variant.State.DRAINING)
@@ -82,7 +77,6 @@ def order_missing(device_type: str | None = None) -> list[ProfileJob]:
 
 
 def cancel(jobs: Iterable[ProfileJob], detail: str) -> int:
-    """Cancel those that are still open, and return how many."""
     cancelled = 0
     for job in jobs:
         if ProfileJob.objects.filter(pk=job.pk, state__in=OPEN).update(
@@ -94,11 +88,7 @@ def cancel(jobs: Iterable[ProfileJob], detail: str) -> int:
 
 
 def withdraw(job: ProfileJob, detail: str) -> None:
-    """Cancel a job; a variant that is then measured nowhere, and will not be, fails.
-
-    Raises:
-        Conflict: it has ended.
-    """
+    """Cancel a job; its variant may fail by that. Raises Conflict: it has ended."""
     with transaction.atomic():
         if not cancel([job], detail):
             state = ProfileJob.objects.filter(pk=job.pk).values_list("state", flat=True).first()
@@ -111,10 +101,7 @@ def withdraw(job: ProfileJob, detail: str) -> None:
 
 
 def end_orphaned() -> int:
-    """End queued jobs of device types that no box has any more, and return how many.
-
-    When a device of that type comes up, missing profiles are ordered again.
-    """
+    """End queued jobs of device types that no box has any more; how many."""
     there = Device.objects.exclude(detail=Device.GONE).filter(
         # A box that was turned away may be taken back until its devices are written off.
         Q(node__state=Node.State.APPROVED) | ~Q(state=Device.State.DOWN)
@@ -130,10 +117,9 @@ def end_orphaned() -> int:
 
 
 def order_anew(application: Application) -> list[ProfileJob]:
-    """Order profiles of every profiled variant again.
+    """Order profiles of every profiled variant again, after a change of inputs.
 
-    This is for a change of what profiles depend on. A job that is being measured is replaced, whatever its variant's
-    state; one that is queued will use the new values.
+    A job that is being measured is replaced; one that is queued will use the new values.
     """
     jobs = []
     for variant in application.variants.exclude(state=Variant.State.DRAINING):
@@ -147,9 +133,9 @@ def order_anew(application: Application) -> list[ProfileJob]:
 
 
 def measure_again(application: Application) -> list[ProfileJob]:
-    """Order a measurement of every measured variant after its validation set changed.
+    """Measure variants again after their validation set changed.
 
-    One device type is enough for an accuracy; an open job, which may be half through with the old set, is replaced.
+    On one device type, which is enough; an open job, which may be half through with the old set, is replaced.
     """
     jobs = []
     measured = application.variants.filter(accuracy_source=Variant.Source.MEASURED).exclude(

@@ -19,12 +19,9 @@ UNIX = "unix:"
 
 
 class Reported(NamedTuple):
-    """A gateway's report on a device.
+    """A gateway's report on a device; ``reached``: None without one.
 
-    Attributes:
-        reached: None: there is none.
-        unreached_s: seconds since it was reached last.
-        lost: the gateway has reached it since it joined.
+    ``lost``: the gateway has reached it since it joined.
     """
 
     reached: bool | None
@@ -33,11 +30,7 @@ class Reported(NamedTuple):
 
 
 class Unreached(NamedTuple):
-    """A gateway that does not reach a device, though both announce that it may.
-
-    Attributes:
-        since: when it began; None: not known.
-    """
+    """A gateway that reports that it does not reach a device, and since when."""
 
     gateway: str
     since: datetime | None
@@ -49,7 +42,6 @@ def approved_gateways() -> list[Gateway]:
 
 
 def reported(gateway: Gateway, device: Device) -> Reported:
-    """The device's entry in the gateway's last report."""
     found = gateway.reach or {}
     if device.ref in found.get("unreached", ()):
         return Reported(False, clock.age(found["unreached"][device.ref]), device.ref in found.get("lost", ()))
@@ -57,16 +49,12 @@ def reported(gateway: Gateway, device: Device) -> Reported:
 
 
 def reaching(device: Device, gateways: Iterable[Gateway]) -> list[str]:
-    """Return the names of those of the gateways that reach a device.
-
-    Their reports decide, or else what both announce.
-    """
+    """Names of the gateways that reach a device, by report or announcement."""
     found = ((gateway, reported(gateway, device).reached) for gateway in gateways)
     return [gateway.name for gateway, says in found if (announced(gateway, device) if says is None else says)]
 
 
 def unreached_by(device: Device, gateways: Iterable[Gateway]) -> list[Unreached]:
-    """The gateways that report that they do not reach the device."""
     found = ((gateway.name, reported(gateway, device)) for gateway in gateways)
     return [Unreached(name, _wall(says.unreached_s)) for name, says in found if says.reached is False]
 
@@ -77,18 +65,12 @@ def _wall(age_s: float) -> datetime | None:
 
 
 def reachable(devices: Iterable[Device], gateways: Sequence[Gateway]) -> list[Device]:
-    """Return the devices that at least one gateway reaches, as far as is known.
-
-    Before the first gateway has joined, these are all devices.
-    """
+    """Devices that a gateway reaches as far as known, or all before one joined."""
     return [device for device in devices if not why_unreachable(device, gateways)]
 
 
 def why_unreachable(device: Device, gateways: Sequence[Gateway]) -> str:
-    """Return why no gateway reaches the device, and the remedy.
-
-    Empty where one does, or none has joined.
-    """
+    """Why no gateway reaches the device, and the remedy; empty: one does."""
     if not gateways:
         return ""
     node = device.node.name
@@ -114,7 +96,6 @@ def why_unreachable(device: Device, gateways: Sequence[Gateway]) -> str:
 
 
 def announced(gateway: Gateway, device: Device) -> bool:
-    """Whether the gateway can reach the device by what both announce."""
     ours, theirs = gateway.machine, device.node.machine
     # Members of an earlier release do not report their box.
     if not ours or not theirs or ours == theirs:

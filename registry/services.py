@@ -28,11 +28,7 @@ logger = log.get("registry")
 
 
 def create_application(fields: dict[str, Any]) -> Application:
-    """A new application.
-
-    Raises:
-        Conflict: the name is taken.
-    """
+    """A new application. Raises Conflict: the name is taken."""
     try:
         with transaction.atomic():
             application = Application.objects.create(**fields)
@@ -80,11 +76,7 @@ def _bound(application: Application) -> bool:
 
 
 def delete_application(application: Application, drain: bool = False) -> bool:
-    """Delete with all variants; True when it is gone, False when it drains.
-
-    Raises:
-        Conflict: in use, and not asked to drain.
-    """
+    """True when it is gone, False when it drains. Raises Conflict: in use."""
     with transaction.atomic():
         current = Application.objects.select_for_update().filter(pk=application.pk).first()
         if current is None:
@@ -185,10 +177,7 @@ def create_variant(
 
 
 def _trial_rows(application: Application, sample: storage.Incoming | None) -> tuple[Path | None, str]:
-    """Return the file of rows to try a model with, and where they are from.
-
-    Without one there are made-up values.
-    """
+    """The file of rows to try a model with, and where they are from."""
     validation = ValidationSet.objects.filter(application=application).first()
     if validation is not None:
         return storage.path(validation.digest), "the validation set"
@@ -273,10 +262,7 @@ def run_alone(variant: Variant, why: str) -> None:
 
 
 def answers(application: str) -> None:
-    """Note that every gateway answers queries of the application.
-
-    Its variants that waited for that are ready.
-    """
+    """Note that every gateway answers queries of the application."""
     with transaction.atomic():
         loading = Variant.objects.filter(application__name=application, state=Variant.State.LOADING)
         names = [str(variant) for variant in loading.select_related("application")]
@@ -286,11 +272,7 @@ def answers(application: str) -> None:
 
 
 def delete_variant(variant: Variant, drain: bool = False) -> bool:
-    """True when it is gone, False when it drains.
-
-    Raises:
-        Conflict: in use, and not asked to drain.
-    """
+    """True when it is gone, False when it drains. Raises Conflict: in use."""
     with transaction.atomic():
         current = Variant.objects.select_for_update().select_related("application").filter(pk=variant.pk).first()
         if current is None:
@@ -318,10 +300,7 @@ def _remove_variant(variant: Variant) -> None:
 
 
 def finish_drains() -> list[str]:
-    """Delete what drains and is held nowhere any more. Called every few seconds.
-
-    Returns the names of what went.
-    """
+    """Delete what drains and is held nowhere any more; their names."""
     gone = []
     for variant in Variant.objects.filter(
         state=Variant.State.DRAINING, application__state=Application.State.ACTIVE
@@ -382,11 +361,7 @@ def set_validation(application: Application, metric: str, incoming: storage.Inco
 
 
 def delete_validation(application: Application) -> None:
-    """Measured accuracies stay; a missing set is no error.
-
-    Raises:
-        Conflict: variants wait to be measured with it.
-    """
+    """Measured accuracies stay. Raises Conflict: variants wait to be measured."""
     with transaction.atomic():
         # As uploads do: a variant that is to be measured may be stored in this very moment.
         Application.objects.select_for_update().filter(pk=application.pk).first()

@@ -1,6 +1,6 @@
 """Signatures of applications, and ONNX tensor types in the protocol.
 
-The protocol is the Open Inference Protocol. Imports neither Django nor numpy: the inspection process uses it too.
+Imports neither Django nor numpy: the inspection process uses it too.
 """
 
 from __future__ import annotations
@@ -37,18 +37,12 @@ MAX_ROW_BYTES = 64 * 2**20
 
 
 def from_onnxruntime(kind: str) -> str | None:
-    """Return the protocol's datatype of onnxruntime's type name.
-
-    None for what cannot travel (sequences, maps).
-    """
+    """The protocol's datatype; None for what cannot travel (sequences, maps)."""
     return ONNXRUNTIME_TYPES.get(kind)
 
 
 def with_rows(signature: dict[str, Any], batch: bool) -> dict[str, Any]:
-    """Return a signature whose shapes begin with the rows, as behind the edges.
-
-    Without a batch dimension a query is one row, which neither clients nor models see.
-    """
+    """Shapes with the rows first; without batch dimension a query is one row."""
     if batch:
         return signature
     return {
@@ -187,10 +181,7 @@ _RANGES = {
 
 
 def check_sizes(sizes: Any, signature: dict[str, Any], batch: bool = True) -> list[InputFault]:
-    """Return everything that is wrong with ``sizes`` for a valid signature.
-
-    They are ascending sizes of its inputs' open dimensions.
-    """
+    """What is wrong with ``sizes``, ascending, of a valid signature."""
     whole = isinstance(sizes, list) and all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
     if not whole or len(sizes) > MAX_SIZES:
         return [InputFault("", f"must be a list of at most {MAX_SIZES} whole numbers")]

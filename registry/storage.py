@@ -36,16 +36,11 @@ _swept_at: float | None = None
 
 
 def root() -> Path:
-    """The store's folder."""
     return settings.NEREUS.home / "models"
 
 
 def path(digest: str) -> Path:
-    """The path of the file of that digest, whether it is there or not.
-
-    Raises:
-        ValueError: not a sha256 in lower-case hex, so it never names a file elsewhere.
-    """
+    """The path of a file, there or not. Raises ValueError: no sha256 in lower case."""
     if not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise ValueError(f"digest: {digest[:80]!r} is not a sha256 in lower-case hex")
     return root() / digest[:2] / digest
@@ -58,14 +53,9 @@ def _incoming_folder() -> Path:
 
 
 class Incoming:
-    """A file on its way into the store.
+    """A file on its way into the store; gone unless it is placed.
 
-    It vanishes with :meth:`discard` unless :meth:`place` came first.
-
-    Args:
-        limit: bytes at most.
-        field: names it in errors.
-        setting: the setting that made the limit.
+    ``limit``: bytes at most; ``field`` names it in errors, ``setting`` made the limit.
     """
 
     def __init__(self, limit: int, field: str = "file", setting: str = "NEREUS_MAX_UPLOAD_MB"):
@@ -81,7 +71,6 @@ class Incoming:
 
     @classmethod
     def copy(cls, source: Path, limit: int | None = None) -> Incoming:
-        """A file of this box, copied in and finished."""
         incoming = cls(settings.NEREUS.max_upload_bytes if limit is None else limit)
         try:
             with source.open("rb") as file:
@@ -94,12 +83,7 @@ class Incoming:
         return incoming
 
     def write(self, chunk: bytes) -> None:
-        """Append.
-
-        Raises:
-            UploadTooLarge: this chunk exceeds the limit; it is not written.
-            NoSpace: the disk is full.
-        """
+        """Append. Raises UploadTooLarge or NoSpace."""
         if self.size + len(chunk) > self.limit:
             raise UploadTooLarge(self.field, self.limit, self.setting)
         with _full_disk():
@@ -121,10 +105,7 @@ class Incoming:
         return self._hash.hexdigest()
 
     def place(self) -> None:
-        """Give the file its place in the store; call within :func:`lock`.
-
-        A file that is there already stays.
-        """
+        """Give the file its place in the store; call within :func:`lock`."""
         target = path(self.digest)
         if target.exists():
             self.discard()
@@ -163,10 +144,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def lock() -> Iterator[None]:
-    """Hold the store's lock: one holder on this box at a time.
-
-    It is held for a rename and a row, never while bytes stream or models run.
-    """
+    """One holder on this box, for a rename and a row, never while bytes stream."""
     root().mkdir(parents=True, exist_ok=True)
     with open(root() / ".lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -174,17 +152,13 @@ def lock() -> Iterator[None]:
 
 
 def referenced(digest: str) -> bool:
-    """Whether a row still needs the file."""
     from registry.models import ValidationSet, Variant
 
     return Variant.objects.filter(digest=digest).exists() or ValidationSet.objects.filter(digest=digest).exists()
 
 
 def release_locked(digest: str) -> bool:
-    """Remove a file that was placed and whose row was not committed.
-
-    Call within :func:`lock`. Returns whether it went.
-    """
+    """Remove a placed file without its row; call within :func:`lock`."""
     if referenced(digest):
         return False
     target = path(digest)
@@ -233,7 +207,6 @@ def _sweep_orphans() -> int:
 
 
 def digests() -> set[str]:
-    """Digests of all files that rows need."""
     from registry.models import ValidationSet, Variant
 
     return {digest for model in (Variant, ValidationSet) for digest in model.objects.values_list("digest", flat=True)}
@@ -241,15 +214,9 @@ def digests() -> set[str]:
 
 @contextlib.contextmanager
 def kept(exclusive: bool = False) -> Iterator[bool]:
-    """While held, no file leaves the store.
+    """While held, no file leaves the store: for a backup, and the sweep.
 
-    For a backup, which reads rows first and files afterwards.
-
-    Args:
-        exclusive: for the sweep, which does not wait.
-
-    Yields:
-        Whether it is held: False if ``exclusive`` and another process holds it.
+    Yields False if ``exclusive`` (for the sweep, which does not wait) and another process holds it.
     """
     root().mkdir(parents=True, exist_ok=True)
     with open(root() / ".kept", "w") as file:

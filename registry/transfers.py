@@ -55,7 +55,6 @@ class Places:
             return transfer
 
     def free(self, transfer: Transfer) -> None:
-        """A transfer ended."""
         with self._lock:
             self._under_way.discard(transfer)
 
@@ -71,16 +70,12 @@ class Pace:
         self._next = 0.0
 
     def wait(self, size: int, now: float) -> float:
-        """Return the seconds until a chunk may be sent.
-
-        Chunks have their turns in the order of the calls.
-        """
+        """Seconds until a chunk may be sent; turns are in the order of the calls."""
         if not self._bytes_per_s:
             return 0.0
         self._next = max(self._next, now) + size / self._bytes_per_s
         return self._next - size / self._bytes_per_s - now
 
     async def turn(self, size: int) -> None:
-        """Wait for the turn of a chunk."""
         if (pause := self.wait(size, time.monotonic())) > 0:
             await asyncio.sleep(pause)

@@ -1,7 +1,4 @@
-"""Try an application: one query to a gateway, as a client would send it.
-
-It has a key and limits of its own.
-"""
+"""Try an application: one query to a gateway, as a client would send it."""
 
 from __future__ import annotations
 
@@ -59,10 +56,7 @@ def gateway_url() -> str:
 
 
 def authorities() -> str:
-    """Return the file that clients of an own certificate trust.
-
-    Empty where they trust the system's.
-    """
+    """The file that clients of an own certificate trust; empty: the system's."""
     own = settings.NEREUS.tls_used and settings.NEREUS.tls_cert is None
     return str(tls.trust_file(settings.NEREUS)) if own else ""
 
@@ -70,16 +64,8 @@ def authorities() -> str:
 def try_query(application: Application, query: dict[str, Any]) -> dict[str, Any]:
     """Send one query, and return its answer or the gateway's refusal.
 
-    Args:
-        query: ``inputs`` of ``name``, ``datatype``, ``shape`` and ``data`` or ``base64``; ``parameters``.
-
-    Returns:
-        ``status`` (HTTP's), ``took_ms`` (from here to the gateway and back), ``gateway``, ``error`` (empty: answered),
-        ``parameters`` and ``outputs`` of the answer, and the same query as ``curl`` and ``tritonclient``.
-
-    Raises:
-        InvalidInput: ``base64`` is none.
-        Busy: too many such queries are under way, or no gateway can be reached.
+    The same query comes with it as ``curl`` and ``tritonclient``. Raises InvalidInput: ``base64`` is none; Busy: too
+    many such queries are under way, or no gateway can be reached.
     """
     parameters = {key: value for key, value in (query.get("parameters") or {}).items() if value is not None}
     variant = parameters.pop("variant", "")
@@ -109,7 +95,6 @@ def try_query(application: Application, query: dict[str, Any]) -> dict[str, Any]
 
 
 def _encoded(given: list[dict[str, Any]], parameters: dict[str, Any]) -> tuple[bytes, bytes]:
-    """The JSON part and the binary part of a V2 query."""
     inputs, data, faults = [], b"", []
     for index, one in enumerate(given):
         tensor = {key: one[key] for key in ("name", "datatype", "shape")}
@@ -190,7 +175,6 @@ def _flat(data: Any) -> list[Any]:
 
 
 def _shown(output: dict[str, Any]) -> dict[str, Any]:
-    """An output with its first elements, and the largest of its first rows."""
     shape, data = output.get("shape") or [], output.get("data") or []
     rows = shape[0] if len(shape) > 1 else 1
     columns = len(data) // rows if rows else 0

@@ -1,7 +1,4 @@
-"""Uploads under way, with sender, subject and progress.
-
-:mod:`scheduler.uploads` receives the signals.
-"""
+"""Uploads under way; :mod:`scheduler.uploads` receives the signals."""
 
 from __future__ import annotations
 
@@ -25,15 +22,9 @@ _current: ContextVar[Upload | None] = ContextVar("upload", default=None)
 
 @dataclass
 class Upload:
-    """A file on its way in.
+    """A file on its way in; ``size``: bytes as announced, 0: not.
 
-    Attributes:
-        application: for which.
-        by: the account that sends it.
-        size: bytes as announced; 0: not announced.
-        received: bytes that came.
-        name: of the variant; empty: not known before all of it came, or a validation set.
-        phase: ``receiving``, then ``inspecting``.
+    ``name``: of the variant; empty: not known before all of it came. ``phase``: ``receiving``, then ``inspecting``.
     """
 
     application: str
@@ -46,7 +37,6 @@ class Upload:
 
 
 def begin(upload: Upload) -> None:
-    """Make it the upload of this request."""
     _current.set(upload)
 
 
@@ -58,13 +48,11 @@ def moved(upload: Upload) -> str:
 
 
 def ended(upload: Upload) -> None:
-    """Tell that it is over."""
     upload_ended.send_robust(sender=None, upload=upload)
 
 
 @contextmanager
 def inspecting(application: str, name: str, size: int) -> Iterator[None]:
-    """Tell that what was uploaded is being inspected."""
     upload = _current.get() or Upload(application, origin().actor, size)
     upload.phase, upload.name, upload.received = "inspecting", name, size
     moved(upload)

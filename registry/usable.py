@@ -9,18 +9,12 @@ from registry.models import Application, Device, Node, Profile, Variant
 
 
 def only_on(node: Node) -> list[str]:
-    """Return active applications that only this node's devices can serve.
-
-    They are names of applications that could be served now, and could not without these devices.
-    """
+    """Active applications that only this node's devices can serve now."""
     return alone([node]).get(node.pk, [])
 
 
 def alone(nodes: Iterable[Node]) -> dict[int, list[str]]:
-    """Return the same as :func:`only_on` for many nodes, by id, from one look.
-
-    Nodes that are needed by none are left out.
-    """
+    """The same as :func:`only_on` for many nodes, by id, from one look."""
     usable = Device.objects.filter(
         state__in=Device.SERVING, node__state=Node.State.APPROVED, node__cordoned_at=None
     ).select_related("node")

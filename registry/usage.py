@@ -22,11 +22,9 @@ def warm_on(variants: Iterable[int]) -> dict[int, list[str]]:
 
 
 def resident_on(variants: Iterable[int]) -> dict[int, list[str]]:
-    """Return by variant id the devices (refs, sorted) that hold or are to hold it.
+    """Devices (refs, sorted) that hold or are to hold each variant, by id.
 
-    Only those of ``variants`` are there that are in the plan in force or warm somewhere. A device that is down holds
-    nothing: its executor is gone, and when it returns it follows the plan of that time. A revoked node's devices do not
-    count: nothing is sent there any more.
+    Without devices that are down (their executors are gone) or of revoked nodes.
     """
     wanted = set(variants)
     found: dict[int, set[str]] = {}

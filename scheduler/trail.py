@@ -1,7 +1,7 @@
 """The trail of a plan: why it is as it is, against the plan before.
 
 It has the trigger, the demand, the limit that binds, the moves and their cost in accuracy. Everything is read from what
-stored plans keep (:func:`scheduler.models.kept_inputs`), so that a plan is explained by the state that held then.
+stored plans keep (:func:`scheduler.models.kept_inputs`), so that a plan is explained by the state at its time.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def application_trail(application: str) -> ApplicationTrail | None:
 
 def _application_sentence(now: Side, application: str) -> str:
     if application not in now.demand:
-        return "It is not planned for: that takes a variant that was profiled on a device type here. Upload one."
+        return "No plan includes it: no variant is profiled on a device type here. Upload one."
     demand, accuracy = now.demand[application], now.accuracy.get(application)
     if accuracy is None:
         return f"None of {items(demand)} is served."
@@ -294,7 +294,7 @@ def _causes(old: Side | None, now: Side) -> list[str]:
     for ids, verb in ((now.candidates - old.candidates, "available"), (old.candidates - now.candidates, "unavailable")):
         if ids:
             found.append(f"{_noun('variant', ids)}{listed(sorted(labels[one] for one in ids))} became {verb}")
-    found += [f"application {name} is not planned for any more" for name in sorted(old.demand.keys() - now.demand)]
+    found += [f"application {name} is no longer planned for" for name in sorted(old.demand.keys() - now.demand)]
     return [*found, *_demand_causes(_demand(old, now))]
 
 
@@ -352,11 +352,11 @@ def _limit(now: Side, prices: list[DevicePrice]) -> str:
             return f"Demand is left out ({now.missing()}), and more of these devices would not help: see the reasons."
         return f"Devices' time: demand is left out ({now.missing()})."
     if not now.accuracy:
-        return "Nothing: no queries are planned."
+        return "None: no queries are planned."
     best = {name: now.accuracies[id_] for name, id_ in now.best.items()}
     short = sorted(name for name, value in now.accuracy.items() if best.get(name, 0.0) - value > SAME_ACCURACY)
     if not short:
-        return "Nothing: every application is served by its best variant."
+        return "None: every application is served by its best variant."
     if prices and prices[0].points > NO_POINTS:
         return (
             f"Devices' time, most of all on {prices[0].type}: with more of it, {listed(short)} could be more accurate."
@@ -457,7 +457,7 @@ def _accuracy(accuracy: float, before: float, old: Side, now: Side) -> str:
 
 #: the beginning of the sentence where no input changed beyond rounding
 _TRIGGERS = {
-    Plan.Trigger.PERIOD: "A regular look found nothing new",
+    Plan.Trigger.PERIOD: "A regular plan, nothing new",
     Plan.Trigger.BURST: "Demand left the plan's band",
     Plan.Trigger.OVERLOAD: "Queries were refused",
     Plan.Trigger.CHANGE: "Variants, devices or settings changed",

@@ -98,32 +98,7 @@ def test_a_retired_variable_is_not_suggested():
     assert "NEREUS_ROUTING?" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("variables", "stack", "warnings"),
-    [
-        ({}, "nereus", []),
-        ({"STACK": "clipper-ha"}, "clipper-ha", []),
-        ({"STRATEGY": "proteus"}, "proteus", ["NEREUS_STRATEGY: replaced by NEREUS_STACK; the stack proteus is used"]),
-        ({"STRATEGY": "proteus", "STACK": "nereus"}, "nereus", ["NEREUS_STRATEGY: no longer used; the stack nereus"]),
-        ({"STRATEGY": "proteus-wo-qa"}, "nereus", ["NEREUS_STRATEGY: no longer used; the stack nereus is used"]),
-        (
-            {"STACK": "ramsis-gamma"},
-            "nereus",
-            ["NEREUS_STACK=ramsis-gamma: only simulations run this"],
-        ),
-        ({"ROUTING": "shares"}, "nereus", ["NEREUS_ROUTING: no longer used; it is part of the stack"]),
-        ({"STRATEGY": "proteus", "ROUTING": "shares"}, "proteus", ["NEREUS_STRATEGY: replaced", "NEREUS_ROUTING:"]),
-    ],
-)
-def test_the_stack_replaces_strategy_and_routing_which_warn(variables, stack, warnings):
-    settings = Settings.from_environ({f"NEREUS_{name}": value for name, value in variables.items()})
-    assert settings.stack == stack
-    assert [line.startswith(start) for line, start in zip(settings.warnings, warnings, strict=True)] == [True] * len(
-        warnings
-    )
-
-
-@pytest.mark.parametrize("name", ["best", "proteus-wo-qa"])
+@pytest.mark.parametrize("name", ["best", "ramsis-gamma"])
 def test_a_stack_that_nobody_can_serve_with_stops_the_start(name):
     with pytest.raises(SettingsError, match=f"NEREUS_STACK='{name}': must be one of nereus, clipper-ha,"):
         Settings.from_environ({"NEREUS_STACK": name})

@@ -1,7 +1,4 @@
-"""A parser for ``NEREUS_*`` environment variables.
-
-It parses them one by one, and collects the mistakes of all of them.
-"""
+"""Parsers of ``NEREUS_*`` environment variables, and a reader of them."""
 
 from __future__ import annotations
 
@@ -9,22 +6,22 @@ import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from .addresses import Address, is_loopback
-from .dispatch import stacks
+from .addresses import Address
 
 PREFIX = "NEREUS_"
-#: stacks of earlier versions that only simulations run now: a box that names one starts all the same
-SIMULATED = frozenset(
-    (
-        *("clipper-ht", "clipper+", "sommelier", "infaas-ilp", "sm+", "ms+", "vpa+", "jellyfish+", "modelswitching"),
-        *("proteus-wo-ms", "proteus-wo-mp", "proteus-wo-ab", "proteus-sharing"),
-        *("ramsis-by-decisions", "ramsis-gamma", "ramsis-shortest-queue", "ramsis-variable"),
-    )
-)
+#: variables that nothing reads any more, and why
+RETIRED = {
+    "COMPILED": "the query path is no longer compiled",
+    "FORECASTER": "demand is forecast by level and trend; simulations have the other forecasters",
+    "STRATEGY": "NEREUS_STACK chooses how the cluster plans",
+    "ROUTING": "it is part of the stack (NEREUS_STACK)",
+}
 #: what nodes, applications and variants may be called
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 #: labels of letters, digits, dashes and underscores, joined by dots
@@ -35,14 +32,20 @@ _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s]+)):(\d{1,5})")
 CORES = "auto, none, COUNTxCORES (2x1) or core lists such as 0-1;2,3"
 _LIST = r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*"
 
+#: Makes a value of a text; raises :class:`Wrong`.
+Parse = Callable[[str], Any]
 
-def divides_cores(text: str) -> bool:
-    """Return whether the text says how cores become devices.
 
-    Whether this box has these cores is another question.
+class Wrong(ValueError):
+    """A text that cannot be used; the message is what it must be.
+
+    Attributes:
+        shown: False: the text may have a password in any place.
     """
-    pattern = rf"[1-9]\d{{0,2}}x[1-9]\d{{0,2}}|{_LIST}(;{_LIST})*"
-    return text in ("auto", "none") or bool(re.fullmatch(pattern, text, re.ASCII))
+
+    def __init__(self, must: str, shown: bool = True):
+        super().__init__(must)
+        self.shown = shown
 
 
 class SettingsError(Exception):
@@ -57,263 +60,223 @@ class SettingsError(Exception):
         self.problems = problems
 
 
+@dataclass(frozen=True)
+class Variable:
+    """A variable.
+
+    Attributes:
+        default: its text where it is not set or empty.
+        shown: that text in the documentation.
+    """
+
+    name: str
+    default: str
+    parse: Parse
+    shown: str
+
+
+def setting(name: str, default: str, parse: Parse = str, shown: str | None = None) -> Any:
+    """A dataclass's field that comes from a variable."""
+    shown = shown if shown is not None else f"`{default}`" if default else ""
+    return field(metadata={"variable": Variable(name, default, parse, shown)})
+
+
 class Reader:
-    """Parses variables one by one and remembers what is wrong with them."""
+    """Reads variables one by one and remembers what is wrong with them."""
 
     def __init__(self, environ: Mapping[str, str]):
         self._environ = environ
         self.problems: list[str] = []
-        self.warnings: list[str] = []
-        self.known: set[str] = set()
-        self._retired: set[str] = set()
+        self.known = {PREFIX + name for name in RETIRED}
 
-    def _raw(self, name: str) -> str | None:
-        self.known.add(PREFIX + name)
-        value = self._environ.get(PREFIX + name)
-        return None if value is None or value.strip() == "" else value.strip()
+    def is_set(self, name: str) -> bool:
+        return bool(self._environ.get(PREFIX + name, "").strip())
 
-    def wrong(self, name: str, must: str) -> None:
-        self.problems.append(f"{PREFIX}{name}={self._environ.get(PREFIX + name)!r}: must be {must}")
-
-    def text(self, name: str, default: str) -> str:
-        value = self._raw(name)
-        return default if value is None else value
-
-    def number(self, name: str, default: float, low: float, high: float, kind: type = float):
-        value = self._raw(name)
-        if value is None:
-            return default
-        what = "a whole number" if kind is int else "a number"
+    def read(self, variable: Variable) -> Any:
+        """The variable's value, and that of its default where it is wrong."""
+        self.known.add(PREFIX + variable.name)
         try:
-            parsed = kind(value)
-        except ValueError:
-            parsed = None
-        if parsed is None or not low <= parsed <= high:
-            self.wrong(name, f"{what} from {low:g} to {high:g}")
-            return default
-        return parsed
+            return variable.parse(self._environ.get(PREFIX + variable.name, "").strip() or variable.default)
+        except Wrong as error:
+            self.wrong(variable.name, str(error), error.shown)
+            return variable.parse(variable.default)
 
-    def factors(self, name: str) -> dict[str, float]:
-        """``NAME=FACTOR,...``; by default none."""
-        found = {}
-        for item in filter(None, (part.strip() for part in self.text(name, "").split(","))):
-            key, _, value = item.rpartition("=")
-            try:
-                factor = float(value)
-            except ValueError:
-                factor = 0.0
-            if not key.strip() or not 0.001 <= factor <= 1e6:
-                self.wrong(name, f"NAME=FACTOR,... with factors from 0.001 to 1000000, and {item!r} is not such")
-                return {}
-            found[key.strip()] = factor
-        return found
+    def wrong(self, name: str, must: str, shown: bool = True) -> None:
+        value = f"={self._environ.get(PREFIX + name)!r}" if shown else ""
+        self.problems.append(f"{PREFIX}{name}{value}: must be {must}")
 
-    def name(self, name: str, default: str) -> str:
-        value = self._raw(name)
-        if value is None:
-            return default
-        if not re.fullmatch(NAME, value):
-            self.wrong(name, "1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit")
-            return default
-        return value
-
-    def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
-        value = self._raw(name)
-        if value is None:
-            return default
-        if value not in choices:
-            self.wrong(name, "one of " + ", ".join(choices))
-            return default
-        return value
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = self._raw(name)
-        if value is None:
-            return default
-        if value.lower() in ("1", "true", "yes", "on"):
-            return True
-        if value.lower() in ("0", "false", "no", "off"):
-            return False
-        self.wrong(name, "1 or 0")
-        return default
-
-    def address(self, name: str, default: str) -> Address:
-        value = self._raw(name)
-        text = default if value is None else value
-        match = _ADDRESS.fullmatch(text)
-        if match is None or not 1 <= int(match[3]) <= 65535:
-            self.wrong(name, "HOST:PORT with a port from 1 to 65535")
-            match = re.fullmatch(r"(\[\])?([^:]+):(\d+)", default)
-        return Address(match[1] or match[2], int(match[3]))
-
-    def cluster_address(self, name: str, port: int, clustered: bool) -> Address | None:
-        """Return the address to listen on for other boxes; None where there is none.
-
-        The variable is ``auto`` (all addresses, but only in a cluster), ``off`` or HOST:PORT.
-        """
-        value = self._raw(name) or "auto"
-        if value == "off":
-            return None
-        if value == "auto":
-            return Address("0.0.0.0", port) if clustered else None
-        match = _ADDRESS.fullmatch(value)
-        if match is None or not 1 <= int(match[3]) <= 65535:
-            self.wrong(name, "auto, off or HOST:PORT with a port from 1 to 65535")
-            return None
-        return Address(match[1] or match[2], int(match[3]))
-
-    def host(self, name: str) -> str:
-        """A host name or IP address without a port; empty where it is not set."""
-        value = self.text(name, "").strip("[]")
-        try:
-            wildcard = ipaddress.ip_address(value).is_unspecified
-        except ValueError:
-            wildcard = False
-            if value and not re.fullmatch(HOST_NAME, value):
-                self.wrong(name, "a host name or IP address, without a port")
-                return ""
-        if wildcard:
-            self.wrong(name, "an address that other boxes can connect to, which a wildcard is not")
-            return ""
-        return value
-
-    def url(self, name: str, default: str, schemes: tuple[str, ...]) -> str:
-        value = self._raw(name)
-        if value is None:
-            return default
-        if not any(value.startswith(scheme + "://") for scheme in schemes):
-            # Without the value, which may have a password in any place.
-            wanted = " or ".join(scheme + "://" for scheme in schemes)
-            self.problems.append(f"{PREFIX}{name}: must be a URL that begins with {wanted}")
-            return default
-        return value.rstrip("/")
-
-    def file(self, name: str) -> Path | None:
-        value = self._raw(name)
-        if value is None:
-            return None
-        path = Path(value).expanduser().absolute()
-        if not path.is_file() or not os.access(path, os.R_OK):
-            self.wrong(name, "a file that can be read")
-        return path
-
-    def certificate(self, tls: str) -> tuple[Path | None, Path | None]:
-        """Return the files of certificate and key: both or neither.
-
-        They must not be set where TLS is off, since nothing would use them.
-        """
-        files = self.file("TLS_CERT"), self.file("TLS_KEY")
-        for name, given, other in (("TLS_CERT", files[0], files[1]), ("TLS_KEY", files[1], files[0])):
-            if given is None and other is not None:
-                self.wrong(name, "set too: a certificate and its key belong together")
-        if any(files) and tls == "off":
-            self.wrong("TLS", "auto or on where NEREUS_TLS_CERT is set")
-        return files
-
-    def control_url(self, console: Address, tls: str) -> str:
-        """Return the control plane's URL.
-
-        It may do without TLS on this box alone, or where TLS is off, since it carries tokens and models.
-        """
-        url = self.url("CONTROL_URL", console.url, ("http", "https"))
-        try:
-            parts = urlsplit(url)
-            host, _ = parts.hostname or "", parts.port
-        except ValueError:
-            host = ""
-        if not host:
-            self.wrong("CONTROL_URL", "http(s)://HOST or http(s)://HOST:PORT")
-        elif parts.scheme == "http" and not is_loopback(host) and tls != "off" and self._raw("CONTROL_URL"):
-            self.wrong(
-                "CONTROL_URL", "https:// unless its host is loopback, or NEREUS_TLS=off where the network encrypts"
-            )
-        return url
-
-    def fingerprint(self, name: str, url: str) -> str:
-        """Return a SHA-256 fingerprint as 64 lower-case digits; empty where it is not set.
-
-        The server at ``url`` has to use TLS.
-        """
-        value = self.text(name, "").lower().removeprefix("sha256:").replace(":", "")
-        if value and not re.fullmatch("[0-9a-f]{64}", value):
-            self.wrong(name, "sha256: and 64 hexadecimal digits")
-            return ""
-        if value and not url.startswith("https://"):
-            self.wrong(name, "empty where NEREUS_CONTROL_URL is not https://, since nothing verifies it there")
-        return value
-
-    def public_url(self) -> str:
-        url = self.url("PUBLIC_URL", "", ("http", "https"))
-        try:
-            parts = urlsplit(url)
-            whole = bool(parts.hostname) and parts.path in ("", "/") and not parts.query and not parts.fragment
-            valid = not url or (whole and parts.username is None and (parts.port is None or parts.port > 0))
-        except ValueError:
-            valid = False
-        if not valid:
-            self.wrong("PUBLIC_URL", "http(s)://HOST or http(s)://HOST:PORT, with nothing behind it")
-            return ""
-        return url
-
-    def addresses(self, name: str, default: str) -> tuple[str, ...]:
-        """IP addresses and networks, comma separated."""
-        found = tuple(part.strip() for part in self.text(name, default).split(",") if part.strip())
-        for part in found:
-            try:
-                ipaddress.ip_network(part, strict=False)
-            except ValueError:
-                self.wrong(name, "IP addresses or networks such as 10.0.0.0/24, comma separated")
-                return ()
-        return found
-
-    def cores(self, name: str, default: str) -> str:
-        """Return how cores become devices: a text that is known to be well-formed.
-
-        It is ``auto``, ``none``, ``COUNTxCORES`` or core lists such as ``0-1;2,3`` (see :mod:`.partition`).
-        """
-        value = self._raw(name)
-        text = default if value is None else value
-        if not divides_cores(text):
-            self.wrong(name, CORES)
-            return default
-        return text
-
-    def retired(self, name: str, instead: str) -> None:
-        """Warn where a variable of an earlier release is set.
-
-        The warning names what is used instead; the start goes on.
-        """
-        self._retired.add(PREFIX + name)
-        if self._raw(name) is not None:
-            self.warnings.append(f"{PREFIX}{name}: no longer used; {instead}")
-
-    def stack(self) -> str:
-        """Return the stack that ``NEREUS_STACK`` chooses.
-
-        For this release, ``NEREUS_STRATEGY`` may choose it, too, where it names a stack.
-        """
-        old = self._raw("STRATEGY")
-        if old in stacks.LIVE and self._raw("STACK") is None:
-            self.warnings.append(
-                f"{PREFIX}STRATEGY: replaced by {PREFIX}STACK; the stack {old} is used this time. "
-                f"Set {PREFIX}STACK={old} instead, for the next release no longer reads {PREFIX}STRATEGY"
-            )
-            chosen = old
-        elif (named := self._raw("STACK")) in SIMULATED:
-            chosen = stacks.DEFAULT
-            self.warnings.append(
-                f"{PREFIX}STACK={named}: only simulations run this stack now; the default, {chosen}, is "
-                f"used. Set {PREFIX}STACK to one of {', '.join(stacks.LIVE)}"
-            )
-        else:
-            chosen = self.choice("STACK", stacks.DEFAULT, stacks.LIVE)
-            self.retired("STRATEGY", f"the stack {chosen} is used; {PREFIX}STACK chooses another")
-        self.retired("ROUTING", f"it is part of the stack ({PREFIX}STACK), here {chosen}")
-        return chosen
+    def warnings(self) -> tuple[str, ...]:
+        """A line for each retired variable that is set."""
+        return tuple(f"{PREFIX}{name}: no longer used; {why}" for name, why in RETIRED.items() if self.is_set(name))
 
     def unknown(self) -> None:
+        """A variable with the prefix that nothing reads is a mistake, too."""
         for name in sorted(self._environ):
             if name.startswith(PREFIX) and name not in self.known:
-                near = difflib.get_close_matches(name, self.known - self._retired, n=1)
+                usable = self.known - {PREFIX + retired for retired in RETIRED}
+                near = difflib.get_close_matches(name, usable, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 self.problems.append(f"{name}: no such setting{hint}")
+
+
+# --- parsers ----------------------------------------------------------------------------------------------------------
+
+
+def number(low: float, high: float, kind: type = float, times: float = 1) -> Parse:
+    """A number within limits, times a unit."""
+
+    def parse(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not low <= value <= high:
+            raise Wrong(f"{'a whole number' if kind is int else 'a number'} from {low:g} to {high:g}")
+        return value * kind(times)
+
+    return parse
+
+
+def whole(low: int, high: int, times: int = 1) -> Parse:
+    """A whole number within limits, times a unit."""
+    return number(low, high, int, times)
+
+
+def choice(*choices: str) -> Parse:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise Wrong("one of " + ", ".join(choices))
+        return text
+
+    return parse
+
+
+def url(*schemes: str) -> Parse:
+    """A URL without its last slash; empty where it is not set."""
+
+    def parse(text: str) -> str:
+        if text and not any(text.startswith(scheme + "://") for scheme in schemes):
+            raise Wrong("a URL that begins with " + " or ".join(scheme + "://" for scheme in schemes), shown=False)
+        return text.rstrip("/")
+
+    return parse
+
+
+def flag(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise Wrong("1 or 0")
+
+
+def name(text: str) -> str:
+    if not re.fullmatch(NAME, text):
+        raise Wrong("1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit")
+    return text
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Comma separated."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def factors(text: str) -> dict[str, float]:
+    """``NAME=FACTOR,...``."""
+    found = {}
+    for item in words(text):
+        key, _, value = item.rpartition("=")
+        try:
+            factor = float(value)
+        except ValueError:
+            factor = 0.0
+        if not key.strip() or not 0.001 <= factor <= 1e6:
+            raise Wrong(f"NAME=FACTOR,... with factors from 0.001 to 1000000, and {item!r} is not such")
+        found[key.strip()] = factor
+    return found
+
+
+def address(text: str, also: str = "") -> Address:
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not 1 <= int(match[3]) <= 65535:
+        raise Wrong(also + "HOST:PORT with a port from 1 to 65535")
+    return Address(match[1] or match[2], int(match[3]))
+
+
+def cluster_address(text: str) -> Address | str | None:
+    """An address, ``auto``, or None for ``off``."""
+    if text == "auto":
+        return text
+    return None if text == "off" else address(text, "auto, off or ")
+
+
+def host(text: str) -> str:
+    """A host name or IP address without a port; empty where it is not set."""
+    text = text.strip("[]")
+    try:
+        wildcard = ipaddress.ip_address(text).is_unspecified
+    except ValueError:
+        wildcard = False
+        if text and not re.fullmatch(HOST_NAME, text):
+            raise Wrong("a host name or IP address, without a port") from None
+    if wildcard:
+        raise Wrong("an address that other boxes can connect to, which a wildcard is not")
+    return text
+
+
+def addresses(text: str) -> tuple[str, ...]:
+    """IP addresses and networks, comma separated."""
+    for part in words(text):
+        try:
+            ipaddress.ip_network(part, strict=False)
+        except ValueError:
+            raise Wrong("IP addresses or networks such as 10.0.0.0/24, comma separated") from None
+    return words(text)
+
+
+def public_url(text: str) -> str:
+    text = url("http", "https")(text)
+    try:
+        parts = urlsplit(text)
+        whole_url = bool(parts.hostname) and parts.path in ("", "/") and not parts.query and not parts.fragment
+        valid = not text or (whole_url and parts.username is None and (parts.port is None or parts.port > 0))
+    except ValueError:
+        valid = False
+    if not valid:
+        raise Wrong("http(s)://HOST or http(s)://HOST:PORT, with nothing behind it")
+    return text
+
+
+def fingerprint(text: str) -> str:
+    """A SHA-256 fingerprint as 64 lower-case digits; empty where it is not set."""
+    text = text.lower().removeprefix("sha256:").replace(":", "")
+    if text and not re.fullmatch("[0-9a-f]{64}", text):
+        raise Wrong("sha256: and 64 hexadecimal digits")
+    return text
+
+
+def file(text: str) -> Path | None:
+    if not text:
+        return None
+    path = Path(text).expanduser().absolute()
+    if not path.is_file() or not os.access(path, os.R_OK):
+        raise Wrong("a file that can be read")
+    return path
+
+
+def folder(text: str) -> Path:
+    path = Path(text).expanduser().absolute()
+    if path.exists() and not path.is_dir():
+        raise Wrong("a folder, or a path where one can be made")
+    return path
+
+
+def cores(text: str) -> str:
+    """How cores become devices (see :mod:`.partition`).
+
+    Whether this box has these cores is another question.
+    """
+    pattern = rf"[1-9]\d{{0,2}}x[1-9]\d{{0,2}}|{_LIST}(;{_LIST})*"
+    if text not in ("auto", "none") and not re.fullmatch(pattern, text, re.ASCII):
+        raise Wrong(CORES)
+    return text

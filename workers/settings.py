@@ -1,12 +1,7 @@
 """Settings of every Nereus process, from ``NEREUS_*`` environment variables.
 
-They are read once.
-
-Each value is parsed where it is read and every mistake is collected, so that one start shows an operator all of
-them; :meth:`Settings.from_environ` raises one :class:`SettingsError` that names each variable and its limit. A variable
-with the prefix that nothing reads is a mistake too: it is nearly always a misspelling.
-
-Control plane and data plane share this module; it imports neither Django nor any model.
+Every mistake is collected, so that one start shows an operator all of them: a variable with the prefix that nothing
+reads is one, too, as it is nearly always a misspelling. It imports neither Django nor any model.
 """
 
 from __future__ import annotations
@@ -14,15 +9,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
 from . import disk
+from . import environ as parse
 from .addresses import Address, is_loopback
-from .environ import PREFIX, Reader, SettingsError
+from .dispatch import stacks
+from .environ import PREFIX, Reader, SettingsError, setting
 
 #: A unix socket's path must fit into ``sockaddr_un.sun_path``, its closing NUL included.
 SOCKET_PATH_LIMIT = 107
@@ -30,6 +28,7 @@ SOCKET_PATH_LIMIT = 107
 JOIN_TOKEN_FILE = "join_token"
 #: gateway processes on one box, at most
 MAX_GATEWAYS = 64
+MIB = 1024 * 1024
 
 
 def _host_name() -> str:
@@ -75,6 +74,40 @@ def executor_port_problems(first: Address, devices: int, listening: Mapping[int,
     ]
 
 
+def _check_certificate(read: Reader, values: dict[str, Any]) -> bool:
+    """Whether certificate and key are given.
+
+    Both or neither must be, and not where TLS is off.
+    """
+    for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
+        if values[name] is None and values[other] is not None:
+            read.wrong(name.upper(), "set too: a certificate and its key belong together")
+    given = values["tls_cert"] is not None
+    if values["tls"] == "off" and (given or values["tls_key"] is not None):
+        read.wrong("TLS", "auto or on where NEREUS_TLS_CERT is set")
+    return given
+
+
+def _check_control_plane(read: Reader, values: dict[str, Any]) -> None:
+    """Check its URL and fingerprint.
+
+    It may do without TLS on this box alone, or where TLS is off, since it carries tokens and models.
+    """
+    url = values["control_url"] = values["control_url"] or values["console"].url
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        host = ""
+    if not host:
+        read.wrong("CONTROL_URL", "http(s)://HOST or http(s)://HOST:PORT")
+    elif parts.scheme == "http" and not is_loopback(host) and values["tls"] != "off" and read.is_set("CONTROL_URL"):
+        read.wrong("CONTROL_URL", "https:// unless its host is loopback, or NEREUS_TLS=off where the network encrypts")
+    if values["control_fingerprint"] and not url.startswith("https://"):
+        must = "empty where NEREUS_CONTROL_URL is not https://, since nothing verifies it there"
+        read.wrong("CONTROL_FINGERPRINT", must)
+
+
 @dataclass(frozen=True)
 class Settings:
     """Every setting, parsed.
@@ -82,140 +115,138 @@ class Settings:
     Times are in seconds and sizes in bytes unless the name says otherwise.
     """
 
-    home: Path
-    """The folder in which the local appliance writes everything (``NEREUS_HOME``)."""
-    http: Address
-    """V2 HTTP, the gateway (``NEREUS_HTTP``)."""
-    grpc: Address
-    """V2 gRPC, the gateway (``NEREUS_GRPC``)."""
-    gateways: int
-    """Gateways on this box, which share both addresses (``NEREUS_GATEWAYS``); the first decides for all."""
-    console: Address
-    """Console, REST and websockets (``NEREUS_CONSOLE``)."""
-    node_http: Address
-    """The node daemon's metrics and health (``NEREUS_NODE_HTTP``)."""
-    address: str
-    """Host name or address under which other boxes of the cluster reach this one (``NEREUS_ADDRESS``); empty: the local
-    address of the link to the control plane."""
-    core: Address | None
-    """Address at which a gateway's core listens for fronts of other boxes, with mutual TLS (``NEREUS_CORE``): ``auto``
-    is ``0.0.0.0:8002`` where this box is part of a cluster, that is where its console or its control URL is beyond
+    home: Path = setting("HOME", ".nereus", parse.folder)
+    """The folder in which the local appliance writes everything."""
+    http: Address = setting("HTTP", "127.0.0.1:8000", parse.address)
+    """V2 HTTP, the gateway."""
+    grpc: Address = setting("GRPC", "127.0.0.1:8001", parse.address)
+    """V2 gRPC, the gateway."""
+    gateways: int = setting("GATEWAYS", "1", parse.whole(1, MAX_GATEWAYS))
+    """Gateways on this box, which share both addresses; the first decides for all."""
+    console: Address = setting("CONSOLE", "127.0.0.1:8080", parse.address)
+    """Console, REST and websockets."""
+    node_http: Address = setting("NODE_HTTP", "127.0.0.1:8090", parse.address)
+    """The node daemon's metrics and health."""
+    address: str = setting("ADDRESS", "", parse.host)
+    """Host name or address under which other boxes of the cluster reach this one; empty: the local address of the link
+    to the control plane."""
+    core: Address | None = setting("CORE", "auto", parse.cluster_address)
+    """Address at which a gateway's core listens for fronts of other boxes, with mutual TLS: ``auto`` is
+    ``0.0.0.0:8002`` where this box is part of a cluster, that is where its console or its control URL is beyond
     loopback; ``off``: none."""
-    executors: Address | None
-    """Address and first port where executors listen for cores of other boxes, one port a device, with mutual TLS
-    (``NEREUS_EXECUTORS``): ``auto`` is ``0.0.0.0:8100`` where this box is part of a cluster; ``off``: none."""
-    control_url: str
-    """URL of the control plane for nodes and gateways (``NEREUS_CONTROL_URL``); default: the console's address."""
-    control_fingerprint: str
+    executors: Address | None = setting("EXECUTORS", "auto", parse.cluster_address)
+    """Address and first port where executors listen for cores of other boxes, one port a device, with mutual TLS:
+    ``auto`` is ``0.0.0.0:8100`` where this box is part of a cluster; ``off``: none."""
+    control_url: str = setting("CONTROL_URL", "", parse.url("http", "https"))
+    """URL of the control plane for nodes and gateways; default: the console's address."""
+    control_fingerprint: str = setting("CONTROL_FINGERPRINT", "", parse.fingerprint)
     """SHA-256 fingerprint of the authority behind the control plane's certificate, as ``manage.py join-command`` prints
-    it (``NEREUS_CONTROL_FINGERPRINT``): a member fetches that authority before it sends anything, and trusts no other;
-    empty: it trusts those of ``NEREUS_CA_FILE`` or the system."""
-    tls: str
-    """Use of TLS by gateway and console (``NEREUS_TLS``): ``auto`` beyond loopback, and everywhere with a certificate
-    of yours; ``on`` everywhere; ``off`` nowhere, for networks that are encrypted otherwise."""
-    tls_cert: Path | None
-    """Your certificate with its chain, PEM (``NEREUS_TLS_CERT``); empty: one of the appliance's own authority,
-    ``tls/authority.pem`` in ``NEREUS_HOME``. A replaced file is used within 10 s."""
-    tls_key: Path | None
-    """The key of that certificate, PEM without a passphrase (``NEREUS_TLS_KEY``)."""
-    ca_file: Path | None
-    """Authorities that outgoing connections trust instead of the system's, PEM (``NEREUS_CA_FILE``): control plane,
-    Redis, PostgreSQL. Webhooks trust them besides the system's."""
-    public_url: str
-    """URL of the console for browsers, such as ``https://box.example.com:8443`` (``NEREUS_PUBLIC_URL``)."""
-    trusted_proxies: tuple[str, ...]
-    """Proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` the console believes (``NEREUS_TRUSTED_PROXIES``):
-    addresses or networks, comma separated."""
-    metrics_from: tuple[str, ...]
-    """Addresses or networks that may read `/metrics` and all of `/health` without a key (``NEREUS_METRICS_FROM``), at
-    gateway, node and console, comma separated. Others get one word of `/health`."""
-    webhook_networks: tuple[str, ...]
-    """Addresses or networks that webhooks may reach besides public ones over https (``NEREUS_WEBHOOK_NETWORKS``), comma
-    separated, such as ``10.0.0.0/8``; http is permitted there. None by default: a webhook could be led to services that
-    trust this box."""
-    cpu_devices: str
-    """Division of CPU cores into devices (``NEREUS_CPU_DEVICES``): ``auto`` (all usable cores, in equal devices of 1,
-    2, 4 or 8 that do not span NUMA nodes; a box with more than four cores leaves one to its control plane or gateway),
-    ``none``, ``2x1`` or ``0-1;2,3``. A division that was ordered from the console has priority."""
-    device_memory_share: float
-    """Share of main memory that this box's CPU devices may take together (``NEREUS_DEVICE_MEMORY_SHARE``); each
-    device's part is a limit that its process cannot exceed."""
-    gpu: bool
-    """Whether GPUs become devices (``NEREUS_GPU``)."""
-    node_name: str
-    """This box's name (``NEREUS_NODE_NAME``); default: its host name."""
-    join_token: str
-    """Admits a node or gateway (``NEREUS_JOIN_TOKEN``)."""
-    database_url: str
+    it: a member fetches that authority before it sends anything, and trusts no other; empty: it trusts those of
+    ``NEREUS_CA_FILE`` or the system."""
+    tls: str = setting("TLS", "auto", parse.choice("auto", "on", "off"))
+    """Use of TLS by gateway and console: ``auto`` beyond loopback, and everywhere with a certificate of yours; ``on``
+    everywhere; ``off`` nowhere, for networks that are encrypted otherwise."""
+    tls_cert: Path | None = setting("TLS_CERT", "", parse.file)
+    """Your certificate with its chain, PEM; empty: one of the appliance's own authority, ``tls/authority.pem`` in
+    ``NEREUS_HOME``. A replaced file is used within 10 s."""
+    tls_key: Path | None = setting("TLS_KEY", "", parse.file)
+    """The key of that certificate, PEM without a passphrase."""
+    ca_file: Path | None = setting("CA_FILE", "", parse.file)
+    """Authorities that outgoing connections trust instead of the system's, PEM: control plane, Redis, PostgreSQL.
+    Webhooks trust them besides the system's."""
+    public_url: str = setting("PUBLIC_URL", "", parse.public_url)
+    """URL of the console for browsers, such as ``https://box.example.com:8443``."""
+    trusted_proxies: tuple[str, ...] = setting("TRUSTED_PROXIES", "127.0.0.1,::1", parse.addresses)
+    """Proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` the console believes: addresses or networks, comma
+    separated."""
+    metrics_from: tuple[str, ...] = setting("METRICS_FROM", "127.0.0.0/8,::1", parse.addresses)
+    """Addresses or networks that may read `/metrics` and all of `/health` without a key, at gateway, node and console,
+    comma separated. Others get one word of `/health`."""
+    webhook_networks: tuple[str, ...] = setting("WEBHOOK_NETWORKS", "", parse.addresses)
+    """Addresses or networks that webhooks may reach besides public ones over https, comma separated, such as
+    ``10.0.0.0/8``; http is permitted there. None by default: a webhook could be led to services that trust this box."""
+    cpu_devices: str = setting("CPU_DEVICES", "auto", parse.cores)
+    """Division of CPU cores into devices: ``auto`` (all usable cores, in equal devices of 1, 2, 4 or 8 that do not span
+    NUMA nodes; a box with more than four cores leaves one to its control plane or gateway), ``none``, ``2x1`` or
+    ``0-1;2,3``. A division that was ordered from the console has priority."""
+    device_memory_share: float = setting("DEVICE_MEMORY_SHARE", "0.9", parse.number(0.1, 1.0))
+    """Share of main memory that this box's CPU devices may take together; each device's part is a limit that its
+    process cannot exceed."""
+    gpu: bool = setting("GPU", "1", parse.flag)
+    """Whether GPUs become devices."""
+    node_name: str = setting("NODE_NAME", _host_name(), parse.name, shown="the host name")
+    """This box's name; default: its host name."""
+    join_token: str = setting("JOIN_TOKEN", "")
+    """Admits a node or gateway."""
+    database_url: str = setting("DATABASE_URL", "", parse.url("postgresql", "postgres"))
     """``postgresql://…`` with any option of libpq (``sslmode``, ``sslcert`` and ``sslkey``, for example); empty: SQLite
-    in ``home`` (``NEREUS_DATABASE_URL``)."""
-    redis_url: str
+    in ``home``."""
+    redis_url: str = setting("REDIS_URL", "", parse.url("redis", "rediss", "unix"))
     """``redis://…``, ``rediss://…`` or ``unix://…``, with user and password where it wants them; empty: the private
-    Redis in ``home`` (``NEREUS_REDIS_URL``)."""
-    redis_prefix: str
-    """First part of every key in Redis, so that several appliances can share one (``NEREUS_REDIS_PREFIX``)."""
-    allowed_hosts: tuple[str, ...]
-    """Host names under which the console answers (``NEREUS_ALLOWED_HOSTS``, comma separated)."""
-    audit_days: int
-    """Days for which audit entries are kept (``NEREUS_AUDIT_DAYS``)."""
-    max_upload_bytes: int
-    """Largest ONNX or validation upload (``NEREUS_MAX_UPLOAD_MB``)."""
-    blob_transfers: int
-    """Models and validation sets that a web process sends to nodes at a time, one to each
-    (``NEREUS_BLOB_TRANSFERS``)."""
-    blob_bytes_per_s: float
-    """Rate that these transfers share, in 10^6 bytes a second (``NEREUS_BLOB_MB_S``); 0: no limit. The default leaves
-    a fifth of a gigabit link to all else."""
-    max_request_bytes: int
-    """Largest query, a body or a gRPC message (``NEREUS_MAX_REQUEST_MB``). An application's queries have a lower limit
-    where its inputs have fixed sizes. Boxes of a cluster refuse larger frames from each other: set it alike on all."""
-    max_json_bytes: int
-    """Largest JSON part of a query (``NEREUS_MAX_JSON_MB``); larger tensors are sent as binary data."""
-    address_connections: int
-    """Connections from one address to each port of a gateway (``NEREUS_ADDRESS_CONNECTIONS``), unless it is this
-    box; more where a proxy on another box stands in front of it."""
-    inspect_seconds: int
-    """CPU time an upload's inspection may take (``NEREUS_INSPECT_SECONDS``)."""
-    inspect_memory_bytes: int
-    """Address space that an upload's inspection may take beyond its model (``NEREUS_INSPECT_MEMORY_MB``)."""
-    require_isolation: bool
-    """Whether uploads are refused where the kernel cannot isolate their inspection (``NEREUS_REQUIRE_ISOLATION``)."""
-    confine_executors: bool
-    """Whether executors confine themselves by Landlock and seccomp (``NEREUS_CONFINE_EXECUTORS``)."""
-    plan_period_s: float
-    """Time between two regular plans (``NEREUS_PLAN_PERIOD_S``)."""
-    headroom: float
-    """Planned demand over the forecast (``NEREUS_HEADROOM``), whose margin is its quantile."""
-    demand_quantile: float
-    """Share of plan periods whose mean demand the forecast should cover (``NEREUS_DEMAND_QUANTILE``)."""
-    promise_period_s: float
-    """Time between two promises for the plan in force, which are kept and compared with what comes
-    (``NEREUS_PROMISE_PERIOD_S``); each takes up to 5 s of processor time at low priority."""
-    keep_plans: int
-    """Number of plans that are kept with their allocations (``NEREUS_KEEP_PLANS``)."""
-    solve_s: float
-    """Time limit of a solve (``NEREUS_SOLVE_S``); the best allocation by then becomes the plan, with its certified
-    gap. Each MILP of `nereus` has a third of it."""
-    stack: str
-    """The default stack: how the cluster plans, assigns and batches queries (``NEREUS_STACK``); operators may choose
-    another one while it runs."""
-    device_costs: dict[str, float]
-    """Cost of a second of a device, relative to others, by device type or kind (``NEREUS_DEVICE_COSTS``), as in
-    ``cpu=1,cuda=16``; those not named cost 1. For `infaas-greedy`, which saves devices."""
-    infadapter_alpha: float
-    """Worth of a point of mean accuracy to the stack `infadapter` (``NEREUS_INFADAPTER_ALPHA``)."""
-    infadapter_beta: float
-    """Cost of a core in use, for the same stack (``NEREUS_INFADAPTER_BETA``)."""
-    infadapter_gamma: float
-    """Cost of a second of an application's longest load, for the same stack (``NEREUS_INFADAPTER_GAMMA``)."""
-    infadapter_cores: int
-    """Cores that the same stack may use of all devices together (``NEREUS_INFADAPTER_CORES``); 0: all."""
-    queue_rows: int
-    """Rows that may wait per device before queries are refused (``NEREUS_QUEUE_ROWS``)."""
-    profile_share: float
-    """Least share of a busy device that profiling gets (``NEREUS_PROFILE_SHARE``)."""
-    log_level: str
-    """``debug``, ``info``, ``warning`` or ``error`` (``NEREUS_LOG_LEVEL``)."""
+    Redis in ``home``."""
+    redis_prefix: str = setting("REDIS_PREFIX", "nereus", parse.name)
+    """First part of every key in Redis, so that several appliances can share one."""
+    allowed_hosts: tuple[str, ...] = setting("ALLOWED_HOSTS", "", parse.words)
+    """Host names under which the console answers (comma separated)."""
+    audit_days: int = setting("AUDIT_DAYS", "400", parse.whole(1, 36_500))
+    """Days for which audit entries are kept."""
+    max_upload_bytes: int = setting("MAX_UPLOAD_MB", "512", parse.whole(1, 16_384, MIB))
+    """Largest ONNX or validation upload."""
+    blob_transfers: int = setting("BLOB_TRANSFERS", "8", parse.whole(1, 1000))
+    """Models and validation sets that a web process sends to nodes at a time, one to each."""
+    blob_bytes_per_s: float = setting("BLOB_MB_S", "100", parse.number(0, 100_000, times=1e6))
+    """Rate that these transfers share, in 10^6 bytes a second; 0: no limit. The default leaves a fifth of a gigabit
+    link to all else."""
+    max_request_bytes: int = setting("MAX_REQUEST_MB", "80", parse.whole(1, 1024, MIB))
+    """Largest query, a body or a gRPC message. An application's queries have a lower limit where its inputs have fixed
+    sizes. Boxes of a cluster refuse larger frames from each other: set it alike on all."""
+    max_json_bytes: int = setting("MAX_JSON_MB", "8", parse.whole(1, 1024, MIB))
+    """Largest JSON part of a query; larger tensors are sent as binary data."""
+    address_connections: int = setting("ADDRESS_CONNECTIONS", "1024", parse.whole(1, 65_536))
+    """Connections from one address to each port of a gateway, unless it is this box; more where a proxy on another box
+    stands in front of it."""
+    inspect_seconds: int = setting("INSPECT_SECONDS", "20", parse.whole(1, 3600))
+    """CPU time an upload's inspection may take."""
+    inspect_memory_bytes: int = setting("INSPECT_MEMORY_MB", "2048", parse.whole(256, 65_536, MIB))
+    """Address space that an upload's inspection may take beyond its model."""
+    require_isolation: bool = setting("REQUIRE_ISOLATION", "0", parse.flag)
+    """Whether uploads are refused where the kernel cannot isolate their inspection."""
+    confine_executors: bool = setting("CONFINE_EXECUTORS", "1", parse.flag)
+    """Whether executors confine themselves by Landlock and seccomp."""
+    plan_period_s: float = setting("PLAN_PERIOD_S", "30", parse.number(1, 3600))
+    """Time between two regular plans."""
+    headroom: float = setting("HEADROOM", "1", parse.number(1, 3))
+    """Planned demand over the forecast, whose margin is its quantile."""
+    demand_quantile: float = setting("DEMAND_QUANTILE", "0.95", parse.number(0.5, 0.999))
+    """Share of plan periods whose mean demand the forecast should cover."""
+    promise_period_s: float = setting("PROMISE_PERIOD_S", "300", parse.number(10, 600))
+    """Time between two promises for the plan in force, which are kept and compared with what comes; each takes up to 5
+    s of processor time at low priority."""
+    keep_plans: int = setting("KEEP_PLANS", "5000", parse.whole(10, 1_000_000))
+    """Number of plans that are kept with their allocations."""
+    solve_s: float = setting("SOLVE_S", "3", parse.number(0.1, 600))
+    """Time limit of a solve; the best allocation by then becomes the plan, with its certified gap. Each MILP of
+    `nereus` has a third of it."""
+    stack: str = setting("STACK", stacks.DEFAULT, parse.choice(*stacks.LIVE))
+    """The default stack: how the cluster plans, assigns and batches queries; operators may choose another one while it
+    runs."""
+    device_costs: dict[str, float] = setting("DEVICE_COSTS", "", parse.factors)
+    """Cost of a second of a device, relative to others, by device type or kind, as in ``cpu=1,cuda=16``; those not
+    named cost 1. For `infaas-greedy`, which saves devices."""
+    infadapter_alpha: float = setting("INFADAPTER_ALPHA", "1", parse.number(0, 1e6))
+    """Worth of a point of mean accuracy to the stack `infadapter`."""
+    infadapter_beta: float = setting("INFADAPTER_BETA", "0.05", parse.number(0, 1e6))
+    """Cost of a core in use, for the same stack."""
+    infadapter_gamma: float = setting("INFADAPTER_GAMMA", "0.35", parse.number(0, 1e6))
+    """Cost of a second of an application's longest load, for the same stack."""
+    infadapter_cores: int = setting("INFADAPTER_CORES", "0", parse.whole(0, 1_000_000))
+    """Cores that the same stack may use of all devices together; 0: all."""
+    queue_rows: int = setting("QUEUE_ROWS", "512", parse.whole(1, 100_000))
+    """Rows that may wait per device before queries are refused."""
+    profile_share: float = setting("PROFILE_SHARE", "0.05", parse.number(0.01, 0.5))
+    """Least share of a busy device that profiling gets."""
+    log_level: str = setting("LOG_LEVEL", "info", parse.choice("debug", "info", "warning", "error"))
+    """``debug``, ``info``, ``warning`` or ``error``."""
     warnings: tuple[str, ...]
     """A line for each variable that was set but is no longer used."""
 
@@ -227,82 +258,20 @@ class Settings:
             SettingsError: with one line for each variable that is wrong or unknown.
         """
         read = Reader(os.environ if environ is None else environ)
-        read.retired("COMPILED", "the query path is no longer compiled")
-        read.retired("FORECASTER", "demand is forecast by level and trend; simulations have the other forecasters")
-        read.retired("ARRIVAL_SHAPE", "ramsis-gamma, which it was for, can only be simulated")
-        tls = read.choice("TLS", "auto", ("auto", "on", "off"))
-        tls_cert, tls_key = read.certificate(tls)
-
-        def public(name: str, default: str) -> Address:
-            address = read.address(name, default)
-            encrypted = tls == "on" or (tls == "auto" and (tls_cert is not None or not address.loopback))
-            return msgspec.structs.replace(address, tls=encrypted)
-
-        console = public("CONSOLE", "127.0.0.1:8080")
-        control_url = read.control_url(console, tls)
-        clustered = not console.loopback or not is_loopback(_host_of(control_url))
-        mib = 1024 * 1024
-        home = Path(read.text("HOME", ".nereus")).expanduser().absolute()
-        settings = cls(
-            home=home,
-            http=public("HTTP", "127.0.0.1:8000"),
-            grpc=public("GRPC", "127.0.0.1:8001"),
-            gateways=read.number("GATEWAYS", 1, 1, MAX_GATEWAYS, int),
-            console=console,
-            node_http=read.address("NODE_HTTP", "127.0.0.1:8090"),
-            address=read.host("ADDRESS"),
-            core=read.cluster_address("CORE", 8002, clustered),
-            executors=read.cluster_address("EXECUTORS", 8100, clustered),
-            control_url=control_url,
-            control_fingerprint=read.fingerprint("CONTROL_FINGERPRINT", control_url),
-            tls=tls,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            ca_file=read.file("CA_FILE"),
-            public_url=read.public_url(),
-            trusted_proxies=read.addresses("TRUSTED_PROXIES", "127.0.0.1,::1"),
-            webhook_networks=read.addresses("WEBHOOK_NETWORKS", ""),
-            metrics_from=read.addresses("METRICS_FROM", "127.0.0.0/8,::1"),
-            cpu_devices=read.cores("CPU_DEVICES", "auto"),
-            device_memory_share=read.number("DEVICE_MEMORY_SHARE", 0.9, 0.1, 1.0),
-            gpu=read.flag("GPU", True),
-            node_name=read.name("NODE_NAME", _host_name()),
-            join_token=read.text("JOIN_TOKEN", ""),
-            database_url=read.url("DATABASE_URL", "", ("postgresql", "postgres")),
-            redis_url=read.url("REDIS_URL", "", ("redis", "rediss", "unix")),
-            redis_prefix=read.name("REDIS_PREFIX", "nereus"),
-            allowed_hosts=tuple(h.strip() for h in read.text("ALLOWED_HOSTS", "").split(",") if h.strip()),
-            audit_days=read.number("AUDIT_DAYS", 400, 1, 36_500, int),
-            max_upload_bytes=read.number("MAX_UPLOAD_MB", 512, 1, 16384, int) * mib,
-            blob_transfers=read.number("BLOB_TRANSFERS", 8, 1, 1000, int),
-            blob_bytes_per_s=read.number("BLOB_MB_S", 100.0, 0, 100_000) * 1e6,
-            max_request_bytes=read.number("MAX_REQUEST_MB", 80, 1, 1024, int) * mib,
-            max_json_bytes=read.number("MAX_JSON_MB", 8, 1, 1024, int) * mib,
-            address_connections=read.number("ADDRESS_CONNECTIONS", 1024, 1, 65536, int),
-            inspect_seconds=read.number("INSPECT_SECONDS", 20, 1, 3600, int),
-            inspect_memory_bytes=read.number("INSPECT_MEMORY_MB", 2048, 256, 65536, int) * mib,
-            require_isolation=read.flag("REQUIRE_ISOLATION", False),
-            confine_executors=read.flag("CONFINE_EXECUTORS", True),
-            plan_period_s=read.number("PLAN_PERIOD_S", 30.0, 1, 3600),
-            headroom=read.number("HEADROOM", 1.0, 1, 3),
-            demand_quantile=read.number("DEMAND_QUANTILE", 0.95, 0.5, 0.999),
-            promise_period_s=read.number("PROMISE_PERIOD_S", 300.0, 10, 600),
-            keep_plans=read.number("KEEP_PLANS", 5000, 10, 1_000_000, int),
-            solve_s=read.number("SOLVE_S", 3.0, 0.1, 600),
-            stack=read.stack(),
-            device_costs=read.factors("DEVICE_COSTS"),
-            infadapter_alpha=read.number("INFADAPTER_ALPHA", 1.0, 0, 1e6),
-            infadapter_beta=read.number("INFADAPTER_BETA", 0.05, 0, 1e6),
-            infadapter_gamma=read.number("INFADAPTER_GAMMA", 0.35, 0, 1e6),
-            infadapter_cores=read.number("INFADAPTER_CORES", 0, 0, 1_000_000, int),
-            queue_rows=read.number("QUEUE_ROWS", 512, 1, 100000, int),
-            profile_share=read.number("PROFILE_SHARE", 0.05, 0.01, 0.5),
-            log_level=read.choice("LOG_LEVEL", "info", ("debug", "info", "warning", "error")),
-            warnings=tuple(read.warnings),
-        )
+        values = {
+            field.name: read.read(variable) for field in fields(cls) if (variable := field.metadata.get("variable"))
+        }
+        certified = _check_certificate(read, values)
+        for name in ("console", "http", "grpc"):
+            encrypted = values["tls"] == "on" or (values["tls"] == "auto" and (certified or not values[name].loopback))
+            values[name] = msgspec.structs.replace(values[name], tls=encrypted)
+        _check_control_plane(read, values)
+        clustered = not values["console"].loopback or not is_loopback(_host_of(values["control_url"]))
+        for name, port in (("core", 8002), ("executors", 8100)):
+            if values[name] == "auto":
+                values[name] = Address("0.0.0.0", port) if clustered else None
+        settings = cls(**values, warnings=read.warnings())
         read.unknown()
-        if home.exists() and not home.is_dir():
-            read.wrong("HOME", "a folder, or a path where one can be made")
         read.problems += settings._port_problems()
         if read.problems:
             raise SettingsError(read.problems)

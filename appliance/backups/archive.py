@@ -36,8 +36,6 @@ HOME_FOLDER, STORE_FOLDER = "home", "models"
 
 
 class BackupPart(msgspec.Struct, frozen=True):
-    """One file of a backup."""
-
     name: str
     size: int
     sha256: str
@@ -63,8 +61,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Hashing:
-    """A file that is hashed while it is read."""
-
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._hash = hashlib.sha256()
@@ -80,13 +76,11 @@ class _Hashing:
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file's content, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def secrets() -> list[Path]:
-    """The files of the home folder that belong into a backup."""
     home = settings.NEREUS.home
     return sorted({path for pattern in SECRETS for path in home.glob(pattern) if path.is_file()})
 
@@ -169,11 +163,7 @@ def _entry(name: str, size: int) -> tarfile.TarInfo:
 
 
 def read_manifest(tar: tarfile.TarFile) -> Manifest:
-    """The manifest, which must come first.
-
-    Raises:
-        BackupError: there is none that this release understands.
-    """
+    """The manifest, which must come first. Raises BackupError."""
     entry = tar.next()
     if entry is None or entry.name != MANIFEST or not entry.isfile() or entry.size > MANIFEST_BYTES:
         raise BackupError(f"not a backup: it does not begin with {MANIFEST}")
@@ -190,10 +180,7 @@ def read_manifest(tar: tarfile.TarFile) -> Manifest:
 def extract(tar: tarfile.TarFile, manifest: Manifest, folder: Path) -> Iterator[tuple[BackupPart, Path]]:
     """Write the files behind the manifest to ``folder``, under numbers.
 
-    Each is checked before it is yielded.
-
-    Raises:
-        BackupError: one is missing, damaged, or not listed.
+    Each is checked before it is yielded. Raises BackupError.
     """
     expected = {part.name: part for part in manifest.parts}
     for number, entry in enumerate(iter(tar.next, None)):

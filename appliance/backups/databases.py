@@ -64,11 +64,7 @@ def _digests(copy: Path) -> set[str]:
 
 
 def check(copy: Path) -> None:
-    """Read a copy as far as that is possible without a server.
-
-    Raises:
-        BackupError: it is damaged.
-    """
+    """Read a copy as far as possible without a server. Raises BackupError."""
     if connection.vendor == "postgresql":
         _run(_tool("pg_restore"), "--list", str(copy))
         return
@@ -113,7 +109,6 @@ def replace_by(copy: Path, replaced: Path) -> None:
 
 
 def _postgresql(tool: str, *arguments: str) -> None:
-    """Run one of PostgreSQL's programs on the database, with all options of its URL."""
     place, password = connections.libpq(settings.DATABASES["default"])
     environment = {"PGPASSWORD": password} if password else {}
     _run(_tool(tool), "--no-password", f"--dbname={place}", *arguments, **environment)
@@ -136,10 +131,7 @@ def _run(*command: str, **environment: str) -> None:
 
 @contextlib.contextmanager
 def temporary_folder(name: str) -> Iterator[Path]:
-    """Make a private folder in the home folder, and remove it afterwards.
-
-    It is on the home folder's file system, so that its files can be moved into place.
-    """
+    """A private folder on the home folder's file system, removed afterwards."""
     folder = settings.NEREUS.home / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)

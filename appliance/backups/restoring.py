@@ -99,10 +99,7 @@ def restore(source: Path) -> Manifest:
 
 
 def finish() -> bool:
-    """Complete a restore that was verified and then interrupted.
-
-    Returns whether there was one.
-    """
+    """Complete an interrupted restore that was verified; whether there was one."""
     home = settings.NEREUS.home
     stage = home / STAGE
     marker = disk.read(stage / READY)
@@ -124,7 +121,6 @@ def finish() -> bool:
 
 
 def _of_another_home(stage: Path, files: list[tuple[str, str]], home: Path) -> bool:
-    """Whether the home's secret key, if it has one, is not the backup's."""
     key = next((name for name, place in files if place == KEY), None)
     return key is None or disk.read(stage / key) != disk.read(home / KEY)
 
@@ -149,7 +145,6 @@ def _check_fits(manifest: Manifest, home: Path) -> None:
 
 
 def _place(name: str) -> str:
-    """The place of a part in the home folder."""
     folder, _, rest = name.partition("/")
     if folder == STORE_FOLDER and re.fullmatch(r"[0-9a-f]{64}", rest):
         return str(storage.path(rest).relative_to(settings.NEREUS.home))

@@ -76,10 +76,7 @@ def _keep_newest(folder: Path, kind: str) -> None:
 
 
 def vacuum_incrementally() -> None:
-    """Let SQLite give back free pages.
-
-    A file that does not is written anew once, a new one while it is empty.
-    """
+    """Let SQLite give back free pages; a file that does not is written anew once."""
     if connection.vendor != "sqlite":
         return
     with connection.cursor() as cursor:

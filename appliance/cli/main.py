@@ -28,7 +28,6 @@ def _url(text: str) -> str:
 
 
 def _options(**settings) -> argparse.ArgumentParser:
-    """Return a parent parser with the options of all commands."""
     options = argparse.ArgumentParser(add_help=False, **settings)
     options.add_argument("--url", type=_url, help="the console; default: this box's own")
     options.add_argument("--token-file", type=Path, help="file with an API token; default: this box's own token")
@@ -38,10 +37,7 @@ def _options(**settings) -> argparse.ArgumentParser:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The commands; each has its function in :mod:`.acts` as ``act``.
-
-    Options may stand before and behind a command.
-    """
+    """The commands, each with its function in :mod:`.acts` as ``act``."""
     text = "The most common actions of an operator, by REST. 'nereus up' starts the appliance: 'nereus up --help'."
     top = argparse.ArgumentParser(prog="nereus", description=text, parents=[_options()])
     commands = top.add_subparsers(required=True, metavar="COMMAND")

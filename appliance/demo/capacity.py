@@ -58,11 +58,9 @@ def capacity(
 
 
 def measured(base_url: str, token: str, applications: Iterable[DemoApplication]) -> dict[str, LoadCapacity]:
-    """Capacities by application from the profiles and the appliance's devices.
+    """Capacities by application, of profiles and devices.
 
-    Raises:
-        RestError: it cannot be reached or refuses.
-        LookupError: something is not profiled yet, or no device is up.
+    Raises RestError, or LookupError where something is not profiled yet or no device is up.
     """
     wanted = tuple(applications)
     with client(base_url, token) as rest:

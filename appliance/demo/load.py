@@ -38,18 +38,11 @@ logger = log.get("load")
 
 
 class CredentialsError(Exception):
-    """The credentials cannot be read, or lack an entry.
-
-    The message names the file and the entry.
-    """
+    """The credentials cannot be read, or lack an entry; says which."""
 
 
 def read_credentials(path: Path) -> tuple[str, str]:
-    """The API key for queries and the token for REST.
-
-    Raises:
-        CredentialsError: no such file, not JSON, or an entry is missing.
-    """
+    """The API key for queries and the token for REST. Raises CredentialsError."""
     try:
         values = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -61,10 +54,7 @@ def read_credentials(path: Path) -> tuple[str, str]:
 
 
 def calibrate(control_url: str, token: str) -> dict[str, LoadCapacity]:
-    """Return capacities from the appliance's profiles.
-
-    Asks again until all are there, and logs each reason to wait once.
-    """
+    """Capacities of the profiles, once they are all there."""
     reported = ""
     while True:
         try:
@@ -77,7 +67,6 @@ def calibrate(control_url: str, token: str) -> dict[str, LoadCapacity]:
 
 
 async def drive(traffic: Traffic, credentials: Path) -> None:
-    """Drive the load until SIGTERM or SIGINT."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -109,7 +98,6 @@ async def _report(traffic: Traffic, total: dict[str, Counts]) -> None:
 
 
 async def _follow_key(traffic: Traffic, credentials: Path) -> None:
-    """Send with the key that the file holds now."""
     used = ""
     while True:
         await asyncio.sleep(READ_KEY_S)
@@ -123,11 +111,7 @@ async def _follow_key(traffic: Traffic, credentials: Path) -> None:
 
 
 def run(url: str, control_url: str, credentials: Path, seed: int, authorities: Path | None = None) -> None:
-    """Calibrate, wait for the gateway, and drive the load.
-
-    Raises:
-        CredentialsError: the file of key and token cannot be used.
-    """
+    """Calibrate, wait for the gateway, and drive the load. Raises CredentialsError."""
     key, token = read_credentials(credentials)
     chosen = streams(calibrate(control_url, token), seed)
     for stream in chosen:
@@ -146,11 +130,7 @@ def run(url: str, control_url: str, credentials: Path, seed: int, authorities: P
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse the command line and run the load.
-
-    Returns:
-        0 when stopped by a signal, 2 when something is wrong from the start.
-    """
+    """0 when stopped by a signal, 2 when something is wrong from the start."""
     try:
         values = Settings.from_environ()
     except SettingsError as error:

@@ -49,17 +49,12 @@ class DemoApplication:
             return {spec["name"]: np.ascontiguousarray(arrays[spec["name"]]) for spec in self.signature["inputs"]}
 
     def labels(self) -> np.ndarray:
-        """The true class of each row of :meth:`samples`."""
         with np.load(self.validation_set) as arrays:
             return arrays["labels"]
 
 
 def applications(folder: Path = FOLDER) -> tuple[DemoApplication, ...]:
-    """The demo applications, in the manifest's order.
-
-    Raises:
-        FileNotFoundError: the manifest or a file that it names is missing.
-    """
+    """In the manifest's order. Raises FileNotFoundError."""
     found = []
     for entry in json.loads((folder / "manifest.json").read_text())["applications"]:
         variants = tuple(

@@ -29,12 +29,7 @@ BURST_SHORTEST_S, BURST_LONGEST_S = 8.0, 12.0
 class LoadCapacity:
     """Capacity of an application's share of the devices, queries/s.
 
-    Attributes:
-        most_accurate: if all of them run its most accurate variant.
-        least_accurate: if all of them run its least accurate variant.
-
-    Raises:
-        ValueError: a capacity is not a positive finite number.
+    By its most or least accurate variant on all of them. Raises ValueError: not positive and finite.
     """
 
     most_accurate: float
@@ -49,12 +44,9 @@ class LoadCapacity:
 
 @dataclass(frozen=True)
 class LoadBurst:
-    """A time in which the rate is high.
+    """From ``begin`` to ``end`` (s since the start); ``height``: the least rate.
 
-    Attributes:
-        begin: s since the start.
-        end: s since the start.
-        height: the least rate, in multiples of the least accurate variant's capacity.
+    In multiples of the least accurate variant's capacity.
     """
 
     begin: float
@@ -64,11 +56,7 @@ class LoadBurst:
 
 @dataclass(frozen=True)
 class RateProfile:
-    """One application's rate over time.
-
-    Attributes:
-        phase: where in the cycle it begins, from 0 to 1, so that applications take turns.
-    """
+    """One application's rate over time; ``phase``: 0 to 1 of the cycle."""
 
     capacity: LoadCapacity
     seed: int = 0
@@ -79,10 +67,7 @@ class RateProfile:
         return _burst(self.seed, self.phase, cycle)
 
     def bursting(self, t: float) -> LoadBurst | None:
-        """Return the burst in which ``t`` (s since the start) lies, or None.
-
-        A burst is always over before its cycle is.
-        """
+        """The burst in which ``t`` (s since the start) lies; it ends before its cycle."""
         burst = self.burst(math.floor(t / CYCLE_S - self.phase))
         return burst if burst.begin <= t < burst.end else None
 

@@ -21,15 +21,9 @@ READY_S = 900.0
 
 
 def register(base_url: str, token: str, log: Log) -> None:
-    """Create missing applications, validation sets and variants of the demo.
+    """Create missing applications, validation sets and variants. Raises RestError.
 
-    Args:
-        base_url: the console's address, such as ``http://127.0.0.1:8080``.
-        token: a REST API token.
-        log: takes one line for each thing created.
-
-    Raises:
-        RestError: a step was refused (with the appliance's reason) or the appliance cannot be reached.
+    ``log`` takes a line for each thing created.
     """
     with client(base_url, token) as rest:
         for application in applications():
@@ -68,11 +62,7 @@ def _register(rest: httpx.Client, application: DemoApplication, log: Log) -> Non
 def wait_ready(base_url: str, token: str, timeout_s: float, poll_s: float = 1.0) -> dict[str, dict[str, dict]]:
     """Wait until every demo variant is profiled and measured.
 
-    Returns:
-        By application, by variant: what the API says of the variant (``state``, ``accuracy``, ...).
-
-    Raises:
-        RestError: a variant failed, or ``timeout_s`` seconds passed; the message names the variants.
+    Returns what the API says of variants, by application and name. Raises RestError: one failed, or it took too long.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -88,7 +78,6 @@ def wait_ready(base_url: str, token: str, timeout_s: float, poll_s: float = 1.0)
 
 
 def _states(base_url: str, token: str) -> tuple[dict[str, dict[str, dict]], list[str]]:
-    """All variants of the demo applications by REST, and those that are not ready."""
     found: dict[str, dict[str, dict]] = {}
     waiting = []
     with client(base_url, token) as rest:
@@ -106,13 +95,7 @@ def _states(base_url: str, token: str) -> tuple[dict[str, dict[str, dict]], list
 
 
 def main() -> int:
-    """Register the demo applications, and wait until all are ready.
-
-    Prints a line for each thing created and, where it fails, why.
-
-    Returns:
-        The exit status: 0, or 1 where it failed.
-    """
+    """Register, and wait until all are ready; returns the exit status."""
     from workers.settings import Settings
 
     from .load import CredentialsError, read_credentials

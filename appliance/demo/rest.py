@@ -13,10 +13,7 @@ from workers.tls import client_context
 
 
 class RestError(Exception):
-    """The appliance refused a step, or cannot be reached.
-
-    The message says which step, and why.
-    """
+    """The appliance refused a step, or cannot be reached; says which, and why."""
 
 
 class Unreachable(RestError):
@@ -25,13 +22,7 @@ class Unreachable(RestError):
 
 @contextmanager
 def client(base_url: str, token: str, trust: ssl.SSLContext | None = None) -> Iterator[httpx.Client]:
-    """Open a client for ``{base_url}/api/v1``.
-
-    Failures below HTTP become :class:`Unreachable`.
-
-    Args:
-        trust: for https; default: as this process's settings say.
-    """
+    """A client for ``{base_url}/api/v1``. Raises Unreachable."""
     headers = {"Authorization": f"Bearer {token}"}
     verify = trust or client_context(Settings.from_environ(), base_url) or False
     # trust_env: a proxy that the environment names must not see the token, nor stand before loopback
@@ -45,22 +36,14 @@ def client(base_url: str, token: str, trust: ssl.SSLContext | None = None) -> It
 
 
 def expect(response: httpx.Response, what: str, *statuses: int) -> httpx.Response:
-    """The response, if its status is one of those expected.
-
-    Raises:
-        RestError: with the appliance's own words.
-    """
+    """The response, if its status is one of those expected. Raises RestError."""
     if response.status_code not in statuses:
         raise RestError(f"{what}: HTTP {response.status_code}: {response.text[:1000]}")
     return response
 
 
 def pages(rest: httpx.Client, path: str) -> list[dict]:
-    """All results of a list, page after page.
-
-    Raises:
-        RestError: a page was refused.
-    """
+    """All results of a list, page after page. Raises RestError."""
     results: list[dict] = []
     following: str | None = path
     while following:

@@ -54,10 +54,7 @@ class QueryStream:
 def streams(
     capacities: Mapping[str, LoadCapacity], seed: int = 0, demo: tuple[DemoApplication, ...] | None = None
 ) -> list[QueryStream]:
-    """Return a stream for each application that has a capacity.
-
-    Their waves and bursts are spread evenly over the cycle.
-    """
+    """A stream for each application with a capacity, spread over the cycle."""
     chosen = [a for a in (applications() if demo is None else demo) if a.name in capacities]
     return [
         QueryStream(application, RateProfile(capacities[application.name], seed + place, place / len(chosen)), seed)
@@ -115,15 +112,12 @@ class Traffic:
         self.use(key)
 
     def use(self, key: str) -> None:
-        """Send with this API key from now on."""
         self._sender.load.requests = [v2_request(name, key, row, name=tensor) for name, row, tensor in self._samples]
 
     def elapsed(self) -> float:
-        """Seconds since :meth:`run` began."""
         return time.perf_counter() - self._begun
 
     async def run(self, seconds: float = math.inf) -> None:
-        """Send for so long, then wait until every query has its end."""
         with contextlib.suppress(OSError):
             await self._sender.connect(CONNECTIONS)
         self._begun = time.perf_counter()
@@ -135,7 +129,6 @@ class Traffic:
         return ((at, draw.choice(own)) for at in arrivals(stream.profile, draw))
 
     async def close(self) -> None:
-        """Abandon what is in flight."""
         await self._sender.close()
 
     def take(self) -> dict[str, Records]:
@@ -152,7 +145,6 @@ class Traffic:
         }
 
     def count(self, records: Records) -> Counts:
-        """Sums over queries."""
         statuses, in_time = records.rows["status"], records.in_time
         ends = {
             "in_time": in_time,
@@ -199,10 +191,7 @@ def summary(found: Counts) -> dict[str, object]:
 
 
 def latencies(records: Records) -> dict[str, float | None]:
-    """Percentiles over answers in ms.
-
-    ``lag``: the load's own delay between due time and sending.
-    """
+    """Percentiles over answers; ``lag``: from a query's due time to its sending."""
     took_ms = records.took_s[records.answered] * 1e3
     values = {
         "latency_p50_ms": quantile(took_ms, 0.5),
@@ -213,7 +202,6 @@ def latencies(records: Records) -> dict[str, float | None]:
 
 
 def ready(url: str, authorities: Path | None = None) -> bool:
-    """Whether every planned application has a warm variant at this gateway."""
     trust = ssl.create_default_context(cafile=authorities) if url.startswith("https") else False
     try:
         return httpx.get(f"{url}/v2/health/ready", timeout=5, verify=trust, trust_env=False).status_code == 200
@@ -222,7 +210,6 @@ def ready(url: str, authorities: Path | None = None) -> bool:
 
 
 def wait_ready(url: str, authorities: Path | None = None) -> None:
-    """Wait until :func:`ready`, without a limit."""
     while not ready(url, authorities):
         time.sleep(POLL_S)
 
@@ -232,12 +219,7 @@ def replay(
 ) -> dict[str, dict[str, object]]:
     """Drive the demo's load for ``seconds`` against a gateway, once it is ready.
 
-    Args:
-        capacities: by application, as :func:`appliance.demo.capacity.measured` gives them.
-        seed: the same seed sends the same rows at the same times.
-
-    Returns:
-        :func:`summary` of each application by name, and of all as ``total``.
+    The same seed sends the same rows at the same times. Returns :func:`summary` by application, and ``total``.
     """
     wait_ready(url)
     traffic = Traffic(url, key, streams(capacities, seed))

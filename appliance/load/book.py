@@ -1,7 +1,4 @@
-"""The record that the load generator keeps: a row for each query.
-
-Answers are compared with those that are right.
-"""
+"""A row for each query, whose answer is compared with the right one."""
 
 from __future__ import annotations
 
@@ -41,23 +38,19 @@ class Book:
 
     @property
     def variants(self) -> list[str]:
-        """Names by the place that rows have."""
         return list(self._places)
 
     def forget(self) -> None:
-        """Begin anew."""
         self._times, self._rest = array("d"), array("i")
         self.answered = 0
 
     def note(self, request: int, due: float, status: int, note: str = "") -> None:
-        """Record a query that was not sent."""
         if note and len(self.notes) < NOTES:
             self.notes.append(note)
         self._times.extend((due, time.perf_counter(), float("nan"), 0.0, 0.0))
         self._rest.extend((status, 0, -1, 0, request, 0))
 
     def add(self, peer: Peer, now: float, end: End) -> None:
-        """Record the end of the query in flight on a connection."""
         if self._any_variant and end.variant:
             self._places.setdefault(end.variant, len(self._places))
         status, place, note = end.status, self._places.get(end.variant, -1), end.note

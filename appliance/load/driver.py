@@ -44,11 +44,7 @@ class Generator:
     def run(self, load: Load, slo_s: float, when_warm: Callable[[], None] = lambda: None) -> tuple[Records, Summary]:
         """Carry out a load; ``when_warm`` is called just before it begins.
 
-        Args:
-            slo_s: from when a query is due to its answer.
-
-        Raises:
-            LoadError: the generator did not come to its end: nothing answers, or it failed itself.
+        ``slo_s``: from when a query is due to its answer. Raises LoadError.
         """
         self._write(msgspec.json.encode(load).decode())
         self._read("ready")

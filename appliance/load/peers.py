@@ -1,7 +1,4 @@
-"""Connections of the load generator over HTTP/1.1.
-
-Each has at most one query in flight.
-"""
+"""Connections over HTTP/1.1, each with at most one query in flight."""
 
 from __future__ import annotations
 
@@ -67,10 +64,7 @@ _decode = msgspec.json.Decoder(_Answer).decode
 
 
 class HttpPeer(asyncio.Protocol):
-    """A keep-alive connection.
-
-    It reads answers of V2 with one binary output, and bodies that are the output alone.
-    """
+    """A keep-alive connection for V2 with one binary output, or bare bodies."""
 
     def __init__(self, ended: Ended):
         self.request, self.due, self.sent = 0, 0.0, 0.0

@@ -47,7 +47,6 @@ class Protocol:
     names: dict[int, str]
 
     def name(self, status: int) -> str:
-        """A status in words."""
         return _OWN.get(status) or self.names.get(status) or str(status)
 
 
@@ -57,11 +56,7 @@ GRPC = Protocol(0, 8, {4: "DEADLINE_EXCEEDED", 8: "RESOURCE_EXHAUSTED", 13: "INT
 
 
 class Records:
-    """Rows of :data:`ROW`, in the order in which queries were due.
-
-    Args:
-        slo_s: from when a query was due to its answer.
-    """
+    """Rows of :data:`ROW` as queries were due; the SLO runs from then."""
 
     def __init__(self, rows: np.ndarray, protocol: Protocol, slo_s: float):
         self.rows = rows
@@ -70,11 +65,9 @@ class Records:
 
     @classmethod
     def read(cls, path: Path, protocol: Protocol, slo_s: float) -> Records:
-        """Those that the load generator left in a file."""
         return cls(np.load(path), protocol, slo_s)
 
     def between(self, start_s: float, end_s: float) -> Records:
-        """Those that were due from ``start_s`` to before ``end_s``."""
         due = self.rows["due"]
         return Records(self.rows[(due >= start_s) & (due < end_s)], self.protocol, self.slo_s)
 
@@ -95,7 +88,6 @@ class Records:
 
     @property
     def refused(self) -> np.ndarray:
-        """The queries that were refused as overload."""
         return self.rows["status"] == self.protocol.refused
 
     @property
@@ -114,7 +106,6 @@ class Records:
         return int(np.count_nonzero(self.rows["status"] < 0))
 
     def ends(self) -> dict[str, int]:
-        """Count by status of all that was not answered."""
         counts = Counter(self.rows["status"][~self.answered].tolist())
         return {self.protocol.name(status): count for status, count in sorted(counts.items())}
 
@@ -123,31 +114,23 @@ class Records:
         return int(np.count_nonzero(self.refused & ~self.rows["retry"]))
 
     def variants(self, names: list[str]) -> dict[str, int]:
-        """Count of answers by variant."""
         places = self.rows["variant"][self.answered]
         return {name: int(np.count_nonzero(places == place)) for place, name in enumerate(names)}
 
     # --- quantiles ---
 
     def latency_ms(self, q: float) -> float:
-        """Return a percentile over answers, from when they were due, in ms.
-
-        It is infinite where any query has no end or a wrong answer.
-        """
+        """A percentile over answers from when due; infinite where any has no end."""
         if self.untold:
             return float("inf")
         return quantile(self.took_s[self.answered] * 1e3, q)
 
     def refusal_ms(self, q: float) -> float:
-        """Return a percentile over refusals, from when the query was sent, in ms.
-
-        It is the time that the server took to refuse.
-        """
+        """A percentile over refusals, from when the query was sent."""
         rows = self.rows[self.refused]
         return quantile((rows["ended"] - rows["sent"]) * 1e3, q)
 
     def queue_ms(self, q: float) -> float:
-        """Percentile over answers, as they tell."""
         return quantile(self.rows["queue_ms"][self.answered], q)
 
     def lateness_ms(self, q: float) -> float:

@@ -18,7 +18,6 @@ def v2_request(application: str, key: str, x: np.ndarray, version: str = "", nam
 
 
 def post(path: str, body: bytes, fields: dict[str, Any]) -> bytes:
-    """A whole HTTP request."""
     lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in fields.items()]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body

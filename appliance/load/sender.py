@@ -120,13 +120,9 @@ class Sender:
             self._free.append(await self._open())
 
     async def warm_up(self) -> list[Peer]:
-        """Open the connections and send queries that do not count.
+        """Open connections, send queries that do not count; returns the idle ones.
 
-        Returns:
-            The idle connections.
-
-        Raises:
-            OSError, RuntimeError: nothing listens, or it does not answer.
+        Raises OSError, RuntimeError: nothing listens, or it does not answer.
         """
         load = self.load
         await self.connect(load.connections + load.idle)
@@ -140,7 +136,6 @@ class Sender:
         return idle
 
     async def once_each(self, peers: list[Peer]) -> None:
-        """Send a query on each of these connections that is still open."""
         peers = [peer for peer in peers if peer in self._peers]
         for start in range(0, len(peers), TOGETHER):
             for peer in peers[start : start + TOGETHER]:
@@ -206,7 +201,6 @@ class Sender:
         self._send(peer, request, due)
 
     def _expire(self) -> None:
-        """Give up queries that take too long, and their connections."""
         patience_s, now = self.load.patience_s, time.perf_counter()
         for peer in [one for one in self._in_flight if now - one.sent > patience_s]:
             self._in_flight.discard(peer)
@@ -215,7 +209,6 @@ class Sender:
             peer.abandon()
 
     async def _quiet(self) -> None:
-        """Wait until nothing is in flight."""
         while self._in_flight or self._tasks:
             await asyncio.sleep(0.002)
             self._expire()
@@ -232,11 +225,7 @@ class Sender:
         await self._quiet()
 
     async def open(self, due: Iterable[tuple[float, int]], began: float) -> None:
-        """An open loop.
-
-        Args:
-            due: seconds since ``began`` (``time.perf_counter()``) and request of each query, in order; may be endless.
-        """
+        """An open loop of (seconds since ``began``, request), maybe endless."""
         expiring = asyncio.create_task(self._expire_often())
         try:
             for number, (at, request) in enumerate(due):
@@ -263,7 +252,6 @@ class Sender:
 
     @property
     def in_flight(self) -> int:
-        """Queries that have no end yet."""
         return len(self._in_flight) + len(self._tasks)
 
     async def close(self) -> None:
@@ -281,10 +269,7 @@ class Sender:
 
 
 def arrivals(phases: list[Phase], seed: int) -> list[float]:
-    """Return when queries are due, in seconds since the beginning.
-
-    They are a Poisson process with each phase's rate.
-    """
+    """When queries are due (s), a Poisson process with each phase's rate."""
     draw, due, at, until = random.Random(seed), [], 0.0, 0.0
     for phase in phases:
         # Without memory: an arrival beyond a change of the rate may be drawn anew.

@@ -1,7 +1,4 @@
-"""uvicorn with limits on heads, bodies, connections and handshakes.
-
-It also follows changes of its certificate.
-"""
+"""uvicorn with limits, and a certificate that may change."""
 
 from __future__ import annotations
 
@@ -42,10 +39,7 @@ class LimitedProtocol(H11Protocol):
         self._start(HEAD_S)
 
     def _make_room(self) -> bool:
-        """Close the connection that has waited longest for a request.
-
-        Returns False where all others have one.
-        """
+        """Close the connection that has waited longest for a request; whether one has."""
         http = (other for other in self.connections if isinstance(other, LimitedProtocol))
         idle = [other for other in http if other is not self and other._idle]
         if not idle:

@@ -114,7 +114,6 @@ def _install(values: Credentials) -> list[str]:
 
 
 def _install_user(values: Credentials) -> list[str]:
-    """The console user and its API token."""
     lines = []
     users = get_user_model().objects
     user = users.filter(username=values["console_user"]).first()
@@ -148,6 +147,5 @@ def _there(name: str, secret: str) -> bool:
 
 
 def _free(rows: models.Manager, field: str, wanted: str) -> str:
-    """``wanted``, or with the first number from 2 that no row has."""
     names = itertools.chain([wanted], (f"{wanted}-{number}" for number in itertools.count(2)))
     return next(name for name in names if not rows.filter(**{field: name}).exists())

@@ -20,10 +20,7 @@ _STATE, _START_TIME = 0, 19
 
 
 def leftover_executors(folder: Path) -> list[int]:
-    """Return the ids of executors that run, by their process files.
-
-    A number that another process has by now does not count.
-    """
+    """Executors that run, by their process files and start times."""
     found = []
     for path in sorted(folder.glob("executor-*.pid")):
         try:
@@ -36,10 +33,7 @@ def leftover_executors(folder: Path) -> list[int]:
 
 
 def _started(pid: int) -> int | None:
-    """Return the start time of a process, in ticks since the boot.
-
-    None where there is no such process, or only its exit status.
-    """
+    """Ticks since the boot; None: no such process, or only its exit status."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if fields[_STATE] in ("Z", "X") else int(fields[_START_TIME])
@@ -48,7 +42,6 @@ def _started(pid: int) -> int | None:
 
 
 def signal_all(pids: list[int], number: int) -> None:
-    """Send a signal to each process that is still there."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -76,10 +69,6 @@ def _signal_groups(groups: list[int], number: int) -> None:
 
 
 def main() -> None:
-    """Keep the list of groups until the supervisor is gone, then end all of them.
-
-    The executors are ended with them.
-    """
     folder = Path(sys.argv[1])
     # Ctrl-C and hang-ups are the supervisor's to handle; this process may still be signalled by name.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

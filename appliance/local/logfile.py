@@ -1,7 +1,4 @@
-"""The appliance's log file, which is kept to a size while it is written.
-
-All processes of the appliance append to it.
-"""
+"""The appliance's log file, to which all its processes append."""
 
 from __future__ import annotations
 
@@ -28,10 +25,9 @@ class LogFile:
         self._kept = kept
 
     def rotate(self) -> bool:
-        """Move the content aside if it has grown beyond the limit; whether it did.
+        """Move the content aside if it is beyond the limit; whether it did.
 
-        Raises:
-            OSError: there is no room for a copy. The content is given up then, rather than the disk filled.
+        Raises OSError: there is no room for a copy; the content is given up then.
         """
         try:
             if self.path.stat().st_size <= self._limit:

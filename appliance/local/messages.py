@@ -26,13 +26,11 @@ _WHY = {
 
 
 def starts(roles: Roles, log: Path) -> str:
-    """The first line."""
     only = "" if roles == ALL else f" as {named(roles)}"
     return f"Nereus starts{only}; its logs go to {log}"
 
 
 def serves(values: Settings, roles: Roles, elapsed: str) -> str:
-    """Once the data plane's processes run."""
     if BoxRole.GATEWAY not in roles:
         return (
             f"Serving after {elapsed}: node {values.node_name}, for the gateways of its cluster.\n"
@@ -50,7 +48,6 @@ def serves(values: Settings, roles: Roles, elapsed: str) -> str:
 
 
 def ready(values: Settings, roles: Roles, elapsed: str) -> str:
-    """Once all of this box's processes run."""
     lines = [f"Ready after {elapsed}."]
     if BoxRole.CONTROL in roles:
         user = secrets.credentials(values.home).get("console_user", secrets.ADMIN)
@@ -65,7 +62,6 @@ def ready(values: Settings, roles: Roles, elapsed: str) -> str:
 
 
 async def report_join(values: Settings, role: BoxRole, say: Callable[[str], None]) -> None:
-    """Say that this box's node or gateway has joined, and until then why it has not."""
     kind = str(role)
     who = f"{kind.capitalize()} {values.node_name if role is BoxRole.NODE else values.gateway_names[0]}"
     began, reported = time.monotonic(), ""
@@ -84,10 +80,6 @@ async def report_join(values: Settings, role: BoxRole, say: Callable[[str], None
 
 
 def _link(path: Path) -> tuple[str, str]:
-    """Return state and detail of a member's link.
-
-    Empty where there is none yet, or while it is being written.
-    """
     try:
         state, _, detail = path.read_text(errors="replace").partition("\n")
     except OSError:

@@ -30,13 +30,7 @@ class StartError(Exception):
 
 
 def check_packages(roles: Roles) -> None:
-    """Check that the packages of the roles are installed.
-
-    Each is known by one of them that no other role needs.
-
-    Raises:
-        StartError: some are not; says how they are.
-    """
+    """By one package of each role that no other needs. Raises StartError."""
     lacking = [role.value for role, module in _MODULES.items() if role in roles and find_spec(module) is None]
     if lacking:
         wanted = ",".join(role.value for role in BoxRole if role in roles)
@@ -55,11 +49,7 @@ class HomeLock:
         self._file = None
 
     def take(self) -> None:
-        """Lock the home for as long as this process lives.
-
-        Raises:
-            StartError: another appliance holds it, or it cannot be opened.
-        """
+        """Lock the home for as long as this process lives. Raises StartError."""
         try:
             self._file = self._path.open("a+")
         except OSError as error:
@@ -93,9 +83,7 @@ class HomeLock:
 def check_ports(values: Settings, patience_s: float = 0.0, roles: Roles = box_roles.ALL) -> None:
     """Check that nothing else listens on the ports of this box's roles.
 
-    Raises:
-        SettingsError: two of them are the same.
-        StartError: something does, ``patience_s`` seconds from now at the latest; names every variable.
+    Raises SettingsError: two are the same; StartError: still something after ``patience_s`` seconds.
     """
     count = 0
     if BoxRole.NODE in roles and values.executors is not None:
@@ -150,10 +138,7 @@ def cpu_devices(values: Settings, roles: Roles, demo: bool) -> tuple[str, str]:
 def check_devices(values: Settings) -> None:
     """Check that the node can make devices as its settings ask.
 
-    An operator should read that now and not in the node's log.
-
-    Raises:
-        SettingsError: it cannot.
+    An operator should read that now and not in the node's log. Raises SettingsError.
     """
     if "NEREUS_CPU_DEVICES" in os.environ:
         devices.find(values)

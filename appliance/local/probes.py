@@ -23,7 +23,6 @@ _ANSWER_BYTES = 65_536
 
 
 async def ask(probe: Probe, timeout_s: float) -> str | None:
-    """The probe's answer within ``timeout_s``."""
     try:
         return await asyncio.wait_for(probe(), timeout_s)
     except TimeoutError:
@@ -33,12 +32,7 @@ async def ask(probe: Probe, timeout_s: float) -> str | None:
 
 
 def http(url: str, status: int = 200, holding: bytes = b"") -> Probe:
-    """Return a probe that sends a GET request.
-
-    Args:
-        status: the status that it must be answered with.
-        holding: bytes that must be in the body.
-    """
+    """A probe by GET for a status and bytes in the body."""
     parts = urlsplit(url)
     context = unverified() if parts.scheme == "https" else None
 
@@ -72,10 +66,7 @@ def redis(path: Path) -> Probe:
 
 
 def gateway(path: Path) -> Probe:
-    """Return a probe that pings a front or core at its own socket.
-
-    That works however many clients the gateway has.
-    """
+    """A probe that pings a gateway at its own socket, however many its clients."""
 
     async def probe() -> str | None:
         loop = asyncio.get_running_loop()

@@ -11,10 +11,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def state(pid: int) -> str:
-    """Return the letter of a process's state; empty where there is no such process.
-
-    R, S, D (waits for a device), T (stopped), Z ...
-    """
+    """The letter of a process's state (R, S, D, T, Z); empty: no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -22,10 +19,7 @@ def state(pid: int) -> str:
 
 
 def waited_s(pid: int) -> float:
-    """Return the seconds that a process's main thread was runnable without a core.
-
-    0 where the kernel does not count them.
-    """
+    """Seconds that a process's main thread was runnable without a core."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
@@ -33,26 +27,13 @@ def waited_s(pid: int) -> float:
 
 
 def adopt_orphans(wanted: bool = True) -> None:
-    """Have the kernel make this process the parent of its orphaned descendants.
-
-    Those are processes whose own parent died.
-
-    Args:
-        wanted: False: no longer.
-
-    Raises:
-        OSError: the kernel refuses.
-    """
+    """Become the parent of orphaned descendants, or no longer. Raises OSError."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
 def reap_orphans(own: Container[int]) -> list[int]:
-    """Take the exit status of adopted processes that ended; returns their ids.
-
-    Args:
-        own: children whose status somebody else waits for.
-    """
+    """Take the exit status of adopted processes that ended; returns their ids."""
     reaped = []
     while True:
         try:

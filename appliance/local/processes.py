@@ -1,7 +1,4 @@
-"""Starting and ending one service.
-
-Its processes are a group of their own that does not outlive the supervisor.
-"""
+"""Starting and ending one service, in a process group of its own."""
 
 from __future__ import annotations
 
@@ -22,13 +19,7 @@ _GUARD = str(Path(__file__).with_name("guard.py"))
 
 
 class Guard:
-    """The process that cleans up after a supervisor that was killed.
-
-    See :mod:`appliance.local.guard`.
-
-    Args:
-        folder: where executors' process files are.
-    """
+    """The process that cleans up after a supervisor that was killed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,12 +44,10 @@ class Guard:
             self._write(f"add {group}")
 
     def add(self, group: int) -> None:
-        """Have a process group ended together with the supervisor."""
         self._groups.add(group)
         self._write(f"add {group}")
 
     def remove(self, group: int) -> None:
-        """Forget a group, all of whose processes ended."""
         self._groups.discard(group)
         self._write(f"remove {group}")
 
@@ -73,7 +62,6 @@ class Guard:
             pass
 
     def stop(self) -> None:
-        """Have it end what is left, and end itself."""
         if self._process is not None:
             try:
                 self._process.stdin.close()
@@ -174,7 +162,6 @@ class SupervisedService:
         return self.process is not None and self.process.poll() is None
 
     async def ended(self) -> None:
-        """Wait until the process has ended."""
         await self._ended.wait()
 
     async def stop(self, guard: Guard) -> None:

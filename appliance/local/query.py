@@ -1,7 +1,4 @@
-"""One query of zeros for each application that a gateway answers for.
-
-It probes the whole way to a device.
-"""
+"""One query of zeros for each application, the whole way to a device."""
 
 from __future__ import annotations
 
@@ -20,14 +17,9 @@ _EMPTY_STRING = 4
 
 
 async def ask_all(url: str, key: str, timeout_s: float) -> tuple[list[str], list[str]]:
-    """Names of the applications that answered a query, and why others did not.
+    """Applications that answered a query, and why others did not.
 
-    Args:
-        url: of a gateway on this box.
-        key: an API key that reaches all applications.
-
-    Raises:
-        httpx.HTTPError: the gateway does not answer.
+    Raises httpx.HTTPError: the gateway does not answer.
     """
     headers = {"Authorization": f"Bearer {key}"}
     async with httpx.AsyncClient(base_url=url, headers=headers, verify=unverified(), timeout=timeout_s) as client:

@@ -15,7 +15,6 @@ PLENTY = 16
 
 
 def keep(folder: Path) -> None:
-    """Make the file where it is missing and there is plenty of room."""
     path = folder / "reserve"
     if path.exists() or _free(folder) < PLENTY * BYTES:
         return
@@ -32,10 +31,7 @@ def keep(folder: Path) -> None:
 
 
 def make_room(folder: Path, wanted: int = BYTES // 2) -> list[str]:
-    """Delete the reserve, and then earlier logs, until ``wanted`` bytes are free.
-
-    Logs are deleted from the oldest on. Returns the names of deleted files.
-    """
+    """Delete the reserve, then the oldest logs, until there is room; their names."""
     deleted = []
     for path in [folder / "reserve", *sorted(folder.glob("*.log.*"), reverse=True)]:
         if _free(folder) >= wanted:

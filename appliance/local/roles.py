@@ -1,7 +1,4 @@
-"""Roles of a box: which of the appliance's processes it runs.
-
-``manage.py up --only ROLE[,ROLE]`` chooses them.
-"""
+"""Roles of a box: which of the appliance's processes it runs."""
 
 from __future__ import annotations
 
@@ -28,11 +25,7 @@ ALL: Roles = frozenset(BoxRole)
 
 
 def parse(text: str) -> Roles:
-    """Roles as an operator writes them, comma separated.
-
-    Raises:
-        ValueError: one of them does not exist, or there is none; names those that do.
-    """
+    """Roles as an operator writes them, comma separated. Raises ValueError."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     wrong = [word for word in words if word not in set(BoxRole)]
     if wrong or not words:
@@ -48,7 +41,6 @@ def named(roles: Collection[BoxRole]) -> str:
 
 
 def serves_tls(values: Settings, roles: Collection[BoxRole]) -> bool:
-    """Whether one of the addresses at which these roles serve clients uses TLS."""
     addresses = [values.console] if BoxRole.CONTROL in roles else []
     if BoxRole.GATEWAY in roles:
         addresses += [values.http, values.grpc]
@@ -56,13 +48,7 @@ def serves_tls(values: Settings, roles: Collection[BoxRole]) -> bool:
 
 
 def listening(values: Settings, roles: Collection[BoxRole], devices: int) -> list[tuple[str, Address]]:
-    """Return the addresses at which these roles listen.
-
-    Each comes with its setting's name without ``NEREUS_``.
-
-    Args:
-        devices: of a node, each of which has a port of its own for other boxes.
-    """
+    """Addresses at which these roles listen, by setting's name without NEREUS_."""
     found: list[tuple[str, Address | None]] = []
     if BoxRole.CONTROL in roles:
         found.append(("CONSOLE", values.console))

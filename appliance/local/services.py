@@ -77,10 +77,6 @@ def _answers_quickly(path: Path) -> Liveness:
 def _gateway(
     values: Settings, number: int, environment: Callable[[], Mapping[str, str]], log: Path
 ) -> SupervisedService:
-    """Return the service of a gateway, the first of which has the core.
-
-    It is probed at a socket of its own, which no client can reach or fill.
-    """
     return SupervisedService(
         "gateway" if number == 1 else f"gateway-{number}",
         _python("-m", "workers.gateway", "--number", str(number)),
@@ -95,7 +91,6 @@ def _gateway(
 
 
 def control_plane(values: Settings, log: Path) -> list[SupervisedService]:
-    """Redis, the database's preparation, web and Celery."""
     needed = () if values.redis_url else ("redis",)
     prepare = SupervisedService(
         "prepare",
@@ -123,14 +118,9 @@ def control_plane(values: Settings, log: Path) -> list[SupervisedService]:
 
 
 def _redis(values: Settings, log: Path) -> SupervisedService:
-    """Return the service of the private Redis, which listens at a unix socket only.
-
-    It saves a snapshot now and then, so that a restart keeps recent statistics.
-    """
     path, snapshot = values.socket_folder / "redis.sock", values.home / "redis.rdb"
 
     def repair() -> str | None:
-        """Move a snapshot aside that may be what keeps Redis from starting."""
         try:
             snapshot.replace(snapshot.with_suffix(".unusable"))
         except OSError:
@@ -224,7 +214,6 @@ def _heartbeat(values: Settings, name: str) -> Probe:
 
 
 def demo(values: Settings, log: Path) -> list[SupervisedService]:
-    """Registers the demo's applications, then sends its load."""
     register = SupervisedService(
         "register",
         _python("-m", "appliance.demo.register"),
@@ -247,10 +236,7 @@ def demo(values: Settings, log: Path) -> list[SupervisedService]:
 
 
 def stop_order(running: list[SupervisedService]) -> list[list[SupervisedService]]:
-    """Return groups of services to stop one after the other.
-
-    Those within a group stop together. Load, gateways, node, Celery, web, Redis: clients go before servers.
-    """
+    """Groups of services to stop one after the other: clients before servers."""
     order = [
         ["load", "register"],
         ["gateway"],

@@ -56,25 +56,19 @@ class Supervisor:
         self._stop = asyncio.Event()
 
     def install_signals(self) -> None:
-        """Stop on Ctrl-C, SIGTERM and hang-ups."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.ask_to_stop)
 
     def ask_to_stop(self) -> None:
-        """Have :meth:`run` return."""
         self._stop.set()
 
     def keep(self, services: Iterable[SupervisedService]) -> None:
-        """Start services, and restart them until :meth:`stop`.
-
-        Each is started once those it comes after have been ready.
-        """
+        """Start services as those before them are ready, and restart them."""
         for service in services:
             self.services[service.name] = service
             self._keepers.append(asyncio.create_task(self._keep(service), name=service.name))
 
     async def run(self, each_second: Callable[[], None] = lambda: None) -> None:
-        """Look after adopted processes and the guard until asked to stop."""
         while not self._stop.is_set():
             self.guard.start()
             self._reap()
@@ -126,10 +120,7 @@ class Supervisor:
             await asyncio.sleep(pause)
 
     async def _life(self, service: SupervisedService, alive_since: list[float], failures: int) -> str:
-        """Follow a service that was started to its end.
-
-        Returns why it has to be started again; empty where it is done.
-        """
+        """Follow a service to its end; why it has to start again, empty: it is done."""
         ended = asyncio.create_task(service.ended())
         watching = asyncio.create_task(self._watch(service, alive_since, failures))
         lines = asyncio.create_task(self._lines(service)) if service.once else None
@@ -147,10 +138,7 @@ class Supervisor:
                     task.cancel()
 
     async def _lines(self, service: SupervisedService) -> str:
-        """Report each line that a service prints.
-
-        The last line of one that fails is why, and is returned instead.
-        """
+        """Report each line of a service, but return the last one of one that fails."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), service.process.stdout)
@@ -222,7 +210,6 @@ class Supervisor:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Stop all services in order, then executors that are left. Each step is bounded."""
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)

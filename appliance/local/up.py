@@ -51,7 +51,6 @@ def main(arguments: list[str]) -> int:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
     parser.add_argument("--demo", action="store_true", help="register demo applications and drive a load")
     parser.add_argument(
         "--only",
@@ -70,11 +69,7 @@ def _roles(text: str) -> Roles:
 
 
 def up(values: Settings, demo: bool, output: TextIO, roles: Roles = ALL) -> None:
-    """Run this box's roles until a signal asks to stop.
-
-    Raises:
-        StartError: the appliance cannot start; the text says why and what to do.
-    """
+    """Run this box's roles until a signal asks to stop. Raises StartError."""
     log.configure("supervisor", values.log_level)
     say = _printer(output)
     if demo and roles != ALL:
@@ -119,7 +114,6 @@ class _Appliance:
         self._log = LogFile(_log_path(values.home))
 
     async def run(self) -> None:
-        """Start everything, watch it, stop it."""
         values, say = self._values, self._say
         if deleted := reserve.make_room(self._log.path.parent):
             say(f"Warning: the disk of {values.home} is full; deleted {', '.join(deleted)} to be able to start.")
@@ -150,7 +144,6 @@ class _Appliance:
             say(f"Stopped in {time.monotonic() - began:.1f} s.")
 
     async def _start(self, supervisor: Supervisor) -> None:
-        """Start all services, and report what becomes ready."""
         values, path, roles = self._values, self._log.path, self._roles
         self._say(messages.starts(roles, path))
         serving = services.data_plane(values, path, roles)
@@ -220,20 +213,13 @@ def _log_path(home: Path) -> Path:
 
 
 def _forget_last_run(values: Settings) -> None:
-    """Delete gateways' totals, heartbeats and links of the last run.
-
-    Totals outlive a gateway that dies, not the appliance.
-    """
+    """Delete gateways' totals, heartbeats and links of the last run."""
     for pattern in ("gateway-*.totals", "*.heartbeat", "*.link"):
         for path in values.socket_folder.glob(pattern):
             path.unlink(missing_ok=True)
 
 
 def _remove_sockets(values: Settings) -> None:
-    """Delete the sockets of processes that had to be killed.
-
-    The folder is this appliance's alone.
-    """
     for path in values.socket_folder.glob("*.sock"):
         path.unlink(missing_ok=True)
     if values.socket_folder != values.home / "run":

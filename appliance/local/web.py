@@ -1,7 +1,4 @@
-"""The web server's worker class and settings for gunicorn.
-
-Started by ``gunicorn -c python:appliance.local.web``.
-"""
+"""gunicorn's worker and settings: ``-c python:appliance.local.web``."""
 
 from __future__ import annotations
 
@@ -24,10 +21,7 @@ GRACE_S = 1
 
 
 class StructuredLogger(Logger):
-    """gunicorn's logger, whose lines go through the root logger.
-
-    So do uvicorn's: all processes share one format.
-    """
+    """gunicorn's logger, through the root logger: all processes share one format."""
 
     def setup(self, cfg) -> None:
         super().setup(cfg)
@@ -71,10 +65,7 @@ class ConsoleWorker(UvicornWorker):
 
 
 def post_fork(server: Arbiter, worker: ConsoleWorker) -> None:
-    """Have Django spool bodies on the appliance's own disk.
-
-    Each start empties the folder.
-    """
+    """Have Django spool bodies on the appliance's own disk, in an empty folder."""
     spool = _settings.home / "tmp"
     shutil.rmtree(spool, ignore_errors=True)
     spool.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -82,11 +73,7 @@ def post_fork(server: Arbiter, worker: ConsoleWorker) -> None:
 
 
 def post_worker_init(worker: ConsoleWorker) -> None:
-    """Run Django's checks in the process that has all pages and the API.
-
-    Raises:
-        SystemCheckError: the worker does not start.
-    """
+    """Run Django's checks. Raises SystemCheckError: the worker does not start."""
     from django.core.management.base import BaseCommand
 
     BaseCommand().check()

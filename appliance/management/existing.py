@@ -9,13 +9,7 @@ from django.db import DatabaseError, connection
 
 
 def check_database() -> None:
-    """Check that the database has tables and can be read.
-
-    A home that is not the appliance's has none.
-
-    Raises:
-        CommandError: it has none, or cannot be read.
-    """
+    """Check that the database has tables and can be read. Raises CommandError."""
     try:
         tables = connection.introspection.table_names()
     except DatabaseError as error:

@@ -19,7 +19,7 @@ from .runs import Runner, SourceChanged
 from .sections import ALL
 from .sections.common import joined
 from .source import ROOT
-from .worlds import QUICK_S
+from .worlds import QUICK_S, SEEDS
 
 PAGE = ROOT / "docs" / "evaluation.md"
 #: where --data looks by default: published by others, and no part of this project
@@ -112,7 +112,8 @@ one set of defaults for all traces. A solve takes no virtual time.
 
 Every query that arrives is counted; one that is late, dropped or unanswered is a violation. Accuracies are percent of
 the application's best variant, over queries in time. *Max drop* is 100 less the lowest accuracy of the consecutive 10-s
-windows after the first 20 s. One seed, unless a section names more. Run with {processes} at a time on {machine()},
+windows after the first 20 s. Where something is drawn by chance, figures are means of {SEEDS} seeds, with half of their
+range as ±. Run with {processes} at a time on {machine()},
 which only solve times depend on, and by {_solver()}, on which plans of stacks that call SCIP depend."""
 
 

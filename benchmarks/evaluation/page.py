@@ -83,7 +83,7 @@ class Context:
         lines = []
         if missing:
             lines.append("**Left out**, for it cannot be run: " + "; ".join(missing) + ".")
-        failed = [(case, why) for case in dict.fromkeys(cases) if (why := self.runner.failed.get(case)) is not None]
+        failed = [(case, why) for case in dict.fromkeys(cases) if (why := self.runner.why(case)) is not None]
         lines += [f"**Failed**: {case}: {why}" for case, why in failed]
         return "\n\n".join(lines)
 

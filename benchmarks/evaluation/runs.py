@@ -11,10 +11,10 @@ import multiprocessing
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,10 @@ class Case:
     strategy: str
     batching: str | None = None
     routing: str | None = None
+
+    def seeds(self) -> list[Case]:
+        """The runs by each seed of its world."""
+        return [replace(self, world=world) for world in self.world.seeds()]
 
     def missing(self) -> str | None:
         """The reason why this case cannot be run here; None: it can.
@@ -86,10 +90,34 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run: ``summary`` as in summary.json."""
+    """A finished run, or several that differ by their seed.
+
+    Attributes:
+        summary: as in summary.json; counts of several runs are added up, other figures are means.
+        seconds: of all runs.
+        spread: by figure, half of its range over the seeds; empty for one run.
+    """
 
     summary: Mapping[str, Any]
     seconds: list[Second]
+    spread: Mapping[str, float] = field(default_factory=dict)
+
+
+#: figures of a summary that are added up
+COUNTS = ("queries", "in_time", "late", "dropped", "solves_cut_short")
+
+
+def pooled(outcomes: Sequence[Outcome]) -> Outcome:
+    """One outcome of runs that differ by seed; by application it is the first's."""
+    if len(outcomes) == 1:
+        return outcomes[0]
+    summary, spread = dict(outcomes[0].summary), {}
+    for key, value in summary.items():
+        each = [one.summary[key] for one in outcomes if isinstance(one.summary[key], int | float)]
+        if len(each) == len(outcomes) and not isinstance(value, bool):
+            summary[key] = sum(each) if key in COUNTS else type(value)(sum(each) / len(each))
+            spread[key] = (max(each) - min(each)) / 2
+    return Outcome(summary, [second for one in outcomes for second in one.seconds], spread)
 
 
 class Runner:
@@ -120,8 +148,8 @@ class Runner:
         # Nothing in here is for the repository, whichever folder it is.
         (self.folder / ".gitignore").write_text("*\n")
         due = {}
-        for case in dict.fromkeys(cases):
-            if case.missing() is None and case not in self.failed and self.outcome(case) is None:
+        for case in dict.fromkeys(one for each in cases for one in each.seeds()):
+            if case.missing() is None and case not in self.failed and self._outcome(case) is None:
                 due.setdefault(self.key(case), case)
         if not due:
             return
@@ -161,7 +189,7 @@ class Runner:
 
     def digest(self, cases: Iterable[Case]) -> str:
         """Changes with all that the results of these cases depend on."""
-        keys = {str(case) if case.missing() else self.key(case) for case in cases}
+        keys = {str(one) if one.missing() else self.key(one) for case in cases for one in case.seeds()}
         return hashlib.sha256(json.dumps(sorted(keys)).encode()).hexdigest()
 
     def _same(self) -> None:
@@ -169,9 +197,17 @@ class Runner:
             raise SourceChanged("the source of scheduler/ or workers/ changed during the evaluation; start it again")
 
     def outcome(self, case: Case) -> Outcome | None:
-        """The kept result; None where there is none."""
+        """The kept results of all seeds; None where one is missing."""
         if case.missing() is not None:
             return None
+        found = [self._outcome(one) for one in case.seeds()]
+        return None if None in found else pooled(found)
+
+    def why(self, case: Case) -> str | None:
+        """Why a run of the case failed; None: none did."""
+        return next((why for one in case.seeds() if (why := self.failed.get(one)) is not None), None)
+
+    def _outcome(self, case: Case) -> Outcome | None:
         try:
             kept = json.loads(self._path(self.key(case)).read_text())
         except (FileNotFoundError, json.JSONDecodeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import tomllib
@@ -17,6 +18,10 @@ from scheduler.simulation.scenario import Scenario, load, parse
 HERE = Path(__file__).parent
 #: seconds of a trace that a quick evaluation takes
 QUICK_S = 60.0
+
+#: seeds of a world in which something is drawn by chance, and the keys of scenarios that say so
+SEEDS = 3
+DRAWN = ("generator", "profile_noise", "profile_error", "stall_ms")
 
 PROTEUS = {
     "profiles": "profiles.csv",
@@ -57,6 +62,14 @@ class World:
         cut = replace(arrivals, times=arrivals.times[:count], applications=arrivals.applications[:count])
         return replace(scenario, arrivals=cut)
 
+    def seeds(self) -> tuple[World, ...]:
+        """This world by each of its seeds; itself alone where nothing is drawn."""
+        values = json.loads(self.values)
+        if not any(key in values for key in DRAWN):
+            return (self,)
+        first = values.get("seed", 0)
+        return tuple(replace(self, values=_key({**values, "seed": first + more})) for more in range(SEEDS))
+
     def digest(self) -> str:
         """Changes with the values and with the content of the files that they name."""
         values = json.loads(self.values)
@@ -76,6 +89,25 @@ def published(data: Path, trace: str, quick: bool, **changes: Any) -> World:
         changes: replace values of the scenario.
     """
     values = {**PROTEUS, "name": trace, "trace": f"traces/{trace}.csv.gz", **changes}
+    return World(_key(values), data, QUICK_S if quick else None)
+
+
+def faster(data: Path, into: Path, trace: str, factor: float, quick: bool) -> World:
+    """Return the published world with a faster trace.
+
+    Args:
+        into: folder in which the trace is written.
+        factor: how many times as fast.
+    """
+    source, written = data / f"traces/{trace}.csv.gz", into.absolute() / f"{trace}-{factor:g}.csv"
+    if source.exists() and not written.exists():
+        into.mkdir(parents=True, exist_ok=True)
+        with gzip.open(source, "rt") as lines, written.open("w") as file:
+            file.write(next(lines))
+            for line in lines:
+                ms, application = line.split(",")
+                file.write(f"{float(ms) / factor:.3f},{application}")
+    values = {**PROTEUS, "name": f"{trace}, {factor:g} times as fast", "trace": str(written)}
     return World(_key(values), data, QUICK_S if quick else None)
 
 

@@ -14,7 +14,6 @@ class RoleBackend(ModelBackend):
     """Signs accounts in by password; permissions come from the account's role."""
 
     def user_can_authenticate(self, user: Any) -> bool:
-        """Whether the account is active and has a role."""
         return super().user_can_authenticate(user) and role_of(user) > AccessRole.ANYONE
 
     def has_perm(self, user_obj: Any, perm: str, obj: Any = None) -> bool:
@@ -25,6 +24,5 @@ class RoleBackend(ModelBackend):
         return needed is not None and role_of(user_obj) >= needed
 
     def has_module_perms(self, user_obj: Any, app_label: str) -> bool:
-        """Whether any model of the app may be seen."""
         role = role_of(user_obj)
         return any(role >= least for name, least in table.MODELS.items() if name.startswith(f"{app_label}."))

@@ -31,10 +31,9 @@ BY_LABEL = {role.label: role for role in AccessRole if role is not AccessRole.AN
 
 
 def role_of(user: Any) -> AccessRole:
-    """Return the role of a Django user now.
+    """The role of a Django user now; superusers are operators.
 
-    Superusers are operators, inactive users are nobody. Reads the groups each time, so that a role that was taken away
-    is gone at once.
+    Reads the groups each time, so that a role that was taken away is gone at once.
     """
     if user is None or not getattr(user, "is_active", False) or not hasattr(user, "groups"):
         return AccessRole.ANYONE

@@ -1,7 +1,7 @@
 """The one table of who may do what.
 
 REST permissions, pages, admin site and websockets read it. An address that is not in it is refused, and a test walks
-over every address. ``docs/access.md`` is made from it (``manage.py access_doc``).
+over every address. ``docs/access.md`` is made from it (``python -m tools.access_doc``).
 """
 
 from __future__ import annotations
@@ -145,25 +145,18 @@ NOTES: dict[str, str] = {
 
 
 def methods(name: str) -> dict[str, AccessRole]:
-    """Return the least role by method of a named address.
-
-    The address is outside of the admin site. Empty where the table has no entry.
-    """
+    """The least role by method of a named address outside of the admin site."""
     return REST.get(name) or PAGES.get(name) or {}
 
 
 def least(name: str, method: str) -> AccessRole | None:
-    """Return the least role for a method of a named address.
-
-    None: the table has no such entry, and nobody may.
-    """
+    """The least role for a method of a named address; None: nobody may."""
     if name.startswith("admin:"):
         return _admin(name)
     return methods(name).get("GET" if method == "HEAD" else method)
 
 
 def permits(role: AccessRole, name: str, method: str) -> bool:
-    """Whether a role may use a method of a named address."""
     needed = least(name, method)
     return needed is not None and role >= needed
 

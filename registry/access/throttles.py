@@ -1,7 +1,4 @@
-"""Limits on the rate of requests by address and account.
-
-They count in the web process's memory.
-"""
+"""Limits on the rate of requests, counted in the web process's memory."""
 
 from __future__ import annotations
 
@@ -17,10 +14,7 @@ KNOWN_FOR = timedelta(days=90)
 
 
 def address(request: Any) -> str:
-    """Return the caller's address.
-
-    Forwarding headers count where a trusted proxy sent them; the web server decides that.
-    """
+    """The caller's address, by forwarding headers of trusted proxies alone."""
     return request.META.get("REMOTE_ADDR") or "unknown"
 
 
@@ -74,10 +68,7 @@ class SignInThrottle(_ByAddress):
 
 
 class StrangersSignInThrottle(SimpleRateThrottle):
-    """Attempts to sign in from all addresses together from which nobody has signed in.
-
-    They share a limit on what hashes may cost; an operator's usual address is apart.
-    """
+    """Attempts to sign in from all addresses from which nobody has signed in."""
 
     scope = "strangers_sign_in"
     rate = "30/min"
@@ -95,10 +86,7 @@ def _known(request: Any) -> bool:
 
 
 def sign_in_wait_s(request: Any) -> float | None:
-    """Return the seconds until the caller may try to sign in again.
-
-    None: now, and this attempt is counted.
-    """
+    """Seconds until the caller may try to sign in again; None: now, and counted."""
     for throttle in (SignInThrottle(), StrangersSignInThrottle()):
         if not throttle.allow_request(request, None):
             return throttle.wait() or 60.0

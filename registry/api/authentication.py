@@ -1,7 +1,4 @@
-"""Authentication of callers.
-
-They use an operator's API token, or are nodes that fetch files.
-"""
+"""Authentication of callers: API tokens, and nodes that fetch files."""
 
 from __future__ import annotations
 
@@ -26,12 +23,9 @@ USED_EVERY = timedelta(minutes=1)
 
 
 def token_of(authorization: bytes) -> ApiToken | None:
-    """Return the API token of an ``Authorization`` header's value.
+    """The API token of a ``Bearer`` or ``Token`` header; None: another scheme.
 
-    The value is ``Bearer TOKEN``, or the REST framework's ``Token TOKEN``. None where the header is of another scheme.
-
-    Raises:
-        AuthenticationFailed: malformed, unknown, expired, or of an account that is not active.
+    Raises AuthenticationFailed.
     """
     parts = authorization.split()
     if not parts or parts[0].lower() not in (b"bearer", b"token"):
@@ -52,10 +46,6 @@ def token_of(authorization: bytes) -> ApiToken | None:
 
 
 def _kind_without_prefix(secret: str) -> str:
-    """The kind of a secret that was made before kinds had prefixes.
-
-    It is empty for one that queries do not know.
-    """
     return "api_key" if ApiKey.objects.filter(key_hash=hash_secret(secret)).exists() else ""
 
 
@@ -80,11 +70,7 @@ class BearerAuthentication(BaseAuthentication):
 
 
 def slow_down(request) -> None:
-    """Count a request without a valid account.
-
-    Raises:
-        Throttled: its address exceeds the rate.
-    """
+    """Count a request without a valid account. Raises Throttled."""
     throttle = StrangerThrottle()
     if not throttle.allow_request(request, None):
         raise Throttled(throttle.wait())
@@ -126,10 +112,7 @@ class NodeUser:
 
 
 class NodeAuthentication(BaseAuthentication):
-    """Authentication of approved nodes by ``Authorization: Bearer CREDENTIAL``.
-
-    Anything else is left to the next method.
-    """
+    """Approved nodes by ``Authorization: Bearer CREDENTIAL``; others pass."""
 
     def authenticate(self, request):
         scheme, _, credential = get_authorization_header(request).partition(b" ")

@@ -1,7 +1,4 @@
-"""Limits on request bodies, before Django spools them to disk.
-
-Django does so under ASGI. The limits are on size, on patience, and on who may send more than a megabyte.
-"""
+"""Limits on request bodies, before Django spools them to disk under ASGI."""
 
 from __future__ import annotations
 
@@ -93,11 +90,9 @@ class BodyLimit:
             await body.end()
 
     def most(self, upload: bool) -> int:
-        """Bytes that a body has at most."""
         return self._limit + MULTIPART_SLACK if upload else min(self._limit, MAX_JSON_BYTES) + MULTIPART_SLACK
 
     def too_large(self, upload: bool) -> Exception:
-        """The error for a larger one."""
         if upload:
             return UploadTooLarge("file", self._limit, "NEREUS_MAX_UPLOAD_MB")
         return UploadTooLarge("body", MAX_JSON_BYTES)
@@ -109,12 +104,10 @@ class BodyLimit:
         self._uploads += 1
 
     def leave(self) -> None:
-        """A large upload has ended."""
         self._uploads -= 1
 
     @property
     def silence_s(self) -> float:
-        """Seconds that a sender may be silent."""
         return self._silence_s
 
 
@@ -176,10 +169,7 @@ class _Body:
         return message
 
     async def drain(self) -> None:
-        """Read the rest.
-
-        A client that still sends when the connection is closed may lose the answer.
-        """
+        """Read the rest: a client that still sends could lose the answer."""
         with contextlib.suppress(_Refused):
             while not self._ended:
                 await self.receive()
@@ -195,12 +185,10 @@ class _Body:
             raise _Refused from Conflict(f"the upload was cancelled by {by}", "file")
 
     async def end(self) -> None:
-        """The request has ended."""
         if self._record is not None:
             await asyncio.to_thread(uploads.ended, self._record)
 
     def leave(self) -> None:
-        """The body has ended, or its request."""
         if self._admitted:
             self._admitted = False
             self._ended = True
@@ -208,12 +196,9 @@ class _Body:
 
 
 async def _check_caller(scope: dict[str, Any]) -> str:
-    """Return the caller's account, if it may upload here.
+    """The caller's account, if it may upload here.
 
-    Raises:
-        AuthenticationFailed: the credentials are wrong, as in the view.
-        NotAuthenticated: there are none, or no view is at the address.
-        PermissionDenied: the role does not permit it.
+    Raises AuthenticationFailed, NotAuthenticated or PermissionDenied.
     """
     try:
         name = resolve(scope["path"]).view_name

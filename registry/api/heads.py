@@ -1,7 +1,4 @@
-"""Heads of requests: those that cannot be taken, and the last slash of addresses.
-
-Such heads would end in a 500 and a traceback in the log, for anybody who asks.
-"""
+"""Heads of requests that cannot be taken, and the last slash of addresses."""
 
 from __future__ import annotations
 
@@ -56,7 +53,6 @@ def _problem(scope: dict[str, Any]) -> dict[str, Any] | None:
 
 
 async def answer(problem: dict[str, Any], send: Callable, headers: dict[str, str] | None = None) -> None:
-    """Send a problem outside of Django, and close the connection."""
     content = json.dumps(problem).encode()
     head = [
         (b"content-type", MEDIA_TYPE.encode()),

@@ -8,10 +8,7 @@ from rest_framework.request import Request
 
 
 class BoundedPages(LimitOffsetPagination):
-    """Pagination by ``limit`` and ``offset``, with a bounded page.
-
-    A page has at most :attr:`max_limit` rows, however many are asked for.
-    """
+    """Pagination by ``limit`` and ``offset``, at most :attr:`max_limit` rows."""
 
     max_limit = 1000
     limit_query_description = f"Rows of a page, from 1 on. A page has at most {max_limit}."
@@ -31,11 +28,7 @@ class BoundedPages(LimitOffsetPagination):
 
 
 def _number(request: Request, name: str, least: int, default: int) -> int:
-    """Return a whole number among the query parameters.
-
-    Raises:
-        ValidationError: it is another thing, or less than ``least``.
-    """
+    """A whole number among the query parameters. Raises ValidationError."""
     given = request.query_params.get(name)
     if given is None:
         return default

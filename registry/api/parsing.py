@@ -61,13 +61,7 @@ class BoundedJSONParser(JSONParser):
 
 
 def _check_depth(data: dict[str, Any]) -> None:
-    """Reject too many levels.
-
-    Fields and examples call themselves for each of them.
-
-    Raises:
-        ParseError: it has too many levels.
-    """
+    """Reject levels beyond the limit. Raises ParseError."""
     level: list[Any] = [data]
     for _ in range(MAX_DEPTH):
         inner = (one.values() if isinstance(one, dict) else one for one in level)
@@ -78,11 +72,7 @@ def _check_depth(data: dict[str, Any]) -> None:
 
 
 def _check_finite(data: dict[str, Any]) -> None:
-    """Reject numbers that are not finite: NaN, infinity, or read as such (1e999).
-
-    Raises:
-        InvalidInput: with a fault for each of the first :data:`MOST_FAULTS`.
-    """
+    """Reject NaN, infinity, and what is read as such (1e999). Raises InvalidInput."""
     try:
         json.dumps(data, allow_nan=False)
     except ValueError:
@@ -99,13 +89,7 @@ def _not_finite(value: dict[str, Any] | list[Any], place: str = "") -> Iterator[
 
 
 def _check_text(text: bytes, data: dict[str, Any]) -> None:
-    """Reject half of a surrogate pair.
-
-    Neither a database nor an answer that repeats it could hold it.
-
-    Raises:
-        ParseError: there is one.
-    """
+    """Reject half of a surrogate pair, which no database holds. Raises ParseError."""
     if b"\\ud" not in text.lower():
         return
     try:
@@ -115,12 +99,9 @@ def _check_text(text: bytes, data: dict[str, Any]) -> None:
 
 
 class StoreUploadHandler(FileUploadHandler):
-    """Streams each file of a request into an :class:`~registry.storage.Incoming`.
+    """Streams files into the store; all together have at most ``limit`` bytes.
 
-    All files together have at most ``limit`` bytes.
-
-    Raises:
-        UploadTooLarge: as soon as the limit is exceeded, or at once by the announced length.
+    Raises UploadTooLarge, at once by the announced length.
     """
 
     chunk_size = CHUNK
@@ -155,19 +136,13 @@ class StoreUploadHandler(FileUploadHandler):
         return self.file
 
     def close(self) -> None:
-        """Remove whatever was not placed.
-
-        Django forgets a file whose upload ended in an error.
-        """
+        """Remove whatever was not placed: Django forgets a file after an error."""
         for file in self._files:
             file.close()
 
 
 class StoredUpload(UploadedFile):
-    """An upload that already lies on the store's disk.
-
-    Closing removes it unless it was placed.
-    """
+    """An upload on the store's disk; closing removes it unless it was placed."""
 
     def __init__(self, incoming: Incoming, name: str, content_type: str | None):
         super().__init__(file=None, name=name or "upload", content_type=content_type, size=0)

@@ -50,7 +50,6 @@ class ProblemSerializer(serializers.Serializer):
 
 
 def body(status: int, detail: str, kind: str | None = None, errors: list[InputFault] = ()) -> dict[str, Any]:
-    """The members of a problem."""
     return {
         "type": f"urn:nereus:problem:{kind}" if kind else "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -88,7 +87,6 @@ LOGGED = (OperationalError, RedisError, BrokerError)
 
 
 def describe(error: BaseException | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """A problem and the headers that go with it, for any exception."""
     match error:
         case InvalidInput():
             return _invalid(error.faults), {}
@@ -138,7 +136,6 @@ def _is_full(error: OSError | OperationalError) -> bool:
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response:
-    """The REST framework's exception handler."""
     problem, headers = describe(error)
     if problem["status"] == 500 or isinstance(error, LOGGED):
         request = context.get("request")
@@ -151,10 +148,7 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
 
 
 def flatten(detail: Any, field: str = "") -> list[InputFault]:
-    """Return a validation error's tree as faults.
-
-    Fields are joined with dots (``signature.inputs.0.shape``).
-    """
+    """A validation error's tree as faults, fields joined with dots."""
     if isinstance(detail, dict):
         faults = []
         for key, value in detail.items():
@@ -180,11 +174,9 @@ def _text(detail: Any) -> str:
 
 
 def render(status: int, detail: str, kind: str | None = None, errors: list[InputFault] = ()) -> HttpResponse:
-    """A problem outside of the REST framework."""
     return HttpResponse(json.dumps(body(status, detail, kind, errors)), status=status, content_type=MEDIA_TYPE)
 
 
 def render_error(error: BaseException | None) -> HttpResponse:
-    """The problem of an exception outside of the REST framework."""
     problem, headers = describe(error)
     return HttpResponse(json.dumps(problem), status=problem["status"], content_type=MEDIA_TYPE, headers=headers)

@@ -1,7 +1,4 @@
-"""Limits of what a model holds, and the operators that it may use.
-
-They are judged without running any of it.
-"""
+"""Limits of what a model holds, judged without running it."""
 
 from __future__ import annotations
 
@@ -26,12 +23,9 @@ Name = tuple[str, str, str]
 
 
 def check(model: onnx.ModelProto, opset: int) -> dict[str, Any]:
-    """Check a model's contents against the limits, and return counts.
+    """Counts of nodes, operators (the most frequent) and parameters.
 
-    They are ``nodes`` (operators), ``operators`` (the most frequent kinds) and ``parameters``.
-
-    Raises:
-        InvalidInput: it exceeds a limit, keeps data outside, or has operators that are not known.
+    Raises InvalidInput: it exceeds a limit, keeps data outside, or has unknown operators.
     """
     for kind, found in (("inputs", model.graph.input), ("outputs", model.graph.output)):
         if len(found) > limits.MAX_INTERFACE:
@@ -47,15 +41,11 @@ def check(model: onnx.ModelProto, opset: int) -> dict[str, Any]:
 
 
 def refused(detail: str, field: str = "file") -> InvalidInput:
-    """The refusal of a whole file, or of a part of it."""
     return InvalidInput([InputFault(field, detail)])
 
 
 class _Contents:
-    """Counts what is found in a model, and what is wrong with it.
-
-    It refuses what exceeds a limit at once, and collects unknown operators in ``faults``.
-    """
+    """Counts what is in a model; refuses excess, collects unknown operators."""
 
     def __init__(self, model: onnx.ModelProto, opset: int):
         self._opset = opset
@@ -141,10 +131,7 @@ def _called(node: onnx.NodeProto) -> Name:
 
 
 def _check_functions(calls: dict[Name | None, Counter[Name | None]]) -> None:
-    """Refuse functions that call themselves or are too large when expanded.
-
-    Each call counts as what it calls.
-    """
+    """Refuse recursive functions, and those that are too large when expanded."""
     graph = {caller: {name for name in callees if name is not None} for caller, callees in calls.items()}
     try:
         order = list(graphlib.TopologicalSorter(graph).static_order())

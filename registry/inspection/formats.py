@@ -1,7 +1,4 @@
-"""Files that are often uploaded in place of an ONNX model.
-
-They are known by their first bytes.
-"""
+"""Files that are often uploaded in place of an ONNX model, by first bytes."""
 
 from __future__ import annotations
 

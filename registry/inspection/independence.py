@@ -40,11 +40,7 @@ _DRAWING = ("Random", "Multinomial", "Bernoulli", "Dropout", "Sampling")
 
 
 class NotRows(Exception):
-    """An output does not have a row for each of its inputs' rows.
-
-    Args:
-        name: of the output; ``shape``: what it was for ``rows`` rows.
-    """
+    """The output ``name`` of shape ``shape`` for ``rows`` rows has others."""
 
     def __init__(self, name: str, rows: int, shape: Sequence[int]):
         super().__init__(name)
@@ -52,11 +48,7 @@ class NotRows(Exception):
 
 
 class Unsteady(Exception):
-    """The same row gets another answer in each run, though nothing draws at random.
-
-    Args:
-        name: of the output.
-    """
+    """The output ``name`` differs in each run, though nothing draws at random."""
 
     def __init__(self, name: str):
         super().__init__(name)
@@ -130,20 +122,12 @@ def _text(value: Any) -> str:
 
 
 def keeps_rows(run: Run, base: Arrays, names: Sequence[str], hints: Hints, cpu_s: float = CPU_S) -> None:
-    """Run single rows of many values.
-
-    Raises:
-        NotRows: an output has another number of rows.
-    """
+    """Run single rows of many values. Raises NotRows."""
     _Trial(run, names, hints, time.process_time() + cpu_s).able(_rows(base, hints))
 
 
 def unsteady(run: Run, row: Arrays, names: Sequence[str], hints: Hints) -> str:
-    """Return the name of an output that is drawn at random; empty: there is none.
-
-    Raises:
-        Unsteady: an output differs from run to run though nothing draws at random, so that runs influence later ones.
-    """
+    """The name of an output that is drawn at random; empty: none. Raises Unsteady."""
     first = [np.copy(output) for output in run(row)]
     for name, one, other in zip(names, first, run(row), strict=True):
         if beside(one, other):
@@ -183,8 +167,6 @@ def reason(run: Run, base: Arrays, names: Sequence[str], hints: Hints, cpu_s: fl
 
 
 class _Trial:
-    """Runs of one model, as long as there is time."""
-
     def __init__(self, run: Run, names: Sequence[str], hints: Hints, until: float):
         self._run = run
         self._names = names
@@ -217,7 +199,6 @@ class _Trial:
         return pool
 
     def mixed(self, pool: Sequence[Arrays], mixture: Sequence[int]) -> str:
-        """Run rows of the pool together, and hold each against copies of itself."""
         size = len(mixture)
         inputs = {name: np.concatenate([pool[one][name] for one in mixture]) for name in pool[0]}
         together = self._tried(inputs, size)

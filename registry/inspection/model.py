@@ -13,14 +13,7 @@ from registry.inspection.contents import refused
 
 
 def inspect(path: str, signature: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """Return facts about the model.
-
-    Args:
-        options: of :func:`.trial.run`.
-
-    Raises:
-        InvalidInput: with everything found wrong at the first stage that failed.
-    """
+    """Facts about the model. Raises InvalidInput, of the first stage that failed."""
     facts = read(path)
     # onnxruntime's load judges the graph: onnx.checker refuses some that run, as those with outputs of unknown rank.
     from registry.inspection import trial
@@ -29,12 +22,9 @@ def inspect(path: str, signature: dict[str, Any], **options: Any) -> dict[str, A
 
 
 def read(path: str) -> dict[str, Any]:
-    """Return facts about the file that need no run of it.
+    """Facts that need no run. Raises InvalidInput.
 
-    Its content is not kept, which would count as memory.
-
-    Raises:
-        InvalidInput: it is no ONNX model, or not one within the limits.
+    The content is not kept, which would count as memory.
     """
     model = parse(path)
     opset = _opset(model)
@@ -72,10 +62,7 @@ def parse(path: str) -> onnx.ModelProto:
 
 
 def _opset(model: onnx.ModelProto) -> int:
-    """The opset of ai.onnx.
-
-    Whether it and the IR version are too new, onnxruntime says at the load.
-    """
+    """The opset of ai.onnx; onnxruntime judges it at the load."""
     for entry in model.opset_import:
         # onnxruntime would cut it to 32 bits and see another one.
         if abs(entry.version) >= 2**31:

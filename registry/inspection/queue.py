@@ -87,7 +87,6 @@ def _lock(path: Path, held: contextlib.ExitStack) -> bool:
 
 
 def _busy(folder: Path, detail: str) -> Busy:
-    """With the time after which one of the inspections under way must have ended."""
     ends = []
     for number in range(PLACES):
         with contextlib.suppress(OSError, ValueError):

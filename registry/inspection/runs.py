@@ -98,12 +98,7 @@ def shown_rows(count: int) -> str:
 
 
 class Ran(NamedTuple):
-    """Rows that a model ran with.
-
-    Attributes:
-        size: of open dimensions; 0: there are none, or the rows were given.
-        finite: no output has NaN or infinity.
-    """
+    """Rows that a model ran with; ``size`` of open dimensions, 0: none."""
 
     feeds: Arrays
     rungs: Rungs
@@ -114,9 +109,7 @@ class Ran(NamedTuple):
 class Trial:
     """Runs of one model with rows that it may or may not take.
 
-    Args:
-        run: with some rows, which gives the outputs in the order of the signature.
-        counts: how many rows one run after the other has.
+    ``run`` gives the outputs in the signature's order; ``counts``: rows of one run after the other.
     """
 
     def __init__(self, run: Run, signature: dict[str, Any], counts: Sequence[int], batch: bool):
@@ -141,11 +134,7 @@ class Trial:
         return first
 
     def made(self, sizes: Sequence[int], begin: int) -> Ran | None:
-        """Run made-up values, at all of some sizes; without any at one of ``OPEN_SIZES``.
-
-        Args:
-            begin: the combination that is tried first.
-        """
+        """Run made-up values, at all of some sizes, else at one of ``OPEN_SIZES``."""
         first: Ran | None = None
         for size in (sizes or OPEN_SIZES) if self.has_open else (0,):
             ran = self._climb(size, first.rungs if first else None, begin)
@@ -157,10 +146,7 @@ class Trial:
         return first
 
     def _climb(self, size: int, known: Rungs | None, begin: int) -> Ran | None:
-        """Try combinations of rungs until one gives numbers.
-
-        Else it is the first that runs at all.
-        """
+        """Try combinations of rungs until one gives numbers, else the first that runs."""
         best, until = None, time.process_time() + CLIMB_S
         tried = islice(combinations(self._signature), begin, begin + CLIMBS)
         for rungs in tried if known is None else chain([known], tried):
@@ -201,10 +187,7 @@ class Trial:
         return Ran(feeds, rungs, size, finite)
 
     def refusal(self, source: str) -> Exception:
-        """Return the refusal of a model that never ran.
-
-        It has the failure of each size that was tried, and the cures.
-        """
+        """The refusal of a model that never ran, with each size's failure and cures."""
         failures = list(self.failures.values())
         if not failures:
             return MemoryError()

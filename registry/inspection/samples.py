@@ -24,14 +24,7 @@ MAX_ROWS = 1024
 
 
 def read(path: str, signature: dict[str, Any], batch: bool) -> Arrays:
-    """Return a few rows by input, in the signature's types.
-
-    Args:
-        signature: the application's.
-
-    Raises:
-        InvalidInput: it is neither of both, or does not fit the signature.
-    """
+    """A few rows by input, in the signature's types. Raises InvalidInput."""
     tensors = {
         kind: tuple(TensorSpec(one["name"], one["datatype"], tuple(one["shape"])) for one in some)
         for kind, some in with_rows(signature, batch).items()

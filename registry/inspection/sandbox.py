@@ -81,18 +81,12 @@ def inspect_model(
 
 
 def inspect_validation(path: Path, signature: dict[str, Any], metric: str, settings: Settings) -> dict[str, Any]:
-    """Return facts (``rows``) on an ``.npz`` validation set that fits the signature.
-
-    Raises as :func:`inspect_model`.
-    """
+    """The number of ``rows`` of a set that fits. Raises as :func:`inspect_model`."""
     return _inspect(path, {"kind": "validation", "signature": signature, "metric": metric}, settings)
 
 
 def warning(settings: Settings) -> str:
-    """Return how this box falls short of isolating uploads, and what follows.
-
-    For operators; empty where it does not fall short.
-    """
+    """How this box falls short of isolating uploads, for operators; empty: not."""
     isolation = confinement.isolation()
     if isolation.complete:
         return ""
@@ -123,10 +117,7 @@ def _inspect(path: Path, order: dict[str, Any], settings: Settings, rows: Path |
 
 @contextlib.contextmanager
 def _alone(path: Path, folder: Path) -> Iterator[Path]:
-    """Yield the file as the only one of a folder.
-
-    Whatever it refers to beside itself is not there.
-    """
+    """Yield the file as the only one of a folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
     try:
@@ -145,11 +136,7 @@ def _linked(path: Path, place: Path) -> Path:
 
 
 def _run(order: dict[str, Any], wall_s: float) -> dict[str, Any]:
-    """The verdict of a process that inspects.
-
-    Raises:
-        Died: the process ended without one; the fault says how.
-    """
+    """The verdict of an inspecting process. Raises Died: it ended without."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:
             code = subprocess.run(

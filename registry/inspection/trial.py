@@ -1,8 +1,4 @@
-"""Trial of a model: load it as an executor does, and run it.
-
-Its tensors are compared with the signature. It runs with 1 and 3 rows; with 1 alone where its batch size is fixed at
-that.
-"""
+"""Trial of a model: load it as an executor does, run it, compare its tensors."""
 
 from __future__ import annotations
 
@@ -198,10 +194,7 @@ def _shown(shape: list[Any]) -> str:
 
 
 def _uncut(session: ort.InferenceSession, signature: dict[str, Any], padding: Sequence[str]) -> list[str]:
-    """Return warnings on open dimensions of outputs that nothing cuts back.
-
-    That happens where inputs are padded and the dimension is not named like one of theirs.
-    """
+    """Warnings on open dimensions of outputs that padding leaves uncut."""
     if not padding:
         return []
     names = {name for tensor in session.get_inputs() if tensor.name in padding for name in tensor.shape[1:]}
@@ -217,12 +210,9 @@ def _uncut(session: ort.InferenceSession, signature: dict[str, Any], padding: Se
 def _alone(
     model: onnx.ModelProto, outputs: Sequence[Any], run: Run, names: list[str], feeds: Arrays, rows: int | None
 ) -> str:
-    """Return why queries must run alone; empty: rows do not influence each other.
+    """Why queries must run alone; empty: rows do not influence each other.
 
-    Args:
-        outputs: all of the model's.
-        names: of those in the signature.
-        rows: that a run may have; 0: the model has no batch dimension. None: any number.
+    ``rows``: that a run may have; 0: no batch dimension; None: any number.
     """
     hints = independence.Hints(model)
     began = time.perf_counter()

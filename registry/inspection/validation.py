@@ -41,11 +41,7 @@ _KINDS = {
 
 
 def inspect(path: str, signature: dict[str, Any], metric: str) -> dict[str, Any]:
-    """Return facts (``rows``) about a validation set.
-
-    Raises:
-        InvalidInput: it is not one, or ``metric`` cannot make an accuracy of such labels and outputs.
-    """
+    """The number of ``rows`` of a validation set. Raises InvalidInput."""
     try:
         with zipfile.ZipFile(path) as archive:
             return _inspect(archive, signature, metric)
@@ -93,10 +89,9 @@ def _inspect(archive: zipfile.ZipFile, signature: dict[str, Any], metric: str) -
 
 
 def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype of an array.
+    """Shape and dtype of an array, whose member is read to its end.
 
-    The member is read to its end, so that its length and checksum are known to be right, and every floating-point value
-    to be finite: one NaN makes a row's answer meaningless, and the accuracy with it.
+    So length and checksum are known to be right, and every value finite: one NaN makes the accuracy meaningless.
     """
     with archive.open(info) as file:
         shape, dtype = _npy_header(file, name)
@@ -168,11 +163,7 @@ def _check_labels(
 
 
 def _rehearse(labels: np.ndarray, outputs: list[dict[str, Any]], metric: str) -> list[InputFault]:
-    """Try the metric on empty answers of the signature's shape.
-
-    So wrong labels are rejected now; otherwise they would be found after a variant was profiled. Outputs with open
-    dimensions do not determine it.
-    """
+    """Try the metric on empty answers, so that wrong labels are rejected now."""
     if any(size == -1 for tensor in outputs for size in tensor["shape"][1:]):
         return []
     row_bytes = sum(DATATYPES[tensor["datatype"]] * math.prod(tensor["shape"][1:]) for tensor in outputs)

@@ -1,7 +1,4 @@
-"""Every operator, graph and constant of a model, wherever its format can hold one.
-
-By reflection over the message types of ONNX: what a later version of the format adds is found as well.
-"""
+"""Every operator, graph and constant of a model, by reflection over ONNX."""
 
 from __future__ import annotations
 
@@ -18,12 +15,7 @@ OUTSIDE = ("data_location", "external_data")
 
 
 class Found(NamedTuple):
-    """A message in a model.
-
-    Attributes:
-        depth: how many graphs and functions are around it.
-        owner: the function that it is in; None: the model itself.
-    """
+    """A message inside ``depth`` graphs and functions, of function ``owner``."""
 
     message: Message
     depth: int
@@ -31,10 +23,7 @@ class Found(NamedTuple):
 
 
 def messages(model: onnx.ModelProto) -> Iterator[Found]:
-    """Yield a model's operators, graphs, functions and sparse constants.
-
-    Whatever may keep data outside is yielded, too. Parents come before children.
-    """
+    """Operators, graphs, functions, and what may keep data outside; parents first."""
     waiting = [Found(model, 0, None)]
     while waiting:
         found = waiting.pop()
@@ -53,10 +42,7 @@ def messages(model: onnx.ModelProto) -> Iterator[Found]:
 
 @cache
 def _parts(descriptor: Descriptor) -> tuple[tuple[str, bool], ...]:
-    """Return the fields of a message that hold or lead to something of interest.
-
-    Each comes with whether it is repeated.
-    """
+    """Fields that hold or lead to something of interest; whether each is repeated."""
     return tuple(
         (field.name, _repeated(field))
         for field in descriptor.fields
@@ -66,7 +52,6 @@ def _parts(descriptor: Descriptor) -> tuple[tuple[str, bool], ...]:
 
 @cache
 def _leads(descriptor: Descriptor) -> bool:
-    """Whether the message is of interest, or holds one that is."""
     seen, waiting = {descriptor.full_name}, [descriptor]
     while waiting:
         kind = waiting.pop()

@@ -13,10 +13,7 @@ _FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 
 
 
 def missing_bytes(path: str, size: int) -> int:
-    """Return how many bytes are missing from a model's file that stops inside a field.
-
-    0 where the file does not begin as a model, or stops elsewhere.
-    """
+    """Bytes missing from a model's file that stops inside a field; else 0."""
     with open(path, "rb") as file:
         seen = 0
         while file.tell() < size:
@@ -41,11 +38,7 @@ def missing_bytes(path: str, size: int) -> int:
 
 
 def _varint(file: BinaryIO) -> int | None:
-    """The next number; None at the end of the file.
-
-    Raises:
-        ValueError: longer than a varint can be.
-    """
+    """The next number; None at the end. Raises ValueError: too long for a varint."""
     value = 0
     for shift in range(0, 70, 7):
         byte = file.read(1)

@@ -73,7 +73,6 @@ def _inspect(order: dict) -> dict:
 
 
 def out_of_memory(memory_bytes: int) -> str:
-    """The words for an upload that wants more memory than it may have."""
     return (
         f"needs more than {memory_bytes // 2**20} MiB of memory beyond its own size; "
         "the limit is set by NEREUS_INSPECT_MEMORY_MB"

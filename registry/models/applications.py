@@ -73,10 +73,7 @@ class Application(models.Model):
 
 
 class ValidationSet(models.Model):
-    """An ``.npz`` by which the accuracy of variants is measured.
-
-    Its arrays are the application's inputs and ``labels``.
-    """
+    """An ``.npz`` of inputs and ``labels``, for the accuracy of variants."""
 
     application = models.OneToOneField(Application, on_delete=models.CASCADE, related_name="validation_set")
     digest = models.CharField(max_length=64)

@@ -15,10 +15,7 @@ from registry.models.names import name_validator
 
 
 def hash_secret(secret: str) -> str:
-    """Return the SHA-256 of a secret, in hex.
-
-    Secrets here are long and random, so a slow hash would only burden the query path.
-    """
+    """SHA-256 in hex: secrets are long and random, a slow hash costs queries."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -32,7 +29,6 @@ class Expiring(models.Model):
 
     @property
     def expired(self) -> bool:
-        """Whether its time is over."""
         return self.expires is not None and self.expires <= timezone.now()
 
 
@@ -64,15 +60,11 @@ class JoinToken(Expiring):
 
     @property
     def used_up(self) -> bool:
-        """Whether it has admitted as many members as it may."""
         return self.uses is not None and self.used >= self.uses
 
 
 class ApiKey(Expiring):
-    """A client's right to send queries, within limits.
-
-    Only the key's hash is kept; ``prefix`` identifies it to operators.
-    """
+    """A client's right to send queries; ``prefix`` identifies it to operators."""
 
     #: what operators limit it by
     LIMITS = ("applications", "rate", "burst", "share", "expires")
@@ -101,10 +93,7 @@ class ApiKey(Expiring):
 
 
 class ApiToken(Expiring):
-    """A program's right to use the REST API as an account.
-
-    Only the token's hash is kept; ``role`` narrows the account's role.
-    """
+    """A program's right to use REST; ``role`` narrows the account's role."""
 
     name = models.CharField(max_length=63, unique=True, validators=[name_validator])
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")

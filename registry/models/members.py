@@ -58,11 +58,7 @@ class Member(Certified):
 
     @property
     def connected(self) -> bool:
-        """Whether it has a live connection.
-
-        Approved members send messages every few seconds; a connection that ended without closing (web was killed)
-        leaves its channel behind.
-        """
+        """Whether it has a live connection: a killed web process leaves its channel."""
         if not self.channel or self.state != self.State.APPROVED:
             return bool(self.channel)
         return self.fresh
@@ -79,10 +75,7 @@ class Member(Certified):
 
     @property
     def behind(self) -> bool:
-        """Whether it is connected, but late to take over what it was sent.
-
-        It is late once it has taken longer than an operator should wait.
-        """
+        """Whether it is connected, but late to take over what it was sent."""
         return self.behind_since is not None and self.state == self.State.APPROVED and self.connected
 
 
@@ -106,19 +99,13 @@ class Node(Member):
 
     @property
     def drained(self) -> bool:
-        """Whether it is cordoned and its devices have unloaded all variants.
-
-        So no query is left on them.
-        """
+        """Whether it is cordoned and no query is left on its devices."""
         held = (device.warm for device in self.devices.all() if device.state != Device.State.DOWN)
         return self.cordoned_at is not None and not any(held)
 
 
 class Gateway(Member):
-    """A gateway process.
-
-    ``address`` is where clients reach it, ``core_address`` where members on other boxes reach its core.
-    """
+    """A gateway process; ``core_address`` is for members on other boxes."""
 
     address = models.CharField(max_length=200, blank=True, default="")
     core_address = models.CharField(max_length=200, blank=True, default="")
@@ -138,10 +125,7 @@ class Device(models.Model):
         DOWN = "down"
 
     class Phase(models.TextChoices):
-        """Phases of a device while the node's cores become other devices.
-
-        See :mod:`scheduler.control.redivision`.
-        """
+        """Phases while the cores of a node become other devices."""
 
         KEPT = ""
         COMING = "coming"

@@ -1,11 +1,10 @@
 """Plans and the choice of a stack as JSON."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from rest_framework import serializers
 
-from registry.api.serializers.fields import StrictMixin, warnings_field
+from registry.api.serializers.fields import StrictMixin
 from scheduler.models import Plan
 from workers.dispatch import stacks
 
@@ -123,36 +122,13 @@ class ControlSerializer(serializers.Serializer):
     stacks = StackSerializer(many=True)
 
 
-class ChangedControlSerializer(ControlSerializer):
-    warnings = warnings_field()
-
-
 class ControlChangeSerializer(StrictMixin, serializers.Serializer):
     """An operator's choice, which is needed; null or empty: back to the default."""
 
-    RETIRED: ClassVar[Mapping[str, str]] = {"routing": "routing is part of the stack"}
-
     stack = serializers.CharField(max_length=40, required=False, allow_null=True, allow_blank=True)
-    strategy = serializers.CharField(
-        max_length=40,
-        required=False,
-        allow_null=True,
-        allow_blank=True,
-        help_text="Deprecated, gone with the next release: a stack by the name of its strategy.",
-    )
 
     def validate(self, fields: dict[str, Any]) -> dict[str, Any]:
-        if not fields and not self.warnings:
+        if not fields:
             needed = f"must be given: one of {', '.join(stacks.LIVE)}, or null for the default"
             raise serializers.ValidationError({"stack": needed})
-        if "strategy" not in fields:
-            return fields
-        strategy = fields.pop("strategy")
-        if "stack" in fields:
-            self.warnings.append("strategy: ignored; stack is given")
-            return fields
-        if strategy and strategy not in stacks.LIVE:
-            names = ", ".join(stacks.LIVE)
-            raise serializers.ValidationError({"strategy": f"{strategy!r} names no stack; give stack, one of {names}"})
-        self.warnings.append("strategy: replaced by stack, which is set to the same name")
-        return {**fields, "stack": strategy}
+        return fields

@@ -18,7 +18,6 @@ from scheduler.models import Plan
 from workers.dispatch import stacks
 
 from .serializers import (
-    ChangedControlSerializer,
     ControlChangeSerializer,
     ControlSerializer,
     PlanDetailSerializer,
@@ -80,16 +79,15 @@ class ControlView(View):
     def get(self, request) -> Response:
         return Response(_control())
 
-    @extend_schema(operation_id="control_change", request=ControlChangeSerializer, responses=ChangedControlSerializer)
+    @extend_schema(operation_id="control_change", request=ControlChangeSerializer)
     def patch(self, request) -> Response:
         """Choose another stack.
 
         It applies from the next plan on, which is requested at once; no query fails.
         """
         fields = self.checked(ControlChangeSerializer)
-        if "stack" in fields:
-            choices.change(fields["stack"], request.user.get_username())
-        return Response({**_control(), "warnings": self.warnings})
+        choices.change(fields["stack"], request.user.get_username())
+        return Response(_control())
 
 
 def _control() -> dict:

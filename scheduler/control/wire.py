@@ -172,7 +172,7 @@ def _policies(allocation: Allocation, known: Collection[str]) -> Iterator[specs.
                 planned.application,
                 planned.devices,
                 tuple(int(variant) for variant in planned.variants),
-                tuple(specs.LoadPolicySpec(float(one.load), one.steps, one.batches) for one in planned.policies),
+                tuple(specs.LoadPolicySpec(float(one.load), one.steps) for one in planned.policies),
             )
 
 

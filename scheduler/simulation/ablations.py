@@ -33,13 +33,12 @@ PARTS: dict[str, Mapping[str, Any]] = {
         ),
     },
     "usual-pressure": {f"{_LATE}.state:UsualPressure.look": _returns(None)},
-    "refusal-pressure": {f"{_LATE}.state:ServedClass.refusal_pressure": _returns(0.0)},
+    "refusal-pressure": {f"{_LATE}.state:REFUSED_FULL": INF},
     "congestion": {f"{_LATE}.demand_spread:DemandSpread.loads": lambda _self: {}},
-    "discount": {f"{_LATE}.discount:Discount.adjust": lambda _self, pressures, *_arguments: pressures},
-    "margin": {f"{_LATE}.margin:AdmissionMargin.record_refusal": _returns(None)},
+    "margin": {f"{_LATE}.state:ServedClass.margin": _returns(0.0)},
     # Under overload a new batch needs neither room to grow nor the time of a sustaining batch.
     "growth": {
-        f"{_LATE}.state:ServedClass.overloaded": _returns(False),
+        f"{_LATE}.schedule:OVERLOAD_S": -INF,
         f"{_LATE}.schedule:can_grow": _returns(True),
         f"{_LATE}.schedule:sustains": _returns(True),
     },
@@ -47,7 +46,6 @@ PARTS: dict[str, Mapping[str, Any]] = {
     "starvation": {f"{_LATE}.selection:starves": _returns(False)},
     # A query fits behind all that is scheduled, or nowhere.
     "insertion": {f"{_LATE}.schedule:Schedule._insert": _returns(False)},
-    "stealing": {f"{_LATE}.schedule:Schedule.steal": _returns(None)},
     # A batch starts as soon as its device is idle.
     "waiting": {
         f"{_LATE}.dispatching:Dispatching._delay_until": lambda _self, _batch, _device, _pressure, now: now,
@@ -63,9 +61,9 @@ PARTS: dict[str, Mapping[str, Any]] = {
     "long-batches": {"scheduler.simulation.late:SHARE_OF_SLO": 0.5},
     # Devices keep no more than the plan places.
     "standby": {"scheduler.simulation.late:KEEPS_STANDBY": False},
-    "local-search": {f"{_PLAN}.nereus:hill_climb": _returns(None)},
-    "exchanges": {f"{_PLAN}.milp:_Solve._exchange": _returns(None)},
-    "scip": {f"{_PLAN}.milp:_Solve._plan_of_scip": _returns(None)},
+    "exchanges": {f"{_PLAN}.exchanges:Exchanges.improve": _returns(None)},
+    "rounding": {f"{_PLAN}.nereus:STALE": 0},
+    "scip": {f"{_PLAN}.columns:Program.best_counts": _returns(None)},
 }
 
 #: routings by late binding, with the part that each is without

@@ -41,11 +41,7 @@ class DedicatedChoices:
         self._capacities: dict[tuple[int, str], Capacity | None] = {}
 
     def resident(self, device: DeviceResources, variant: CandidateVariant) -> ResidentCapacity | None:
-        """Return the variant alone on the device, or None where it cannot be there.
-
-        It cannot where it is excluded, does not run or does not fit into memory, exceeds half of the SLO, or the device
-        is unusable.
-        """
+        """None: it may not, cannot or is too slow to run there."""
         profile = profile_on(variant, device)
         if profile is None or variant.excluded or not usable(device):
             return None
@@ -56,46 +52,30 @@ class DedicatedChoices:
         return None if capacity is None else dedicated_resident(device, variant, capacity)
 
     def by_accuracy(self, device: DeviceResources, application: str) -> list[ResidentCapacity]:
-        """Return the application's possible residents on the device, by accuracy.
-
-        The most accurate one comes first; of equally accurate ones, the faster.
-        """
-        found = [resident for v in self._of[application] if (resident := self.resident(device, v)) is not None]
-        return sorted(found, key=lambda s: (-s.variant.accuracy, -s.capacity))
+        """The most accurate one first; of equally accurate ones, the faster."""
+        possible = [resident for v in self._of[application] if (resident := self.resident(device, v)) is not None]
+        return sorted(possible, key=lambda s: (-s.variant.accuracy, -s.capacity))
 
     def fastest(self, device: DeviceResources, application: str) -> ResidentCapacity | None:
-        """Return the application's resident with the highest capacity on the device.
-
-        Among equally fast ones it is the more accurate one. None: there is none.
-        """
+        """Of equally fast ones the more accurate; None: there is none."""
         return max(self.by_accuracy(device, application), key=lambda s: s.capacity, default=None)
 
     def useful(self, device: DeviceResources) -> bool:
-        """Whether any variant can run there."""
         return any(self.resident(device, v) is not None for v in self.variants.values())
 
     def residents(self, placements: Iterable[Placement]) -> dict[str, ResidentCapacity]:
-        """Return the placements as residents, by device.
-
-        Those that this problem no longer allows are left out; of several on one device, only the first is returned.
-        """
-        found: dict[str, ResidentCapacity] = {}
+        """By device, the first of the placements that this problem still allows."""
+        possible: dict[str, ResidentCapacity] = {}
         for placement in placements:
             device, variant = self.devices.get(placement.device), self.variants.get(placement.variant)
             resident = None if device is None or variant is None else self.resident(device, variant)
-            if resident is not None and device.id not in found:
-                found[device.id] = resident
-        return found
+            if resident is not None and device.id not in possible:
+                possible[device.id] = resident
+        return possible
 
 
 def evenly(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[str, float]:
-    """Return rates that keep all devices of an application equally busy.
-
-    Each application's demand, as far as its residents can serve it, is divided in proportion to their capacities.
-
-    Returns:
-        Items/s by device.
-    """
+    """Items/s by device that keep all devices of an application equally busy."""
     capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
     for resident in residents.values():
         capacity[resident.variant.application] += resident.capacity
@@ -105,13 +85,7 @@ def evenly(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[
 
 
 def best_first(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[str, float]:
-    """Return rates that fill the most accurate residents first.
-
-    Each application's demand goes to its most accurate residents first; those of one variant are equally busy.
-
-    Returns:
-        Items/s by device.
-    """
+    """Items/s by device that fill the most accurate residents first."""
     left = {a.id: a.demand for a in problem.applications}
     capacity: dict[str, float] = {}
     for resident in residents.values():
@@ -168,18 +142,12 @@ def allocation_with(
         status="heuristic" if placements else "empty",
         moves=sum(resident.variant.id not in resident.device.loaded for resident in residents.values()),
     )
-    return Allocation(
-        **{**vars(allocation), "reasons": _explanations(problem, allocation, residents, why, why_left_out)}
-    )
+    return replace(allocation, reasons=(why, *_left_out(problem, allocation, residents, why_left_out)))
 
 
 def _objective_and_bound(
     problem: Problem, residents: Mapping[str, ResidentCapacity], rates: Mapping[str, float]
 ) -> tuple[float, float]:
-    """Return the weighted mean accuracy over all demand, and its bound, percent.
-
-    Demand that is left out counts 0. The bound is what all demand on the most accurate variants would give.
-    """
     weight = {a.id: a.weight for a in problem.applications}
     total = sum(a.weight * a.demand for a in problem.applications)
     if total <= 0:
@@ -193,10 +161,7 @@ def _objective_and_bound(
 
 
 def one_by_one(variant: CandidateVariant) -> CandidateVariant:
-    """Return the variant with batches of one row only.
-
-    Where only larger batches were profiled, a single row takes as long as the smallest one.
-    """
+    """The variant in batches of one row, which take as long as the smallest."""
     profiles = {
         kind: LatencyProfile(
             ((1, profile.points[0][1]),),
@@ -210,13 +175,6 @@ def one_by_one(variant: CandidateVariant) -> CandidateVariant:
     return replace(variant, profiles=profiles)
 
 
-def _explanations(
-    problem: Problem, allocation: Allocation, residents: Mapping[str, ResidentCapacity], why: str, why_left_out: str
-) -> tuple[str, ...]:
-    """Return what the strategy does, then what is left out."""
-    return (why, *_left_out(problem, allocation, residents, why_left_out))
-
-
 def _left_out(
     problem: Problem, allocation: Allocation, residents: Mapping[str, ResidentCapacity], why_left_out: str
 ) -> Iterator[str]:
@@ -224,10 +182,10 @@ def _left_out(
         missing = allocation.left_out[application.id]
         if missing <= 0:
             continue
-        mine = [resident for resident in residents.values() if resident.variant.application == application.id]
-        count = "1 device serves" if len(mine) == 1 else f"{len(mine)} devices serve"
-        able = f"its {count} at most {sum(resident.capacity for resident in mine):.1f} items/s"
+        serving = [resident for resident in residents.values() if resident.variant.application == application.id]
+        count = "1 device serves" if len(serving) == 1 else f"{len(serving)} devices serve"
+        able = f"its {count} at most {sum(resident.capacity for resident in serving):.1f} items/s"
         yield (
             f"{application.id}: {missing:.3g} of {application.demand:.3g} items/s are left out: "
-            f"{able if mine else 'no device serves it'}. {why_left_out}"
+            f"{able if serving else 'no device serves it'}. {why_left_out}"
         )

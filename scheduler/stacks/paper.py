@@ -21,7 +21,7 @@ class Trigger(Protocol):
     """
 
     def planned(self, problem: Problem, allocation: Allocation) -> None:
-        """A plan is in force, made for this problem."""
+        pass
 
     def on_arrival(self, application: str, now: float) -> Mapping[str, float] | None:
         """Note the arrival of a query, and decide whether a new plan is due.

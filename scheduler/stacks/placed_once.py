@@ -27,11 +27,7 @@ LEAST_PART = 1e-3
 
 
 def only(problem: Problem, most_accurate: bool) -> tuple[CandidateVariant, ...]:
-    """Return each application's most, or least, accurate variant that can run.
-
-    These are variants that some device can run within half of the SLO. Among equally accurate ones it is the one with
-    the highest capacity on a device.
-    """
+    """Each application's most, or least, accurate variant that runs in time."""
     choices = DedicatedChoices(problem)
     kept: dict[str, tuple[tuple[float, float], CandidateVariant]] = {}
     types = {(d.type, d.available, d.memory_bytes, d.max_resident): d for d in problem.devices}
@@ -122,10 +118,7 @@ def first_placement(problem: Problem, choices: DedicatedChoices) -> dict[str, Re
 
 
 def _mix(applications: list[ApplicationDemand]) -> dict[str, float]:
-    """Return the demand by application, raised so that each one is placed.
-
-    It is at least :data:`LEAST_PART` of the largest demand. Where there is no demand, all are equal.
-    """
+    """Demand by application, raised so that each is placed; equal without any."""
     largest = max(a.demand for a in applications)
     if largest <= NOTHING:
         return {a.id: 1.0 for a in applications}
@@ -135,17 +128,12 @@ def _mix(applications: list[ApplicationDemand]) -> dict[str, float]:
 def _model(
     groups: list[IdenticalDevices], options: Mapping[tuple[int, str], ResidentCapacity]
 ) -> tuple[Model, dict, dict]:
-    """Make a model in which devices are counted by group.
-
-    Returns:
-        The model, the counts' variables by (group, application), and the capacities by application.
-    """
     model = new_model()
     n = {(g, q): model.addVar(names(("n", g, q)), vtype="I", lb=0, ub=len(groups[g])) for g, q in options}
     for g, group in enumerate(groups):
-        mine = [variable for (h, _), variable in n.items() if h == g]
-        if mine:
-            model.addCons(quicksum(mine) <= len(group))
+        counts_here = [variable for (h, _), variable in n.items() if h == g]
+        if counts_here:
+            model.addCons(quicksum(counts_here) <= len(group))
     capacity = {
         q: quicksum(resident.capacity * n[g, p] for (g, p), resident in options.items() if p == q)
         for q in {q for _, q in n}
@@ -154,11 +142,7 @@ def _model(
 
 
 def _most_of_the_mix(groups, options, mix: Mapping[str, float], seconds: float, gap: float):
-    """Return the counts for the largest multiple of the mix.
-
-    Returns:
-        Counts by (group, application); None where the multiple is 0, or none was found in time.
-    """
+    """Counts by (group, application) for the largest multiple; None: it is 0."""
     model, n, capacity = _model(groups, options)
     most = {q: sum(len(groups[g]) * s.capacity for (g, p), s in options.items() if p == q) for q in mix}
     # In units of the scarcest application's capacity on all devices, so that the multiple is at most 1.
@@ -166,14 +150,13 @@ def _most_of_the_mix(groups, options, mix: Mapping[str, float], seconds: float, 
     multiple = model.addVar("multiple", lb=0, ub=1)
     for q in mix:
         model.addCons(capacity[q] / (mix[q] * unit) >= multiple)
-    found = maximise(model, multiple, seconds, gap)
-    if found is None or found.objective <= 1e-9:
+    solution = maximise(model, multiple, seconds, gap)
+    if solution is None or solution.objective <= 1e-9:
         return None
-    return {key: round(found.values[names(("n", *key))]) for key in n}
+    return {key: round(solution.values[names(("n", *key))]) for key in n}
 
 
 def _most_items(problem: Problem, groups, options, mix: Mapping[str, float], seconds: float, gap: float):
-    """Counts by (group, application) that serve the most weighted items of the demand."""
     model, n, capacity = _model(groups, options)
     weight = {a.id: a.weight for a in problem.applications}
     total = sum(weight[q] * demand for q, demand in mix.items())
@@ -182,8 +165,8 @@ def _most_items(problem: Problem, groups, options, mix: Mapping[str, float], sec
         share = model.addVar(names(("y", q)), lb=0, ub=1)
         model.addCons(share <= capacity[q] / demand)
         parts.append(weight[q] * demand / total * share)
-    found = maximise(model, quicksum(parts), seconds, gap)
-    return {key: 0 if found is None else round(found.values[names(("n", *key))]) for key in n}
+    solution = maximise(model, quicksum(parts), seconds, gap)
+    return {key: 0 if solution is None else round(solution.values[names(("n", *key))]) for key in n}
 
 
 def _on_devices(

@@ -10,9 +10,9 @@ from .paper import Paper, Trigger
 
 #: by folder
 PAPERS: dict[str, Paper] = {
-    found.name: import_module(f"{__package__}.{found.name}").PAPER
-    for found in iter_modules([str(Path(__file__).parent)])
-    if found.ispkg
+    module.name: import_module(f"{__package__}.{module.name}").PAPER
+    for module in iter_modules([str(Path(__file__).parent)])
+    if module.ispkg
 }
 STRATEGIES = {name: strategy for paper in PAPERS.values() for name, strategy in paper.strategies.items()}
 #: stacks that only simulations run, by name

@@ -18,7 +18,7 @@ import pytest
 from benchmarks.evaluation import runs, source
 from benchmarks.evaluation.runs import Case, Runner, SourceChanged
 from benchmarks.evaluation.source import source_digest
-from benchmarks.evaluation.worlds import published, slo_multiple
+from benchmarks.evaluation.worlds import SEEDS, published, slo_multiple
 from scheduler.simulation import simulate
 from scheduler.stacks.registry import PAPERS
 
@@ -51,6 +51,21 @@ def test_a_run_is_made_once_and_found_again_as_it_was(tmp_path):
     }
     # Nothing that is kept gets into the repository.
     assert (tmp_path / "kept" / ".gitignore").read_text() == "*\n"
+
+
+def test_a_world_in_which_something_is_drawn_runs_once_for_each_seed(tmp_path):
+    data = folder(tmp_path / "data")
+    case = Case(published(data, TRACE, False, name="noise", profile_noise=0.2), "proteus")
+    runner = Runner(tmp_path / "kept", 1)
+    runner.run([case])
+    found = runner.outcome(case)
+    each = [simulate(one.world.scenario(), "proteus").summary for one in case.seeds()]
+    latencies = [one["median_latency_ms"] for one in each]
+    assert runner.made == len(each) == SEEDS and len(set(latencies)) > 1
+    assert found.summary["queries"] == sum(one["queries"] for one in each)
+    assert found.summary["median_latency_ms"] == pytest.approx(sum(latencies) / SEEDS)
+    assert found.spread["median_latency_ms"] == pytest.approx((max(latencies) - min(latencies)) / 2)
+    assert runner.outcome(cases(data)[0]) is None and len(cases(data)[0].seeds()) == 1
 
 
 def test_a_killed_evaluation_goes_on_where_it_stopped(tmp_path):

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from benchmarks.evaluation import unlike
+from benchmarks.evaluation import unlike, worlds
 from benchmarks.evaluation.sections import worlds as section
 from scheduler.simulation.seconds import Second
 
@@ -36,6 +36,14 @@ def test_cold_violations_are_those_of_the_first_seconds():
 def test_the_bound_is_what_is_lost_to_first_loads_or_what_the_fluid_reference_does_not_serve():
     for cold, served, most in ((0.002, 1.0, "0.200%"), (0.0, 0.997, "0.300%"), (0.002, 0.997, "0.300%")):
         assert section._row("heterogeneous", found(0.01, 99.0, cold=cold, served=served))[3] == most
+
+
+def test_a_faster_trace_has_the_same_queries_sooner(tmp_path):
+    data = folder(tmp_path / "data")
+    usual = worlds.published(data, "zipf_gamma", False).scenario().arrivals
+    fast = worlds.faster(data, tmp_path / "made", "zipf_gamma", 2.0, False).scenario().arrivals
+    assert fast.applications == usual.applications
+    assert fast.times == pytest.approx([t / 2 for t in usual.times], abs=1e-5)
 
 
 def test_unlike_gpus_have_run_times_of_their_own_and_one_application_bursts(tmp_path, monkeypatch):

@@ -20,7 +20,6 @@ from django.test import Client
 from django.urls import URLPattern, get_resolver
 
 from appliance import asgi
-from appliance.management.commands.access_doc import addresses, text
 from console import routing
 from console.consumers import BrowserCommand
 from registry.access import table
@@ -29,6 +28,7 @@ from registry.models import Gateway, JoinToken, Node, hash_secret
 from tests.accounts import account, bearer
 from tests.console.test_live import Browser, cookie
 from tests.running import ROOT
+from tools.access_doc import addresses, text
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 CALLERS = (None, "none", *BY_LABEL)
@@ -272,7 +272,7 @@ async def test_a_live_page_is_opened_by_pages_of_this_console_alone(origin, host
 
 
 def test_the_document_is_the_table():
-    assert (ROOT / "docs/access.md").read_text() == text(), "run: python manage.py access_doc"
+    assert (ROOT / "docs/access.md").read_text() == text(), "run: python -m tools.access_doc"
 
 
 def test_cookies_are_named_for_this_appliance():

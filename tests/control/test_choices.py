@@ -65,9 +65,7 @@ def test_a_choice_holds_from_the_next_plan_on_which_is_requested_at_once(client,
     answer = client.patch(URL, {"stack": "clipper-ha"})
     assert answer.status_code == 200, answer.content
     body = answer.json()
-    assert (body["stack"], body["chosen"], body["default"], body["warnings"]) == (
-        "clipper-ha", "clipper-ha", "nereus", [],
-    )  # fmt: skip
+    assert (body["stack"], body["chosen"], body["default"]) == ("clipper-ha", "clipper-ha", "nereus")
     assert asked()
     assert configured_stack(before) == "nereus"
     plan = make_plan("change")
@@ -100,7 +98,7 @@ def test_the_same_choice_again_requests_no_plan(client):
         ({"stack": ["proteus"]}, "stack", "valid string"),
         ({"stack": True}, "stack", "valid string"),
         ({"stack": "x" * 41}, "stack", "40"),
-        ({"strategy": "best"}, "strategy", "'best' names no stack; give stack, one of nereus"),
+        ({"strategy": "proteus"}, "strategy", "is not known"),
         ({"stak": "proteus"}, "stak", "did you mean stack?"),
         ({"stacks": []}, "stacks", "is not known"),
         ({}, "stack", "must be given: one of nereus, "),
@@ -109,21 +107,6 @@ def test_the_same_choice_again_requests_no_plan(client):
 def test_a_bad_choice_is_rejected_by_name_and_nothing_changes(body, field, text, client):
     assert text in problem(client.patch(URL, body, format="json"), 400)[field]
     assert not Choice.objects.exists() and not asked()
-
-
-@pytest.mark.parametrize(
-    ("body", "stack", "warnings"),
-    [
-        ({"strategy": "proteus"}, "proteus", ["strategy: replaced by stack, which is set to the same name"]),
-        ({"strategy": None}, "nereus", ["strategy: replaced by stack, which is set to the same name"]),
-        ({"routing": "shares"}, "nereus", ["routing: ignored; routing is part of the stack"]),
-        ({"stack": "ramsis", "strategy": "proteus"}, "ramsis", ["strategy: ignored; stack is given"]),
-    ],
-)
-def test_fields_of_the_release_before_are_answered_with_a_warning(body, stack, warnings, client):
-    answer = client.patch(URL, body, format="json")
-    assert answer.status_code == 200, answer.content
-    assert (answer.json()["stack"], answer.json()["warnings"]) == (stack, warnings)
 
 
 def test_only_operators_may_look_and_choose(django_user_model):

@@ -86,7 +86,7 @@ def test_plans_that_move_nothing_are_marked_so(digits):
     trail = trail_of(Plan.objects.first())
     assert not trail.changed and trail.moves == []
     assert "no device changed" in trail.sentence and "stays at 100.0%" in trail.sentence
-    assert trail.limit.startswith("Nothing")
+    assert trail.limit.startswith("None")
 
 
 def test_a_plan_is_explained_for_as_long_as_it_is_kept(digits, monkeypatch):
@@ -179,4 +179,4 @@ def test_an_applications_trail_says_what_serves_it_and_why_not_more(digits):
     assert any("are left out: all devices are full" in reason for reason in found.reasons)
     application("bare")
     make_plan("manual")
-    assert "a variant that was profiled" in application_trail("bare").sentence
+    assert "no variant is profiled" in application_trail("bare").sentence

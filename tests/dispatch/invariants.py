@@ -34,8 +34,6 @@ def check(binding: LateBinding, now: float, wake_at: float) -> None:
         _check_group(group, classes, now)
     assert not binding._schedule.changed, "a device has changed that was not considered since"
     for device in devices:
-        if device.scheduled and (device.dispatched or len(device.scheduled) > 1):
-            assert device in binding._schedule.stealable, "no idle device will steal what waits here"
         if device.scheduled:
             assert device.wake_at < math.inf, "no timer will wake this device's schedule"
             assert any(when == device.wake_at and other is device for when, _, other in binding._timers._heap)

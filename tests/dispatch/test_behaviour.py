@@ -158,33 +158,6 @@ def test_the_next_batch_reaches_its_device_just_as_that_becomes_free():
 # --- whose turn it is -------------------------------------------------------------------------------------------------
 
 
-def test_an_idle_device_takes_over_what_waits_behind_others():
-    only = option("only", 100, {1: 0.1})
-    world = World({"q": 0.5}, {"cpu": {"q": menu(only)}, "gpu": {"q": menu(only)}})
-    world.settle()
-    world.busy("gpu", 0.19)
-    for _ in range(4):
-        world.submit("q")
-    # The gpu is given free early, has the third query done at 110 ms, and then takes over the fourth from the cpu.
-    world.advance(0.01)
-    world.free("gpu")
-    assert [ms for _, ms in answers(world)] == [100, 200, 110, 210]
-    assert [query.device for query in world.queries] == ["cpu", "cpu", "gpu", "gpu"]
-
-
-def test_a_device_that_comes_up_takes_over_what_waits_for_another():
-    only = option("only", 100, {1: 0.1})
-    world = World({"q": 0.5}, {"cpu": {"q": menu(only)}, "gpu": {"q": menu(only)}})
-    world.set_up("gpu", False)
-    queries = [world.submit("q") for _ in range(3)]
-    world.set_up("gpu", True)
-    assert [(query.state, query.device) for query in queries] == [
-        (DISPATCHED, "cpu"),
-        (WAITING, None),
-        (DISPATCHED, "gpu"),
-    ]
-
-
 def test_queries_that_wait_move_with_their_application_whatever_the_order_of_devices():
     a, b = {"a": menu(option("a", 100, {1: 0.1}))}, {"b": menu(option("b", 100, {1: 0.1}))}
     for order in (("one", "two"), ("two", "one")):
@@ -271,33 +244,6 @@ def test_an_application_that_is_gone_keeps_no_device_free():
 
 
 RARE = menu(option("rare", 100, {1: 0.2}))
-
-
-def test_an_idle_device_takes_over_nothing_that_starves_another_application():
-    common = menu(option("common", 100, {1: 0.15}))
-    world = World({"common": 0.5, "rare": 0.3}, {"shared": {"common": common, "rare": RARE}, "own": {"common": common}})
-    assert [world.submit("rare").state for _ in range(2)] == [DISPATCHED, REFUSED]
-    world.advance(0.12)
-    commons = [world.submit("common") for _ in range(2)]
-    world.advance(0.1)
-    # "shared" is idle, and the second of these waits for "own".
-    assert world.submit("rare").device == "shared"
-    world.finish()
-    assert [query.device for query in commons] == ["own", "own"]
-
-
-def test_an_idle_device_takes_over_a_batch_whose_device_is_then_soon_free_for_another_application():
-    common = menu(option("common", 100, {1: 0.15}))
-    both = {"common": common, "rare": RARE}
-    devices = {"steady": both, "early": {**both, "other": menu(option("other", 100, {1: 0.16}))}}
-    speeds = {"steady": 1.0, "early": 0.5}
-    world = World({"common": 0.5, "rare": 0.3, "other": 0.5}, devices, slowness=speeds.get)
-    assert world.submit("rare", budget_s=0.1).state == REFUSED
-    assert [world.submit(name).device for name in ("common", "other")] == ["steady", "early"]
-    world.advance(0.05)
-    query = world.submit("common")
-    world.finish()
-    assert query.device == "early"
 
 
 @pytest.mark.parametrize("together", [False, True])

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.dispatch.binding import QueryClass
+from workers.dispatch.binding import QueryClass, ServiceTerms
 from workers.dispatch.late.demand_spread import DemandSpread
 from workers.dispatch.late.interarrival import ArrivalRate
-from workers.dispatch.late.state import ClassOffer, DemandNeeds, UsualPressure
+from workers.dispatch.late.state import EVEN, ClassOffer, DemandNeeds, ServedClass, UsualPressure
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.options import LEVELS, PRICES, OptionSet, ServingOption
 
@@ -26,6 +26,10 @@ SLO_S = 0.15
 QUICK = option("quick", 70, {1: 0.022, 2: 0.039, 3: 0.054, 4: 0.069, 5: 0.082, 6: 0.097, 7: 0.112, 8: 0.126, 9: 0.142})
 ACCURATE = option("accurate", 85, {1: 0.032, 2: 0.048, 3: 0.064, 4: 0.08, 5: 0.095, 6: 0.112, 7: 0.13, 8: 0.147})
 BEST = 9 / 0.142
+
+
+def pressure_of(backlog: float) -> float:
+    return backlog + backlog * (1.0 - backlog) * (EVEN - backlog)
 
 
 def seconds():
@@ -79,17 +83,20 @@ def test_throughputs_by_level_are_those_of_the_most_valuable_option_and_at_last_
 def test_congestion_rises_with_the_wait_from_the_pressure_that_is_needed(
     pressure, waited_s, longer_s, batch_s, target_s, slo_s
 ):
-    offer = ClassOffer(menu(QUICK))
-    offer.needs = DemandNeeds(pressure, batch_s, target_s)
-    congestion = offer.congestion(waited_s, slo_s)
-    assert 0.0 <= congestion <= offer.congestion(waited_s + longer_s, slo_s) <= 1.0
-    assert offer.congestion(target_s, slo_s) == pressure
+    offer = offer_with(DemandNeeds(pressure, batch_s, target_s), slo_s)
+    price = offer.price(0.0, waited_s, 0.0)
+    assert 0.0 <= price <= offer.price(0.0, waited_s + longer_s, 0.0) <= 1.0
+    assert offer.price(0.0, target_s, 0.0) == pressure
+
+
+def offer_with(needs: DemandNeeds, slo_s: float) -> ClassOffer:
+    offer = ClassOffer(ServedClass(QueryClass("q"), ServiceTerms(slo_s)), menu(QUICK))
+    offer.needs = needs
+    return offer
 
 
 def test_what_the_most_accurate_options_carry_is_never_congested():
-    offer = ClassOffer(menu(QUICK))
-    offer.needs = DemandNeeds(0.0, 0.1, 0.01)
-    assert offer.congestion(0.14, SLO_S) == 0.0
+    assert offer_with(DemandNeeds(0.0, 0.1, 0.01), SLO_S).price(0.0, 0.14, 0.0) == 0.0
 
 
 def test_the_rate_is_a_running_mean_whose_first_value_is_what_came_first():
@@ -151,7 +158,7 @@ def test_work_counts_by_the_slo_of_its_own_application():
     for _ in range(4):
         world.submit("long")
     assert world.binding.pressure("short", world.now) == world.binding.pressure("long", world.now)
-    assert offers(world, "short")[0].backlog(world.now) == pytest.approx(0.25, rel=0.1)
+    assert offers(world, "short")[0].pressure(world.now) == pytest.approx(pressure_of(0.25), rel=0.1)
     short = world.submit("short")
     world.finish()
     assert short.variant == "accurate"
@@ -162,10 +169,9 @@ def test_pressure_follows_a_changed_slo():
     world = World({"q": 1.0}, {"d": {"q": menu(only)}})
     for _ in range(6):
         world.submit("q")
-    before = offers(world, "q")[0].backlog(world.now)
-    assert offers(world, "q")[0].backlog(world.now, 0.9) == pytest.approx(before / 0.9)
+    assert offers(world, "q")[0].pressure(world.now) == pytest.approx(pressure_of(0.6), rel=0.1)
     world.set_applications({"q": 2.0})
-    assert offers(world, "q")[0].backlog(world.now) == pytest.approx(before / 2) and before > 0.4
+    assert offers(world, "q")[0].pressure(world.now) == pytest.approx(pressure_of(0.3), rel=0.1)
 
 
 def test_what_shares_devices_counts_for_both_and_a_new_offer_of_another_changes_nothing():
@@ -284,10 +290,10 @@ def test_pressure_rises_fast_at_first_and_towards_the_end_and_slowly_between():
     devices = 8
     world = World({"q": 1.0}, {f"d{i}": {"q": menu(option("only", 100, {1: 0.95}))} for i in range(devices)})
     found = [(0.0, 0.0)]
-    for _ in range(devices):
+    for number in range(1, devices + 1):
         world.submit("q")
         (offer,) = offers(world, "q")
-        found.append((offer.backlog(world.now), offer.pressure(world.now)))
+        found.append((number / devices, offer.pressure(world.now)))
     slopes = [(higher[1] - lower[1]) / (higher[0] - lower[0]) for lower, higher in itertools.pairwise(found)]
     assert found[-1] == pytest.approx((1.0, 1.0), abs=0.1) and world.binding.pressure("q", world.now) == found[-1][1]
     assert min(slopes[0], slopes[-1]) > 1.1 > 0.9 > max(slopes[3:5]) and min(slopes) > 0.5
@@ -309,10 +315,10 @@ def test_the_usual_pressure_lies_among_those_met_and_fades(met, kept):
 def test_the_price_of_time_is_at_least_that_of_the_usual_pressure():
     world = World({"q": SLO_S}, {"d": {"q": menu(QUICK, ACCURATE)}})
     (offer,) = offers(world, "q")
-    assert offer.level(0.0, SLO_S, 1.0, 0.0, world.now) == 0
+    assert offer.price(0.0, 0.0, world.now) == 0.0
     offer.usual.mean = 0.5
-    assert offer.level(0.0, SLO_S, 1.0, 0.0, world.now) == LEVELS // 2
-    assert offer.level(0.0, SLO_S, 1.0, 0.75, world.now) == LEVELS * 3 // 4
+    assert offer.price(0.0, 0.0, world.now) == offer.price(0.25, 0.0, world.now) == 0.5
+    assert offer.price(0.75, 0.0, world.now) == 0.75
 
 
 def test_the_usual_pressure_stays_while_devices_come_and_go():

@@ -33,7 +33,7 @@ def test_an_application_is_registered_and_announced(client, announced):
     assert response.status_code == 201, response.content
     assert response["Location"].endswith("/api/v1/applications/faces/")
     answered = client.get(URL + "faces/").json()
-    assert response.json() == {**answered, "warnings": []}
+    assert response.json() == answered
     assert (answered["late"], answered["weight"], answered["state"]) == ("serve", 2.5, "active")
     assert answered["signature"] == SIGNATURE
     assert client.get(URL).json()["count"] == 1
@@ -221,19 +221,6 @@ def test_the_signature_can_change_until_there_are_variants(client, application, 
     errors = problem(client.patch(URL + "tiny/", {"signature": SIGNATURE}), 409)
     assert "while the application has variants" in errors["signature"]
     assert client.patch(URL + "tiny/", {"signature": _tensor(shape=[-1, 9])}).status_code == 200, "no change at all"
-
-
-def test_a_batch_policy_is_ignored_with_a_warning(client, application):
-    retired = {"batch_policy": "clipper", "batch_options": [1]}
-    warnings = [
-        f"{name}: ignored; batching is part of the cluster's stack (PATCH /api/v1/control/)" for name in retired
-    ]
-    created = client.post(URL, _body(**retired))
-    assert (created.status_code, created.json()["warnings"]) == (201, warnings)
-    changed = client.patch(URL + "tiny/", {**retired, "weight": 3})
-    assert (changed.status_code, changed.json()["warnings"], changed.json()["weight"]) == (200, warnings, 3)
-    for answer in (created, changed, client.get(URL + "tiny/")):
-        assert not retired.keys() & answer.json().keys()
 
 
 def test_a_longer_slo_orders_profiles_that_reach_it(client, application, variant, device):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.simulation import simulate
-from scheduler.stacks.registry import SIMULATED
 from workers.dispatch import stacks
-from workers.environ import SIMULATED as NAMED_BEFORE
 
 from .test_contract import busy_world
 
@@ -17,7 +15,6 @@ pytestmark = pytest.mark.wide
 def test_few_stacks_are_for_serving():
     live = ("nereus", "proteus", "infaas-accuracy", "infaas-greedy", "clipper-ha", "ramsis", "infadapter")
     assert sorted(stacks.LIVE) == sorted(live)
-    assert SIMULATED.keys() >= NAMED_BEFORE - {"proteus-sharing"}
 
 
 STATIC = ("clipper-ht", "clipper-ha", "proteus-wo-ms")

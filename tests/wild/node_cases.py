@@ -1,4 +1,7 @@
-"""ONNX's own node tests as applications: other people's models with all operators, datatypes and shapes."""
+"""ONNX's own node tests as applications.
+
+They are other people's models, with all operators, datatypes and shapes.
+"""
 
 from __future__ import annotations
 
@@ -106,9 +109,9 @@ def saved(case: NodeCase, folder: Path) -> Path:
 
 
 def main(folder: str, given: str, every: str) -> None:
-    """Inspect one in ``every`` case, each in a process of its own, and print a verdict a line.
+    """Inspect one in ``every`` case, each in a process of its own.
 
-    It has the name and ``batch``, and ``facts``, ``faults`` or ``signal``.
+    A verdict a line is printed. It has the name and ``batch``, and ``facts``, ``faults`` or ``signal``.
 
     Args:
         given: ``sample``: the case's query as rows of the owner; ``made``: made-up values.

@@ -284,7 +284,8 @@ class LatencyCorrections(dict[ServingOption, float]):
         if ratio == 1.0 and estimator.exact() and self.common.exact():
             estimator.measured_at = now
             return False
-        estimator.rescale(self.scale.mean)
+        if estimator.scale != self.scale.mean:
+            estimator.rescale(self.scale.mean)
         estimator.learn(ratio if ratio > LEAST_RATIO else LEAST_RATIO, expected_s, now)
         if estimator.expected_s >= POOLED_S and self._learn_common(estimator, now):
             return True

@@ -20,7 +20,7 @@ class Stack:
             device on arrival.
         routing: the router by which devices are chosen.
         batching: the batch policy.
-        title: one sentence for operators.
+        title: one sentence for operators; "": of one that only simulations run.
     """
 
     name: str
@@ -31,6 +31,6 @@ class Stack:
     title: str
 
 
-def published(name: str, batching: str, routing: str, title: str) -> Stack:
+def published(name: str, batching: str, routing: str, title: str = "") -> Stack:
     """A published stack, named after its strategy."""
     return Stack(name, name, PUBLISHED, routing, batching, title)

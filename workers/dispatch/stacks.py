@@ -15,7 +15,7 @@ from .stack import LATE, LATE_BINDING, Stack
 
 DEFAULT = "nereus"
 #: the executing half of each paper: its ``STACKS``, batch ``POLICIES`` and ``ROUTERS``
-PAPERS = [import_module(f"{papers.__name__}.{found.name}") for found in iter_modules(papers.__path__)]
+PAPERS = [import_module(f"{papers.__name__}.{module.name}") for module in iter_modules(papers.__path__)]
 #: by name, the default first
 STACKS: dict[str, Stack] = {
     stack.name: stack

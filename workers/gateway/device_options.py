@@ -163,4 +163,4 @@ def option(
 
 
 def _policy(spec: LoadPolicySpec) -> LoadPolicy:
-    return LoadPolicy(spec.load, spec.steps, spec.batches)
+    return LoadPolicy(spec.load, spec.steps)

@@ -199,12 +199,10 @@ class LoadPolicySpec(msgspec.Struct, frozen=True):
 
     Attributes:
         steps: by waiting rows, from 1: (least slack of the first query in seconds, place of the variant), ascending.
-        batches: the same with the rows of a batch; empty: all that wait.
     """
 
     load: Ratio
     steps: Annotated[tuple[PolicySteps, ...], msgspec.Meta(min_length=1, max_length=MOST_ROWS)]
-    batches: Annotated[tuple[PolicySteps, ...], msgspec.Meta(max_length=MOST_ROWS)] = ()
 
 
 class DevicePolicies(msgspec.Struct, frozen=True):

@@ -1,7 +1,4 @@
-"""``manage.py backup FILE``: back up database, store and secrets in one file.
-
-The appliance may serve meanwhile.
-"""
+"""``manage.py backup FILE``: database, store and secrets, while it may serve."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``manage.py join-command``: print the command by which another box joins.
-
-That box joins this control plane.
-"""
+"""``manage.py join-command``: print the command by which another box joins."""
 
 from __future__ import annotations
 
@@ -29,11 +26,6 @@ def duration(text: str) -> timedelta:
 
 
 class Command(BaseCommand):
-    """Makes a join token that works once, and prints the line to join with.
-
-    The line is the last one, so that scripts can read it.
-    """
-
     help = "Print the line that makes another box a node or gateway of this control plane; it works once."
 
     def add_arguments(self, parser) -> None:

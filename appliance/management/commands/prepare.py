@@ -1,7 +1,4 @@
-"""``manage.py prepare``: make tables and credentials.
-
-``manage.py up`` runs it beside serving until it succeeds.
-"""
+"""``manage.py prepare``: make tables and credentials, beside serving."""
 
 from __future__ import annotations
 

@@ -20,11 +20,6 @@ ANSWER_S, AGAIN_S = 5.0, 0.5
 
 
 class Command(BaseCommand):
-    """Ends with status 0 as soon as gateway, node and console answer.
-
-    All devices of the node must be up, and the console's database and Redis must answer.
-    """
-
     help = "Say whether gateway, node and console of this box answer; status 0 if all of them do."
     requires_system_checks = ()
 

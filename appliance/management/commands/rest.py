@@ -1,7 +1,4 @@
-"""``manage.py rest``: send one request to this box's REST API.
-
-The token is the one of ``credentials.json``.
-"""
+"""``manage.py rest``: send one request to this box's REST API."""
 
 from __future__ import annotations
 
@@ -15,11 +12,6 @@ from appliance.secrets import CREDENTIALS, credentials
 
 
 class Command(BaseCommand):
-    """Prints the answer as JSON on one line, all pages of a list included.
-
-    The token is in no argument, and not printed.
-    """
-
     help = "Send one request to this box's REST API, such as: rest POST nodes/box2/cordon/"
     requires_system_checks = ()
 

@@ -1,7 +1,4 @@
-"""``manage.py restore FILE``: replace database, store and secrets by a backup's.
-
-The appliance must be stopped.
-"""
+"""``manage.py restore FILE``: replace all by a backup's, while it is stopped."""
 
 from __future__ import annotations
 

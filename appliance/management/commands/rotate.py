@@ -37,11 +37,6 @@ SECRETS = {
 
 
 class Command(BaseCommand):
-    """``manage.py rotate NAME ...`` or ``--all``: replace secrets.
-
-    New ones are in ``credentials.json`` (mode 0600), not printed.
-    """
-
     help = "Replace secrets: " + "; ".join(f"{name}: {text}" for name, text in SECRETS.items())
 
     def add_arguments(self, parser) -> None:
@@ -69,13 +64,7 @@ class Command(BaseCommand):
 
 
 def _rotate_stored(names: list[str], insist: bool) -> list[str]:
-    """Replace the secrets that the database has, too, and the signing key.
-
-    Returns the names without those that cannot be replaced now.
-
-    Args:
-        insist: the names were asked for.
-    """
+    """Replace secrets of the database, too; names that cannot be now are left out."""
     home = settings.NEREUS.home
     if "members-authority" in names:
         _rotate_authority(names, insist)
@@ -90,14 +79,7 @@ def _rotate_stored(names: list[str], insist: bool) -> list[str]:
 
 
 def _with_certificate(names: list[str], insist: bool) -> list[str]:
-    """Return the names without those of a certificate that is not the appliance's own.
-
-    Args:
-        insist: the names were asked for.
-
-    Raises:
-        CommandError: there are such names, and they were asked for.
-    """
+    """Leave out names of a certificate of others. Raises CommandError if asked for."""
     values = settings.NEREUS
     if values.tls_used and values.tls_cert is None:
         return names
@@ -113,15 +95,9 @@ def _with_certificate(names: list[str], insist: bool) -> list[str]:
 
 
 def _rotate_authority(names: list[str], insist: bool) -> None:
-    """Replace the members' authority, or take it off the names if it cannot be now.
+    """Replace the members' authority first, or take it off the names.
 
-    This comes before all else.
-
-    Args:
-        insist: it was asked for.
-
-    Raises:
-        CommandError: it cannot be replaced now, and was asked for.
+    Raises CommandError: it cannot be now, and was asked for.
     """
     try:
         replace_authority()
@@ -140,10 +116,7 @@ def _rotate_certificate(authority: bool) -> None:
 
 @transaction.atomic
 def _rotate_rows(names: list[str], known: dict[str, str]) -> dict[str, str]:
-    """Replace hashes in the database.
-
-    Returns the new secrets by their names in ``credentials.json``.
-    """
+    """New secrets by their names in ``credentials.json``, hashes replaced."""
     made: dict[str, str] = {}
     if "password" in names:
         made["console_password"] = secrets.token_urlsafe(12)

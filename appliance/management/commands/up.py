@@ -1,7 +1,4 @@
-"""``manage.py up`` where Django is loaded already.
-
-``manage.py`` itself starts it without.
-"""
+"""``manage.py up`` where Django is loaded already."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from ..worlds import World
 #: the published systems as Section 6.1.1 of Ahmad et al. (ASPLOS '24) defines them, Proteus, and the live default
 STACKS = ("clipper-ht", "clipper-ha", "sommelier", "infaas-accuracy", "proteus", "nereus")
 
-HEAD = ("stack", "violations", "effective accuracy", "max drop, 10 s", "p99 ms", "loads")
+HEAD = ("stack", "violations / effective accuracy", "max drop, 10 s", "p99 ms", "loads")
 
 
 def of(world: World, strategies: Sequence[str] = STACKS) -> dict[str, Case]:
@@ -31,16 +31,20 @@ def quantities(outcomes: Mapping[str, Outcome]) -> str:
         s = outcome.summary
         rows.append(
             (
-                f"`{label}`", percent(s["violation_ratio"]), number(s["effective_accuracy"]),
-                number(s["max_accuracy_drop_10s"], 2), number(s["p99_latency_ms"], 0), f"{s['loads']:,}",
+                f"`{label}`", both(outcome), number(s["max_accuracy_drop_10s"], 2), number(s["p99_latency_ms"], 0),
+                f"{s['loads']:,}",
             )
         )  # fmt: skip
     return table(HEAD, rows)
 
 
 def both(outcome: Outcome) -> str:
-    """Violations and accuracy in one cell."""
-    return f"{percent(outcome.summary['violation_ratio'])} / {number(outcome.summary['effective_accuracy'], 2)}"
+    """Violations and accuracy in one cell, with half of their range over seeds."""
+    ratio, accuracy = "violation_ratio", "effective_accuracy"
+    cell = f"{percent(outcome.summary[ratio])} / {number(outcome.summary[accuracy], 2)}"
+    if not outcome.spread:
+        return cell
+    return f"{cell} (± {percent(outcome.spread[ratio], 2)} / {number(outcome.spread.get(accuracy), 2)})"
 
 
 def compared(corner: str, found: Mapping[str, Mapping[str, Outcome]], shown: Callable[[Outcome], str] = both) -> str:

@@ -7,26 +7,29 @@ from collections.abc import Iterator, Mapping
 from .. import published
 from ..page import Context, number, percent
 from ..runs import Outcome
+from ..worlds import World, faster
 from ..worlds import published as world
 from .common import STACKS, Claim, both, claimed, compared, cut_short, joined, of, throughput, verdict
 
 NAME = "end-to-end"
 TITLE = "End to end"
-#: the trace of Proteus' Section 6.2, and the largest drop that Proteus has on it in its Fig. 4
-PAPER, PAPER_DROP = "medium-normal_load", 4.85
+#: the trace of Proteus' Section 6.2, and how many times as fast it is as heavy a load here: its accuracy then drops by
+#: 4 points, in its Fig. 4 by 4.85; at its own speed by 0.6
+PAPER, FASTER = "medium-normal_load", 1.7
 
 
 def cases(context: Context) -> list:
-    return [case for trace in published.TRACES for case in _cases(context, trace).values()]
+    return [case for one in _worlds(context).values() for case in of(one).values()]
 
 
-def _cases(context: Context, trace: str) -> dict:
-    return of(world(context.data, trace, context.quick))
+def _worlds(context: Context) -> dict[str, World]:
+    traces = {trace: world(context.data, trace, context.quick) for trace in published.TRACES}
+    fast = faster(context.data, context.runner.folder / "faster", PAPER, FASTER, context.quick)
+    return {**traces, f"{PAPER}, {FASTER:g} times as fast": fast}
 
 
 def body(context: Context) -> str:
-    found = {trace: context.outcomes(_cases(context, trace)) for trace in published.TRACES}
-    paper = found[PAPER]
+    found = {name: context.outcomes(of(one)) for name, one in _worlds(context).items()}
     return joined(
         context.left_out(cases(context)),
         "Violations / effective accuracy / largest drop over 10 s. Everything starts cold, on a plan for 10 queries/s "
@@ -36,8 +39,9 @@ def body(context: Context) -> str:
         compared("trace", found, _cell),
         f"Proteus' published simulator on the same traces, counted as strictly: {_quoted()}.",
         cut_short({f"{name}, {trace}": o for trace, some in found.items() for name, o in some.items()}),
-        claimed(_claims(paper), "Proteus"),
-        _lighter(paper),
+        f"`{PAPER}` is the paper's trace, but a lighter load for these devices than for its authors' cluster; the "
+        f"claims are judged at {FASTER:g} times its speed, where Proteus drops about as much as in the paper.",
+        claimed(_claims([*found.values()][-1]), "Proteus"),
     )
 
 
@@ -64,7 +68,6 @@ def _claims(outcomes: Mapping[str, Outcome]) -> Iterator[Claim]:
     violated = {name: summary["violation_ratio"] for name, summary in found.items()}
     accuracy = {name: summary["effective_accuracy"] or 0.0 for name, summary in found.items()}
     drop = {name: summary["max_accuracy_drop_10s"] or 0.0 for name, summary in found.items()}
-    lighter = ": a lighter load" if _lighter(outcomes) else ""
     ht, ha, best = "clipper-ht", "clipper-ha", max(accuracy, key=accuracy.__getitem__)
     finding = f"{accuracy[ha]:.2f}, the best `{best}` with {accuracy[best]:.2f}"
     yield "Clipper-HA has the highest effective accuracy (Fig. 4)", finding, verdict(best == ha)
@@ -75,35 +78,16 @@ def _claims(outcomes: Mapping[str, Outcome]) -> Iterator[Claim]:
     holds = accuracy[ht] == min(accuracy.values()) and drop[ht] == max(drop.values())
     yield "Clipper-HT has the lowest accuracy and the largest drop, 20 points (Fig. 4)", finding, verdict(holds)
     claim = "Proteus' drop is smallest: INFaaS' is 2.8 times, Sommelier's 3.2 times as large (Section 6.2)"
-    yield claim, *_times(drop, {"infaas-accuracy": 2.8, "sommelier": 3.2}, lighter)
+    yield claim, *_times(drop, {"infaas-accuracy": 2.8, "sommelier": 3.2})
     claim = "Proteus violates least: Sommelier 2.8, INFaaS 4.3, Clipper more than 10 times as often (Section 6.2)"
-    yield claim, *_times(violated, {"sommelier": 2.8, "infaas-accuracy": 4.3, ha: 10, ht: 10}, lighter)
+    yield claim, *_times(violated, {"sommelier": 2.8, "infaas-accuracy": 4.3, ha: 10, ht: 10})
     more = (throughput(found["proteus"]) or 0.0) / max(throughput(found[ha]) or 0.0, 1e-9) - 1
-    unlike = f"not comparable{lighter}" if lighter and more > 0 else "refuted"
     finding = f"{more:.0%} more queries in time"
-    yield "Proteus answers 60% more than Clipper-HA (Fig. 4)", finding, "reproduced" if more >= 0.6 else unlike
+    yield "Proteus answers 60% more than Clipper-HA (Fig. 4)", finding, verdict(more >= 0.6)
 
 
-def _lighter(outcomes: Mapping[str, Outcome]) -> str:
-    """Return a note where the load must be lighter than the paper's, else "".
-
-    It must be where Proteus' accuracy falls by less than half as much as in the paper.
-    """
-    drop = outcomes["proteus"].summary["max_accuracy_drop_10s"] if "proteus" in outcomes else None
-    if drop is None or drop >= PAPER_DROP / 2:
-        return ""
-    return (
-        "This trace is the paper's, but a lighter load for these devices than for its authors' cluster: Proteus' "
-        f"accuracy falls by {drop:.2f} at most, in its Fig. 4 by {PAPER_DROP}."
-    )
-
-
-def _times(figures: Mapping[str, float], paper: Mapping[str, float], lighter: str) -> tuple[str, str]:
+def _times(figures: Mapping[str, float], paper: Mapping[str, float]) -> tuple[str, str]:
     """Return ratios of others' figures to Proteus', and a verdict on the paper's ones."""
     found = {name: figures[name] / max(figures["proteus"], 1e-9) for name in paper}
     finding = ", ".join(f"{times:.1f} (`{name}`)" for name, times in found.items())
-    if all(found[name] >= times for name, times in paper.items()):
-        return finding, "reproduced"
-    if lighter and min(found.values()) > 1:
-        return finding, f"not comparable{lighter}; the order is the paper's"
-    return finding, f"refuted{lighter}"
+    return finding, verdict(all(found[name] >= times for name, times in paper.items()))

@@ -1,4 +1,1 @@
-"""Registry rows as JSON, and accepted input, by subject.
-
-Unknown fields are rejected as misspelt.
-"""
+"""Registry rows as JSON, and accepted input, by subject."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db.models import FloatField
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from registry import models, signatures
-from registry.api.serializers.fields import NumberField, OneOfField, StrictMixin, warnings_field
+from registry.api.serializers.fields import NumberField, OneOfField, StrictMixin
 from registry.errors import InputFault
 from workers import metrics
 
@@ -69,9 +68,6 @@ class SizesField(serializers.JSONField):
 class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
     """An application."""
 
-    RETIRED: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("batch_policy", "batch_options"), "batching is part of the cluster's stack (PATCH /api/v1/control/)"
-    )
     serializer_field_mapping = {**serializers.ModelSerializer.serializer_field_mapping, FloatField: NumberField}
     signature = SignatureField()
     padding = PaddingField(
@@ -130,15 +126,6 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
                 ]
         if wrong:
             raise serializers.ValidationError(wrong)
-
-
-class ChangedApplicationSerializer(ApplicationSerializer):
-    """An application as a request left it."""
-
-    warnings = warnings_field()
-
-    class Meta(ApplicationSerializer.Meta):
-        fields = [*ApplicationSerializer.Meta.fields, "warnings"]
 
 
 class ValidationSetSerializer(serializers.ModelSerializer):

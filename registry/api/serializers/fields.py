@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from datetime import MAXYEAR
-from typing import Any, ClassVar
+from typing import Any
 
 from django.utils import timezone
 from rest_framework import serializers
@@ -20,14 +20,8 @@ class OneOfField(serializers.ChoiceField):
 
 
 class StrictMixin:
-    """Rejects fields that do not exist or may not be set.
+    """Rejects fields that do not exist or may not be set."""
 
-    Attributes:
-        RETIRED: fields of the release before, which are ignored, and what holds instead.
-        warnings: lines about such fields in this request.
-    """
-
-    RETIRED: ClassVar[Mapping[str, str]] = {}
     #: for choices of models' fields
     serializer_choice_field = OneOfField
 
@@ -35,11 +29,8 @@ class StrictMixin:
         if not isinstance(data, Mapping):
             # It says that this must be an object.
             return super().to_internal_value(data)
-        self.warnings = [f"{name}: ignored; {instead}" for name, instead in self.RETIRED.items() if name in data]
         wrong = {}
         for name in data:
-            if name in self.RETIRED:
-                continue
             field = self.fields.get(name)
             if field is None:
                 settable = [known for known, f in self.fields.items() if not f.read_only]
@@ -62,10 +53,7 @@ class NumberField(serializers.FloatField):
 
 
 class PercentField(NumberField):
-    """A percentage; up to 1 it needs its sign (``"0.9%"``).
-
-    Without it such a number is a fraction by mistake, mostly.
-    """
+    """A percentage; up to 1, a fraction by mistake mostly, it needs its sign."""
 
     def to_internal_value(self, data: Any) -> float:
         signed = isinstance(data, str) and data.rstrip().endswith("%")
@@ -79,10 +67,7 @@ class PercentField(NumberField):
 
 
 class CountLimitField(serializers.IntegerField):
-    """An optional limit on a count, up to a million.
-
-    null: another rule or none, as its help text says.
-    """
+    """An optional limit on a count, up to a million."""
 
     def __init__(self, **kwargs: Any):
         super().__init__(allow_null=True, required=False, min_value=1, max_value=1_000_000, **kwargs)
@@ -99,15 +84,3 @@ class ExpiryField(serializers.DateTimeField):
             # In the zones of some browsers, in which the admin site shows it, its last day is of no year any more.
             raise serializers.ValidationError(f"must be before the year {MAXYEAR}; null: never")
         return parsed
-
-
-def warnings_field() -> serializers.ListField:
-    """Return the field for warnings of a change.
-
-    They are a line for each field of the request that was ignored or replaced.
-    """
-    return serializers.ListField(
-        child=serializers.CharField(),
-        read_only=True,
-        help_text="A line for each field of the request that is retired: what was done with it.",
-    )

@@ -12,7 +12,6 @@ from registry import services
 from registry.api.schema import DRAIN
 from registry.api.serializers.applications import (
     ApplicationSerializer,
-    ChangedApplicationSerializer,
     ValidationSetSerializer,
     ValidationUploadSerializer,
 )
@@ -30,13 +29,12 @@ class ApplicationList(View):
     def get(self, request):
         return self.listed(self.get_queryset(), ApplicationSerializer)
 
-    @extend_schema(operation_id="applications_create", responses={201: ChangedApplicationSerializer})
+    @extend_schema(operation_id="applications_create", responses={201: ApplicationSerializer})
     def post(self, request):
         """Register an application."""
         application = services.create_application(self.checked(ApplicationSerializer))
         where = reverse("application", [application.name], request=request)
-        answer = {**ApplicationSerializer(application).data, "warnings": self.warnings}
-        return Response(answer, status.HTTP_201_CREATED, headers={"Location": where})
+        return Response(ApplicationSerializer(application).data, status.HTTP_201_CREATED, headers={"Location": where})
 
 
 class ApplicationDetail(View):
@@ -48,7 +46,7 @@ class ApplicationDetail(View):
     def get(self, request, name):
         return Response(ApplicationSerializer(self.application()).data)
 
-    @extend_schema(operation_id="applications_change", responses=ChangedApplicationSerializer)
+    @extend_schema(operation_id="applications_change")
     def patch(self, request, name):
         """Change some fields.
 
@@ -57,7 +55,7 @@ class ApplicationDetail(View):
         application = self.application()
         fields = self.checked(ApplicationSerializer, application, partial=True)
         changed = services.change_application(application, fields)
-        return Response({**ApplicationSerializer(changed).data, "warnings": self.warnings})
+        return Response(ApplicationSerializer(changed).data)
 
     @extend_schema(
         operation_id="applications_delete",

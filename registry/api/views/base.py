@@ -35,14 +35,10 @@ class View(generics.GenericAPIView):
         return get_object_or_404(variants, application__name=self.kwargs["name"], name=self.kwargs["variant"])
 
     def checked(self, serializer: type, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return the request's body as that serializer's valid fields.
-
-        :attr:`warnings` has its lines on retired ones.
-        """
+        """The request's body as that serializer's valid fields."""
         parsed = serializer(*args, data=self.request.data, context=self.get_serializer_context(), **kwargs)
         parsed.is_valid(raise_exception=True)
         self._check_fields(parsed)
-        self.warnings = getattr(parsed, "warnings", [])
         return parsed.validated_data
 
     def _check_fields(self, parsed: Any) -> None:

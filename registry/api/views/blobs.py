@@ -93,13 +93,7 @@ class Blob(APIView):
 
 
 def _range(header: str, size: int) -> tuple[int, int]:
-    """Return the first byte to send and the one after the last.
-
-    That is the whole file where no single range of bytes is asked for.
-
-    Raises:
-        ValueError: nothing of the file is in the range.
-    """
+    """First byte to send, and one after the last. Raises ValueError."""
     match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.replace(" ", ""))
     if match is None or match.groups() == ("", ""):
         return 0, size

@@ -7,19 +7,6 @@ from .strategies import clipper_ha, clipper_ht, sommelier
 
 PAPER = Paper(
     strategies={"clipper-ht": clipper_ht, "clipper-ha": clipper_ha, "sommelier": sommelier},
-    simulated=(
-        published(
-            "clipper-ht",
-            "clipper",
-            "shares",
-            "Only the least accurate variant of each application, whatever the demand, as in Clipper (NSDI '17).",
-        ),
-        published(
-            "sommelier",
-            "proteus",
-            "shares",
-            "Applications keep the devices of their first plan, on which variants follow the demand, as in Sommelier.",
-        ),
-    ),
+    simulated=(published("clipper-ht", "clipper", "shares"), published("sommelier", "proteus", "shares")),
     placed_once=frozenset({"clipper-ht", "clipper-ha", "sommelier"}),
 )

@@ -21,12 +21,10 @@ from ..placed_once import fixed, only, static
 
 
 def clipper_ht(problem: Problem) -> Allocation:
-    """Clipper-HT: the least accurate variants, placed once."""
     return static(replace(problem, variants=only(problem, most_accurate=False)), "least accurate")
 
 
 def clipper_ha(problem: Problem) -> Allocation:
-    """Clipper-HA: the most accurate variants, placed once."""
     return static(replace(problem, variants=only(problem, most_accurate=True)), "most accurate")
 
 

@@ -22,26 +22,7 @@ PAPER = Paper(
         "clipper+": clipper_plus,
         "sm+": sm_plus,
     },
-    simulated=(
-        published(
-            "infaas-ilp",
-            "nexus",
-            "active-first",
-            "The cheapest instances that serve the demand, by integer linear programming, as in INFaaS (ATC '21).",
-        ),
-        published(
-            "clipper+",
-            "nexus",
-            "active-first",
-            "One variant of each application, placed once, under INFaaS' dispatcher, as INFaaS extends Clipper.",
-        ),
-        published(
-            "sm+",
-            "nexus",
-            "active-first",
-            "As many instances of one variant as the load asks for, as INFaaS extends SageMaker.",
-        ),
-    ),
+    simulated=tuple(published(name, "nexus", "active-first") for name in ("infaas-ilp", "clipper+", "sm+")),
     placed_once=frozenset({"clipper+"}),
     triggers=dict.fromkeys(("infaas-accuracy", "infaas-ilp", "infaas-greedy", "sm+"), HeadroomTrigger),
 )

@@ -36,7 +36,6 @@ ROUNDING = 1e-9
 
 
 def infaas_accuracy(problem: Problem) -> Allocation:
-    """Scale the instances in force, greedily, to the demand."""
     choices = DedicatedChoices(problem)
     cluster = _Cluster(problem, choices)
     while True:
@@ -61,8 +60,6 @@ def infaas_accuracy(problem: Problem) -> Allocation:
 
 
 class _Cluster:
-    """The instances by device, and the actions that an application has."""
-
     def __init__(self, problem: Problem, choices: DedicatedChoices):
         self._dedicated = choices
         self.residents: dict[str, ResidentCapacity] = {}
@@ -81,15 +78,11 @@ class _Cluster:
         }
 
     def improve(self, application: ApplicationDemand) -> bool:
-        """Take the action that lowers the application's accuracy drop the most.
-
-        Returns:
-            False where no action lowers it.
-        """
-        mine = [
+        """Take the action that lowers the drop the most; False: none lowers it."""
+        own = [
             (s.variant.accuracy, s.capacity) for s in self.residents.values() if s.variant.application == application.id
         ]
-        lowest = self._drop(application, mine)
+        lowest = self._drop(application, own)
         least = application.demand * max(self._top[application.id], 1.0) * ROUNDING
         best: tuple[DeviceResources, ResidentCapacity] | None = None
         for device, resident, others in self._actions(application):
@@ -113,8 +106,8 @@ class _Cluster:
         Yields:
             (device, the resident there, (accuracy, items/s) of the application's other instances).
         """
-        mine = {d: s for d, s in self.residents.items() if s.variant.application == application.id}
-        running = {d: (s.variant.accuracy, s.capacity) for d, s in mine.items()}
+        own = {d: s for d, s in self.residents.items() if s.variant.application == application.id}
+        running = {d: (s.variant.accuracy, s.capacity) for d, s in own.items()}
         for g, group in enumerate(self._groups):
             free = [device for device in group.devices if device.id not in self.residents]
             if free:
@@ -123,7 +116,7 @@ class _Cluster:
                     device = next((d for d in free if resident.variant.id in d.loaded), free[0])
                     yield device, resident, list(running.values())
         seen: Counter[tuple[int, str]] = Counter()
-        for device, instance in mine.items():
+        for device, instance in own.items():
             key = self._group[device], instance.variant.id
             seen[key] += 1
             if seen[key] > 1:

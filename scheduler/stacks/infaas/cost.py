@@ -48,46 +48,31 @@ class InstanceOptions:
         self.running = {} if problem.previous is None else choices.residents(problem.previous.placements)
 
     def of(self, application: str) -> dict[Option, ResidentCapacity]:
-        """An application's."""
-        return {key: one for key, one in self.options.items() if one.variant.application == application}
+        return {key: instance for key, instance in self.options.items() if instance.variant.application == application}
 
 
 def load_s(resident: ResidentCapacity) -> float:
-    """Seconds that its variant takes to load on its device."""
     profile = profile_on(resident.variant, resident.device)
     return 0.0 if profile is None else profile.load_s
 
 
 def adding(resident: ResidentCapacity, count: float = 1.0) -> float:
-    """The cost of adding instances: hardware and loading."""
     return count * resident.device.cost * (1.0 + LOAD_WEIGHT * load_s(resident))
 
 
 def asked(demand: float) -> float:
-    """Return the capacity (items/s) that a demand asks for (Eq. 1).
-
-    That is the demand with the slack-threshold's headroom; 0 for a demand of at most :data:`NOTHING`.
-    """
+    """The capacity (items/s) that a demand asks for, with headroom (Eq. 1)."""
     return demand * SLACK if demand > NOTHING else 0.0
 
 
 def count_for(rate: float, capacity: float) -> int:
-    """Number of instances of a capacity that serve a rate."""
     return max(0, math.ceil(rate / capacity - 1e-9))
 
 
 def scaled(
     problem: Problem, choices: DedicatedChoices, residents: Mapping[str, ResidentCapacity], why: str
 ) -> Allocation:
-    """Return the allocation of these instances and of those that wait to go.
-
-    Instances wait before they are scaled down. Queries go to instances in proportion to their capacities, so that all
-    of an application's are equally loaded.
-
-    Args:
-        residents: the instances, by device.
-        why: explains the strategy.
-    """
+    """The allocation of instances (by device), and of those that wait to go."""
     rates = evenly(problem, residents)
     residents, rates, since = with_waiting(problem, choices, residents, rates)
     allocation = allocation_with(

@@ -38,12 +38,11 @@ ROUNDING = 1e-6
 
 
 def infaas_ilp(problem: Problem) -> Allocation:
-    """The cheapest instances that serve the demand with a headroom of 1.05."""
     choices = DedicatedChoices(problem)
-    some = InstanceOptions(problem, choices)
-    counts = _solve(problem, some) if some.options else {}
+    instances = InstanceOptions(problem, choices)
+    counts = _solve(problem, instances) if instances.options else {}
     residents: dict[str, ResidentCapacity] = {}
-    for g, group in enumerate(some.groups):
+    for g, group in enumerate(instances.groups):
         wanted = {variant: count for (h, variant), count in counts.items() if h == g and count > 0}
         for device, variant in keep_loaded(group.devices, wanted).items():
             residents[device] = choices.resident(choices.devices[device], choices.variants[variant])
@@ -55,36 +54,37 @@ def infaas_ilp(problem: Problem) -> Allocation:
     )
 
 
-def _solve(problem: Problem, some: InstanceOptions) -> dict[Option, int]:
-    """Instances by group and variant."""
+def _solve(problem: Problem, instances: InstanceOptions) -> dict[Option, int]:
     budget, gap = Budget(problem.time_limit_s), max(problem.gap, GAP)
-    found = _cheapest(problem, some, dict.fromkeys((a.id for a in problem.applications), 0.0), budget.left() / 3, gap)
-    if found is None:
-        left = _left_out(problem, some, budget.left() / 2, gap)
-        found = _cheapest(problem, some, left, budget.left(), gap)
-    return found or {}
+    solution = _cheapest(
+        problem, instances, dict.fromkeys((a.id for a in problem.applications), 0.0), budget.left() / 3, gap
+    )
+    if solution is None:
+        left = _left_out(problem, instances, budget.left() / 2, gap)
+        solution = _cheapest(problem, instances, left, budget.left(), gap)
+    return solution or {}
 
 
-def _model(some: InstanceOptions):
+def _model(instances: InstanceOptions):
     """A model with the counts N + delta, for which (3) and (4) hold."""
     model = new_model()
     n = {
-        key: model.addVar(names(("n", key[0], i)), vtype="I", lb=0, ub=len(some.groups[key[0]]))
-        for i, key in enumerate(some.options)
+        key: model.addVar(names(("n", key[0], i)), vtype="I", lb=0, ub=len(instances.groups[key[0]]))
+        for i, key in enumerate(instances.options)
     }
-    for g, group in enumerate(some.groups):
+    for g, group in enumerate(instances.groups):
         mine = [variable for (h, _), variable in n.items() if h == g]
         if mine:
             model.addCons(quicksum(mine) <= len(group))
     return model, n
 
 
-def _capacity(some: InstanceOptions, n, application: str):
-    return quicksum(one.capacity * n[key] for key, one in some.of(application).items())
+def _capacity(instances: InstanceOptions, n, application: str):
+    return quicksum(instance.capacity * n[key] for key, instance in instances.of(application).items())
 
 
 def _cheapest(
-    problem: Problem, some: InstanceOptions, left_out: Mapping[str, float], seconds: float, gap: float
+    problem: Problem, instances: InstanceOptions, left_out: Mapping[str, float], seconds: float, gap: float
 ) -> dict[Option, int] | None:
     """Return the cheapest counts that leave out no more than ``left_out``.
 
@@ -94,45 +94,44 @@ def _cheapest(
     Returns:
         Instances by group and variant; None: there are none, or none was found in time.
     """
-    model, n = _model(some)
-    running = Counter((some.group_of[device], one.variant.id) for device, one in some.running.items())
-    devices = sum(len(group) for group in some.groups)
-    cheapest = min(one.device.cost for one in some.options.values())
+    model, n = _model(instances)
+    running = Counter(
+        (instances.group_of[device], instance.variant.id) for device, instance in instances.running.items()
+    )
+    devices = sum(len(group) for group in instances.groups)
+    cheapest = min(instance.device.cost for instance in instances.options.values())
     costs = []
-    for i, (key, one) in enumerate(some.options.items()):
+    for i, (key, instance) in enumerate(instances.options.items()):
         loads = model.addVar(names(("loads", key[0], i)), lb=0)
         model.addCons(loads >= n[key] - running[key])
-        costs.append(one.device.cost * n[key] + (adding(one) - one.device.cost) * loads)
-        costs.append(TIE * cheapest / devices * (1.0 - one.variant.accuracy / 100.0) * n[key])
+        costs.append(instance.device.cost * n[key] + (adding(instance) - instance.device.cost) * loads)
+        costs.append(TIE * cheapest / devices * (1.0 - instance.variant.accuracy / 100.0) * n[key])
     for application in problem.applications:
         needed = asked(application.demand) - left_out[application.id]
         if needed > asked(application.demand) * ROUNDING:
-            if not some.of(application.id):
+            if not instances.of(application.id):
                 return None
-            model.addCons(_capacity(some, n, application.id) >= needed * (1.0 - ROUNDING))
-    found = maximise(model, -quicksum(costs), seconds, gap)
-    if found is None:
+            model.addCons(_capacity(instances, n, application.id) >= needed * (1.0 - ROUNDING))
+    solution = maximise(model, -quicksum(costs), seconds, gap)
+    if solution is None:
         return None
-    return {key: round(found.values[variable.name]) for key, variable in n.items()}
+    return {key: round(solution.values[variable.name]) for key, variable in n.items()}
 
 
-def _left_out(problem: Problem, some: InstanceOptions, seconds: float, gap: float) -> dict[str, float]:
-    """Return the least that must be left out, items/s by application.
-
-    As much weight as possible of the asked capacity is served.
-    """
-    model, n = _model(some)
+def _left_out(problem: Problem, instances: InstanceOptions, seconds: float, gap: float) -> dict[str, float]:
+    """The least that must be left out, items/s by application."""
+    model, n = _model(instances)
     total = sum(a.weight * asked(a.demand) for a in problem.applications)
     shares, parts = {}, []
     for i, application in enumerate(problem.applications):
         needed = asked(application.demand)
-        if needed <= 0 or not some.of(application.id):
+        if needed <= 0 or not instances.of(application.id):
             continue
         shares[application.id] = share = model.addVar(names(("served", i)), lb=0, ub=1)
-        model.addCons(needed * share <= _capacity(some, n, application.id))
+        model.addCons(needed * share <= _capacity(instances, n, application.id))
         parts.append(application.weight * needed / total * share)
     left = {application.id: asked(application.demand) for application in problem.applications}
-    found = maximise(model, quicksum(parts), seconds, gap) if parts else None
-    if found is not None:
-        left |= {name: left[name] * (1.0 - found.values[share.name]) for name, share in shares.items()}
+    solution = maximise(model, quicksum(parts), seconds, gap) if parts else None
+    if solution is not None:
+        left |= {name: left[name] * (1.0 - solution.values[share.name]) for name, share in shares.items()}
     return left

@@ -13,7 +13,6 @@ from ..paper import Paper
 from .adapter import infadapter, model_switching
 from .vertical import vertical
 
-# Batches have one row; what cannot be in time is dropped before it runs.
 PAPER = Paper(
     strategies={
         "infadapter": infadapter,
@@ -22,20 +21,6 @@ PAPER = Paper(
         "vpa+-middle": partial(vertical, rank=None),
         "vpa+-fast": partial(vertical, rank=0),
     },
-    simulated=(
-        published(
-            "ms+",
-            "nexus",
-            "shares",
-            "One variant for each application and its cores, by the objective of InfAdapter.",
-        ),
-        published(
-            "vpa+",
-            "nexus",
-            "shares",
-            "Only the most accurate variant, on as many cores as it is seen to use, as in Kubernetes' autoscaler.",
-        ),
-        published("vpa+-middle", "nexus", "shares", "The same with the variant of middle accuracy."),
-        published("vpa+-fast", "nexus", "shares", "The same with the least accurate variant."),
-    ),
+    # Batches have one row; what cannot be in time is dropped before it runs.
+    simulated=tuple(published(name, "nexus", "shares") for name in ("ms+", "vpa+", "vpa+-middle", "vpa+-fast")),
 )

@@ -18,16 +18,11 @@ _FEWER_CORES = "The budget of cores, or the devices, serve no more: raise the bu
 
 
 def infadapter(problem: Problem) -> Allocation:
-    """The variants, their devices and their quotas that maximise Eq. 1."""
     why = "Each variant gets as many devices as accuracy, cores and loads make worth while, and queries by its quota."
     return _solved(problem, False, why)
 
 
 def model_switching(problem: Problem) -> Allocation:
-    """Choose one variant for each application, and its devices, by Eq. 1 (MS+).
-
-    Source: Section 5.
-    """
     why = "Each application has one variant, on as many devices as accuracy, cores and loads make worth while."
     return _solved(problem, True, why)
 
@@ -35,21 +30,21 @@ def model_switching(problem: Problem) -> Allocation:
 def _solved(problem: Problem, single: bool, why: str) -> Allocation:
     problem = replace(problem, variants=tuple(one_by_one(v) for v in problem.variants if not v.excluded))
     cores = CoreOptions(problem)
-    found = weigh(problem, cores.options, single)
-    if found is None:
+    weighed = weigh(problem, cores.options, single)
+    if weighed is None:
         return allocation_with(problem, {}, {}, why, _FEWER_CORES)
-    residents = cores.place(found.devices)
+    residents = cores.place(weighed.devices)
     by_device = rates(
-        residents, cores.options, found.devices, quotas(problem, cores.options, found.devices), cores.group_of
+        residents, cores.options, weighed.devices, quotas(problem, cores.options, weighed.devices), cores.group_of
     )
     plan = allocation_with(problem, residents, by_device, why, _FEWER_CORES)
     if not residents:
         return plan
-    distance = max(0.0, found.bound - found.objective)
+    distance = max(0.0, weighed.bound - weighed.objective)
     return replace(
         plan,
-        objective=found.objective,
-        bound=found.bound,
-        gap=distance / abs(found.objective) if found.objective else 0.0,
-        status="optimal" if found.proven else "feasible",
+        objective=weighed.objective,
+        bound=weighed.bound,
+        gap=distance / abs(weighed.objective) if weighed.objective else 0.0,
+        status="optimal" if weighed.proven else "feasible",
     )

@@ -17,14 +17,9 @@ class CapacityLine:
     slope: float
 
     def at(self, cores: float) -> float:
-        """Items/s; at least 0."""
         return max(0.0, self.intercept + self.slope * cores)
 
     def r_squared(self, points: Sequence[tuple[int, float]]) -> float:
-        """Return the part of the points' variance that the line explains.
-
-        It is 1 where they do not vary.
-        """
         mean = sum(rate for _, rate in points) / len(points)
         total = sum((rate - mean) ** 2 for _, rate in points)
         rest = sum((rate - self.intercept - self.slope * cores) ** 2 for cores, rate in points)

@@ -83,13 +83,7 @@ def _running(problem: Problem) -> dict[str, str]:
 
 
 def quotas(problem: Problem, options: Sequence[CoreOption], devices: Mapping[tuple[int, str], int]) -> dict[str, float]:
-    """Return the quotas of variants, the most accurate ones first.
-
-    Each application's demand goes to its variants in this order, up to their capacities.
-
-    Returns:
-        Items/s by variant.
-    """
+    """Items/s by variant: the most accurate ones first, up to their capacity."""
     capacity: Counter[str] = Counter()
     variants = {}
     for option in options:
@@ -110,7 +104,6 @@ def rates(
     quota: Mapping[str, float],
     group_of: Mapping[str, int],
 ) -> dict[str, float]:
-    """Items/s by device: each variant's quota by the capacities of its devices."""
     each = {option.key: option.capacity(n) / n for option in options if (n := devices[option.key])}
     here = {id: each[group_of[id], resident.variant.id] for id, resident in residents.items()}
     total: Counter[str] = Counter()

@@ -35,8 +35,8 @@ def vertical(problem: Problem, rank: int | None) -> Allocation:
         costs=CostWeights(accuracy=0.0, core=1.0, load_s=0.0, budget=problem.costs.budget),
     )
     cores = CoreOptions(asked)
-    found = weigh(asked, cores.options)
-    residents = {} if found is None else cores.place(found.devices)
+    weighed = weigh(asked, cores.options)
+    residents = {} if weighed is None else cores.place(weighed.devices)
     return allocation_with(
         problem,
         residents,
@@ -66,9 +66,9 @@ def _of_rank(problem: Problem, rank: int | None) -> tuple[CandidateVariant, ...]
     ]
     kept = []
     for application in problem.applications:
-        mine = sorted((v for v in able if v.application == application.id), key=lambda v: v.accuracy)
-        if mine:
-            one = mine[(len(mine) - 1) // 2 if rank is None else rank]
+        ranked = sorted((v for v in able if v.application == application.id), key=lambda v: v.accuracy)
+        if ranked:
+            chosen = ranked[(len(ranked) - 1) // 2 if rank is None else rank]
             # Use is measured on each core: no instance is measured beforehand.
-            kept.append(replace(one, capacities={}))
+            kept.append(replace(chosen, capacities={}))
     return tuple(kept)

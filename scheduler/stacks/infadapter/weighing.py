@@ -50,7 +50,6 @@ class CoreOption:
 
     @property
     def cores(self) -> int:
-        """Cores of each of the devices."""
         return self.resident.device.cores
 
     @property
@@ -58,7 +57,6 @@ class CoreOption:
         return self.resident.variant.profiles[self.resident.device.type].load_s
 
     def capacity(self, devices: int) -> float:
-        """Items/s on this many of the devices."""
         alone = devices * self.resident.capacity
         if self.line is None or not devices:
             return alone
@@ -92,22 +90,22 @@ def weigh(problem: Problem, options: Sequence[CoreOption], single: bool = False)
     whole = _Formulation(problem, options, single)
     for application in problem.applications:
         whole.model.addCons(whole.share[application.id] == 1)
-    found = maximise(whole.model, whole.objective, budget.left() * 0.4, problem.gap, nodes=NODES)
-    if found is not None:
-        return _weighed(options, found)
+    solution = maximise(whole.model, whole.objective, budget.left() * 0.4, problem.gap, nodes=NODES)
+    if solution is not None:
+        return _weighed(options, solution)
     first = _Formulation(problem, options, single)
     most = maximise(first.model, first.served, budget.left() * 0.5, problem.gap, nodes=NODES)
     if most is None:
         return None
     second = _Formulation(problem, options, single)
     second.model.addCons(second.served >= most.objective * (1 - SLACK))
-    found = maximise(second.model, second.objective, budget.left(), problem.gap, most.values, NODES)
-    return _weighed(options, most if found is None else found)
+    solution = maximise(second.model, second.objective, budget.left(), problem.gap, most.values, NODES)
+    return _weighed(options, most if solution is None else solution)
 
 
-def _weighed(options: Sequence[CoreOption], found: Solution) -> Weighed:
-    counts = {option.key: round(found.values[names(("n", *option.key))]) for option in options}
-    return Weighed(counts, found.objective, found.bound, found.proven)
+def _weighed(options: Sequence[CoreOption], solution: Solution) -> Weighed:
+    counts = {option.key: round(solution.values[names(("n", *option.key))]) for option in options}
+    return Weighed(counts, solution.objective, solution.bound, solution.proven)
 
 
 class _Formulation:
@@ -129,19 +127,19 @@ class _Formulation:
         for option in options:
             by_application[option.resident.variant.application].append(option)
         self.share = {
-            name: quicksum(self._parts[option.key] for option in some) for name, some in by_application.items()
+            name: quicksum(self._parts[option.key] for option in offered) for name, offered in by_application.items()
         }
         for share in self.share.values():
             self.model.addCons(share <= 1)
         for group in {option.group: option.most for option in options}.items():
-            mine = [self._devices[option.key] for option in options if option.group == group[0]]
-            self.model.addCons(quicksum(mine) <= group[1])
+            counts = [self._devices[option.key] for option in options if option.group == group[0]]
+            self.model.addCons(quicksum(counts) <= group[1])
         cores = quicksum(option.cores * self._devices[option.key] for option in options)
         if problem.costs.budget is not None:
             self.model.addCons(cores <= problem.costs.budget)
         if single:
-            for some in by_application.values():
-                self._one_of(some)
+            for offered in by_application.values():
+                self._one_of(offered)
         weight = {a.id: a.weight for a in problem.applications}
         total = sum(weight[name] * demand for name, demand in self._demand.items()) or 1.0
         self.served = quicksum(weight[name] * self._demand[name] / total * share for name, share in self.share.items())
@@ -149,15 +147,11 @@ class _Formulation:
             weight[option.resident.variant.application] * option.resident.variant.accuracy * self._parts[option.key]
             for option in options
         )
-        loads = quicksum(self._longest_load(name, some) for name, some in by_application.items())
+        loads = quicksum(self._longest_load(name, offered) for name, offered in by_application.items())
         costs = problem.costs
         self.objective = costs.accuracy * accuracy - costs.core * cores - costs.load_s * loads
 
     def _add(self, option: CoreOption) -> None:
-        """Add the devices of an option, and the part of the demand that they serve.
-
-        The demand is that of the option's application.
-        """
         model, key = self.model, option.key
         devices = self._devices[key] = model.addVar(names(("n", *key)), vtype="I", lb=0, ub=option.most)
         part = self._parts[key] = model.addVar(names(("part", *key)), lb=0, ub=1)
@@ -177,9 +171,9 @@ class _Formulation:
         for option in options:
             by_variant.setdefault(option.resident.variant.id, []).append(option)
         chosen = []
-        for variant, some in by_variant.items():
+        for variant, offered in by_variant.items():
             chosen.append(self.model.addVar(names(("chosen", variant)), vtype="B"))
-            for option in some:
+            for option in offered:
                 self.model.addCons(self._devices[option.key] <= option.most * chosen[-1])
         self.model.addCons(quicksum(chosen) <= 1)
 

@@ -25,31 +25,11 @@ PAPER = Paper(
         "proteus-wo-qa": without_query_assignment,
     },
     simulated=(
-        published(
-            "proteus-wo-ms",
-            "proteus",
-            "shares",
-            "Proteus without model selection: only the most accurate variant of each application.",
-        ),
-        published(
-            "proteus-wo-mp",
-            "proteus",
-            "shares",
-            "Proteus without model placement: applications keep the devices of their first plan.",
-        ),
-        # The plan allows no more than one row a batch.
-        published(
-            "proteus-wo-ab",
-            "proteus",
-            "shares",
-            "Proteus without adaptive batching: every query runs alone.",
-        ),
-        published(
-            "proteus-wo-qa",
-            "proteus",
-            "uniform",
-            "Proteus without query assignment: every device of an application gets as many queries.",
-        ),
+        # Without model selection, model placement, adaptive batching (plans have one row a batch), query assignment.
+        published("proteus-wo-ms", "proteus", "shares"),
+        published("proteus-wo-mp", "proteus", "shares"),
+        published("proteus-wo-ab", "proteus", "shares"),
+        published("proteus-wo-qa", "proteus", "uniform"),
     ),
     routers={"uniform": uniform},
     placed_once=frozenset({"proteus-wo-mp"}),

@@ -23,28 +23,17 @@ from . import strategy as proteus
 
 
 def without_model_selection(problem: Problem) -> Allocation:
-    """Solve Proteus w/o MS: each application has its most accurate variant only.
-
-    Eq. 1 to 7 have the most accurate of the variants that run within half of the SLO, so that accuracy never drops and
-    demand beyond its capacity is left out.
-    """
+    """Each application has its most accurate variant only (w/o MS)."""
     return _solved(replace(problem, variants=only(problem, most_accurate=True)))
 
 
 def without_adaptive_batching(problem: Problem) -> Allocation:
-    """Solve Proteus w/o AB: Eq. 1 to 7 with batches of one row.
-
-    Batches have one row in the plan as on the devices: P = 1 / latency(1).
-    """
+    """Batches have one row in the plan and on the devices (w/o AB)."""
     return _solved(replace(problem, variants=tuple(one_by_one(v) for v in problem.variants if not v.excluded)))
 
 
 def without_query_assignment(problem: Problem) -> Allocation:
-    """Solve Proteus w/o QA: Eq. 1 to 7, of which only the placement is used.
-
-    Its shares are ignored: it is used with the routing ``uniform``, which gives each of an application's devices
-    equally many queries.
-    """
+    """Only the placement is used, with the routing ``uniform`` (w/o QA)."""
     return _solved(replace(problem, variants=tuple(v for v in problem.variants if not v.excluded)))
 
 
@@ -54,10 +43,6 @@ def _solved(narrowed: Problem) -> Allocation:
 
 
 def without_model_placement(problem: Problem) -> Allocation:
-    """Solve Proteus' MILP (Eq. 1 to 7) for each application on its own devices.
-
-    Applications have their devices for good.
-    """
     choices = DedicatedChoices(problem)
     fastest, placed = fixed(problem, choices)
     budget = Budget(problem.time_limit_s)
@@ -95,19 +80,15 @@ def without_model_placement(problem: Problem) -> Allocation:
 
 
 class UniformOrder:
-    """An order with each device as likely, as Proteus' simulator has it."""
-
     def __init__(self, source: random.Random, shares: Shares) -> None:
         self._random = source
         self._devices = [device for device, _ in shares]
 
     def take(self, rows: int, able: Collection[Hashable]) -> Hashable | None:
-        """See :class:`workers.dispatch.published.routing.Round`."""
         devices = [device for device in self._devices if device in able]
         return devices[int(self._random.random() * len(devices))] if devices else None
 
 
 def uniform(seed: int) -> Router:
-    """The router of Proteus without query assignment."""
     source = random.Random(f"{seed}:routing")
     return Router(lambda shares: UniformOrder(source, shares))

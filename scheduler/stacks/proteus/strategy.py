@@ -57,7 +57,7 @@ def dedicated_options(problem: Problem, groups: list[IdenticalDevices]) -> list[
     capacities: dict[tuple[int, float], Capacity | None] = {}
     for g, group in enumerate(groups):
         loaded = frozenset().union(*(d.loaded for d in group.devices))
-        mine: dict[str, list[DedicatedOption]] = {}
+        by_name: dict[str, list[DedicatedOption]] = {}
         for variant in problem.variants:
             if variant.application not in slo:
                 continue
@@ -71,8 +71,8 @@ def dedicated_options(problem: Problem, groups: list[IdenticalDevices]) -> list[
             capacity = capacities[key]
             if capacity is not None:
                 option = DedicatedOption(g, variant, capacity, capacity.rate * group.one.available)
-                mine.setdefault(variant.application, []).append(option)
-        for rivals in mine.values():
+                by_name.setdefault(variant.application, []).append(option)
+        for rivals in by_name.values():
             rivals.sort(key=lambda o: (-o.variant.accuracy, -o.rate))
             fastest = 0.0
             for option in rivals:
@@ -83,8 +83,6 @@ def dedicated_options(problem: Problem, groups: list[IdenticalDevices]) -> list[
 
 
 class _Formulation:
-    """One SCIP model of the problem: its variables, ``served`` and ``objective``."""
-
     def __init__(self, problem: Problem, groups: list[IdenticalDevices], options: list[DedicatedOption]):
         self.model: Model = new_model()
         model = self.model
@@ -127,12 +125,10 @@ class _Formulation:
         self.objective = quicksum(accuracy) - PRICE_OF_ALL_LOADS / devices * quicksum(loads)
 
     def serve_all(self) -> None:
-        """Eq. 6: all demand is served."""
         for variables in self.shares.values():
             self.model.addCons(quicksum(variables) == 1)
 
     def serve(self, share: float) -> None:
-        """At least this share of the weighted demand is served."""
         self.model.addCons(self.served >= share - SERVED_TOLERANCE * share)
 
 
@@ -172,9 +168,9 @@ def _on_devices(problem: Problem, groups, options, first: Solution | None, secon
     residents: list[ResidentCapacity] = []
     rates: dict[str, float] = {}
     for g, group in enumerate(groups):
-        mine = {o.variant.id: o for o in options if o.group == g}
+        by_name = {o.variant.id: o for o in options if o.group == g}
         counts = {}
-        for m, option in mine.items():
+        for m, option in by_name.items():
             count = round(second.values[names(("n", g, m))])
             rate = second.values[names(("y", g, m))] * demand[option.variant.application]
             if count > 0 and rate > 0:
@@ -182,7 +178,7 @@ def _on_devices(problem: Problem, groups, options, first: Solution | None, secon
                 rates[m] = rates.get(m, 0.0) + rate
         hosts = keep_loaded(group.devices, counts)
         by_id = {d.id: d for d in group.devices}
-        residents += [dedicated_resident(by_id[d], mine[m].variant, mine[m].capacity) for d, m in hosts.items()]
+        residents += [dedicated_resident(by_id[d], by_name[m].variant, by_name[m].capacity) for d, m in hosts.items()]
     return assemble(
         problem,
         residents,

@@ -4,7 +4,7 @@ The length is that of a worker's queue, and the slack time that of its head. Sou
 for Latency-Critical Inference Serving" (EuroSys '24). ``strategy`` deals the devices, ``worker`` describes a worker,
 ``arrivals`` what reaches it, ``transitions`` its Markov decision process, :func:`.solve.solve` the optimal policy,
 :func:`.expectation.expected` what it promises, :func:`.load_policies.policies` those for a range of loads;
-``load_limits`` and ``by_load`` are the paper's baselines.
+``load_limits`` has the paper's baselines.
 """
 
 from functools import partial
@@ -12,56 +12,26 @@ from functools import partial
 from workers.dispatch.stack import published
 
 from ..paper import Paper
-from .by_load import ByLoadPolicy, ShortestQueueRouter
+from .load_limits import ByLoadPolicy, ShortestQueueRouter
 from .strategy import PROCESSES, STRATEGIES, promised
 
-_LOAD = "The most accurate variant"
 PAPER = Paper(
     strategies=STRATEGIES,
     simulated=(
-        published(
-            "ramsis-by-decisions",
-            "ramsis",
-            "shares",
-            "RAMSIS with its published reward, which counts batches rather than queries.",
-        ),
-        published(
-            "ramsis-gamma",
-            "ramsis",
-            "shares",
-            "RAMSIS with policies for bursty arrivals, whose gaps follow a Gamma law.",
-        ),
-        published(
-            "ramsis-shortest-queue",
-            "ramsis",
-            "shortest-queue",
-            "RAMSIS with queries sent to the shortest queue, and policies made for that.",
-        ),
-        published(
-            "ramsis-variable",
-            "ramsis",
-            "shares",
-            "RAMSIS with batches that may leave queries behind, where that is more accurate.",
-        ),
-        published("ramsis-by-models", "ramsis", "shares", "RAMSIS with a slack time for each time that a batch takes."),
-        published(
-            "ramsis-known-load",
-            "ramsis",
-            "shares",
-            "RAMSIS with policies for the planned demand alone, whatever load is measured.",
-        ),
-        published(
-            "jellyfish+",
-            "by-load",
-            "shortest-queue",
-            f"{_LOAD} whose throughput carries the load, on all devices, as RAMSIS extends Jellyfish.",
-        ),
-        published(
-            "modelswitching",
-            "by-load",
-            "shortest-queue",
-            f"{_LOAD} that answers the load in time, on all devices, as in ModelSwitching.",
-        ),
+        # The published reward, which counts batches rather than queries.
+        published("ramsis-by-decisions", "ramsis", "shares"),
+        # Policies for bursty arrivals, whose gaps follow a Gamma law.
+        published("ramsis-gamma", "ramsis", "shares"),
+        # Queries sent to the shortest queue, and policies made for that (Appendix I).
+        published("ramsis-shortest-queue", "ramsis", "shortest-queue"),
+        # Batches that may leave queries behind, where that is more accurate (Section 4.3.2).
+        published("ramsis-variable", "ramsis", "shares"),
+        # A slack time for each time that a batch takes (MD, Section 4.2.1).
+        published("ramsis-by-models", "ramsis", "shares"),
+        # Policies for the planned demand alone, whatever load is measured (Section 7.2).
+        published("ramsis-known-load", "ramsis", "shares"),
+        published("jellyfish+", "by-load", "shortest-queue"),
+        published("modelswitching", "by-load", "shortest-queue"),
     ),
     policies={"by-load": ByLoadPolicy},
     routers={"shortest-queue": lambda _seed: ShortestQueueRouter()},

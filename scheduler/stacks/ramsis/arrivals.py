@@ -60,20 +60,6 @@ class Counts:
         np.cumsum(np.log(size + number[:-1]), axis=1, out=rising[:, 1:])
         return rising - log_factorials(most) + size * math.log(self.shape) + number * math.log1p(-self.shape)
 
-    def next_within(self, count: int, total: np.ndarray, part_s: np.ndarray, whole_s: float) -> np.ndarray:
-        """Return the chance that one more arrival is in a part of the time.
-
-        Args:
-            count: arrivals in the part.
-            total: arrivals in all of the time.
-            part_s: seconds of the part.
-            whole_s: seconds of all of the time.
-        """
-        if self.shape == 1.0:
-            return part_s / whole_s
-        sizes = self.rate * self.shape / (1 - self.shape)
-        return (sizes * part_s + count) / (sizes * whole_s + total)
-
     def probabilities(self, most: int, seconds: np.ndarray) -> np.ndarray:
         """Return the probabilities of 0 to ``most`` arrivals.
 
@@ -102,11 +88,9 @@ class Stream:
 
     @property
     def rate(self) -> float:
-        """Items/s of the worker, over time."""
         return self.counts[0].rate / self.phases
 
     def group(self, queued: int) -> int:
-        """The class of a queue length when a batch starts."""
         return int(bool(self.long) and queued >= self.long)
 
 
@@ -136,7 +120,6 @@ def shortest_queue(rate: float, workers: float, service_rate: float) -> Stream:
 
 
 def log_factorials(most: int) -> np.ndarray:
-    """Logs of the factorials of 0 to ``most``."""
     size = 1 << max(10, most.bit_length())
     return _log_factorials(size)[: most + 1]
 

@@ -55,7 +55,6 @@ class LeavingRun:
 
     @property
     def states(self) -> tuple[slice, slice]:
-        """The queue lengths and slacks that it runs in."""
         queued, slacks, _ = self.heads.shape
         return slice(self.first, self.first + queued), slice(self.slack, self.slack + slacks)
 
@@ -78,12 +77,6 @@ class LeavingRun:
         return self.heads @ after.transpose(0, 2, 1)
 
     def _places(self, queue: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the queues in which each number of arrivals has a place.
-
-        Yields:
-            The number of arrivals; in how many of the queues, from the shortest, these have a place; and the index of
-            the shortest queue that results (index 0 has one query).
-        """
         rest = self.first - self.rows
         for arrivals in range(len(self.during)):
             count = min(len(self.heads), queue - rest - arrivals + 1)
@@ -93,18 +86,7 @@ class LeavingRun:
 
 
 class LeavingStates:
-    """The states in which a policy has a run.
-
-    Attributes:
-        queued, slack: of each state.
-    """
-
     def __init__(self, run: LeavingRun, states: np.ndarray) -> None:
-        """Choose some states.
-
-        Args:
-            states: (queued, slack) of the run: whether it runs there.
-        """
         queued, slack = np.nonzero(states)
         self.queued, self.slack = run.first + queued, run.slack + slack
         some = slice(queued[0], queued[-1] + 1)
@@ -114,7 +96,6 @@ class LeavingStates:
         self._spread, self._rest = run.spread, int(self.queued[0]) - run.rows
 
     def ahead(self, values: np.ndarray, dropped: np.ndarray) -> np.ndarray:
-        """Return the same as that of the run, (state, column)."""
         arrivals, queues, slabs = self._during.shape
         moved = values[self._rest :].transpose(2, 0, 1) @ self._spread.T
         places = np.zeros((len(moved), arrivals + queues - 1, slabs))
@@ -265,13 +246,7 @@ def _during(
 
 
 def _spread(slacks: np.ndarray, seconds: float) -> np.ndarray:
-    """Return where a query of a slab is after this many seconds.
-
-    Below 0 counts as 0.
-
-    Returns:
-        Probabilities (slab, slack).
-    """
+    """Probabilities (slab, slack) of a query's slack after this long."""
     below = (slacks[None, :] + seconds - slacks[:-1, None]) / np.diff(slacks)[:, None]
     below = below.clip(0.0, 1.0)
     below[:, 0] = 0.0

@@ -1,18 +1,26 @@
 """The baselines of RAMSIS' Section 7: one variant for all queries. Pure.
 
-Each has for a limit the most load that the variant carries on all workers. Jellyfish+ asks for throughput in batches
-within half of the SLO, ModelSwitching for a 99th percentile of response times within the SLO, which it measures
-beforehand: here in a simulation of the workers, with a fixed seed.
+They batch by Clipper's rule and route to the shortest queue, as its Appendix I does. Each has for a limit the most load
+that the variant carries on all workers. Jellyfish+ asks for throughput in batches within half of the SLO,
+ModelSwitching for a 99th percentile of response times within the SLO, which it measures beforehand: here in a
+simulation of the workers, with a fixed seed.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable, Collection, Hashable
 from functools import lru_cache
 from heapq import heappop, heappush
 
+import msgspec
+
 from workers.dispatch.policy_tables import LoadPolicy, constant
+from workers.dispatch.published.clipper import ClipperPolicy
+from workers.dispatch.published.papers.ramsis import in_order, named_place, present_policy
+from workers.dispatch.published.policy import BatchPolicy, Decision, QueueView
+from workers.dispatch.published.routing import Router
 
 from .load_policies import MOST_LOADS, InTime
 from .worker import Worker
@@ -29,10 +37,7 @@ INCREASE, BACKOFF = 1, 0.9
 
 
 def jellyfish(worker: Worker, workers: float) -> tuple[LoadPolicy, ...]:
-    """Return the most load of each useful variant, by Jellyfish+.
-
-    A variant that carries no more than a more accurate one is not useful.
-    """
+    """The most load of each useful variant, by throughput."""
     limits = []
     for variant in worker.variants:
         within = [(rows / s) for rows, s in enumerate(variant.seconds, 1) if s <= worker.slo_s / 2]
@@ -142,3 +147,48 @@ def response_s(seconds: tuple[float, ...], load: float, workers: int, slo_s: flo
     while ends:
         end()
     return sorted(responses[WARM:])[int(QUANTILE * (QUERIES - WARM))]
+
+
+class ByLoadPolicy(BatchPolicy):
+    """Runs one variant for all queries of a load: Jellyfish+ and ModelSwitching.
+
+    Batches are Clipper's adaptive ones. Above all loads that the plan has a variant for, the fastest one runs.
+    """
+
+    def __init__(self) -> None:
+        self._batching = ClipperPolicy()
+
+    def decide(self, view: QueueView) -> Decision:
+        candidates = in_order(view)
+        chosen = candidates[named_place(view, present_policy(view), candidates, 1, 0.0)]
+        return self._batching.decide(msgspec.structs.replace(view, candidates=[chosen]))
+
+    def observe(self, rows: int, late: int) -> None:
+        self._batching.observe(rows, late)
+
+
+class ShortestQueueRouter(Router):
+    """Chooses the device with the fewest rows.
+
+    Where the next one by the plan's shares is among several such devices, it is chosen.
+    """
+
+    def pick(
+        self,
+        application: str,
+        rows: int,
+        able: Collection[Hashable],
+        budget_s: float,
+        expected_s: Callable[[Hashable], float],
+        queued: Callable[[Hashable], int],
+    ) -> Hashable | None:
+        following = super().pick(application, rows, able, budget_s, expected_s, queued)
+        if following is None:
+            return None
+        chosen, fewest = following, queued(following)
+        for device, _ in self._orders[application][0]:
+            if not fewest:
+                break
+            if device in able and (rows_there := queued(device)) < fewest:
+                chosen, fewest = device, rows_there
+        return chosen

@@ -44,8 +44,6 @@ REMEMBERED = 1024
 
 @dataclass(frozen=True)
 class EvaluatedPolicy:
-    """A policy in the form that workers look up, and its expectation."""
-
     policy: LoadPolicy
     expected: Expected
 
@@ -97,10 +95,7 @@ def policies(
 
 
 def anchors(capacity: float, demand: float) -> list[float]:
-    """Return the loads between which policies are made, items/s.
-
-    They are half octaves below the capacity, around a demand.
-    """
+    """Loads (items/s) half octaves below the capacity, around a demand."""
     every = [capacity * 2.0 ** (-step / 2) for step in range(ANCHORS, -1, -1)]
     low = max([place for place, load in enumerate(every) if load <= BELOW * demand], default=0)
     high = min([place for place, load in enumerate(every) if load >= ABOVE * demand], default=ANCHORS)
@@ -109,7 +104,6 @@ def anchors(capacity: float, demand: float) -> list[float]:
 
 @lru_cache(maxsize=REMEMBERED)
 def evaluated(worker: Worker, stream: Stream, load: float, weigh: Weight, variable: bool = False) -> EvaluatedPolicy:
-    """The policy for a stream, which belongs to a load of the application."""
     chain = Chain(worker, stream, variable)
     policy = solve(worker, stream, weigh, chain)
     return EvaluatedPolicy(LoadPolicy(load, steps(policy), batches(policy)), expected(policy, chain=chain))

@@ -118,7 +118,6 @@ class Rewards:
 
 
 def price(worth: float) -> np.ndarray:
-    """Return the factors of the columns earned and counted, at this worth of a query."""
     return np.array([[1.0], [-worth]])
 
 
@@ -159,11 +158,7 @@ def _improve(
 def _evaluated(
     chain: Chain, rewards: Rewards, choice: np.ndarray, rows: np.ndarray, values: np.ndarray, worth: float
 ) -> tuple[np.ndarray, float]:
-    """Return a policy's values by state, 0 for the empty queue, and its worth.
-
-    Args:
-        values, worth: to start from, those of the policy before.
-    """
+    """A policy's values by state, 0 for the empty queue, and its worth."""
     gain, dropped = rewards.gain(choice, rows), rewards.dropped
     step, shape = Sweep(chain, choice, rows), values.shape
     after = step(np.zeros((*shape, 2)), gain, dropped)

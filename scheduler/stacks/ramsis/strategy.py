@@ -61,7 +61,6 @@ class Process:
 
     @property
     def met(self) -> float:
-        """Expected violations at most of a policy that is used."""
         return load_policies.MET_BURSTY if self.gamma else load_policies.MET
 
     def stream(self, problem: Problem, made: Worker, workers: float, load: float) -> Stream:
@@ -101,7 +100,6 @@ class _Group:
 def ramsis_policies(
     problem: Problem, made: Worker, workers: float, demand: float, in_time: load_policies.InTime, process: Process
 ) -> list[tuple[LoadPolicy, float]]:
-    """Policies that a form of RAMSIS' process gives."""
     stream = partial(process.stream, problem, made, workers)
     capacity = made.capacity() * workers
     found = load_policies.policies(
@@ -214,7 +212,6 @@ def expectations(
 def promised(
     problem: Problem, allocation: Allocation, rates: Mapping[str, float], process: Process
 ) -> dict[str, Expected]:
-    """The expectations whose violations the paper accepts; see :func:`expectations`."""
     found = expectations(problem, allocation, rates, process)
     return {name: one for name, one in found.items() if one.violation_rate <= process.met}
 
@@ -231,7 +228,6 @@ def _expected(problem: Problem, group: _Group, policy: LoadPolicy, rate: float, 
 
 
 def _mean(parts: Sequence[tuple[float, Expected]]) -> Expected:
-    """Shares of all items: weights are those of the groups' loads."""
     load = sum(weight for weight, _ in parts) or 1.0
     in_time = sum(weight * (1.0 - one.violation_rate) for weight, one in parts)
     earned = sum(weight * (1.0 - one.violation_rate) * one.accuracy for weight, one in parts)
@@ -323,12 +319,6 @@ def deal(problem: Problem, choices: DedicatedChoices) -> dict[str, ResidentCapac
 
 
 def _busy(problem: Problem, mains: Mapping[str, ResidentCapacity]) -> dict[str, tuple[bool, float]]:
-    """Return how busy each application is.
-
-    Returns:
-        By application, whether it has no device, and its demand over the capacity that it has; without a device, its
-        weighted demand.
-    """
     capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
     for main in mains.values():
         capacity[main.variant.application] += main.capacity

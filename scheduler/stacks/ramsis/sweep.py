@@ -13,15 +13,12 @@ CONTINUATION = 1 - 1e-6
 
 
 class Sweep:
-    """One decision of a fixed policy from every state."""
-
     def __init__(self, chain: Chain, choice: np.ndarray, rows: np.ndarray) -> None:
         self._chain = chain
         self._leaving = leaving_states(chain, choice, rows)
         self._where = [np.unique(row, return_inverse=True) for row in runs_of(chain, choice, rows)]
 
     def __call__(self, values: np.ndarray, gain: np.ndarray, dropped: np.ndarray) -> np.ndarray:
-        """The values before the decision, from those after it."""
         ahead = self._chain.ahead(values, dropped)
         made = np.empty_like(values)
         # An empty queue waits for its first query, and then decides.
@@ -45,7 +42,6 @@ def runs_of(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def leaving_states(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> list[LeavingStates]:
-    """The states in which a policy leaves queries behind, by run."""
     made = []
     for run in chain.leaving:
         states = (choice[run.states] == run.variant) & (rows[run.states] == run.rows)

@@ -48,7 +48,6 @@ class Slabs:
 
     @classmethod
     def of(cls, counts: Counts, phases: int, queue: int, lengths: np.ndarray, after: np.ndarray) -> Slabs:
-        """The slabs of these ``lengths`` and times ``after`` them."""
         count = len(lengths)
         made = cls(np.empty((count, phases, phases)), np.empty((count, phases, queue)), *np.empty((2, count, phases)))
         # The longest slab of an array decides about its size.
@@ -62,7 +61,6 @@ class Slabs:
         return made
 
     def _make(self, places: np.ndarray, counts: Counts, lengths: np.ndarray, after: np.ndarray) -> None:
-        """Fill in the slabs at some places."""
         report()
         _, phases, queue = self.first.shape
         most = counts.most(lengths.max())
@@ -138,10 +136,7 @@ class Chain:
             self._groups.append(_Group(counts, stream.phases, worker.queue, self.ages, times))
 
     def _phases(self) -> np.ndarray:
-        """Return the probabilities of the worker's phases (interval A).
-
-        A phase follows from the arrivals dealt out since the head came, given how many of them the worker got.
-        """
+        """Probabilities of the worker's phases (interval A)."""
         phases, queue = self.stream.phases, self.worker.queue
         age = self.worker.slo_s - self.slacks
         made = np.zeros((queue + 1, len(age), phases))
@@ -184,8 +179,6 @@ class Chain:
 
 
 class _Group:
-    """The runs that start at queue lengths with one class of arrivals."""
-
     def __init__(self, counts: Counts, phases: int, queue: int, ages: np.ndarray, times: np.ndarray) -> None:
         self.runs, self.phases, self._last = len(times), phases, len(ages) - 1
         if not self.runs:

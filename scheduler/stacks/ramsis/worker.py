@@ -17,13 +17,6 @@ QUEUE, LENGTHS = 32, 100
 
 @dataclass(frozen=True)
 class WorkerVariant:
-    """A variant as a worker runs it.
-
-    Attributes:
-        accuracy: percent.
-        seconds: of a batch, from one row to the largest that it takes.
-    """
-
     id: str
     accuracy: float
     seconds: tuple[float, ...]
@@ -45,10 +38,7 @@ class Worker:
     slacks: tuple[float, ...]
 
     def seconds(self) -> np.ndarray:
-        """Return the seconds by variant and rows (0 to ``queue``).
-
-        They are infinite where a variant does not take that number of rows, and for 0 rows.
-        """
+        """By variant and rows (0 to ``queue``); inf: it takes no such batch."""
         table = np.full((len(self.variants), self.queue + 1), math.inf)
         for index, variant in enumerate(self.variants):
             some = variant.seconds[: self.queue]
@@ -123,10 +113,6 @@ def undominated(variants: Sequence[WorkerVariant]) -> tuple[WorkerVariant, ...]:
 
 
 def _dominates(one: WorkerVariant, other: WorkerVariant) -> bool:
-    """Return whether a variant dominates one that is no more accurate.
-
-    It does if it takes as large batches in the time of the other one.
-    """
     if len(one.seconds) < len(other.seconds):
         return False
     return all(mine <= its for mine, its in zip(one.seconds, other.seconds, strict=False))

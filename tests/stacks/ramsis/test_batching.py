@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.stacks.ramsis.by_load import ByLoadPolicy, ShortestQueueRouter
+from scheduler.stacks.ramsis.load_limits import ByLoadPolicy, ShortestQueueRouter
 from tests.published.driver import Query
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.policy_tables import LoadPolicy, PolicySet, constant

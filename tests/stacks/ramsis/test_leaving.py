@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler import progress
-from scheduler.stacks.ramsis.arrivals import Counts, Stream, round_robin, shortest_queue
+from scheduler.stacks.ramsis.arrivals import Stream, round_robin, shortest_queue
 from scheduler.stacks.ramsis.expectation import expected
 from scheduler.stacks.ramsis.leaving import LeavingStates
 from scheduler.stacks.ramsis.solve import EXACT, Policy, Rewards, solve
@@ -73,22 +73,6 @@ def test_back_is_the_transpose_of_ahead(stream, lengths, seed):
         assert some.ahead(values, price) == pytest.approx(run.ahead(values, price)[here], rel=1e-9, abs=1e-9)
         forward = weights @ some.ahead(values, price)
         assert forward == pytest.approx((states[:, :, None] * values).sum(axis=(0, 1)) + dropped * price, rel=1e-9)
-
-
-@given(st.sampled_from([1.0, 0.3, 0.7]), st.floats(20, 500), st.integers(1, 12), st.floats(0.05, 0.95))
-def test_arrivals_of_a_part_are_those_of_the_whole_one_by_one(shape, rate, total, part):
-    counts, whole_s = Counts(rate, shape), 0.1
-    there, here = np.array([part * whole_s]), np.array([(1 - part) * whole_s])
-    one, other = counts.logs(total, there)[0], counts.logs(total, here)[0][::-1]
-    given_total = np.exp(one + other - counts.logs(total, np.array([whole_s]))[0, total])
-    # Each arrival is in the part or not, given those before it.
-    chances = np.ones(1)
-    for count in range(total):
-        step = np.array(
-            [float(counts.next_within(n, np.array(count), there, whole_s).item()) for n in range(count + 1)]
-        )
-        chances = np.append(chances * (1 - step), 0.0) + np.append(0.0, chances * step)
-    assert chances == pytest.approx(given_total, abs=1e-9)
 
 
 def ordered(total: int, least: int, share: float) -> float:

@@ -10,8 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scheduler.stacks.ramsis.arrivals import round_robin, shortest_queue
-from scheduler.stacks.ramsis.expectation import expected
-from scheduler.stacks.ramsis.long_run import stationary
+from scheduler.stacks.ramsis.expectation import expected, stationary
 from scheduler.stacks.ramsis.solve import EXACT, Policy, solve
 from scheduler.stacks.ramsis.transitions import Chain
 from scheduler.stacks.ramsis.worker import WorkerVariant, undominated, worker

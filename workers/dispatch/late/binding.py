@@ -1,13 +1,11 @@
 """Late binding behind the interface of :mod:`..binding`. Pure.
 
 1. A query arrives. It joins a scheduled batch, or opens one with the option and device of the highest value that are
-   in time behind all that is scheduled there (:mod:`.selection`).
-2. Without such a place it is inserted before batches that can wait (:mod:`.insertion`), or refused.
-3. Any event may delay a device: its late batches are downgraded to faster options, or rescheduled (:mod:`.schedule`).
-4. An idle device steals batches that wait behind others.
-5. Shortly before a device is free, its first batch gets the most valuable option that is in time, and is dispatched
+   in time behind all that is scheduled there (:mod:`.selection`); else it is refused.
+2. Any event may delay a device: its late batches are downgraded to faster options, or rescheduled (:mod:`.schedule`).
+3. Shortly before a device is free, its first batch gets the most valuable option that is in time, and is dispatched
    (:mod:`.dispatching`).
-6. Its answer corrects the device's latency estimates (:mod:`..latency_correction`).
+4. Its answer corrects the device's latency estimates (:mod:`..latency_correction`).
 """
 
 from __future__ import annotations
@@ -160,8 +158,6 @@ class LateBinding:
             self._schedule.evacuate(device, now)
             return
         self._consider(device, now)
-        if not device.dispatched and device.free_at <= now:
-            self._schedule.steal(device, now)
 
     def _set_busy(self, device: ScheduledDevice, until: float, now: float) -> None:
         """Record until when others' work holds a device.
@@ -187,11 +183,13 @@ class LateBinding:
         find = self._groups.find_class
         if len(queries) == 1:
             query = queries[0]
-            served = find(query.query_class, now)
+            served = self._groups.classes.get(query.query_class) or find(query.query_class, now)
             if served is None:
                 self._schedule.refuse(queries)
             else:
-                served.arrived(1, query.rows, now)
+                if served.refused_share:
+                    served.taken(1)
+                served.demand.arrived(1, query.rows, now)
                 self._schedule.reserve(served, query, now)
             return self._decisions(now)
         rows: Counter[QueryClass] = Counter()
@@ -199,7 +197,8 @@ class LateBinding:
             rows[query.query_class] += query.rows
         for query_class, count in Counter(query.query_class for query in queries).items():
             if (served := find(query_class, now)) is not None:
-                served.arrived(count, rows[query_class], now)
+                served.taken(count)
+                served.demand.arrived(count, rows[query_class], now)
         self._schedule.reserve_all([(find(query.query_class, now), query) for query in queries], now)
         return self._decisions(now)
 
@@ -210,7 +209,8 @@ class LateBinding:
         if found is not None:
             option, device = found
             served.demand.pending += 1
-            self._dispatching.dispatch(ScheduledBatch(served, option, device, query), 1.0, now)
+            start = now + device.starts_in(now)
+            self._dispatching.dispatch(ScheduledBatch(served, option, device, query), 1.0, start, now)
         return self._decisions(now)
 
     def withdrawn(self, query: WaitingQuery, now: float) -> Decisions:
@@ -235,9 +235,6 @@ class LateBinding:
         if device.scheduled:
             self._schedule.check(device, now)
             self._schedule.changed[device] = None
-        elif not dispatched and self._schedule.stealable:
-            self._schedule.stealable.pop(device, None)
-            self._schedule.steal(device, now)
         return self._decisions(now)
 
     @staticmethod

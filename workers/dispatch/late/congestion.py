@@ -4,8 +4,7 @@ Pressure tells of work that is scheduled; near the capacity of the devices that 
 queries a second than short ones, and a query that has waited has time for short ones only. So the price of time is held
 where devices carry the demand in long batches, and moved by the wait:
 
-1. The *sustaining pressure* is the least one at whose price the devices' choices carry the demand. Where waits show
-   that less will do, it has a *discount* (:mod:`.discount`).
+1. The *sustaining pressure* is the least one at whose price the devices' choices carry the demand.
 2. At the *target wait* that pressure holds. Below, devices choose a little more accurately than the demand allows, and
    the queue grows; above, more quickly, until it shrinks.
 3. Beyond the wait that leaves time for a *sustaining batch* devices could not carry the demand any more, and the queue
@@ -19,7 +18,6 @@ from collections.abc import Collection
 
 from ..options import LEVELS
 from .demand_spread import DemandSpread
-from .discount import Discount
 from .state import DemandNeeds, ServedClass
 
 #: seconds between two looks at the demand; longer for more than ``EXACT`` pairs of an offer and a device group, so that
@@ -41,7 +39,6 @@ class Congestion:
         self.look_at = self._looked_at = -math.inf
         self._every_s = LOOK_S
         self._spread: DemandSpread | None = None
-        self._discount = Discount()
         self._waits_s: dict[ServedClass, float] = {}
 
     def look(self, classes: Collection[ServedClass], now: float) -> None:
@@ -60,22 +57,17 @@ class Congestion:
         for served in classes:
             for offer in served.offers:
                 offer.usual.look(kept)
-        found = self._spread.loads()
-        targets_s = {
-            served: max(0.0, min(self._waits_s[served], served.slo_s * (1.0 - least_load)))
-            for served, (_, least_load) in found.items()
-        }
-        sustaining = {served: level / LEVELS for served, (level, _) in found.items()}
-        pressures = self._discount.adjust(sustaining, targets_s, self._every_s, now)
+        loads = self._spread.loads()
         for served in classes:
-            if served not in found:
+            if served not in loads:
                 for offer in served.offers:
                     offer.needs = DemandNeeds()
                 continue
-            left_s, least_load = served.slo_s - self._waits_s[served], found[served][1]
+            (level, least_load), wait_s = loads[served], self._waits_s[served]
+            target_s = max(0.0, min(wait_s, served.slo_s * (1.0 - least_load)))
             for offer in served.offers:
-                batch_s = offer.option_set.shortest_s(left_s, least_load)
-                offer.needs = DemandNeeds(pressures[served], batch_s, targets_s[served])
+                batch_s = offer.option_set.shortest_s(served.slo_s - wait_s, least_load)
+                offer.needs = DemandNeeds(level / LEVELS, batch_s, target_s)
         self.look_at = now + self._every_s
 
 

@@ -140,13 +140,12 @@ class DeviceGroups:
             for group in groups.values():
                 options = group.devices[0].option_sets.get(served.query_class)
                 if options is not None:
-                    offer = offers.setdefault(id(options), ClassOffer(options, before.get(id(options))))
+                    offer = offers.setdefault(id(options), ClassOffer(served, options, before.get(id(options))))
                     offer.groups.append(group)
                     group.offers[served] = offer
             served.offers = list(offers.values())
             served.best_utility = max((offer.option_set.best_utility for offer in served.offers), default=-INF)
             served.candidates = [(offer, device) for offer in served.offers for device in offer.devices()]
-            served.sample_from = 0
             self._set_exclusive_devices(served, longest_s)
 
     def _set_exclusive_devices(self, served: ServedClass, longest_s: float) -> None:
@@ -161,8 +160,10 @@ class DeviceGroups:
             devices.append((device, served.slo_s - least_s))
         if len(devices) <= FEW_DEVICES or max([limit_s for _, limit_s in devices]) < TIGHT * longest_s:
             served.exclusive_devices = devices
+            application = served.query_class.application
             for device, limit_s in devices:
-                device.dependents.append((served, limit_s))
+                if any(other.application != application for other in device.option_sets):
+                    device.dependents.append((served, limit_s))
 
     def set_loading(self, device: ScheduledDevice, loading: bool, now: float) -> None:
         """Whether the device is loading a variant."""

@@ -67,15 +67,14 @@ class Dispatching:
             if device.loading:
                 self._groups.set_loading(device, False, now)
             batch = scheduled[0]
-            if now + device.starts_in(now) + device.seconds(batch.option, batch.rows) > batch.deadline + ROUNDING_S:
+            start = now + device.starts_in(now)
+            if start + device.seconds(batch.option, batch.rows) > batch.deadline + ROUNDING_S:
                 # A late timer, or a change: never dispatch a batch that is bound to be late.
                 self._schedule.check(device, now)
                 continue
             alone = len(scheduled) == 1 and not dispatched
-            served = batch.served
-            offer = device.group.offers[served]
-            slo_s = served.schedulable_s(now)
-            pressure = offer.pressure(now, slo_s / served.slo_s, device if alone else None)
+            offer = device.group.offers[batch.served]
+            pressure = offer.pressure(now, device if alone else None)
             if alone:
                 if now < batch.ready_at:
                     batch.ready_at = now
@@ -86,19 +85,18 @@ class Dispatching:
                     return
             # On an idle device queries wait by choice.
             waited_s = now - batch.queries[0].arrived if not alone or device.free_at >= now else 0.0
-            congestion = offer.congestion(waited_s, slo_s)
+            price = offer.price(pressure, waited_s, now)
             self._schedule.take_first(batch)
-            self.dispatch(batch, max(pressure, offer.usual.mean, congestion, served.refusal_pressure(now)), now)
+            self.dispatch(batch, price, start, now)
         if device.free_at > now and not device.dispatched and not device.loading and device.up:
             self._timers.set(device, device.free_at)
         elif device.wake_at != INF:
             self._timers.set(device, INF)
 
-    def dispatch(self, batch: ScheduledBatch, pressure: float, now: float) -> None:
-        """Dispatch a batch that is not, or no longer, scheduled."""
+    def dispatch(self, batch: ScheduledBatch, price: float, start: float, now: float) -> None:
+        """Dispatch a batch that is not, or no longer, scheduled; it starts at ``start``."""
         device = batch.device
-        start = now + device.starts_in(now)
-        option = batch.option = self._choose_option(batch, start, pressure, now)
+        option = batch.option = self._choose_option(batch, start, price, now)
         batch.dispatched, batch.dispatched_at = True, now
         batch.end = start + device.seconds(option, batch.rows)
         if option.row_transfer_s:
@@ -150,7 +148,7 @@ class Dispatching:
             return min(batch.ready_at + COALESCE_S, latest)
         return now
 
-    def _choose_option(self, batch: ScheduledBatch, start: float, pressure: float, now: float) -> ServingOption:
+    def _choose_option(self, batch: ScheduledBatch, start: float, price: float, now: float) -> ServingOption:
         """Return the most valuable option that keeps the batch and others in time.
 
         The batch starts at ``start``; the others are all those scheduled behind it. Without such an option, the
@@ -158,7 +156,7 @@ class Dispatching:
         """
         device, rows, option = batch.device, batch.rows, batch.option
         options = device.option_sets[batch.served.query_class]
-        level = int(pressure * LEVELS)
+        level = int(price * LEVELS)
         if level >= LEVELS:
             level = LEVELS - 1
         # Another option than the most accurate one must save more than it costs; often none can.
@@ -166,6 +164,5 @@ class Dispatching:
             return option
         end = batch.deadline
         if device.scheduled:
-            _, slack = device.insertion_points(now)[0]
-            end = min(end, start + slack)
+            end = min(end, start + device.insertion_points(now)[0][1])
         return options.best(rows, len(batch.queries), end + ROUNDING_S - start, device.corrections, level) or option

@@ -21,15 +21,6 @@ def budget_s_of(served: ServedClass, query: WaitingQuery) -> float:
     return min(query.deadline - query.arrived, served.slo_s)
 
 
-def margin_s_of(served: ServedClass, query: WaitingQuery, now: float) -> float:
-    """Return the admission margin in seconds.
-
-    It is the part of the query's time in which busy devices are not scheduled.
-    """
-    fraction = served.margin_fraction(now)
-    return fraction * budget_s_of(served, query) if fraction else 0.0
-
-
 def target_rows(option: ServingOption, device: ScheduledDevice, rows: int, budget_s: float) -> int:
     """Return how many rows a batch opened with ``rows`` should have room for.
 
@@ -43,12 +34,7 @@ def target_rows(option: ServingOption, device: ScheduledDevice, rows: int, budge
 
 
 def sustains(offer: ClassOffer, device: ScheduledDevice, now: float, deadline: float) -> bool:
-    """Return whether a new batch leaves time for a sustaining batch.
-
-    On a device without other batches it need not.
-    """
-    if not (device.scheduled or device.dispatched):
-        return True
+    """Return whether a new batch behind others leaves time for a sustaining batch."""
     return now + device.starts_in(now) + device.scheduled_s + offer.needs.batch_s <= deadline
 
 
@@ -74,28 +60,19 @@ def can_grow(
 
 
 def most_accurate_growable(
-    served: ServedClass, rows: int, now: float, deadline: float, budget_s: float, margin_s: float
+    served: ServedClass, rows: int, now: float, deadline: float, budget_s: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """Return the most accurate option of any device for a batch that can grow.
-
-    On busy devices the batch must end ``margin_s`` before the deadline.
-    """
+    """Return the most accurate option of any device for a batch that can grow."""
     best, utility = None, -INF
     for offer, device in served.candidates:
-        end = deadline - margin_s if device.scheduled or device.dispatched else deadline
-        if now + device.starts_in(now) + device.scheduled_s + offer.option_set.least(rows) > end:
+        if now + device.starts_in(now) + device.scheduled_s + offer.option_set.least(rows) > deadline:
             continue
         for option in offer.option_set.options:
             if option.utility <= utility:
                 break
-            if now + device.starts_in(now) + device.seconds(option, rows) <= end and can_grow(
-                offer, option, device, rows, now, end, budget_s
+            if now + device.starts_in(now) + device.seconds(option, rows) <= deadline and can_grow(
+                offer, option, device, rows, now, deadline, budget_s
             ):
                 best, utility = (option, device), option.utility
                 break
     return best
-
-
-def precedes_some(served: ServedClass, deadline: float) -> bool:
-    """Whether some scheduled batch on the class's devices has a later deadline."""
-    return any(device.scheduled and device.scheduled[-1].deadline > deadline for _, device in served.candidates)

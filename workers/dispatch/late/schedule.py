@@ -11,15 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..binding import WaitingQuery
-from ..options import INF, ServingOption
+from ..options import INF, LEVELS, ServingOption
 from .device_groups import DeviceGroups
-from .insertion import find_insertion
-from .overload import budget_s_of, can_grow, margin_s_of, most_accurate_growable, precedes_some, sustains
-from .selection import ROUNDING_S, best_new_batch, best_open_batch, can_follow, most_accurate_in_time, steal_candidate
-from .state import ScheduledBatch, ScheduledDevice, ServedClass
-
-#: under overload, up to this many devices of a class are all searched for each query; of more, a sample
-SEARCHED_DEVICES = 32
+from .overload import budget_s_of, can_grow, most_accurate_growable, sustains
+from .selection import ROUNDING_S, best_new_batch, best_open_batch, can_follow, first_device, most_accurate_in_time
+from .state import OVERLOAD_S, ScheduledBatch, ScheduledDevice, ServedClass
 
 
 class Schedule:
@@ -28,14 +24,12 @@ class Schedule:
     Attributes:
         refusals: queries that no device can answer in time; the binding collects them.
         changed: devices to consider, in the order of their changes.
-        stealable: devices with a batch that waits behind another one.
     """
 
     def __init__(self, groups: DeviceGroups) -> None:
         self._groups = groups
         self.refusals: list[WaitingQuery] = []
         self.changed: dict[ScheduledDevice, None] = {}
-        self.stealable: dict[ScheduledDevice, None] = {}
 
     # --- queries -----------------------------------------------------------------------------------------------------
 
@@ -46,20 +40,19 @@ class Schedule:
             again: it was scheduled before, and is exempt from admission limits.
         """
         rows, deadline = query.rows, query.deadline + ROUNDING_S
-        overloaded = not again and served.overloaded(now)
-        margin_s = margin_s_of(served, query, now) if overloaded else 0.0
-        deadline -= margin_s
-        batch, starving = best_open_batch(served, query, deadline, now, margin_s) if served.open else (None, None)
+        overloaded = not again and now - served.refused_at < OVERLOAD_S
+        if overloaded:
+            deadline -= served.margin(now) * budget_s_of(served, query)
+        batch, starving = best_open_batch(served, query, deadline, now) if served.open else (None, None)
         utility = -INF if batch is None else batch.option.utility
         if utility < served.best_utility:
-            found = best_new_batch(served, query, now, deadline, utility)
-            if found is not None:
-                option, device = found
-                offer = device.group.offers[served]
-                overloaded = overloaded or not (again or sustains(offer, device, now, deadline))
-                if not overloaded or can_grow(
-                    offer, option, device, rows, now, deadline, budget_s_of(served, query) - margin_s
-                ):
+            place = best_new_batch(served, query, now, deadline, utility)
+            if place is not None:
+                option, device = place
+                offer, busy = device.group.offers[served], device.scheduled or device.dispatched
+                overloaded = overloaded or not (again or not busy or sustains(offer, device, now, deadline))
+                budget_s = budget_s_of(served, query) if overloaded else 0.0
+                if not overloaded or can_grow(offer, option, device, rows, now, deadline, budget_s):
                     self._add(ScheduledBatch(served, option, device, query), now)
                     return
         # No query is refused for others that may come.
@@ -69,18 +62,28 @@ class Schedule:
                 batch.served = served
             self._join(batch, query)
             self._recount(batch.device, now)
-        elif not self._reserve_elsewhere(served, query, now, deadline + margin_s, overloaded, margin_s):
-            if served.serve_late and query.deadline < INF and served.offers:
-                query.deadline = INF
-                self.reserve(served, query, now, again)
-            else:
-                # What no idle device could answer either says nothing of load.
-                if again or served.answerable(query, now):
-                    served.record_refusal(now)
-                if again:
-                    served.margin.record_refusal(now)
-                served.demand.pending -= 1
-                self.refuse([query])
+            return
+        # It fits neither an open batch nor the first device of any group: all are searched.
+        if overloaded:
+            place = most_accurate_growable(served, rows, now, deadline, budget_s_of(served, query))
+        else:
+            place = most_accurate_in_time(served, rows, now, deadline)
+        if place is not None:
+            option, device = place
+            self._add(ScheduledBatch(served, option, device, query), now)
+        elif not overloaded and self._insert(served, query, now, deadline):
+            pass
+        elif served.serve_late and query.deadline < INF and served.offers:
+            query.deadline = INF
+            self.reserve(served, query, now, again)
+        else:
+            # What no idle device could answer either says nothing of load.
+            if again or served.answerable(query, now):
+                served.record_refusal(now)
+            if again:
+                served.record_late_refusal(now)
+            served.demand.pending -= 1
+            self.refuse([query])
 
     def reserve_all(self, arrivals: Sequence[tuple[ServedClass | None, WaitingQuery]], now: float) -> None:
         """Schedule queries that arrived together; None: their application is unknown."""
@@ -90,12 +93,7 @@ class Schedule:
         for served, query in arrivals:
             if served is None:
                 self.refuse([query])
-            elif (
-                last is None
-                or last.served is not served
-                or served.margin_fraction(now)
-                or not can_follow(last, query, now)
-            ):
+            elif last is None or last.served is not served or not can_follow(last, query, now):
                 if outdated is not None:
                     self._recount(outdated, now)
                     outdated = None
@@ -181,23 +179,8 @@ class Schedule:
         for batch in list(device.scheduled):
             self.remove(batch, now)
             displaced += batch.queries
-        self.stealable.pop(device, None)
         self.changed[device] = None
         self.reschedule(displaced, now)
-
-    def steal(self, device: ScheduledDevice, now: float) -> None:
-        """Move a batch to an idle device, if it is no less accurate there.
-
-        The batch is one that waits behind others.
-        """
-        if not device.up or device.loading:
-            return
-        found = steal_candidate(device, self.stealable, now)
-        if found is not None:
-            option, batch = found
-            self.remove(batch, now)
-            batch.option, batch.device = option, device
-            self._add(batch, now, 0)
 
     def take_first(self, batch: ScheduledBatch) -> None:
         """Take a device's first batch off the schedule for dispatch.
@@ -206,7 +189,10 @@ class Schedule:
         """
         device = batch.device
         del device.scheduled[0]
-        device.recount()
+        if device.scheduled:
+            device.recount()
+        else:
+            device.scheduled_s = device.scheduled_slos = 0.0
         if batch in batch.served.open:
             batch.served.open.remove(batch)
 
@@ -219,69 +205,29 @@ class Schedule:
 
     # --- batches -----------------------------------------------------------------------------------------------------
 
-    def _reserve_elsewhere(
-        self, served: ServedClass, query: WaitingQuery, now: float, deadline: float, overloaded: bool, margin_s: float
-    ) -> bool:
-        """Search all devices for a query's place, and return whether it has one.
+    def _insert(self, served: ServedClass, query: WaitingQuery, now: float, deadline: float) -> bool:
+        """Insert a query that would be late behind all others; False: nowhere.
 
-        The query fits neither an open batch nor the first device of any group.
-
-        Args:
-            overloaded: new batches need room to grow.
+        On the first device of each offer, as far back as it is in time: with the options that are scheduled there, or
+        with the fastest ones.
         """
-        budget_s: float | None = None
-        if overloaded:
-            many = len(served.candidates) > SEARCHED_DEVICES
-            if many and served.full(now):
-                return False
-            budget_s = budget_s_of(served, query) - margin_s
-            found = most_accurate_growable(served, query.rows, now, deadline, budget_s, margin_s)
-            if found is None and many:
-                inserted = self._insert(served, query, now, deadline, budget_s, margin_s)
-                if not inserted:
-                    served.search_exhausted(now)
-                return inserted
-        else:
-            found = most_accurate_in_time(served, query.rows, now, deadline)
-        if found is not None:
-            option, device = found
-            self._add(ScheduledBatch(served, option, device, query), now)
-            return True
-        return self._insert(served, query, now, deadline, budget_s, margin_s)
-
-    def _insert(
-        self,
-        served: ServedClass,
-        query: WaitingQuery,
-        now: float,
-        deadline: float,
-        budget_s: float | None,
-        margin_s: float,
-    ) -> bool:
-        """Insert a query before scheduled batches, and return whether that worked.
-
-        These batches can wait, or are downgraded to faster options first.
-
-        Args:
-            budget_s: given under overload; then only a query that is more urgent than others is inserted, with room to
-                grow and ``margin_s`` to spare.
-        """
-        if served.full(now):
-            return False
-        if budget_s is not None and not precedes_some(served, deadline):
-            served.search_failed(now)
-            return False
-        found = find_insertion(served, query.rows, now, deadline, budget_s, margin_s, False) or find_insertion(
-            served, query.rows, now, deadline, budget_s, margin_s, True
-        )
-        if found is None:
-            served.search_failed(now)
-            return False
-        option, device, position, downgrades = found
-        for batch, faster in zip(device.scheduled, downgrades or (), strict=bool(downgrades)):
-            self._change_option(batch, faster)
-        self._add(ScheduledBatch(served, option, device, query), now, position)
-        return True
+        for offer in served.offers:
+            device, _ = first_device(offer, now)
+            if device is None or not device.scheduled:
+                continue
+            fastest = [_fastest(batch) for batch in device.scheduled]
+            for options in (None, fastest):
+                points = device.insertion_points(now, options)
+                for position in range(len(points) - 1, -1, -1):
+                    start, slack_s = points[position]
+                    within_s = min(deadline - start, slack_s)
+                    option = offer.option_set.best(query.rows, 1, within_s, device.corrections, 0)
+                    if option is not None:
+                        for batch, faster in zip(device.scheduled, options or (), strict=bool(options)):
+                            self._change_option(batch, faster)
+                        self._add(ScheduledBatch(served, option, device, query), now, position)
+                        return True
+        return False
 
     def _join(self, batch: ScheduledBatch, query: WaitingQuery) -> None:
         """Add a query to a scheduled batch; a recount of its device must follow."""
@@ -295,13 +241,19 @@ class Schedule:
 
     def _add(self, batch: ScheduledBatch, now: float, position: int | None = None) -> None:
         """Schedule a batch at a position on its device; None: last."""
-        device = batch.device
-        device.scheduled.insert(len(device.scheduled) if position is None else position, batch)
-        if device.dispatched or len(device.scheduled) > 1:
-            self.stealable[device] = None
+        device, served = batch.device, batch.served
         if batch.rows < batch.option.max_rows:
-            batch.served.open.append(batch)
-        self._recount(device, now)
+            served.open.append(batch)
+        if position is not None:
+            device.scheduled.insert(position, batch)
+            self._recount(device, now)
+            return
+        device.scheduled.append(batch)
+        seconds = device.seconds(batch.option, batch.rows)
+        device.scheduled_s += seconds
+        device.scheduled_slos += seconds / served.slo_s
+        self._groups.update(device, now)
+        self.changed[device] = None
 
     def _recount(self, device: ScheduledDevice, now: float) -> None:
         """After any change of a device's scheduled batches."""
@@ -322,3 +274,10 @@ class Schedule:
                 open.remove(batch)
             else:
                 open.append(batch)
+
+
+def _fastest(batch: ScheduledBatch) -> ServingOption:
+    """The option with which a scheduled batch would take the least time on its device."""
+    device = batch.device
+    options = device.option_sets[batch.served.query_class]
+    return options.best(batch.rows, len(batch.queries), INF, device.corrections, LEVELS - 1) or batch.option

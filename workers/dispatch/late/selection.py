@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from ..binding import WaitingQuery
 from ..latency_correction import SLOW
-from ..options import INF, ServingOption
+from ..options import INF, LEVELS, ServingOption
 from .state import RESERVE_S, ClassOffer, ScheduledBatch, ScheduledDevice, ServedClass
 
 #: open batches that a query is tried on: far into overload there are hundreds, and none has room
 JOIN_TRIES = 16
-#: devices that an idle one searches for a batch to steal
-STEAL_TRIES = 8
 #: bound in seconds on the difference between running sums and fresh ones
 SUM_ROUNDING_S = 1e-6
 #: seconds after its deadline at which an answer still counts as in time: rounding
@@ -24,11 +22,11 @@ ROUNDING_S = 1e-9
 
 
 def best_open_batch(
-    served: ServedClass, query: WaitingQuery, deadline: float, now: float, margin_s: float
+    served: ServedClass, query: WaitingQuery, deadline: float, now: float
 ) -> tuple[ScheduledBatch | None, ScheduledBatch | None]:
     """Return the most accurate open batch that the query can join.
 
-    Everything stays in time, other queries by ``margin_s``.
+    Everything stays in time.
 
     Returns:
         The most accurate of those where that starves no application that was refused lately; and another one, for where
@@ -42,7 +40,7 @@ def best_open_batch(
     # The newest first: older ones had no room for the queries in between.
     for batch in reversed(served.open):
         if batch.option.utility > utility and batch.key == key and (batch.served is served or served.may_share(batch)):
-            if _can_join(batch, rows, deadline, now, margin_s):
+            if _can_join(batch, rows, deadline, now):
                 if _growth_starves(batch, rows, now):
                     starving = starving or batch
                 else:
@@ -71,19 +69,19 @@ def can_follow(batch: ScheduledBatch, query: WaitingQuery, now: float) -> bool:
     return not (device.dependents and starves(batch.served, device, seconds - device.scheduled_s, now, 0))
 
 
-def _can_join(batch: ScheduledBatch, rows: int, deadline: float, now: float, margin_s: float) -> bool:
+def _can_join(batch: ScheduledBatch, rows: int, deadline: float, now: float) -> bool:
     option, device, grown = batch.option, batch.device, batch.rows + rows
     if grown > option.max_rows:
         return False
-    if deadline > batch.deadline + ROUNDING_S - margin_s:
-        deadline = batch.deadline + ROUNDING_S - margin_s
+    if deadline > batch.deadline + ROUNDING_S:
+        deadline = batch.deadline + ROUNDING_S
     end = now + device.starts_in(now)
     scheduled, factor = device.scheduled, device.corrections[option]
     if len(scheduled) == 1:
         return end + option.by_rows[grown] * factor <= deadline
     # Fast reject: if the last scheduled batch would be late, the device is full.
     more_s = (option.seconds(grown) - option.seconds(batch.rows)) * factor
-    if end + device.scheduled_s + more_s > scheduled[-1].deadline + SUM_ROUNDING_S - margin_s:
+    if end + device.scheduled_s + more_s > scheduled[-1].deadline + SUM_ROUNDING_S:
         return False
     behind = False
     for other in scheduled:
@@ -92,7 +90,7 @@ def _can_join(batch: ScheduledBatch, rows: int, deadline: float, now: float, mar
             if end + more_s > deadline:
                 return False
             behind = True
-        elif behind and end + more_s > other.deadline + ROUNDING_S - margin_s:
+        elif behind and end + more_s > other.deadline + ROUNDING_S:
             return False
     return True
 
@@ -120,14 +118,13 @@ def best_new_batch(
     The option is the most valuable one of more utility than ``above`` that is in time. The device starts it behind all
     that is scheduled there.
     """
-    slo_s, least, highest = served.schedulable_s(now), served.refusal_pressure(now), above
+    highest = above
     found: tuple[ServingOption, ScheduledDevice, float] | None = None
     for offer in served.offers:
-        device, soonest_s = _first_device(offer, now)
+        device, soonest_s = first_device(offer, now)
         if device is None:
             continue
-        level = offer.level(soonest_s - device.rtt_s, slo_s, slo_s / served.slo_s, least, now)
-        value, option = offer.option_set.ranked(level)[0]
+        value, option = offer.option_set.ranked(_level(offer, soonest_s - device.rtt_s, now))[0]
         if value > highest:
             highest, found = value, (option, device, soonest_s)
     if found is None:
@@ -147,14 +144,12 @@ def _next_best(
 
     A device where it starves no other class is preferred.
     """
-    slo_s, least, ranked = served.schedulable_s(now), served.refusal_pressure(now), []
+    ranked = []
     for offer in served.offers:
-        device, soonest_s = _first_device(offer, now)
+        device, soonest_s = first_device(offer, now)
         if device is None or now + soonest_s > deadline:
             continue
-        options = offer.option_set.ranked(
-            offer.level(soonest_s - device.rtt_s, slo_s, slo_s / served.slo_s, least, now)
-        )
+        options = offer.option_set.ranked(_level(offer, soonest_s - device.rtt_s, now))
         ranked += [(value, rank, option, device, soonest_s, offer) for rank, (value, option) in enumerate(options)]
     ranked.sort(key=lambda candidate: (-candidate[0], candidate[1]))
     fallback = None
@@ -175,7 +170,16 @@ def _next_best(
     return fallback
 
 
-def _first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None, float]:
+def _level(offer: ClassOffer, waited_s: float, now: float) -> int:
+    """The level of the price that a query meets; its pressure counts as usual now."""
+    pressure, usual = offer.pressure(now), offer.usual
+    usual.total += pressure
+    usual.queries += 1.0
+    level = int(offer.price(pressure, waited_s, now) * LEVELS)
+    return level if level < LEVELS else LEVELS - 1
+
+
+def first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None, float]:
     """The device of an offer that could start first, and in how many seconds."""
     best, soonest_s = None, INF
     for group in offer.groups:
@@ -199,19 +203,11 @@ def _first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None
     return best, soonest_s
 
 
-def starves(
-    served: ServedClass,
-    device: ScheduledDevice,
-    seconds: float,
-    now: float,
-    least: int = 1,
-    stolen: ScheduledBatch | None = None,
-) -> bool:
+def starves(served: ServedClass, device: ScheduledDevice, seconds: float, now: float, least: int = 1) -> bool:
     """Return whether ``seconds`` more work starves another application.
 
     Args:
         least: how many devices must stay able to take the next query where none was refused lately.
-        stolen: the work is that of this batch, which leaves its device.
     """
     wait_s = device.starts_in(now) + device.scheduled_s
     for other, limit_s in device.dependents:
@@ -226,8 +222,6 @@ def starves(
             if another is device:
                 continue
             its_wait_s = another.starts_in(now) + another.scheduled_s
-            if stolen is not None and another is stolen.device:
-                its_wait_s -= another.seconds(stolen.option, stolen.rows)
             if its_wait_s <= its_limit_s:
                 needed -= 1
         if needed:
@@ -293,39 +287,3 @@ def most_accurate_by_profile(
                 best, utility = (option, device), option.utility
                 break
     return best
-
-
-# --- stealing --------------------------------------------------------------------------------------------------------
-
-
-def steal_candidate(
-    device: ScheduledDevice, stealable: dict[ScheduledDevice, None], now: float
-) -> tuple[ServingOption, ScheduledBatch] | None:
-    """Return a batch that an idle device could steal, and its option there.
-
-    It is a batch of a ``stealable`` device that would be no less accurate on this one, and starve no application that
-    was refused lately.
-
-    Devices without a batch that waits behind another one are removed from ``stealable``.
-    """
-    tries = 0
-    for other in list(stealable):
-        if not other.scheduled or (not other.dispatched and not other.loading and len(other.scheduled) < 2):
-            del stealable[other]
-            continue
-        tries += 1
-        if tries > STEAL_TRIES:
-            return None
-        # The last one gains most: the first would start there next.
-        batch = other.scheduled[-1]
-        options = device.option_sets.get(batch.served.query_class)
-        if options is None or other is device:
-            continue
-        within_s = batch.deadline + ROUNDING_S - now - device.starts_in(now)
-        option = options.best(batch.rows, len(batch.queries), within_s, device.corrections, 0)
-        if option is None or option.utility < batch.option.utility:
-            continue
-        seconds = device.seconds(option, batch.rows)
-        if not (device.dependents and starves(batch.served, device, seconds, now, 0, batch)):
-            return option, batch
-    return None

@@ -15,21 +15,19 @@ from typing import NamedTuple
 
 from ..binding import QueryClass, ServiceTerms, WaitingQuery
 from ..latency_correction import LatencyCorrections
-from ..options import INF, LEVELS, OptionSet, ServingOption
+from ..options import INF, OptionSet, ServingOption
 from .interarrival import ArrivalRate, InterarrivalEstimator
-from .margin import AdmissionMargin
 
 #: seconds after a refusal in which each further one reserves one device more for the application
 RESERVE_S = 10.0
-#: devices that one query searches for an insertion
-SAMPLED_DEVICES = 8
 #: seconds of overload after a refusal: batches need room to grow (see :mod:`.overload`)
 OVERLOAD_S = 1.0
+#: the admission margin, in parts of a query's time: its rise at each late refusal, its largest value, and its decay a
+#: second
+MARGIN_STEP, LARGEST_MARGIN, MARGIN_DECAY_PER_S = 0.02, 0.25, 0.005
 #: weight of an arrival in the running share of refused queries, and the share that counts as full pressure
 REFUSED_WEIGHT = 0.02
 REFUSED_FULL = 0.125
-#: after vain searches on all devices there are none for this part of the SLO: overload must not cost CPU as well
-FULL = 0.01
 #: rise of congestion with each SLO that queries wait
 SLOPE = 0.3
 #: the backlog that equals its pressure: smaller ones have a higher pressure, larger ones a lower
@@ -56,6 +54,8 @@ class ScheduledBatch:
         self.served = served
         self.option = option
         self.device = device
+        self.device_name = device.name
+        self.application_name = served.query_class.application
         self.queries = [query]
         self.key = query.key
         self.rows = query.rows
@@ -65,16 +65,6 @@ class ScheduledBatch:
         self.end = 0.0
         self.ready_at = INF
         query.reservation = self
-
-    @property
-    def device_name(self) -> Hashable:
-        """See :class:`..binding.Dispatch`."""
-        return self.device.name
-
-    @property
-    def application_name(self) -> str:
-        """See :class:`..binding.Dispatch`."""
-        return self.served.query_class.application
 
 
 class ScheduledDevice:
@@ -194,7 +184,7 @@ class DemandNeeds(NamedTuple):
     """What the demand needs of devices (see :mod:`.congestion`).
 
     Attributes:
-        pressure: the sustaining pressure less discount; 0: devices carry the demand with their most accurate options.
+        pressure: the sustaining pressure; 0: devices carry the demand with their most accurate options.
         batch_s: seconds of the sustaining batch; 0: any batch will do.
         wait_s: target wait.
     """
@@ -238,48 +228,27 @@ class ClassOffer:
         usual: the pressure that queries of the class met here.
     """
 
-    def __init__(self, option_set: OptionSet, before: ClassOffer | None = None) -> None:
+    def __init__(self, served: ServedClass, option_set: OptionSet, before: ClassOffer | None = None) -> None:
+        self.served = served
         self.option_set = option_set
         self.groups: list[DeviceGroup] = []
         self.needs = DemandNeeds() if before is None else before.needs
         self.usual = UsualPressure() if before is None else before.usual
 
-    def congestion(self, waited_s: float, slo_s: float) -> float:
-        """Return the pressure (0 to 1) that demand and this wait call for.
-
-        It is that of the needs at the target wait, and follows the wait gently, so that devices do not alternate
-        between the most accurate and the quickest options.
-        """
-        pressure, _, target_s = self.needs
-        if not pressure:
-            return 0.0
-        pressure += SLOPE * (waited_s - target_s) / slo_s
-        return 0.0 if pressure < 0.0 else pressure if pressure < 1.0 else 1.0
-
     def devices(self) -> Iterator[ScheduledDevice]:
         for group in self.groups:
             yield from group.devices
 
-    def pressure(self, now: float, part: float = 1.0, without: ScheduledDevice | None = None) -> float:
-        """Return the pressure that :meth:`backlog` calls for, 0 to 1.
+    def pressure(self, now: float, without: ScheduledDevice | None = None) -> float:
+        """Return the pressure of the backlog, 0 to 1; 1 if there are no devices.
 
-        It rises faster than the backlog at first and towards the end, and more slowly in between, so that all queries
-        of a burst find about the same price, as in a linear program over them.
-        """
-        backlog = self.backlog(now, part, without)
-        return backlog + backlog * (1.0 - backlog) * (EVEN - backlog)
-
-    def backlog(self, now: float, part: float = 1.0, without: ScheduledDevice | None = None) -> float:
-        """Return the part of the SLO for which these devices are busy or scheduled.
-
-        Each batch counts by the SLO of its own class, so that a device's time has one price for all that share it.
+        The backlog is the part of the SLO for which these devices are busy or scheduled, at most the part of them that
+        is not idle. Each batch counts by the SLO of its own class, so that a device's time has one price for all that
+        share it. Pressure rises faster than the backlog at first and towards the end, and more slowly in between, so
+        that all queries of a burst find about the same price, as in a linear program over them.
 
         Args:
-            part: the part of the SLO for which a full device is scheduled.
             without: leave out that device's schedule.
-
-        Returns:
-            0 to 1, at most the part of the devices that is not idle; 1 if there are no devices.
         """
         slos, count, idle = 0.0, 0, 0
         for group in self.groups:
@@ -292,31 +261,34 @@ class ClassOffer:
                 idle += 1
         if not count:
             return 1.0
-        backlog, busy = slos / (count * part), 1.0 - idle / count
-        return 0.0 if backlog < 0.0 else busy if backlog > busy else backlog
+        backlog, busy = slos / count, 1.0 - idle / count
+        backlog = 0.0 if backlog < 0.0 else busy if backlog > busy else backlog
+        return backlog + backlog * (1.0 - backlog) * (EVEN - backlog)
 
-    def level(self, waited_s: float, slo_s: float, part: float, least: float, now: float) -> int:
-        """Return the level of the highest of all pressures and ``least``.
+    def price(self, pressure: float, waited_s: float, now: float) -> float:
+        """Return the price of these devices' time, 0 to 1: the highest pressure.
 
-        These are the present and the usual pressure, and congestion.
+        There are the present one, the usual one, that of refusals, and congestion: the pressure of the demand's needs
+        at the target wait, which follows the wait gently, so that devices do not alternate between the most accurate
+        and the quickest options.
 
         Args:
-            waited_s: how long a query waits for the offer's first device.
-            slo_s, part: for how long a full device is scheduled, in seconds and as a part of the SLO.
+            pressure: the present one (:meth:`pressure`).
+            waited_s: how long the query has waited, or waits for the offer's first device.
         """
-        pressure, usual = self.pressure(now, part), self.usual
-        usual.total += pressure
-        usual.queries += 1.0
-        if usual.mean > pressure:
-            pressure = usual.mean
-        if self.needs.pressure:
-            congestion = self.congestion(waited_s, slo_s)
+        served, needs = self.served, self.needs
+        if self.usual.mean > pressure:
+            pressure = self.usual.mean
+        if needs.pressure:
+            congestion = needs.pressure + SLOPE * (waited_s - needs.wait_s) / served.slo_s
             if congestion > pressure:
                 pressure = congestion
-        if least > pressure:
-            pressure = least
-        level = int(pressure * LEVELS)
-        return level if level < LEVELS else LEVELS - 1
+        if served.refused_share and now - served.refused_at < OVERLOAD_S:
+            # Under overload a delayed device may have little scheduled, and its time is still scarce.
+            refused = served.refused_share / REFUSED_FULL
+            if refused > pressure:
+                pressure = refused
+        return pressure if pressure < 1.0 else 1.0
 
 
 class Demand:
@@ -356,7 +328,7 @@ class ServedClass:
     Attributes:
         serve_late: late queries are answered, not refused.
         demand: shared by classes that differ in ``permitted`` alone; ``open``: its open batches.
-        candidates: devices that can run the class, with their offers; ``sample_from``: where the next sample begins.
+        candidates: devices that can run the class, with their offers.
         exclusive_devices: devices on which the class depends, with the seconds in which a new query must start there;
             empty if it has many devices or time.
         reserve: of these, how many others must stay able to take its next query.
@@ -373,19 +345,11 @@ class ServedClass:
         self.offers: list[ClassOffer] = []
         self.best_utility = -INF
         self.candidates: list[tuple[ClassOffer, ScheduledDevice]] = []
-        self.sample_from = 0
         self.exclusive_devices: list[tuple[ScheduledDevice, float]] = []
         self.reserve = 1
         self.refused_at = -INF
         self.refused_share = 0.0
-        self.margin = AdmissionMargin()
-        self._failed_searches, self._searches_since = 0, -INF
-
-    def arrived(self, count: int, rows: int, now: float) -> None:
-        """``count`` queries of ``rows`` rows arrived together."""
-        if self.refused_share:
-            self.refused_share -= min(REFUSED_WEIGHT * count, 1.0) * self.refused_share
-        self.demand.arrived(count, rows, now)
+        self._margin, self._margin_at = 0.0, -INF
 
     # --- restrictions ------------------------------------------------------------------------------------------------
 
@@ -411,24 +375,25 @@ class ServedClass:
 
     # --- overload ----------------------------------------------------------------------------------------------------
 
-    def overloaded(self, now: float) -> bool:
-        """Whether a query was refused in the last :data:`OVERLOAD_S`."""
-        return now - self.refused_at < OVERLOAD_S
+    def taken(self, count: int) -> None:
+        """Let the refused share fade by ``count`` arrivals."""
+        self.refused_share -= min(REFUSED_WEIGHT * count, 1.0) * self.refused_share
 
-    def margin_fraction(self, now: float) -> float:
-        """The admission margin as a part of queries' time (see :mod:`.margin`)."""
-        return self.margin.fraction(now) if now - self.refused_at < OVERLOAD_S else 0.0
+    def margin(self, now: float) -> float:
+        """The part of a query's time in which busy devices are not scheduled.
 
-    def schedulable_s(self, now: float) -> float:
-        """Seconds for which a full device is scheduled: the SLO less the admission margin."""
-        return self.slo_s * (1.0 - self.margin_fraction(now)) if now - self.refused_at < OVERLOAD_S else self.slo_s
-
-    def refusal_pressure(self, now: float) -> float:
-        """Return the least pressure by the refused share; 0 without overload.
-
-        Under overload a delayed device may have little scheduled, and its time is still scarce.
+        A device that is a little slower than expected refuses its last queries long after they arrived, when their
+        clients can no longer ask elsewhere. Where devices keep their times there is none.
         """
-        return min(self.refused_share / REFUSED_FULL, 1.0) if now - self.refused_at < OVERLOAD_S else 0.0
+        return max(0.0, self._margin - MARGIN_DECAY_PER_S * (now - self._margin_at)) if self._margin else 0.0
+
+    def record_late_refusal(self, now: float) -> None:
+        """A scheduled query was refused.
+
+        Refusals of one moment count once: they have one cause.
+        """
+        if now > self._margin_at:
+            self._margin, self._margin_at = min(self.margin(now) + MARGIN_STEP, LARGEST_MARGIN), now
 
     def record_refusal(self, now: float) -> None:
         """A query was refused: reserve more devices for a while."""
@@ -436,18 +401,3 @@ class ServedClass:
         self.reserve = min(reserve, max(1, len(self.exclusive_devices) // 2))
         self.refused_at = now
         self.refused_share += REFUSED_WEIGHT * (1.0 - self.refused_share)
-
-    def full(self, now: float) -> bool:
-        """Whether recent searches for an insertion have failed on all devices."""
-        everywhere = self._failed_searches * SAMPLED_DEVICES >= len(self.candidates)
-        return everywhere and now - self._searches_since < FULL * self.slo_s
-
-    def search_failed(self, now: float) -> None:
-        """A search of some devices failed."""
-        if now - self._searches_since >= FULL * self.slo_s:
-            self._failed_searches, self._searches_since = 0, now
-        self._failed_searches += 1
-
-    def search_exhausted(self, now: float) -> None:
-        """A search of all devices failed."""
-        self._failed_searches, self._searches_since = len(self.candidates), now

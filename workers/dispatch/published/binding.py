@@ -131,7 +131,6 @@ class PublishedBinding:
         return self._decisions(now)
 
     def probe(self, query: WaitingQuery, now: float) -> Decisions:
-        """See :class:`..binding.Binding`. Published stacks probe no device."""
         return self._decisions(now)
 
     def finished(self, batch: QueueBatch, now: float, run_s: float | None = None) -> Decisions:
@@ -142,10 +141,7 @@ class PublishedBinding:
         return self._decisions(now)
 
     def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
-        """Route queries again, and let a device that declined them back off.
-
-        See :class:`..binding.Binding`. Such a device gets no batch for a moment, longer each time.
-        """
+        """Route queries again; a device that declined them backs off."""
         for query in queries:
             device = query.reservation.device if isinstance(query.reservation, QueueBatch) else None
             if device is not None and device.up and now >= device.backoff_until:
@@ -285,7 +281,6 @@ class PublishedBinding:
         return planned, able
 
     def _decide(self, device: QueuedDevice, now: float) -> None:
-        """Send a device a batch, if it is open and the time has come."""
         open_at = device.open_at()
         if open_at > now:
             if not device.away:
@@ -300,7 +295,6 @@ class PublishedBinding:
         self._timers.set(device, wake_at)
 
     def _unroute(self, queries: Iterable[QueuedQuery], device: QueuedDevice) -> None:
-        """Route queries again that were taken out of a device's queues."""
         for queued in queries:
             queued.query.reservation = None
             self._unrouted.append((queued.query, device))

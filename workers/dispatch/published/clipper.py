@@ -33,25 +33,20 @@ class ClipperPolicy(BatchPolicy):
 
     @property
     def cap(self) -> int:
-        """Rows that a batch may take now."""
         return max(1, int(self._cap))
 
     def decide(self, view: QueueView) -> Decision:
         self._limit = view.candidates[0].max_batch
         cap = min(self.cap, self._limit)
-        found = classify(view, cap)
-        if found.viable:
-            decision = start(view, found, len(found.viable), found.rows, cap)
+        classified = classify(view, cap)
+        if classified.viable:
+            decision = start(view, classified, len(classified.viable), classified.rows, cap)
         else:
-            decision = wait(view, found)
-        self._late_by_choice = len(decision.run) - len(found.viable)
+            decision = wait(view, classified)
+        self._late_by_choice = len(decision.run) - len(classified.viable)
         return decision
 
     def observe(self, rows: int, late: int) -> None:
-        """Grow or shrink the cap after a batch.
-
-        A miss is a late query beyond those that were late before they ran.
-        """
         if late > self._late_by_choice:
             self._cap = max(1.0, min(self._cap, self._limit) * BACKOFF)
         elif rows >= min(self.cap, self._limit):

@@ -113,7 +113,6 @@ class QueuedDevice:
         self._blocking: dict[str, float] | None = None
 
     def open_at(self) -> float:
-        """The time from which a batch may be sent; inf: not before an event."""
         if not self.up or self.away:
             return INF
         if self.dispatched:
@@ -121,10 +120,9 @@ class QueuedDevice:
         return self.backoff_until
 
     def options(self, query_class: QueryClass) -> list[ServingOption]:
-        """The options that may answer queries of a class."""
         application, size, permitted = query_class
-        some = self._options.get(QueryClass(application, size)) or self._options.get(QueryClass(application)) or ()
-        return [option for option in some if permitted is None or option.variant in permitted]
+        offered = self._options.get(QueryClass(application, size)) or self._options.get(QueryClass(application)) or ()
+        return [option for option in offered if permitted is None or option.variant in permitted]
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
@@ -193,16 +191,14 @@ class QueuedDevice:
         return queue
 
     def add(self, query: WaitingQuery, terms: ServiceTerms) -> None:
-        """Queue a query that the device has options for."""
         application, _, permitted = query.query_class
         queue = self._queue(application, permitted, terms)
         query.reservation = queued = QueuedQuery(query, self, queue)
         queue.add(queued)
 
     def clear(self, application: str | None = None) -> list[QueuedQuery]:
-        """Take all queries out that wait, or those of an application."""
-        some = [queue for (name, _), queue in self.queues.items() if application in (None, name)]
-        return [queued for queue in some for queued in queue.clear()]
+        queues = [queue for (name, _), queue in self.queues.items() if application in (None, name)]
+        return [queued for queue in queues for queued in queue.clear()]
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
@@ -252,10 +248,6 @@ class QueuedDevice:
         return batch
 
     def _occupied_s(self, option: ServingOption, rows: int, seconds: float) -> float:
-        """Return for how many seconds after a dispatch the next batch is held back.
-
-        That is the longer of the batch's run and its way.
-        """
         transfer_s = option.row_transfer_s * rows
         return max(seconds * self.corrections.scale.mean - transfer_s, transfer_s)
 
@@ -294,7 +286,6 @@ class QueuedDevice:
         learn(self, batch.option, batch.rows_sent, run_s, now)
 
     def rows_here(self) -> int:
-        """Rows that wait for the device or run on it."""
         rows = 0
         for queue in self.queues.values():
             rows += queue.rows
@@ -303,10 +294,6 @@ class QueuedDevice:
         return rows
 
     def state(self, now: float) -> InstanceState:
-        """Return the state of the instances here, which is the same for all.
-
-        They share the device's headroom, and how slow it is.
-        """
         # One that was left alone for a while is tried again: nothing else would show that it recovered.
         recent = now - self.measured_at <= DECAY_AFTER_S
         return instance_state(self.up, self._peak.rate(now), self.corrections.common.mean if recent else 0.0)
@@ -345,10 +332,6 @@ class QueuedDevice:
         self._blocking = None
 
     def _latency(self, option: ServingOption) -> LatencyModel:
-        """Return the latency to count on for an option.
-
-        It is the option's bound, or what was observed here where that is more.
-        """
         level = self._levels[option]
         if not level:
             return option.bound

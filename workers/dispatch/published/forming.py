@@ -91,7 +91,7 @@ def classify(view: QueueView, limit: int) -> Classified:
     return Classified(viable, rows, end, more, late, doubtful)
 
 
-def punctual_prefix(found: Classified, now: float, latency: LatencyModel) -> tuple[int, int]:
+def punctual_prefix(classified: Classified, now: float, latency: LatencyModel) -> tuple[int, int]:
     """Return the largest prefix of the viable queries that is in time.
 
     Its batch, started now, ends by the first query's deadline. Queries are in deadline order, so no query of such a
@@ -101,7 +101,7 @@ def punctual_prefix(found: Classified, now: float, latency: LatencyModel) -> tup
         The prefix's (queries, rows); at least 1 query.
     """
     seconds = latency.seconds
-    viable, rows = found.viable, found.rows
+    viable, rows = classified.viable, classified.rows
     deadline = viable[0].deadline
     count = len(viable)
     # From the largest down: measured latencies need not rise with the batch.
@@ -111,33 +111,29 @@ def punctual_prefix(found: Classified, now: float, latency: LatencyModel) -> tup
     return count, rows
 
 
-def wait(view: QueueView, found: Classified, until: float = math.inf) -> Decision:
-    """Wait until ``until``, while doubtful or late queries may run.
-
-    The doubtful one, or late ones to serve, run meanwhile if they end by then.
-    """
+def wait(view: QueueView, classified: Classified, until: float = math.inf) -> Decision:
     candidate = view.candidates[0]
     if view.serve_late:
-        late = _late_batch(view, found, until)
+        late = _late_batch(view, classified, until)
         return Decision(late, candidate) if late else Decision(wait_until=until)
-    doubtful = found.doubtful
+    doubtful = classified.doubtful
     if doubtful is not None and view.now + candidate.latency.seconds(doubtful.rows) <= until:
-        return Decision([doubtful], candidate, found.late)
-    return Decision(drop=found.late, wait_until=until)
+        return Decision([doubtful], candidate, classified.late)
+    return Decision(drop=classified.late, wait_until=until)
 
 
-def start(view: QueueView, found: Classified, count: int, rows: int, limit: int) -> Decision:
+def start(view: QueueView, classified: Classified, count: int, rows: int, limit: int) -> Decision:
     """Run the first ``count`` viable queries, ``rows`` rows together.
 
     Where late ones are served and no viable one is left behind, late ones fill the batch up to ``limit`` rows, as far
     as it still ends by the first query's deadline.
     """
     candidate = view.candidates[0]
-    batch = found.viable[:count]
+    batch = classified.viable[:count]
     if not view.serve_late:
-        return Decision(batch, candidate, found.late)
-    if count == len(found.viable) and not found.more:
-        for query in found.late:
+        return Decision(batch, candidate, classified.late)
+    if count == len(classified.viable) and not classified.more:
+        for query in classified.late:
             rows += query.rows
             if rows > limit or view.now + candidate.latency.seconds(rows) > batch[0].deadline:
                 break
@@ -145,17 +141,13 @@ def start(view: QueueView, found: Classified, count: int, rows: int, limit: int)
     return Decision(batch, candidate)
 
 
-def _late_batch(view: QueueView, found: Classified, until: float) -> Sequence[Waiting]:
-    """Return the largest prefix of the late queries that ends by ``until``.
-
-    It is one batch, started now, and may be empty.
-    """
+def _late_batch(view: QueueView, classified: Classified, until: float) -> Sequence[Waiting]:
     candidate = view.candidates[0]
     count, rows = 0, 0
-    for i, query in enumerate(found.late, 1):
+    for i, query in enumerate(classified.late, 1):
         rows += query.rows
         if i > 1 and rows > candidate.max_batch:
             break
         if view.now + candidate.latency.seconds(rows) <= until:
             count = i
-    return found.late[:count]
+    return classified.late[:count]

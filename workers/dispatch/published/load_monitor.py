@@ -25,7 +25,6 @@ class LoadMonitor:
         self._began = 0.0
 
     def add(self, rows: float, now: float) -> None:
-        """Count rows that arrive."""
         slot = int(now * (SLOTS / self._window_s))
         if slot != self._slot:
             self._move(slot, now)

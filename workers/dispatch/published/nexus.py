@@ -30,22 +30,18 @@ class NexusPolicy(BatchPolicy):
 
     def decide(self, view: QueueView) -> Decision:
         candidate = view.candidates[0]
-        found = classify(view, candidate.max_batch)
-        if not found.viable:
-            return wait(view, found)
-        if view.now + candidate.latency.seconds(found.rows) > found.viable[0].deadline:
-            found = self._slide(view, found)
-        return start(view, found, len(found.viable), found.rows, candidate.max_batch)
+        classified = classify(view, candidate.max_batch)
+        if not classified.viable:
+            return wait(view, classified)
+        if view.now + candidate.latency.seconds(classified.rows) > classified.viable[0].deadline:
+            classified = self._slide(view, classified)
+        return start(view, classified, len(classified.viable), classified.rows, candidate.max_batch)
 
-    def _slide(self, view: QueueView, found: Classified) -> Classified:
-        """Move the window on until its batch is punctual.
-
-        This costs one step for each query passed over, plus one batch.
-        """
+    def _slide(self, view: QueueView, classified: Classified) -> Classified:
         candidate = view.candidates[0]
         now, queue, seconds, target = view.now, view.queue, candidate.latency.seconds, candidate.max_batch
-        window, rows, end, more = deque(found.viable), found.rows, found.end, found.more
-        late = list(found.late)
+        window, rows, end, more = deque(classified.viable), classified.rows, classified.end, classified.more
+        late = list(classified.late)
         found_late = {query.id for query in late}
         passed: list[Waiting] = []
         while now + seconds(rows) > window[0].deadline:

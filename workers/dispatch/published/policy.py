@@ -97,4 +97,4 @@ class BatchPolicy:
         raise NotImplementedError
 
     def observe(self, rows: int, late: int) -> None:
-        """Learn from a batch that ended: its rows, and how many of its queries were late."""
+        pass

@@ -20,12 +20,6 @@ MOST_PARTS = 8
 
 
 class Reached(Protocol):
-    """A device that queries wait for.
-
-    Attributes:
-        rtt_s: seconds of a message there and back.
-    """
-
     rtt_s: float
 
 
@@ -44,12 +38,6 @@ class BatchKey(NamedTuple):
 
 
 class QueuedQuery:
-    """A query in a queue, as batch policies see it.
-
-    Attributes:
-        deadline: when the device must have answered it.
-    """
-
     __slots__ = ("arrived", "batch_key", "deadline", "device", "id", "query", "queue", "rows")
 
     def __init__(self, query: WaitingQuery, device: Reached, queue: ApplicationQueue) -> None:
@@ -101,11 +89,7 @@ class CandidateSet:
         self._by_rates = len(planned) > 1 and not restricted
 
     def in_order(self, served: Mapping[Hashable, float]) -> list[Candidate]:
-        """Return the candidates, first the one that is furthest behind its rate.
-
-        That is the planned one with the least rows ``served`` for its rate: so several variants share the queries as
-        the plan says, whatever their batch sizes.
-        """
+        """The candidates, first the planned one furthest behind its rate."""
         if not self._by_rates:
             return self.candidates
         first = min(self.planned, key=lambda c: served.get(c.variant, 0.0) / max(self.options[c.variant].rate, 1e-9))
@@ -153,12 +137,10 @@ class ApplicationQueue:
         self.served: dict[Hashable, float] = {}
 
     def add(self, queued: QueuedQuery) -> None:
-        """Queue a query."""
         insort(self.parts.setdefault(queued.batch_key, []), queued, key=_order)
         self.rows += queued.rows
 
     def take(self, queries: Sequence[QueuedQuery]) -> None:
-        """Take queries out; those of one part stand together."""
         for key, group in groupby(queries, key=lambda queued: queued.batch_key):
             part, taken = self.parts[key], list(group)
             if part[: len(taken)] == taken:
@@ -171,7 +153,6 @@ class ApplicationQueue:
         self.rows -= sum([queued.rows for queued in queries])
 
     def clear(self, keys: Sequence[BatchKey] | None = None) -> list[QueuedQuery]:
-        """Take all queries out, or all of some parts."""
         taken = [queued for key in list(self.parts if keys is None else keys) for queued in self.parts.pop(key)]
         self.rows -= sum([queued.rows for queued in taken])
         return taken

@@ -23,12 +23,6 @@ _LONGEST = 1e6
 
 
 class _Flow:
-    """A device in the round.
-
-    Attributes:
-        start, finish: virtual times of its next row.
-    """
-
     __slots__ = ("device", "finish", "share", "start", "stride")
 
     def __init__(self, device: Hashable, share: float) -> None:
@@ -104,10 +98,7 @@ class Router:
         self._orders: dict[str, tuple[Shares, Round]] = {}
 
     def set_routes(self, routes: Mapping[str, Shares]) -> None:
-        """Replace the routes of all applications.
-
-        A device with share 0 gets no queries. An application whose routes did not change goes on with its order.
-        """
+        """Replace all routes; one that did not change goes on with its order."""
         orders = {}
         for name, pairs in routes.items():
             shares = [(device, share) for device, share in pairs if share > 0]
@@ -152,7 +143,6 @@ class LeastCompletionRouter(Router):
         expected_s: Callable[[Hashable], float],
         queued: Callable[[Hashable], int],
     ) -> Hashable | None:
-        """See :class:`Router`. Ties go to the first in the routes."""
         following = super().pick(application, rows, able, budget_s, expected_s, queued)
         if following is None or expected_s(following) <= budget_s:
             return following

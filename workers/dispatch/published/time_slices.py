@@ -50,7 +50,7 @@ def blocking_s(queues: Mapping[str, Sequence[Candidate]], slack_s: float = TIMER
         queues: what each of them may run, at least one candidate.
         slack_s: how late the caller's timers may wake it, on any device; 0 under a virtual clock.
     """
-    longest_s = {name: max(c.latency.ceiling(c.max_batch) for c in some) for name, some in queues.items()}
+    longest_s = {name: max(c.latency.ceiling(c.max_batch) for c in candidates) for name, candidates in queues.items()}
     if len(queues) == 1:
         return dict.fromkeys(queues, slack_s)
     revisit_s = sum(longest_s.values())
@@ -76,18 +76,13 @@ class Contender(NamedTuple):
     decision: Decision
 
     def latest_start(self, now: float) -> float:
-        """Return when its batch must start at the latest to meet a deadline.
-
-        The deadline is the earliest that it still can meet; inf: it can meet none.
-        """
+        """To meet the earliest deadline that it still can; inf: it can meet none."""
         run = self.decision.run
         seconds = self.decision.candidate.latency.seconds(sum([query.rows for query in run]))
         return min([query.deadline for query in run if query.deadline >= now + seconds], default=math.inf) - seconds
 
 
 class Arbiter:
-    """Gives the slices of one device; remembers when the last one of each queue ended."""
-
     def __init__(self) -> None:
         self._ended: dict[str, float] = {}
         self._since: dict[str, float] = {}
@@ -104,23 +99,23 @@ class Arbiter:
             None: all rather wait.
         """
         # A query with a tighter deadline may come to the front, but the queue waits since its earlier one.
-        self._since = {one.queue: min(one.since, self._since.get(one.queue, now)) for one in contenders}
-        ready = [one for one in contenders if one.decision.run]
+        self._since = {
+            contender.queue: min(contender.since, self._since.get(contender.queue, now)) for contender in contenders
+        }
+        ready = [contender for contender in contenders if contender.decision.run]
         if not ready:
             return None
-        ended = {one.queue: self._ended.get(one.queue, -math.inf) for one in ready}
+        ended = {contender.queue: self._ended.get(contender.queue, -math.inf) for contender in ready}
         # Queries that a queue left behind in its own last slice wait anew from then on.
         longest = min(max(self._since[name], at) for name, at in ended.items())
         # Never empty: the wait of the queue that waits longest began when its own last slice ended, or later.
-        allowed = [one for one in ready if ended[one.queue] <= longest]
-        return min(allowed, key=lambda one: (one.latest_start(now), one.queue)).queue
+        allowed = [contender for contender in ready if ended[contender.queue] <= longest]
+        return min(allowed, key=lambda contender: (contender.latest_start(now), contender.queue)).queue
 
     def ended(self, queue: str, now: float) -> None:
-        """The slice of a queue has ended."""
         self._ended[queue] = now
         self._since.pop(queue, None)
 
     def forget(self, queue: str) -> None:
-        """The queue is gone from the device."""
         self._ended.pop(queue, None)
         self._since.pop(queue, None)

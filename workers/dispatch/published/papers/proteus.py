@@ -30,15 +30,15 @@ class ProteusPolicy(BatchPolicy):
 
     def decide(self, view: QueueView) -> Decision:
         candidate = view.candidates[0]
-        found = classify(view, candidate.max_batch)
-        if not found.viable:
-            return wait(view, found)
-        count, rows = punctual_prefix(found, view.now, candidate.latency)
-        if count == len(found.viable) and not found.more and rows < candidate.max_batch:
-            until = _last_start(found.viable[0].deadline, rows, candidate.latency) - view.blocking_s
+        classified = classify(view, candidate.max_batch)
+        if not classified.viable:
+            return wait(view, classified)
+        count, rows = punctual_prefix(classified, view.now, candidate.latency)
+        if count == len(classified.viable) and not classified.more and rows < candidate.max_batch:
+            until = _last_start(classified.viable[0].deadline, rows, candidate.latency) - view.blocking_s
             if view.now < until:
-                return wait(view, found, until)
-        return start(view, found, count, rows, candidate.max_batch)
+                return wait(view, classified, until)
+        return start(view, classified, count, rows, candidate.max_batch)
 
 
 def _last_start(deadline: float, rows: int, latency: LatencyModel) -> float:

@@ -30,56 +30,47 @@ class RamsisPolicy(BatchPolicy):
         candidates = in_order(view)
         fastest = candidates[0]
         quick = msgspec.structs.replace(view, candidates=[fastest])
-        found = classify(quick, fastest.max_batch)
-        if not found.viable:
-            return wait(quick, found)
-        slack_s = found.viable[0].deadline - view.now
+        classified = classify(quick, fastest.max_batch)
+        if not classified.viable:
+            return wait(quick, classified)
+        slack_s = classified.viable[0].deadline - view.now
         policy = present_policy(view)
-        allowed = candidates[: place(view, policy, candidates, found.rows, slack_s) + 1]
-        every = len(found.viable), found.rows
-        first = every if policy is None else _first(found.viable, policy.batch(found.rows, slack_s))
+        allowed = candidates[: named_place(view, policy, candidates, classified.rows, slack_s) + 1]
+        every = len(classified.viable), classified.rows
+        first = every if policy is None else _first(classified.viable, policy.batch(classified.rows, slack_s))
         for count, rows in dict.fromkeys((first, every)):
             chosen = _in_time(allowed, rows, slack_s)
             if chosen is not None:
                 exact = msgspec.structs.replace(view, candidates=[chosen])
-                return start(exact, found, count, rows, chosen.max_batch)
+                return start(exact, classified, count, rows, chosen.max_batch)
         if view.serve_late:
-            return start(quick, found, len(found.viable), found.rows, fastest.max_batch)
-        late = _late_first(found.viable, view.now, fastest)
-        rest = found._replace(viable=found.viable[late:], late=[*found.late, *found.viable[:late]])
-        return start(quick, rest, len(rest.viable), found.rows, fastest.max_batch)
+            return start(quick, classified, len(classified.viable), classified.rows, fastest.max_batch)
+        late = _late_first(classified.viable, view.now, fastest)
+        rest = classified._replace(viable=classified.viable[late:], late=[*classified.late, *classified.viable[:late]])
+        return start(quick, rest, len(rest.viable), classified.rows, fastest.max_batch)
 
 
 def in_order(view: QueueView) -> list[Candidate]:
-    """Return the candidates in the order of the policies, the fastest first.
-
-    Their batches may be as large as the candidates can take.
-    """
     if view.policies is None:
-        some: Sequence[Candidate] = sorted(view.candidates, key=lambda c: (c.latency.seconds(1), -c.accuracy))
+        ordered: Sequence[Candidate] = sorted(view.candidates, key=lambda c: (c.latency.seconds(1), -c.accuracy))
     else:
         by_variant = {candidate.variant: candidate for candidate in view.candidates}
-        some = [by_variant[variant] for variant in view.policies.variants if variant in by_variant]
+        ordered = [by_variant[variant] for variant in view.policies.variants if variant in by_variant]
     return [
         candidate
         if candidate.max_batch >= candidate.largest
         else msgspec.structs.replace(candidate, max_batch=candidate.largest)
-        for candidate in some or view.candidates
+        for candidate in ordered or view.candidates
     ]
 
 
 def present_policy(view: QueueView) -> LoadPolicy | None:
-    """The policy for the present load."""
     if view.policies is None or view.load is None:
         return None
     return view.policies.at(view.load.rate(view.now))
 
 
 def _first(viable: Sequence[Waiting], most: int) -> tuple[int, int]:
-    """Return the (queries, rows) of the first ones with at most ``most`` rows.
-
-    At least one query is counted.
-    """
     count, rows = 1, viable[0].rows
     while count < len(viable) and rows + viable[count].rows <= most:
         rows += viable[count].rows
@@ -87,7 +78,7 @@ def _first(viable: Sequence[Waiting], most: int) -> tuple[int, int]:
     return count, rows
 
 
-def place(
+def named_place(
     view: QueueView, policy: LoadPolicy | None, candidates: Sequence[Candidate], rows: int, slack_s: float
 ) -> int:
     """Return the place of the variant that the policy names.
@@ -103,10 +94,6 @@ def place(
 
 
 def _late_first(viable: Sequence[Waiting], now: float, candidate: Candidate) -> int:
-    """Return how many first queries to drop so that the others are in time.
-
-    The others run in one batch. The last query is never dropped.
-    """
     rows = sum([query.rows for query in viable])
     for place, query in enumerate(viable[:-1]):
         if now + candidate.latency.seconds(rows) <= query.deadline:
@@ -116,7 +103,6 @@ def _late_first(viable: Sequence[Waiting], now: float, candidate: Candidate) -> 
 
 
 def _in_time(candidates: Sequence[Candidate], rows: int, slack_s: float) -> Candidate | None:
-    """The last candidate that runs this many rows in one batch within the slack."""
     for candidate in reversed(candidates):
         if rows <= candidate.max_batch and candidate.latency.seconds(rows) <= slack_s:
             return candidate

@@ -1,23 +1,21 @@
-"""Write ``docs/access.md`` from the access table and the addresses.
-
-The page says who may do what.
-"""
+"""Write docs/access.md, who may do what: ``python -m tools.access_doc``."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
-from django.conf import settings
-from django.core.management.base import BaseCommand
+import django
 from django.urls import URLResolver, get_resolver
 
 from registry.access import table
 from registry.access.roles import AccessRole
 
+PATH = Path(__file__).parents[1] / "docs/access.md"
 HEAD = """# Who may do what
 
-Made by `python manage.py access_doc` from `registry/access/table.py`, which REST, pages, admin site and websockets ask;
+Made by `python -m tools.access_doc` from `registry/access/table.py`, which REST, pages, admin site and websockets ask;
 what is not in that table is refused.
 
 An account has one of three roles (as a Django group of that name; the highest counts): **viewer** sees everything but
@@ -27,18 +25,6 @@ cannot sign in. Operators make accounts at `/admin/auth/user/`, and API tokens o
 has a role of its own, and never more than its account's. The tables name the least role that is needed.
 
 """
-
-
-class Command(BaseCommand):
-    """``manage.py access_doc``."""
-
-    help = "Write docs/access.md from the access table."
-
-    def handle(self, *args, **options) -> None:
-        """Write it."""
-        path = Path(settings.BASE_DIR) / "docs" / "access.md"
-        path.write_text(text())
-        self.stdout.write(f"{path} written")
 
 
 def addresses() -> dict[str, str]:
@@ -109,3 +95,9 @@ def _entries(entries: dict[str, dict[str, AccessRole]], paths: dict[str, str]) -
 def _rows(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "appliance.settings")
+    django.setup()
+    PATH.write_text(text())

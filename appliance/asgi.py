@@ -14,7 +14,7 @@ from django.conf import settings  # noqa: E402
 from django.urls import path, re_path  # noqa: E402
 
 from appliance.alive import AliveCheck  # noqa: E402
-from appliance.websockets import CloseWithoutRedis, SameOrigin  # noqa: E402
+from appliance.websockets import SameOrigin  # noqa: E402
 from console.consumers import UnknownPath  # noqa: E402
 from console.routing import urlpatterns as browser_patterns  # noqa: E402
 from registry.api.body_limit import BodyLimit  # noqa: E402
@@ -34,4 +34,4 @@ websocket = URLRouter(
     ]
 )
 http = HeadCheck(BodyLimit(django, settings.NEREUS.max_upload_bytes))
-application = ProtocolTypeRouter({"http": AliveCheck(http), "websocket": CloseWithoutRedis(websocket)})
+application = ProtocolTypeRouter({"http": AliveCheck(http), "websocket": websocket})

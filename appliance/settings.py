@@ -147,24 +147,8 @@ except SettingsError as error:
     sys.exit("Settings that cannot be used:\n  " + "\n  ".join(error.problems))
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-#: redis-py and channels-redis read this form; Celery wants its own (below)
+#: redis-py reads this form; Celery wants its own (below)
 REDIS_URL = connections.redis(NEREUS.redis_url, NEREUS.ca_file) or f"unix://{NEREUS.socket_folder / 'redis.sock'}"
-CHANNEL_LAYERS = {
-    "default": {
-        "BACKEND": "scheduler.channel_layer.PatientRedisLayer",
-        # The layer blocks for 5 s on an empty channel, which is also redis-py's default time-out. While Redis hangs, a
-        # member's message waits that long for each call, and its link has to outlive two of them.
-        "CONFIG": {
-            "hosts": [{"address": REDIS_URL, "socket_timeout": 10}],
-            "prefix": f"{NEREUS.redis_prefix}:asgi",
-            "capacity": 1000,
-            "expiry": 30,
-            # By the wall clock. Consumers join again all the time: this rids groups of those whose process was killed.
-            "group_expiry": 7 * 86_400,
-        },
-    }
-}
-
 CELERY_BROKER_URL, CELERY_BROKER_USE_SSL = connections.broker(REDIS_URL)
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False

@@ -9,14 +9,6 @@ from urllib.parse import urlsplit
 from channels.security.websocket import WebsocketDenier
 from django.conf import settings
 from django.http.request import validate_host
-from redis.exceptions import RedisError
-
-from workers import log
-
-logger = log.get("websockets")
-
-#: "try again later" (IANA's registry of close codes)
-CLOSE_TRY_AGAIN = 1013
 
 
 class SameOrigin:
@@ -44,20 +36,3 @@ class SameOrigin:
             return True
         same = (name, port) == (own.hostname or "", own_port)
         return same and bool(name) and validate_host(name, settings.ALLOWED_HOSTS)
-
-
-class CloseWithoutRedis:
-    """Closes a websocket that loses Redis, with a code for it and a line in the log."""
-
-    def __init__(self, app: Callable[..., Awaitable[None]]):
-        self._app = app
-
-    async def __call__(self, scope: dict[str, Any], receive: Callable, send: Callable) -> None:
-        try:
-            await self._app(scope, receive, send)
-        except (RedisError, ConnectionError) as error:
-            logger.warning("redis_away", path=scope["path"], error=f"{type(error).__name__}: {error}")
-            try:
-                await send({"type": "websocket.close", "code": CLOSE_TRY_AGAIN, "reason": "Redis is away"})
-            except Exception as closed:
-                logger.debug("already_closed", error=str(closed))

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from appliance.load.driver import Generator, LoadError
 from appliance.load.sender import Phase
+from benchmarks.load.driver import Generator, LoadError
 from tools.child import ROOT
 
 from .attackers import ATTACKERS

@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from appliance.load.driver import Generator, LoadError
 from appliance.load.records import Records
 from appliance.load.sender import Phase
+from benchmarks.load.driver import Generator, LoadError
 from tools.child import ROOT
 
 from .contenders import Appliance, Contender, Variant, between, started

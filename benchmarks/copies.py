@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from appliance.load.driver import Generator, LoadError
+from benchmarks.load.driver import Generator, LoadError
 
 from .contenders import Appliance, Variant, add_contenders, between, contenders, started
 from .figures import Row, heading, markdown

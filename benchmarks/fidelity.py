@@ -26,13 +26,13 @@ import numpy as np
 
 from appliance.demo.manifest import DemoApplication, applications
 from appliance.demo.rest import client, pages
-from appliance.load.driver import Generator as Sender
 from appliance.load.records import Records
 from appliance.load.requests import v2_request
 from appliance.load.sender import Load
 from benchmarks import runtimes
 from benchmarks.contenders import Appliance, Contender, Variant, started
 from benchmarks.figures import markdown
+from benchmarks.load.driver import Generator as Sender
 from scheduler.simulation import simulate
 from scheduler.simulation.arrivals import Generator, Trace
 from scheduler.simulation.profiles import Model

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from appliance.load.driver import Generator, LoadError
-from appliance.load.process import Summary
 from appliance.load.records import Records
 from appliance.load.sender import Load
+from benchmarks.load.driver import Generator, LoadError
+from benchmarks.load.process import Summary
 
 from .contenders import Appliance, Variant, add_contenders, contenders, started
 from .figures import heading

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from appliance.load.driver import Generator, LoadError
 from appliance.load.records import Records
 from appliance.load.sender import Phase
+from benchmarks.load.driver import Generator, LoadError
 
 from .contenders import between
 from .figures import Row, markdown

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from appliance.load.driver import Generator, LoadError
 from appliance.load.records import Records
 from appliance.load.sender import Load
+from benchmarks.load.driver import Generator, LoadError
 
 from .contenders import Appliance, Contender, Variant, add_contenders, between, contenders, started
 from .figures import Row, heading, markdown

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from appliance.load.driver import Generator
 from appliance.load.sender import Phase
+from benchmarks.load.driver import Generator
 
 from .contenders import between
 from .figures import Row, markdown

@@ -11,13 +11,14 @@ import asyncio
 import json
 import math
 import time
-from collections import deque
+import weakref
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import msgspec
 from channels.db import database_sync_to_async
+from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth import get_user
@@ -31,7 +32,6 @@ from registry import clock
 from registry.access import table
 from registry.access.roles import AccessRole, role_of
 from scheduler import live, telemetry
-from scheduler.live import CONSOLE_GROUP
 from scheduler.repairs import listing
 from workers import log
 
@@ -53,8 +53,10 @@ RECHECK_S = 5.0
 SEND_TIMEOUT_S = 20.0
 #: two whole states to one browser are at least this far apart
 RESYNC_EVERY_S = 1.0
-#: a connection joins its group again so often: Redis may have lost it (FLUSHALL)
-REJOIN_EVERY_S = 10.0
+#: how long the first browser waits until events can be heard
+LISTEN_WITHIN_S = 5.0
+#: how often the wall clock is compared with the steady one
+CLOCK_EVERY_S = 10.0
 #: a wall clock that differs by more from the steady one than before was set
 STEP_S = 2.0
 #: the list of repairs is compared with what the browser shows so often
@@ -62,7 +64,10 @@ REPAIRS_EVERY_S = 3.0
 
 
 class BrowserCommand(msgspec.Struct, forbid_unknown_fields=True):
-    """``resync``: history and snapshot again; ``snapshot``: the snapshot alone."""
+    """A browser's message.
+
+    ``resync``: send history and snapshot again; ``snapshot``: the snapshot alone.
+    """
 
     command: Literal["resync", "snapshot", "ping"]
 
@@ -116,51 +121,39 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self._refuse(CLOSE_UNAUTHORIZED, "sign in with an account that has a role first")
             return
         try:
-            await self.channel_layer.group_add(CONSOLE_GROUP, self.channel_name)
-            content = await _content()
-        except (OSError, RedisError) as error:
+            await browsers().join(self)
+        except TimeoutError as error:
             await self._interrupted(error)
             return
-        self._outbox.ask_resync()
-        self._wake.set()
-        doing = self._send_all(), self._rejoin_all(content), self._follow_repairs()
-        self._tasks = [asyncio.create_task(each) for each in doing]
+        self.resync()
+        self._tasks = [asyncio.create_task(each) for each in (self._send_all(), self._follow_repairs())]
 
     async def __call__(self, scope, receive, send) -> None:
+        # Without Channels' layer: all browsers of a process get the same events (:class:`Browsers`).
+        self.scope, self.base_send = scope, send
         try:
-            await super().__call__(scope, receive, send)
+            while True:
+                await self.dispatch(await receive())
+        except StopConsumer:
+            pass
         finally:
-            # disconnect() is not called when Redis ends the connection.
             for task in self._tasks:
                 task.cancel()
             if self._answering is not None:
                 self._answering.cancel()
+            await browsers().leave(self)
 
-    async def _rejoin_all(self, content: str) -> None:
-        """Go on receiving events when Redis was emptied.
+    @property
+    def seconds(self) -> bool:
+        return self._seconds
 
-        The whole state is sent again, since events were missed meanwhile. It is sent again, too, when the wall clock
-        was set.
-        """
-        ahead = clock.wall() - clock.steady()
-        while not self._closing:
-            await asyncio.sleep(coalescing.until_next(REJOIN_EVERY_S))
-            if abs(clock.wall() - clock.steady() - ahead) > STEP_S:
-                # The page's time axis follows this box's clock.
-                ahead = clock.wall() - clock.steady()
-                self._outbox.ask_resync()
-                self._wake.set()
-            try:
-                # In this order: what empties Redis after the first is seen the next time.
-                now = await _content()
-                await self.channel_layer.group_add(CONSOLE_GROUP, self.channel_name)
-            except (OSError, RedisError) as error:
-                logger.warning("live_page_not_rejoined", error=str(error))
-                continue
-            if now != content:
-                content = now
-                self._outbox.ask_resync()
-                self._wake.set()
+    def resync(self) -> None:
+        self._outbox.ask_resync()
+        self._wake.set()
+
+    def put(self, message: dict[str, Any]) -> None:
+        self._outbox.put(message)
+        self._wake.set()
 
     async def _follow_repairs(self) -> None:
         """Send the list of repairs whenever it has changed.
@@ -172,8 +165,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             known, now = self._repairs, await _repairs(self._role)
             if known is not None and now is not None and now != known:
                 self._repairs = now
-                self._outbox.put({"event": "repairs", "data": now})
-                self._wake.set()
+                self.put({"event": "repairs", "data": now})
 
     async def disconnect(self, code: int) -> None:
         self._closing = True
@@ -182,10 +174,6 @@ class LiveConsumer(AsyncWebsocketConsumer):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        try:
-            await self.channel_layer.group_discard(CONSOLE_GROUP, self.channel_name)
-        except (OSError, RedisError):
-            pass  # the group forgets a silent channel by itself
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         if self._closing:
@@ -206,8 +194,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if command not in MESSAGES or self._role < MESSAGES[command]:
             await self._refuse(CLOSE_UNAUTHORIZED, f"{command}: the role {self._role.label} does not permit it")
         elif command == "ping":
-            self._outbox.put({"event": "pong", "data": {"now": time.time()}})
-            self._wake.set()
+            self.put({"event": "pong", "data": {"now": time.time()}})
         else:
             self._asked.add(command)
             if self._answering is None:
@@ -222,20 +209,6 @@ class LiveConsumer(AsyncWebsocketConsumer):
             self._outbox.put({"event": "_snapshot"})
         self._asked.clear()
         self._wake.set()
-
-    async def live_event(self, message: dict[str, Any]) -> None:
-        self._outbox.put({"event": message["event"], "text": _texts.of_one(message)})
-        self._wake.set()
-
-    async def live_events(self, message: dict[str, Any]) -> None:
-        """Put events from the channel layer into the outbox.
-
-        One message has the events of any number of members (see scheduler.live.publish_all).
-        """
-        text = _texts.of(message["events"], self._seconds)
-        if text:
-            self._outbox.put({"event": "events", "text": text})
-            self._wake.set()
 
     async def _send_all(self) -> None:
         """The one task that sends, so that a slow browser delays nothing but itself."""
@@ -313,41 +286,84 @@ class LiveConsumer(AsyncWebsocketConsumer):
         return self._role >= MESSAGES["connect"]
 
 
-class EventTexts:
-    """Texts of the last events, encoded once for all browsers of the process."""
+class Browsers:
+    """The browsers of an event loop, and the events that all of them follow."""
 
-    def __init__(self, kept: int = 8):
-        self._kept: deque[tuple[Any, dict[bool, str]]] = deque(maxlen=kept)
+    def __init__(self) -> None:
+        self._joined: set[LiveConsumer] = set()
+        self._heard = asyncio.Event()
+        self._tasks: list[asyncio.Task] = []
 
-    def _known(self, told: Any) -> dict[bool, str]:
-        texts = next((texts for known, texts in self._kept if known is told), None)
-        if texts is None:
-            texts = {}
-            self._kept.appendleft((told, texts))
-        return texts
+    async def join(self, browser: LiveConsumer) -> None:
+        """Have a browser get all events from now on.
 
-    def of_one(self, message: dict[str, Any]) -> str:
-        texts = self._known(message["data"])
-        if True not in texts:
-            texts[True] = msgspec.json.encode({"event": message["event"], "data": message["data"]}).decode()
-        return texts[True]
-
-    def of(self, events: list[dict[str, Any]], seconds: bool) -> str:
-        """Return the message with these events; empty: there is nothing to send.
-
-        Args:
-            seconds: whether nodes' seconds are among them.
+        Raises:
+            TimeoutError: Redis does not answer.
         """
-        texts = self._known(events)
-        if seconds not in texts:
-            wanted = events if seconds else [event for event in events if event["event"] != "node_second"]
-            slim = [slimming.slim(event) for event in wanted]
-            encoded = msgspec.json.encode({"event": "events", "data": slim}) if slim else b""
-            texts[seconds] = encoded.decode()
-        return texts[seconds]
+        self._joined.add(browser)
+        if not self._tasks:
+            self._heard.clear()
+            self._tasks = [asyncio.create_task(each) for each in (self._listen(), self._follow_clock())]
+        await asyncio.wait_for(self._heard.wait(), LISTEN_WITHIN_S)
+
+    async def leave(self, browser: LiveConsumer) -> None:
+        self._joined.discard(browser)
+        if not self._joined:
+            ended, self._tasks = self._tasks, []
+            for task in ended:
+                await live.cancel(task)
+
+    async def _listen(self) -> None:
+        async for text in live.listen(live.EVENTS):
+            if text is not None:
+                self._put(text)
+            elif self._heard.is_set():
+                self._resync()
+            self._heard.set()
+
+    def _put(self, text: str) -> None:
+        found = json.loads(text)
+        if isinstance(found, dict):
+            message = {"event": found["event"], "text": text}
+            messages = {True: message, False: message}
+        else:
+            messages = {seconds: _several(found, seconds) for seconds in {browser.seconds for browser in self._joined}}
+        for browser in self._joined:
+            if (message := messages[browser.seconds]) is not None:
+                browser.put(message)
+
+    def _resync(self) -> None:
+        for browser in self._joined:
+            browser.resync()
+
+    async def _follow_clock(self) -> None:
+        """Send the state again when the wall clock was set: pages' time axes follow it."""
+        ahead = clock.wall() - clock.steady()
+        while True:
+            await asyncio.sleep(CLOCK_EVERY_S)
+            if abs(clock.wall() - clock.steady() - ahead) > STEP_S:
+                ahead = clock.wall() - clock.steady()
+                self._resync()
 
 
-_texts = EventTexts()
+def _several(events: list[dict[str, Any]], seconds: bool) -> dict[str, Any] | None:
+    """The message with these events; None: there is nothing to send.
+
+    Args:
+        seconds: whether nodes' seconds are among them.
+    """
+    wanted = events if seconds else [event for event in events if event["event"] != "node_second"]
+    slim = [slimming.slim(event) for event in wanted]
+    if not slim:
+        return None
+    return {"event": "events", "text": msgspec.json.encode({"event": "events", "data": slim}).decode()}
+
+
+_by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Browsers] = weakref.WeakKeyDictionary()
+
+
+def browsers() -> Browsers:
+    return _by_loop.setdefault(asyncio.get_running_loop(), Browsers())
 
 
 def _roles(keys: frozenset[str]) -> dict[str, AccessRole]:
@@ -363,13 +379,6 @@ def _roles(keys: frozenset[str]) -> dict[str, AccessRole]:
 
 
 _role_now = coalescing.by_key(database_sync_to_async(_roles))
-
-
-async def _read_content() -> str:
-    return await asyncio.to_thread(live.content)
-
-
-_content = coalescing.for_loop(_read_content)
 
 
 async def _read_snapshot() -> str:

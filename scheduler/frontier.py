@@ -97,7 +97,6 @@ def _dominates(other: FrontierPoint, one: FrontierPoint) -> bool:
 
 
 def _shares(application: Application) -> dict[tuple[str, str], float]:
-    """Parts of the application's planned items by variant's id and device type."""
     plan = Plan.objects.only("problem", "allocation").first()
     if plan is None:
         return {}

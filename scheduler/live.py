@@ -5,18 +5,24 @@ Nothing here is lost for good when Redis restarts: demand is measured again with
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import uuid
+from collections.abc import AsyncIterator
 from typing import Any
 
 import redis
-from asgiref.sync import async_to_sync
-from channels.layers import get_channel_layer
+import redis.asyncio
 from django.conf import settings
+from redis.exceptions import RedisError
 
-#: the channel-layer group of all browsers on a live page
-CONSOLE_GROUP = "console"
+from scheduler import troubles
+
+#: pause between two tries to listen while Redis does not answer
+LISTEN_AGAIN_S = 1.0
+#: how long a task that was cancelled may take before it is cancelled once more
+CANCEL_AGAIN_S = 0.2
 
 
 def key(name: str) -> str:
@@ -25,6 +31,8 @@ def key(name: str) -> str:
 
 
 CONTENT = key("content")
+#: the channel of Redis with the events of all browsers
+EVENTS = key("events")
 
 
 @functools.cache
@@ -39,7 +47,7 @@ def client() -> redis.Redis:
 def content() -> str:
     """Return a name for what Redis holds.
 
-    It is another one once Redis was emptied or replaced, and all groups with it.
+    It is another one once Redis was emptied or replaced.
     """
     while True:
         new = uuid.uuid4().hex
@@ -50,28 +58,51 @@ def content() -> str:
             return found
 
 
-def event(name: str, data: dict[str, Any]) -> dict[str, Any]:
-    """An event as browsers' consumers receive it through the channel layer."""
-    return {"type": "live.event", "event": name, "data": data}
-
-
 def publish(name: str, data: dict[str, Any]) -> None:
     """Send an event to all browsers, from synchronous code.
 
     One that misses it reads the state on reconnecting.
     """
-    async_to_sync(get_channel_layer().group_send)(CONSOLE_GROUP, event(name, data))
+    client().publish(EVENTS, dumps({"event": name, "data": data}))
+
+
+async def publish_async(name: str, data: dict[str, Any]) -> None:
+    await asyncio.to_thread(publish, name, data)
 
 
 async def publish_all(events: list[dict[str, Any]]) -> None:
     """Send events, each an ``{"event", "data"}``, to all browsers in one message."""
     if events:
-        await get_channel_layer().group_send(CONSOLE_GROUP, {"type": "live.events", "events": events})
+        await asyncio.to_thread(client().publish, EVENTS, dumps(events))
 
 
-async def publish_async(name: str, data: dict[str, Any]) -> None:
-    """As :func:`publish`, from a consumer."""
-    await get_channel_layer().group_send(CONSOLE_GROUP, event(name, data))
+async def listen(channel: str) -> AsyncIterator[str | None]:
+    """Yield the messages in a channel of Redis, for ever.
+
+    None comes first, and after each interruption: messages may have been missed until then.
+    """
+    while True:
+        try:
+            async with (
+                redis.asyncio.Redis.from_url(settings.REDIS_URL, decode_responses=True) as connected,
+                connected.pubsub() as pubsub,
+            ):
+                await pubsub.subscribe(channel)
+                async for message in pubsub.listen():
+                    yield message["data"] if message["type"] == "message" else None
+        except (RedisError, OSError) as error:
+            troubles.occurred(error)
+            await asyncio.sleep(LISTEN_AGAIN_S)
+
+
+async def cancel(task: asyncio.Task) -> None:
+    """Cancel a task that uses Redis again and again until that takes effect.
+
+    redis-py loses a cancellation now and then (its issue 2028).
+    """
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
 
 
 def dumps(data: Any) -> str:

@@ -78,7 +78,6 @@ class Plan(models.Model):
         return f"plan {self.pk}"
 
     def save(self, *args: Any, **more: Any) -> None:
-        """Store the plan with its inputs."""
         if self.problem and not more.get("update_fields"):
             self.inputs = kept_inputs(self.problem)
         super().save(*args, **more)

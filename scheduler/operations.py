@@ -82,7 +82,6 @@ def current() -> list[Operation]:
 
 @contextmanager
 def solving(trigger: str, detail: str) -> Iterator[None]:
-    """Show that a plan is being made; Redis may be away."""
     text = live.dumps({"trigger": trigger, "detail": detail, "at": clock.wall()})
     with suppress(RedisError):
         live.client().set(SOLVING, text, ex=SOLVING_EXPIRES_S)
@@ -224,7 +223,6 @@ def _drains() -> Iterator[Operation]:
 
 
 def _newest(kind: str, action: str, refs: set[str]) -> dict[str, AuditEntry]:
-    """The latest entry of each of these objects."""
     if not refs:
         return {}
     found = AuditEntry.objects.filter(kind=kind, action=action, ref__in=refs).order_by()

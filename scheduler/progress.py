@@ -18,7 +18,6 @@ def report_to(listener: Callable[[], None]) -> None:
 
 
 def report() -> None:
-    """Report that planning goes on."""
     listener = _listener.get()
     if listener is not None:
         listener()

@@ -70,7 +70,6 @@ def enforce() -> None:
 
 
 def _beyond(newest_first, keep: int) -> int:
-    """Delete rows beyond the newest ``keep``, oldest first."""
     limit = newest_first.values_list("pk", flat=True)[keep : keep + 1].first()
     if limit is None:
         return 0
@@ -118,7 +117,6 @@ def _sessions() -> int:
 
 
 def _strangers() -> int:
-    """Members that joined, were not approved, and went away."""
     waiting = {
         (kind, pk): True
         for kind in (Node, Gateway)

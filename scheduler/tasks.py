@@ -63,7 +63,6 @@ def plan(trigger: str = "", detail: str = "") -> None:
 
 @shared_task(name="scheduler.dispatch_profiles")
 def dispatch_profiles() -> None:
-    """Hand queued profile jobs to free devices."""
     from scheduler.profiling.dispatch import dispatch
 
     dispatch()
@@ -71,7 +70,6 @@ def dispatch_profiles() -> None:
 
 @shared_task(name="scheduler.webhook")
 def webhook(pk: int, text: str, attempt: int = 0) -> None:
-    """Deliver an event to a webhook."""
     from scheduler import webhooks
 
     webhooks.hand_over(pk, text, attempt)

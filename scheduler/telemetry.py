@@ -139,7 +139,6 @@ def entry(stream: str, second: dict[str, Any]) -> StreamEntry:
 
 
 def record(stream: str, second: dict[str, Any]) -> None:
-    """Append a second and drop the oldest; see :func:`entry`."""
     record_all([entry(stream, second)])
 
 
@@ -166,7 +165,6 @@ def record_all(entries: Sequence[StreamEntry]) -> None:
 
 
 def _keep_within_bytes(stream: str) -> None:
-    """Drop the older half of a stream that takes too much."""
     client = live.client()
     if (client.memory_usage(stream, samples=20) or 0) > STREAM_BYTES:
         entries = client.xlen(stream)
@@ -226,12 +224,10 @@ def history(seconds: float = 300) -> list[dict[str, Any]]:
 
 
 def gateway_seconds(seconds: float) -> list[dict[str, Any]]:
-    """Gateways' last seconds, oldest first."""
     return [data for _, data in _read(GATEWAY_STREAM, seconds)]
 
 
 def node_seconds(seconds: float) -> list[dict[str, Any]]:
-    """Nodes' last seconds, oldest first."""
     return [data for _, data in _read(NODE_STREAM, seconds)]
 
 

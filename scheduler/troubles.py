@@ -46,7 +46,6 @@ _troubles: dict[str, Trouble] = {}
 
 
 def occurred(error: Exception) -> None:
-    """Record that the database (``DatabaseError``) or else Redis failed."""
     what = DATABASE if isinstance(error, DatabaseError) else REDIS
     detail, now = f"{type(error).__name__}: {error}"[:300], clock.steady()
     with _lock:
@@ -62,7 +61,6 @@ def occurred(error: Exception) -> None:
 
 
 def over(what: str) -> None:
-    """Record that Redis or the database did what it was asked for."""
     if what not in _troubles:
         return
     with _lock:

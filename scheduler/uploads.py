@@ -36,7 +36,6 @@ def on_moved(sender: object, upload: Upload, **_: Any) -> str | None:
 
 
 def on_ended(sender: object, upload: Upload, **_: Any) -> None:
-    """Forget what is over."""
     live.client().hdel(UPLOADS, upload.key)
 
 

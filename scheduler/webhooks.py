@@ -106,7 +106,6 @@ def _id(text: str) -> str:
 
 
 def hand_over(pk: int, text: str, attempt: int) -> None:
-    """Deliver in a thread of this process."""
     _pool.submit(_deliver, pk, text, attempt)
 
 
@@ -128,7 +127,6 @@ def _deliver(pk: int, text: str, attempt: int) -> None:
 
 
 def _tried(pk: int, text: str, attempt: int) -> bool:
-    """Try a delivery; whether it is tried again."""
     delivered = outgoing.deliver(pk, text, attempt)
     if delivered is None or delivered.again_s is None:
         return False

@@ -196,20 +196,12 @@ def redis_server():
 
 @pytest.fixture
 def clean_redis(redis_server):
-    """Yield an empty Redis, with a channel layer of this test's event loop.
-
-    A channel layer's content belongs to the loop that made it.
-    """
-    from channels.layers import channel_layers
-
     from scheduler import troubles
 
     redis_server.flushall()
     # A call that timed out in an earlier test would have members' statistics dropped in this one.
     troubles.over(troubles.REDIS)
-    channel_layers.backends.clear()
     yield redis_server
-    channel_layers.backends.clear()
 
 
 @pytest.fixture

@@ -87,8 +87,7 @@ def shared(tmp_path_factory) -> Iterator[SharedRedis]:
 
 
 STATE = """
-import asyncio
-from channels.layers import get_channel_layer
+import asyncio, json
 from registry import clock
 from scheduler import live, queue, telemetry
 from scheduler.members import presence
@@ -98,13 +97,12 @@ telemetry.record(telemetry.NODE_STREAM, {{'t': int(clock.wall()), 'node': '{pref
 print('seconds', [each['data']['node'] for each in telemetry.history()])
 telemetry._keep_within_bytes(telemetry.NODE_STREAM)
 presence.seen(); presence.silence_counts(); live.content(); queue.send('scheduler.plan')
-async def layer():
-    layer = get_channel_layer()
-    channel = await layer.new_channel()
-    await layer.group_add('nodes', channel)
-    await layer.group_send('nodes', {{'type': 'hello', 'to': '{prefix}'}})
-    print('received', (await asyncio.wait_for(layer.receive(channel), 30))['to'])
-asyncio.run(layer())
+async def hear():
+    async for text in live.listen(live.EVENTS):
+        if text is not None:
+            return print('received', json.loads(text)['data'])
+        await live.publish_async('hello', '{prefix}')
+asyncio.run(hear())
 """
 
 

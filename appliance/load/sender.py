@@ -12,12 +12,12 @@ import random
 import ssl
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from .book import Book
-from .peers import End, HttpPeer, Peer
+from .peers import End, Ended, HttpPeer, Peer
 from .records import ABANDONED, BROKEN, LOST, UNSENT
 
 #: seconds that a client of a closed loop waits after a refusal
@@ -78,14 +78,18 @@ class Load(msgspec.Struct):
 class Sender:
     """Sends one load.
 
+    Args:
+        grpc_peer: makes a connection over gRPC: of what it calls at ends, address, key and authorities.
+
     Attributes:
         load: its requests may be replaced at any time.
         book: how queries ended so far.
         most_peers: connections that were open at once.
     """
 
-    def __init__(self, load: Load):
+    def __init__(self, load: Load, grpc_peer: Callable[[Ended, str, str, str], Peer] | None = None):
         self.load = load
+        self._grpc_peer = grpc_peer
         self.book = Book(load.answers, load.labels)
         self.most_peers = 0
         self._free: deque[Peer] = deque()
@@ -101,9 +105,7 @@ class Sender:
     async def _open(self) -> Peer:
         load = self.load
         if load.grpc_key:
-            from .grpc_peer import GrpcPeer
-
-            peer: Peer = GrpcPeer(self._ended, f"{load.host}:{load.port}", load.grpc_key, load.authorities)
+            peer = self._grpc_peer(self._ended, f"{load.host}:{load.port}", load.grpc_key, load.authorities)
         else:
             loop = asyncio.get_running_loop()
             async with asyncio.timeout(load.patience_s):

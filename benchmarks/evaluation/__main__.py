@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         old = read_sections(page.read_text()) if page.exists() else {}
         shown = {name for name, text in old.items() if NOT_MADE not in text}.union(names)
         marks = {name: mark_of(section, context) for name, section in ALL.items() if name in shown}
-        made = {name: f"## {ALL[name].TITLE}\n\n{_text(name, context)}\n\n{marks[name]}" for name in names}
+        made = {name: f"## {ALL[name].TITLE}\n\n{_text(name, context)}\n{marks[name]}" for name in names}
     except KeyboardInterrupt:
         print("Interrupted; finished runs are kept, the same command goes on.", file=sys.stderr)
         return 130
@@ -88,9 +88,10 @@ def _processes(text: str) -> int:
 
 
 def _text(name: str, context: Context) -> str:
-    """A section's text, with a link to all figures of its runs."""
+    """A section's text; its first paragraph has a link to all figures of its runs."""
     link = context.runs(name, ALL[name].cases(context))
-    return joined(ALL[name].body(context), f"All figures of these runs: {link}." if link else "")
+    first, _, rest = ALL[name].body(context).partition("\n\n")
+    return joined(f"{first} All figures: {link}." if link else first, rest)
 
 
 def _not_made(name: str) -> str:

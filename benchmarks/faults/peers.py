@@ -15,7 +15,7 @@ import grpc.aio
 import httptools
 from tritonclient.grpc import service_pb2
 
-from appliance.load.grpc_peer import METHOD
+from benchmarks.load.grpc_peer import METHOD
 
 #: a lost server is looked for again this soon, ms
 RECONNECT_MS = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 300)]

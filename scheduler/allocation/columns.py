@@ -6,7 +6,7 @@ of the demand that variant m serves in slices, and s, the share of the weighted 
 
     sum_q n + contents <= devices of g;  sum_m x <= n;  sum_m x * rate / demand <= n  (no device serves more than all);
     y[q,m] <= sum over contents of min(1, slice rate / demand);  all that is served of q <= 1;
-    floors may lack what the start lacks of them, in sum and weighted.
+    as much of each floor is served as the start serves of it.
 
 Maximised: :data:`~.group_options.SERVED` * s + the weighted accuracy of what is served. Contents are far too many to
 list. Those that may improve the relaxation are found by its duals (Gilmore and Gomory 1961); where none does, its
@@ -37,12 +37,11 @@ IN_SCIP = 100
 SCIP_GAP = 2e-4
 #: Seed of SCIP's choices among equals, and of what is drawn.
 SEED = 1
+#: Largest share of a demand that a device can serve: the solvers round beyond it.
+LARGEST_SHARE = 1e4
 #: Bounds beyond which the solvers know none.
 INFINITE = 1e20
-#: Points for each weighted share of floors that a linear program leaves unserved beyond what it may: its bounds stay
-#: bounds at any price.
-FLOOR_PRICE = 10 * SERVED
-#: Tolerance of what may be left unserved of floors.
+#: Tolerance of what is served of floors, as a share of the demand.
 SHORT = 1e-7
 #: Rounds of pricing, and slices priced in all of them (about 0.4 s of work).
 ROUNDS, PRICED = 60, 60_000
@@ -110,18 +109,9 @@ class Program:
         #: by application: the row of its demand
         self._shares = [self._row(1.0) for _ in applications]
         self._floors = [self._row(-a.floor) if a.floor > 0 else None for a in applications]
-        #: the row of what floors lack, weighted
-        self._lacking = self._row(0.0)
         #: the first: what is served
         self.columns = [Column([(self._counted, 1.0)], SERVED, 1.0)]
         self.values: list[float] = []
-        for application, floor in zip(applications, self._floors, strict=True):
-            if floor is not None:
-                weight = application.weight * application.demand / self.total
-                self.columns.append(Column([(floor, -1.0), (self._lacking, weight)], most=application.floor))
-        #: the column that relaxes the limit of what floors lack, in linear programs only
-        self._relaxes = len(self.columns)
-        self.columns.append(Column([(self._lacking, -1.0)], -FLOOR_PRICE))
         self.dedicated: dict[tuple[int, int], int] = {}
         self.contents: list[tuple[int, SharedDevice]] = []
         self._known: dict[tuple, int] = {}
@@ -157,7 +147,7 @@ class Program:
         devices = float(len(self.options.groups[g]))
         self.columns.append(Column([(g, 1.0), (time, -1.0), (most, -1.0)], most=devices, whole=True))
         for point in points:
-            share = point.rate / demand
+            share = min(point.rate / demand, LARGEST_SHARE)
             self._serve(q, point.variant.accuracy, share, [(time, 1.0), (most, share)])
 
     def _set_up_searches(self, periods: Sequence[float]) -> None:
@@ -204,20 +194,28 @@ class Program:
 
     # --- counts at their best use -----------------------------------------------------------------------------------
 
-    def allow_short_floors(self, counts: DeviceCounts) -> None:
-        """Let plans lack as much of all floors together as the counts do, weighted."""
-        lp = self._using(counts)
-        if solved(lp):
-            self.limits[self._lacking] = lp.getPrimal()[self._relaxes] + SHORT
-
     def evaluated(self, counts: DeviceCounts) -> Evaluated | None:
-        """Return the best use of the counts; None where floors lack more than they may.
+        """Return the best use of the counts, whose contents become columns.
 
-        Their contents become columns.
+        Returns:
+            None where it serves less of floors than the start.
         """
         lp = self._using(counts)
-        lp.chgBound(self._relaxes, 0.0, 0.0)
         return Evaluated(lp.getPrimal(), lp.getObjVal()) if solved(lp) else None
+
+    def start(self, counts: DeviceCounts) -> Evaluated | None:
+        """As :meth:`evaluated`, for the start: others must serve as much of each floor."""
+        for row in self._floors:
+            if row is not None:
+                self.limits[row] = 0.0
+        lp = self._using(counts)
+        if not solved(lp):
+            return None
+        activity = lp.getActivity()
+        for application, row in zip(self.options.applications, self._floors, strict=True):
+            if row is not None:
+                self.limits[row] = max(-application.floor, activity[row]) + SHORT
+        return Evaluated(lp.getPrimal(), lp.getObjVal())
 
     def _using(self, counts: DeviceCounts) -> LP:
         self.add(counts.shared)
@@ -306,7 +304,7 @@ class Program:
         costs = lp.getRedcost() if solved(lp) else [0.0] * len(values)
         promising = sorted((column for column, _ in self.contents), key=lambda column: abs(costs[column]))
         used = {*promising[:IN_SCIP], *(column for column, _ in self.contents if values[column] > 0)}
-        unused = {column for column, _ in self.contents} - used | {self._relaxes}
+        unused = {column for column, _ in self.contents} - used
         model = new_model()
         favour_speed(model)
         model.setParam("randomization/randomseedshift", SEED)

@@ -17,7 +17,7 @@ from .solver import Budget, time_ran_out
 #: Least gain of an exchange, in points, as a share of the weighted demand: rounding gains less.
 GAIN = 1e-6
 #: Slices priced for exchanges (1 to 2 s of work).
-EXCHANGED = 400_000
+EXCHANGED = 200_000
 #: Tolerance of whole numbers.
 WHOLE = 1e-6
 

@@ -27,7 +27,7 @@ from .problem import ApplicationDemand, CandidateVariant
 #: Points for each weighted item served, far above any accuracy: serving comes first.
 #: Points for each weighted item below a floor: floors come before all else.
 SERVED = 1e4
-FLOOR = 1e7
+FLOOR = 1e9
 #: Revisit periods tried, as fractions of the SLOs.
 FRACTIONS = (1 / 2, 2 / 3, 4 / 5)
 #: Largest number of revisit periods tried.

@@ -28,12 +28,12 @@ from .concrete import EXACT, allocation_of, nothing_planned, on_devices
 from .contents import fits
 from .device_counts import DeviceCounts, SharedDevice
 from .disaggregation import use_idle_devices
-from .exchanges import Exchanges
+from .exchanges import GAIN, Exchanges
 from .group_options import FLOOR, SERVED, GroupOptions, revisit_periods
 from .groups import grouped
 from .pins import with_pinned, with_reservations
 from .problem import CERTIFIED, Allocation, Problem
-from .relaxation import Relaxation, relax
+from .relaxation import Relaxation, most_multiple, relax
 from .solver import Budget, time_ran_out
 from .switching_cost import SwitchingCosts
 
@@ -41,10 +41,10 @@ from .switching_cost import SwitchingCosts
 GAP = 1e-3
 #: Slices of all groups and revisit periods for which the relaxation converges: of more, fewer periods are tried.
 LARGEST = 3_000
+#: Part of a device's time below which an application is small, and part of it that its slices may take then.
+SMALL, SMALL_SLICE = 0.01, 0.25
 #: Rounded relaxations that gained nothing, one after the other, after which SCIP's turn comes.
 STALE = 40
-#: Relative gain of a plan that is better.
-PRECISION = 1e-9
 
 
 def solve(problem: Problem) -> Allocation:
@@ -72,10 +72,44 @@ def relaxed(problem: Problem) -> Relaxation | None:
     return _relaxed(problem)[1]
 
 
+def carried(problem: Problem) -> float:
+    """The largest multiple of the demand that divisible devices could carry."""
+    options = _options(problem)
+    return most_multiple(options) if options.applications else math.inf
+
+
+def with_small_served(problem: Problem) -> Problem:
+    """Return the problem with floors of all of the demand of small applications.
+
+    These take less than :data:`SMALL` of the time of a device, and at most :data:`SMALL_SLICE` of it in slices that any
+    application can share: others can hardly gain by their loss.
+    """
+    options = _options(problem)
+    if not options.applications:
+        return problem
+    revisit_s = min(revisit_periods(options.applications))
+    small: set[str] = set()
+    for q, application in enumerate(options.applications):
+        rates = [point.rate for mine in options.by_application[q].operating_points for point in mine]
+        if application.demand > SMALL * max(rates, default=0.0):
+            continue
+        for g in range(len(options.groups)):
+            table = options.slices(g, revisit_s)
+            enough = np.array([slice_.rate >= application.demand for slice_ in table.slices], dtype=bool)
+            if ((table.owner == q) & (table.seconds <= SMALL_SLICE) & enough).any():
+                small.add(application.id)
+    applications = tuple([replace(a, floor=1.0) if a.id in small else a for a in problem.applications])
+    return replace(problem, applications=applications) if small else problem
+
+
+def _options(problem: Problem) -> GroupOptions:
+    asked = [a for a in problem.applications if a.demand > 0]
+    return GroupOptions(grouped(problem.devices), asked, problem.variants)
+
+
 def _relaxed(problem: Problem) -> tuple[GroupOptions, Relaxation | None]:
-    groups = grouped(problem.devices)
-    options = GroupOptions(groups, [a for a in problem.applications if a.demand > 0], problem.variants)
-    return options, relax(options) if groups and options.applications else None
+    options = _options(problem)
+    return options, relax(options) if options.groups and options.applications else None
 
 
 def _solve(problem: Problem, improve: bool = True) -> Allocation:
@@ -85,7 +119,8 @@ def _solve(problem: Problem, improve: bool = True) -> Allocation:
         return nothing_planned(problem)
     switching = SwitchingCosts(options, bound)
     gap = max(problem.gap, GAP)
-    enough = bound.points + SERVED * bound.served + (FLOOR - SERVED) * bound.floors - gap * bound.points
+    floors = sum(a.weight * a.demand * a.floor for a in options.applications)
+    enough = bound.points * (1 - gap) + SERVED * bound.served + (FLOOR - SERVED) * floors
     budget = Budget(math.inf if problem.milp_s is None else problem.milp_s)
     candidates = []
     if problem.previous is not None and switching.loads_take_time:
@@ -134,8 +169,7 @@ class Search:
         self._exchanges.improve(self.best)
         if self.best.value >= enough:
             return
-        program.allow_short_floors(self.best)
-        at = program.evaluated(self.best)
+        at = program.start(self.best)
         if at is None:
             return
         self._at, total = at, program.total
@@ -161,7 +195,7 @@ class Search:
 
     def _take(self, counts: DeviceCounts | None) -> bool:
         """Take the counts if they are better."""
-        if counts is None or counts.value <= self.best.value * (1 + PRECISION):
+        if counts is None or counts.value <= self.best.value + GAIN * self._program.total:
             return False
         evaluated = self._program.evaluated(counts)
         if evaluated is not None:

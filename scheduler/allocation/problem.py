@@ -217,10 +217,9 @@ class Allocation:
             of the relaxed problem); empty where the strategy has none.
         residents: all variants to keep loaded by device, in the order of loading, those placed there among them; empty
             where the strategy keeps no others.
-        provided: the demand (items/s by application) for which these were chosen.
-        steady: they were chosen for a demand that no longer grew (:mod:`scheduler.allocation.standby`).
-        carried: the largest multiple of the demand that the devices could carry whole, as far as one was looked for
-            (:mod:`scheduler.allocation.standby_choice`). None: none was.
+        carried: the multiple of the demand that the devices could carry, as far as residents are chosen for it
+            (:mod:`scheduler.allocation.standby`). None: it was not sought.
+        ready_for: the same when the residents were chosen.
         refused: the rules that the strategy's own answer breaks, where this allocation replaces it
             (:mod:`scheduler.allocation.fallback`).
         policies: for stacks whose devices choose variants by them.
@@ -244,9 +243,8 @@ class Allocation:
     reasons: tuple[str, ...] = ()
     prices: Mapping[str, float] = field(default_factory=dict)
     residents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    provided: Mapping[str, float] = field(default_factory=dict)
-    steady: bool = False
     carried: float | None = None
+    ready_for: float = 0.0
     refused: str = ""
     policies: tuple[PlannedPolicies, ...] = ()
     surplus_since: Mapping[str, float] = field(default_factory=dict)

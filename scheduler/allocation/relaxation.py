@@ -186,6 +186,28 @@ def relax(options: GroupOptions) -> Relaxation | None:
     return Relaxation(served, floors, points * scale, time, prices)
 
 
+def most_multiple(options: GroupOptions) -> float:
+    """Return the largest multiple of the demand whose time the devices have.
+
+    How many residents they may hold does not count.
+    """
+    lp, groups = LP(sense="maximize"), len(options.groups)
+    applications = len(options.applications)
+    lp.addRows([[]] * (groups + applications), [-_INFINITE] * groups + [0.0] * applications,
+               [float(len(group)) for group in options.groups] + [0.0] * applications)  # fmt: skip
+    columns = [
+        [(g, options.applications[q].demand / point.rate), (groups + q, 1.0)]
+        for q, own in enumerate(options.by_application)
+        for g, mine in enumerate(own.operating_points)
+        for point in mine
+    ]
+    columns.append([(groups + q, -1.0) for q in range(applications)])
+    count = len(columns)
+    lp.addCols(columns, [0.0] * (count - 1) + [1.0], [0.0] * count, [_INFINITE] * count)
+    lp.solve()
+    return lp.getObjVal() if lp.isOptimal() else 0.0
+
+
 def most_points(options: GroupOptions, served: float) -> float:
     """Return an upper bound of the points of any plan that serves so much.
 

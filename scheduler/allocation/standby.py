@@ -1,196 +1,143 @@
 """Standby variants: kept loaded beside those that the plan uses, for other demand.
 
-A device without limits holds every variant that meets the SLO there. Elsewhere residents are chosen for much more than
-the present demand (:mod:`.standby_choice`): a change of demand then changes only the shares of the same residents. They
-are chosen anew only when the mix of applications or the room on the devices is no longer what they were chosen for, or
-when they no longer serve the demand; and where devices have no time to spare, only if that pays for the loads. Quick
-residents give way to accurate ones once the demand is steady and devices have some room.
+A device without limits holds every variant that meets the SLO there. Elsewhere it holds those of the plan, then those
+of a plan for all that the devices carry, then what the fill adds (:mod:`.standby_fill`). A change of demand then
+changes only the shares of the same residents. They stay while they serve nearly as much as others would, nearly as
+accurately, and devices have half (geometrically) of the room left for which they were chosen.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from .concrete import PRECISION
-from .nereus import GAP
+from .groups import grouped
+from .nereus import GAP, carried, relaxed, with_small_served
 from .problem import Allocation, ApplicationDemand, CandidateVariant, Problem
-from .standby_choice import ROOM, SMALL, Residents, Solve, carried, carries, choose
+from .standby_fill import fill_with_standby
 
-#: growth of an application's demand, beside that of all demand, from which residents are of another mix
-MIX = 2.0
-#: multiple of the demand below which devices that had room for accurate residents have it no longer
-TIGHT = 2.0
-#: multiple of the demand below which a load takes time that queries need
-PRESSED = 1.2
-#: seconds within which such loads must pay off
-PAYS_WITHIN_S = 120.0
-#: part of what could be served that kept residents may leave out
-SERVED_LOSS = 0.002
-#: points of accuracy that they may lose where there is room
-ACCURACY_LOSS = 3.0
-#: multiple of a steady demand from which devices have some room for accurate residents, and the points of accuracy that
-#: these must gain
-SOME_ROOM, ACCURACY_GAIN = 1.4, 0.5
-#: growth of all demand since the plan in force up to which it is steady, and multiple of the demand below which devices
-#: have too little room for residents that were chosen for a steady one
-STEADY, LITTLE_ROOM = 1.1, 1.25
-#: part of what is expected below which an application starves
-STARVED = 0.5
+#: largest multiple of the demand that residents are chosen for
+HIGHEST = 4.0
+#: floor of every application in plans for multiples, as a share of its demand
+FLOOR = 0.5
+#: demands below this (items/s) count as equal: ratios of small rates are noise
+SMALL = 5.0
+#: part of what is expected that residents in force may leave out, and points of accuracy that they may lose
+SERVED_LOSS, ACCURACY_LOSS = 0.002, 1.0
+
+Solve = Callable[[Problem], Allocation]
+Residents = Mapping[str, tuple[str, ...]]
 
 
-def with_standby(problem: Problem, solve: Solve, search: Solve | None = None) -> Allocation:
+def with_standby(problem: Problem, solve: Solve, start: Solve) -> Allocation:
     """Return an allocation by ``solve`` with the residents of each device.
 
-    Residents are placed or stand by. The answer is the first of these that serves nearly as much and as accurately as
-    an unrestricted plan: the residents in force; those for multiples of the demand; those of the unrestricted plan with
-    a standby fill. The bound is that of the unrestricted plan, so that the gap includes the cost of keeping residents.
+    The bound is that of plans with any residents, so that the gap includes the cost of keeping them.
 
     Args:
-        search: a quicker strategy for multiples of the demand, whose rates are not used; None: ``solve``.
+        start: a quicker strategy for the multiple of the demand, whose rates are not used.
     """
-    search = search or solve
+    problem, plan = _expected_served(with_small_served(problem), solve)
     if _unlimited(problem):
-        return replace(_expected_served(problem, solve)[1], residents=_everything(problem))
-    problem = _expected_first(problem)
-    most = carried(problem)
-    problem, free = _expected_served(problem, solve)
-    free = replace(free, carried=most)
-    kept, previous = None, problem.previous
-    if previous is not None and _still_there(problem, previous):
-        kept = _within(problem, previous.residents, solve, free)
-        kept = replace(kept, provided=previous.provided, steady=previous.steady)
-        if _good(problem, kept, free) and _suit(problem, previous, most):
-            if not _needlessly_quick(problem, previous, kept, free):
-                return kept
-            new = replace(_chosen_anew(problem, solve, search, free, accurate=True), steady=True)
-            return new if new.accuracy > kept.accuracy + ACCURACY_GAIN else kept
-    new = _chosen_anew(problem, solve, search, free)
-    return new if kept is None or most >= PRESSED or kept.steady or _pays(problem, kept, new) else kept
-
-
-def _expected_first(problem: Problem) -> Problem:
-    """Add floors where devices carry what is expected and not all margins.
-
-    No application's margin then comes before another one's expected demand.
-    """
-    if carries(problem, 1.0) or not carries(_as_expected(problem), 1.0):
-        return problem
-    return _with_floors(problem)
+        return replace(plan, residents=_everything(problem))
+    multiple = min(HIGHEST, max(1.0, carried(problem)))
+    plan = replace(plan, carried=multiple, ready_for=multiple)
+    previous = problem.previous
+    if previous is not None and _still_there(problem, previous) and multiple >= math.sqrt(previous.ready_for):
+        kept = _within(problem, previous.residents, solve, plan)
+        if _good(problem, kept, plan):
+            return replace(kept, ready_for=previous.ready_for)
+    return replace(plan, residents=_chosen(problem, plan, start))
 
 
 def _expected_served(problem: Problem, solve: Solve) -> tuple[Problem, Allocation]:
-    """Return the problem and its plan, with floors where applications starve without.
+    """Return the problem and its plan, with floors if it left out what is expected.
 
-    Fractions of devices may carry all of the demand where whole ones do not.
+    No application's margin then comes before what another one is expected to need, if devices carry all of that.
     """
     plan = solve(problem)
-    starved = _starved(problem, plan)
-    if not starved or not carries(_as_expected(problem), 1.0):
+    if all(plan.served[a.id] >= (1 - SERVED_LOSS) * _expected(a) for a in problem.applications):
         return problem, plan
-    with_floors = _with_floors(problem)
-    floored = solve(with_floors)
-    return (with_floors, floored) if _starved(problem, floored) < starved else (problem, plan)
-
-
-def _as_expected(problem: Problem) -> Problem:
-    """The problem without margins."""
-    return replace(problem, applications=tuple(replace(a, demand=_expected(a)) for a in problem.applications))
-
-
-def _with_floors(problem: Problem) -> Problem:
-    """The problem with what is expected as floors."""
-    floors = (max(a.floor, _expected(a) / a.demand) if a.demand > 0 else a.floor for a in problem.applications)
-    applications = (replace(a, floor=floor) for a, floor in zip(problem.applications, floors, strict=True))
-    return replace(problem, applications=tuple(applications))
+    expected = tuple([replace(a, demand=_expected(a)) for a in problem.applications])
+    if carried(replace(problem, applications=expected)) < 1:
+        return problem, plan
+    applications = [
+        replace(a, floor=max(a.floor, _expected(a) / a.demand)) if a.demand > 0 else a for a in problem.applications
+    ]
+    floored = replace(problem, applications=tuple(applications))
+    other = solve(floored)
+    kept = ((a.id, (1 - SERVED_LOSS) * min(plan.served[a.id], a.floor * a.demand)) for a in problem.applications)
+    return (floored, other) if all(other.served[name] >= rate for name, rate in kept) else (problem, plan)
 
 
 def _expected(application: ApplicationDemand) -> float:
     return application.demand if application.expected is None else min(application.expected, application.demand)
 
 
-def _starved(problem: Problem, plan: Allocation) -> int:
-    """How many applications a plan serves far less of than is expected."""
-    return sum([plan.served[a.id] < STARVED * _expected(a) for a in problem.applications])
+def _good(problem: Problem, kept: Allocation, plan: Allocation) -> bool:
+    """Whether residents in force serve nearly as much as the plan, as accurately.
 
-
-def _good(problem: Problem, plan: Allocation, free: Allocation) -> bool:
-    """Whether a plan serves nearly what an unrestricted one does.
-
-    Where there is room it must be nearly as accurate, too. Without room neither margins count nor the plan's accuracy:
-    residents are then quick, and batches choose variants.
+    What is expected must be served, margins need not be.
     """
-    room = free.carried >= ROOM
-    most = lost = 0.0
+    wanted = lost = 0.0
     for a in problem.applications:
-        wanted = free.served[a.id] if room else min(free.served[a.id], _expected(a))
-        most += a.weight * wanted
-        lost += a.weight * max(0.0, wanted - plan.served[a.id])
-    accurate = not room or plan.accuracy >= free.accuracy - ACCURACY_LOSS
-    return accurate and lost <= most * SERVED_LOSS
+        expected = min(plan.served[a.id], _expected(a))
+        short = max(0.0, expected - kept.served[a.id])
+        if short > SERVED_LOSS * expected and a.floor > 0:
+            return False
+        wanted += a.weight * expected
+        lost += a.weight * short
+    return lost <= SERVED_LOSS * wanted and kept.accuracy >= plan.accuracy - ACCURACY_LOSS
 
 
-def _needlessly_quick(problem: Problem, previous: Allocation, kept: Allocation, free: Allocation) -> bool:
-    """Whether residents cost accuracy that a steady demand need not lose.
-
-    While demand grows, nobody knows how far: quick residents are ready for all that devices carry.
-    """
-    if not SOME_ROOM <= free.carried < ROOM or kept.accuracy + ACCURACY_GAIN >= free.accuracy:
-        return False
-    demand = sum(a.weight * a.demand for a in problem.applications)
-    return demand <= STEADY * sum(a.weight * previous.served.get(a.id, 0.0) for a in problem.applications)
-
-
-def _suit(problem: Problem, previous: Allocation, most: float) -> bool:
-    """Whether residents were chosen for such a mix of applications and such room."""
-    if previous.steady and most < LITTLE_ROOM:
-        return False
-    if most < PRESSED:
-        return True
-    provided = previous.provided
-    then = replace(problem, applications=tuple(replace(a, demand=provided[a.id]) for a in problem.applications))
-    had_room = carries(then, ROOM)
-    if most <= TIGHT if had_room else most >= ROOM:
-        return False
-    growth = [(a.demand + SMALL) / (provided[a.id] + SMALL) for a in problem.applications]
-    total = sum(a.demand + SMALL for a in problem.applications) / sum(rate + SMALL for rate in provided.values())
-    return max(growth, default=1.0) <= MIX * total
+def _chosen(problem: Problem, plan: Allocation, start: Solve) -> Residents:
+    """The plan's residents, those of the plan for the multiple, and the fill's."""
+    chosen: dict[str, list[str]] = {device.id: [] for device in problem.devices}
+    for placement in plan.placements:
+        chosen[placement.device].append(placement.variant)
+    for placement in start(_beside(problem, plan.ready_for, chosen)).placements:
+        if placement.variant not in chosen[placement.device]:
+            chosen[placement.device].append(placement.variant)
+    fill_with_standby(problem, chosen, _prices(problem, math.sqrt(plan.ready_for)))
+    return {device: tuple(variants) for device, variants in chosen.items()}
 
 
-def _chosen_anew(problem: Problem, solve: Solve, search: Solve, free: Allocation, accurate: bool = False) -> Allocation:
-    """Return the plan with residents chosen for more than the demand.
-
-    Where those serve less than others could, they are chosen beside those of the unrestricted plan.
-
-    Args:
-        accurate: see :func:`.standby_choice.choose`.
-    """
-    demand = {application.id: application.demand for application in problem.applications}
-    ready = _within(problem, choose(problem, free.carried, search, {}, accurate), solve, free)
-    if _good(problem, ready, free):
-        return replace(ready, provided=demand)
-    placed: dict[str, list[str]] = {}
-    for placement in free.placements:
-        placed.setdefault(placement.device, []).append(placement.variant)
-    return replace(free, residents=choose(problem, free.carried, search, placed, accurate), provided=demand)
+def _beside(problem: Problem, multiple: float, chosen: Mapping[str, list[str]]) -> Problem:
+    """The problem at a multiple of the demand, on what residents leave of devices."""
+    memory = {v.id: {kind: p.memory_bytes for kind, p in v.profiles.items()} for v in problem.variants}
+    devices = []
+    for device in problem.devices:
+        here, left, places = chosen[device.id], device.memory_bytes, device.max_resident
+        if places is not None:
+            places = max(0, places - len(here))
+        if left is not None:
+            left -= sum(memory[variant][device.type] for variant in here)
+        # Variants chosen before are used again at no cost.
+        devices.append(replace(device, memory_bytes=left, max_resident=places, loaded=device.loaded | {*here}))
+    return replace(_scaled(problem, multiple), devices=tuple(devices))
 
 
-def _pays(problem: Problem, kept: Allocation, new: Allocation) -> bool:
-    """Whether other residents are worth loads, in which devices serve nothing."""
-    devices = {device.id: device for device in problem.devices}
-    profiles = {variant.id: variant.profiles for variant in problem.variants}
-    seconds = sum(
-        profiles[variant][devices[id].type].load_s
-        for id, variants in new.residents.items()
-        for variant in variants
-        if variant not in devices[id].loaded and devices[id].type in profiles[variant]
+def _scaled(problem: Problem, multiple: float) -> Problem:
+    return replace(
+        problem,
+        applications=tuple(
+            replace(a, demand=max(a.demand, SMALL) * multiple, floor=max(a.floor, FLOOR)) for a in problem.applications
+        ),
+        variants=tuple(replace(v, pinned=False) for v in problem.variants),
+        previous=None,
     )
-    value = _value(problem, new)
-    return value - _value(problem, kept) > value * seconds / (PAYS_WITHIN_S * len(devices))
 
 
-def _value(problem: Problem, plan: Allocation) -> float:
-    """Points/s for what is expected."""
-    return plan.accuracy * sum(a.weight * min(plan.served[a.id], _expected(a)) for a in problem.applications)
+def _prices(problem: Problem, multiple: float) -> dict[str, float]:
+    """Points for a second of a device's time at a multiple of the demand, by type."""
+    found = relaxed(_scaled(problem, multiple))
+    prices: dict[str, float] = {}
+    if found is not None:
+        for group, price in zip(grouped(problem.devices), found.prices.tolist(), strict=True):
+            prices[group.one.type] = max(price, prices.get(group.one.type, 0.0))
+    return prices
 
 
 def _within(problem: Problem, residents: Residents, solve: Solve, free: Allocation) -> Allocation:
@@ -226,7 +173,7 @@ def _still_there(problem: Problem, previous: Allocation) -> bool:
     """Whether a plan's devices, variants and applications are still the problem's."""
     if {device.id for device in problem.devices} != previous.residents.keys():
         return False
-    if any(application.id not in previous.provided for application in problem.applications):
+    if any(a.id not in previous.served for a in problem.applications):
         return False
     present = {variant.id for variant in problem.variants if not variant.excluded}
     if any(variant not in present for mine in previous.residents.values() for variant in mine):

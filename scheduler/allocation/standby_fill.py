@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .problem import CandidateVariant, DeviceResources, Problem
@@ -29,12 +29,7 @@ class _Standby:
     """its smallest batch takes at most half of the SLO, so that it can follow another batch"""
 
 
-def fill_with_standby(
-    problem: Problem,
-    limited: Sequence[DeviceResources],
-    chosen: Mapping[str, list[str]],
-    prices: Mapping[str, float],
-) -> None:
+def fill_with_standby(problem: Problem, chosen: Mapping[str, list[str]], prices: Mapping[str, float]) -> None:
     """Add variants to ``chosen`` until devices are full or none adds coverage.
 
     ``chosen`` has variants by device. An application's coverage is the sum over its devices of the part of its demand
@@ -44,11 +39,11 @@ def fill_with_standby(
         prices: points of accuracy for a second of device time, by device type.
     """
     demand = {a.id: max(a.demand, 1e-9) for a in problem.applications}
-    standbys = _standbys(problem, {device.type for device in limited})
+    standbys = _standbys(problem, {device.type for device in problem.devices})
     by_id = {kind: {s.variant.id: s for mine in options.values() for s in mine} for kind, options in standbys.items()}
     covered = dict.fromkeys(demand, 0.0)
     open_devices = []
-    for device in limited:
+    for device in problem.devices:
         price = max(TIME_PRICE, prices.get(device.type, 0.0))
         filling = _Filling(device, standbys[device.type], by_id[device.type], chosen[device.id], price)
         for name, rate in filling.rates.items():

@@ -101,4 +101,4 @@ def nereus_with_standby(problem: Problem) -> Allocation:
 
     Weighted queries served come first, then accuracy.
     """
-    return with_standby(problem, nereus.solve)
+    return with_standby(problem, nereus.solve, nereus.start)

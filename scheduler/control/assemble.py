@@ -59,12 +59,6 @@ def idle_devices() -> list[registry.Device]:
 def _candidate(
     variant: registry.Variant, accuracy: float, mix: Mapping[int, float], points: Mapping[int, Sequence[ProfilePoint]]
 ) -> CandidateVariant:
-    """Return a variant with its usable profiles.
-
-    Args:
-        mix: shares of its queries by size class.
-        points: by profile's id.
-    """
     profiles = {
         profile.device_type: sizes.profile(points.get(profile.pk, ()), mix, profile.memory_bytes, profile.load_s)
         for profile in variant.profiles.all()

@@ -86,7 +86,6 @@ def estimate(
     horizon_s: float = 10.0,
     quantile: float = QUANTILE,
 ) -> dict[str, float]:
-    """The demand that :func:`estimates` plans for."""
     return estimates(seconds, applications, now, observed, horizon_s, quantile).planned
 
 
@@ -165,10 +164,7 @@ def forecast(items: np.ndarray, horizon: int, deviations: float) -> Forecast:
 
 
 def _with_burst(items: np.ndarray, found: Forecast, level: np.ndarray) -> Forecast:
-    """Return the forecast, or the last seconds where they show a burst.
-
-    They do where noise around ``level`` does not explain them.
-    """
+    """Return the forecast, or the last seconds where they show a burst."""
     recent = items[-RECENT_S:].mean(axis=0)
     burst = recent > found.upper + np.sqrt(np.maximum(level, 1.0) / RECENT_S)
     upper = np.where(burst, recent + 0.5 * np.sqrt(recent / RECENT_S), found.upper)
@@ -243,7 +239,6 @@ def _level_and_trend(seconds: int, horizon: int) -> tuple[np.ndarray, np.ndarray
 
 
 def bands(planned: Mapping[str, float]) -> dict[str, Band]:
-    """The :func:`band` of each application beside the others, by application."""
     return {application: band(rate, len(planned)) for application, rate in planned.items()}
 
 

@@ -101,7 +101,6 @@ class LeaseWatch:
         return row, self._unchanged.ages({self.name: touched})[self.name]
 
     def take(self) -> HeldLease | None:
-        """Take the lease if that is possible now."""
         row, age_s = self.look()
         if row.holder and age_s < TTL_S:
             return None
@@ -124,10 +123,7 @@ class LeaseWatch:
 
 @contextmanager
 def held(name: str, wait_s: float = float("inf")) -> Iterator[HeldLease | None]:
-    """Hold a lease within the block.
-
-    It is None where another process still holds it after ``wait_s`` seconds.
-    """
+    """Hold a lease within the block; None: another one still does after ``wait_s``."""
     watch, until = LeaseWatch(name), clock.steady() + wait_s
     pause = threading.Event()
     while (lease := watch.take()) is None and clock.steady() < until:

@@ -78,11 +78,7 @@ def make_plan(
 
 
 def present_problem(observed: dict[str, float] | None = None) -> tuple[Problem, list[registry.Device]]:
-    """The problem as of now, without what is in force, and its devices.
-
-    Args:
-        observed: rates that bursts reported recently, items/s by application.
-    """
+    """The problem as of now, without what is in force, and its devices."""
     devices = available_devices()
     seconds = telemetry.gateway_seconds(HISTORY_S + 1)
     demand = _demand(seconds, observed)
@@ -116,10 +112,7 @@ def estimated(
 
 
 def _something_resides() -> bool:
-    """Whether the plan in force keeps anything loaded.
-
-    An empty plan then frees what is being deleted.
-    """
+    """Whether the plan in force keeps anything loaded."""
     latest = Plan.objects.only("allocation").first()
     return latest is not None and bool(latest.allocation["placements"])
 
@@ -186,7 +179,6 @@ def _store(plan: Plan, lease: HeldLease | None) -> None:
 
 
 def builtins(value: Any) -> Any:
-    """Dataclasses as JSON-ready builtins; sets become sorted lists."""
     if dataclasses.is_dataclass(value):
         return {field.name: builtins(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict) or hasattr(value, "items"):

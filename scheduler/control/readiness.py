@@ -12,7 +12,6 @@ from scheduler import telemetry
 
 
 def reported() -> None:
-    """Make variants ready whose application the gateways' latest reports answer."""
     waiting = set(Variant.objects.filter(state=Variant.State.LOADING).values_list("application__name", flat=True))
     if not waiting:
         return

@@ -23,11 +23,7 @@ Phase = Device.Phase
 
 
 def advance() -> list[str]:
-    """Let plans use nodes' coming devices where ready, not the retiring ones.
-
-    Returns:
-        Names of the nodes where this was done.
-    """
+    """Let plans use nodes' coming devices where ready, not the retiring ones."""
     dividing = Node.objects.filter(devices__phase=Phase.RETIRING).distinct()
     moved = []
     for node in dividing:
@@ -44,11 +40,6 @@ def advance() -> list[str]:
 
 @transaction.atomic
 def _change_over(node: Node) -> bool:
-    """Let plans use the coming devices if they are still ready.
-
-    Returns:
-        Whether they were.
-    """
     mine = Device.objects.filter(node=node)
     # As members' reports do: these rows first.
     list(mine.select_for_update().order_by("ref"))
@@ -78,10 +69,7 @@ def _measure_again(coming: QuerySet[Device]) -> None:
 
 
 def waits_for(node: Node) -> list[str]:
-    """Return reasons why plans still use the node's retiring devices.
-
-    Empty: the coming ones are ready.
-    """
+    """Return reasons why plans still use the retiring devices; none: they need not."""
     devices = list(node.devices.select_related("node"))
     coming = [device for device in devices if device.phase == Phase.COMING]
     retiring = [device for device in devices if device.phase == Phase.RETIRING]
@@ -109,7 +97,6 @@ def waits_for(node: Node) -> list[str]:
 
 
 def _runnable(types: Iterable[str]) -> set[str]:
-    """Return active applications with a variant measured on one of these types."""
     found = Profile.objects.filter(
         device_type__in=set(types),
         blocked="",

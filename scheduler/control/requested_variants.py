@@ -52,7 +52,6 @@ class Request(NamedTuple):
 
 
 def requests_of(second: Mapping[str, Any]) -> list[Request]:
-    """Return what queries of a gateway's second requested."""
     every = (
         Request(name, frozenset(counts.get("named") or ()), counts.get("least_accuracy") or 0.0)
         for name, counts in second["applications"].items()
@@ -61,10 +60,7 @@ def requests_of(second: Mapping[str, Any]) -> list[Request]:
 
 
 def record(requests: Iterable[Request]) -> None:
-    """Remember requests.
-
-    A plan is made for variants that were not requested before.
-    """
+    """Remember requests, and have a plan made for variants that are new among them."""
     new: list[str] = []
     for request in requests:
         if _due(request):
@@ -122,7 +118,6 @@ def stand_by(
 
 
 def _due(request: Request) -> bool:
-    """Whether a request is to be looked up, which is then remembered."""
     now = clock.steady()
     if now - _looked_up.get(request, -math.inf) < FRESH_S:
         return False
@@ -133,7 +128,6 @@ def _due(request: Request) -> bool:
 
 
 def _record(name: str, named: Collection[str], least: float) -> list[str]:
-    """Remember an application's requested variants, and return new ones."""
     application = Application.objects.filter(name=name, state=Application.State.ACTIVE).first()
     if application is None:
         return []
@@ -181,7 +175,6 @@ def _seconds(variant: Variant, kinds: Iterable[str]) -> float:
 
 
 def _read() -> dict[int, str]:
-    """Stamps by variant; those that are over are deleted."""
     found, over = {}, []
     for pk, at in live.client().hgetall(KEY).items():
         if clock.age(at) < KEPT_S:

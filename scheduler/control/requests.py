@@ -110,10 +110,7 @@ def _recent(rates: dict[str, tuple[float, str]]) -> dict[str, tuple[float, str]]
 
 
 def demand() -> Demand | None:
-    """The requests that the holder of the lease on planning serves.
-
-    None: a plan has served them all.
-    """
+    """The requests that whoever plans is to serve; None: a plan has served them."""
     row = plan_row()
     if row.started <= row.served:
         return None

@@ -23,10 +23,7 @@ NAMED = 3
 
 
 def replan_if_devices_changed() -> bool:
-    """Request a plan if the available devices are not those of the plan in force.
-
-    A node that fell silent is one cause.
-    """
+    """Request a plan if the available devices are not those of the plan in force."""
     latest = Plan.objects.only("inputs").first()
     if latest is None:
         return False
@@ -54,13 +51,7 @@ def plan_with(came: Sequence[str]) -> None:
 
 
 def write_off_silent_devices() -> int:
-    """Mark devices of silent nodes as down, with nothing loaded.
-
-    A node that returns reports their state anew.
-
-    Returns:
-        Number of devices.
-    """
+    """Mark devices of silent nodes as down, with nothing loaded; how many."""
     if not silence_counts():
         return 0
     now = clock.steady()
@@ -95,13 +86,6 @@ def lapse_ended_certificates() -> int:
 
 
 def end_cordons() -> int:
-    """Uncordon nodes whose cordon has ended.
-
-    The work was cut off, or a backup of that time was restored.
-
-    Returns:
-        Number of nodes.
-    """
     ended = list(Node.objects.filter(cordoned_until__lt=timezone.now()))
     for node in ended:
         uncordon(node)
@@ -109,7 +93,6 @@ def end_cordons() -> int:
 
 
 def _silent(member: str, now: float) -> Q:
-    """Not seen for :data:`LOST_S`, nor since the appliance started."""
     seen = f"{member}seen_s"
     earlier_boot = Q(**{f"{seen}__gt": now + clock.AHEAD_S})
     return Q(**{f"{seen}__isnull": True}) | Q(**{f"{seen}__lt": now - LOST_S}) | earlier_boot

@@ -26,7 +26,6 @@ def _path() -> Path:
 
 
 def _read() -> tuple[int, int]:
-    """The highest version given here, and how many may have been given elsewhere."""
     try:
         text = _path().read_text().strip()
         return int(text.removesuffix("+") or 0), ELSEWHERE if text.endswith("+") else 0

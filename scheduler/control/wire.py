@@ -55,7 +55,6 @@ def application_spec(
 
 
 def profile_points(profile: registry.Profile) -> tuple[specs.ProfilePoint, ...]:
-    """A profile with all its size classes."""
     return tuple(
         specs.ProfilePoint(
             batch=point.batch,
@@ -85,7 +84,6 @@ def points_of(variants: Iterable[int]) -> dict[int, tuple[specs.ProfilePoint, ..
 
 
 def variant_spec(variant: registry.Variant, normalized: float | None) -> specs.VariantSpec:
-    """A variant's spec for the data plane."""
     return specs.VariantSpec(
         id=variant.pk,
         name=variant.name,

@@ -36,10 +36,7 @@ UNKNOWN = Peer()
 
 @dataclass(frozen=True)
 class Identity:
-    """The holder of a bearer token.
-
-    It is an existing member, or a new one with a join token.
-    """
+    """The holder of a bearer token: a member, or a new one with a join token."""
 
     member: Node | Gateway | None
     token: JoinToken | None
@@ -83,11 +80,7 @@ def identify(kind: type[Node] | type[Gateway], secret: str | None, peer: Peer = 
 
 
 def _check_token(token: JoinToken, kind: type[Node] | type[Gateway], peer: Peer) -> None:
-    """Check what can be checked before the member has named itself.
-
-    Raises:
-        Refused: it is expired, for another kind of member, or for members of another box.
-    """
+    """Check what can be checked before the member has named itself."""
     wanted = _kind(kind)
     if token.expired:
         raise Refused(f"join token {token.name!r} expired at {token.expires:%Y-%m-%d %H:%M} UTC; make another one")
@@ -127,7 +120,6 @@ def admit(
 
 
 def _return(kind: type[Node] | type[Gateway], known: Node | Gateway, name: str) -> Admission:
-    """A member with its credential."""
     if known.name != name:
         raise Refused(f"name {name!r}: this credential belongs to {known.name!r}")
     # An operator may have accepted a claim since the credential was looked up.
@@ -180,7 +172,6 @@ def _use(token: JoinToken) -> None:
 
 
 def _claim(admission: Admission, identity: Identity, channel: str) -> Admission:
-    """Keep a claim for an operator; nothing of the member itself changes."""
     member, token, address = admission.member, identity.token, identity.peer.address[:45]
     if member.claimed:
         raise Refused(f"name {member.name!r} is claimed by another box already; an operator must decide")

@@ -35,13 +35,17 @@ class MemberSecond(NamedTuple):
 
     Attributes:
         event: name of the event that browsers get.
-        data: the event's content.
+        data: the event's content; None: the member only reports that it is there.
         entry: what is stored.
+        node: id of the node that sent it.
+        stamp: steady stamp of its coming.
     """
 
-    event: str
-    data: dict[str, Any]
-    entry: telemetry.StreamEntry
+    event: str = ""
+    data: dict[str, Any] | None = None
+    entry: telemetry.StreamEntry | None = None
+    node: int | None = None
+    stamp: str = ""
 
 
 class Batch:
@@ -90,7 +94,6 @@ class Batches:
         events: names and data of members' seconds, for browsers.
         came: of lists of devices that came up; an empty one is a member that joined, whose devices plans may have left
             out.
-        reported: of ids of nodes that sent statistics, with steady stamps.
     """
 
     def __init__(self) -> None:
@@ -98,7 +101,6 @@ class Batches:
         self.seconds = Batch("statistics", _store_seconds, SECONDS_S)
         self.events = Batch("live seconds", _tell, EVENTS_S)
         self.came = Batch("devices that came", _plan_with, CAME_S)
-        self.reported = Batch("heard", _store_reported, SECONDS_S)
 
 
 async def _store_seen(items: list[Seen]) -> None:
@@ -108,9 +110,17 @@ async def _store_seen(items: list[Seen]) -> None:
 
 
 async def _store_seconds(items: list[MemberSecond]) -> None:
-    await in_thread(telemetry.record_all)([second.entry for second in items])
+    await asyncio.to_thread(_store_in_redis, items)
     for second in items:
-        batches().events.put((second.event, second.data))
+        if second.data is not None:
+            batches().events.put((second.event, second.data))
+
+
+def _store_in_redis(items: list[MemberSecond]) -> None:
+    if heard := {second.node: second.stamp for second in items if second.node is not None}:
+        presence.reported(heard)
+    if entries := [second.entry for second in items if second.entry is not None]:
+        telemetry.record_all(entries)
 
 
 async def _tell(items: list[tuple[str, dict[str, Any]]]) -> None:
@@ -121,13 +131,8 @@ async def _plan_with(items: list[Sequence[str]]) -> None:
     await in_thread(upkeep.plan_with)([device for devices in items for device in devices])
 
 
-async def _store_reported(items: list[tuple[int, str]]) -> None:
-    await in_thread(presence.reported)(dict(items))
-
-
 _by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Batches] = weakref.WeakKeyDictionary()
 
 
 def batches() -> Batches:
-    """Return the running loop's batches."""
     return _by_loop.setdefault(asyncio.get_running_loop(), Batches())

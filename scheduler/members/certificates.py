@@ -105,7 +105,6 @@ def _issue(member: Node | Gateway, kind: str, request: str, channel: str) -> Iss
 
 
 def _holder(key_hash: str, member: Node | Gateway) -> str:
-    """Another member with this key, revoked ones too; empty: there is none."""
     for kind in (Node, Gateway):
         others = kind.objects.filter(key_hash=key_hash)
         if isinstance(member, kind):
@@ -120,10 +119,7 @@ def _kind(member: Node | Gateway) -> str:
 
 
 def due(row: Row, issuer: str, now: datetime) -> bool:
-    """Whether a member with a certificate should have another one.
-
-    That is by the control plane's clock or authority.
-    """
+    """Whether a member should have another certificate, by clock or authority."""
     if row.certificate_until is None:
         return False
     left = row.certificate_until - now
@@ -131,21 +127,14 @@ def due(row: Row, issuer: str, now: datetime) -> bool:
 
 
 class Requests:
-    """Certificates on one connection.
-
-    It decides what the member may ask, and when it is asked to renew.
-    """
-
     def __init__(self) -> None:
         self._asked = TokenBucket(BURST, PER_SECOND)
         self._prompted = -math.inf
 
     def takes(self, now: float) -> bool:
-        """Whether a request is answered; ``now``: seconds, monotonic."""
         return self._asked.takes(now)
 
     def prompts(self, row: Row, issuer: str, now: float) -> bool:
-        """Whether to ask the member to renew."""
         if now - self._prompted < PROMPT_EVERY_S or not due(row, issuer, timezone.now()):
             return False
         self._prompted = now

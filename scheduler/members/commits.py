@@ -29,8 +29,6 @@ class _Outcome(NamedTuple):
 
 
 class GroupCommit:
-    """The changes of an event loop's connections."""
-
     def __init__(self) -> None:
         self._waiting: deque[tuple[Callable[[], Any], asyncio.Future]] = deque()
         self._running: asyncio.Task | None = None
@@ -64,13 +62,7 @@ class GroupCommit:
 
 
 def commit(changes: Sequence[Callable[[], Any]]) -> list[_Outcome]:
-    """Make the first of these changes, at least one, in one transaction.
-
-    Synchronous.
-
-    Returns:
-        What became of those that were tried.
-    """
+    """Make the first of these changes, at least one, in one transaction."""
     outcomes: list[_Outcome] = []
     ends = time.monotonic() + HELD_S
     try:
@@ -99,9 +91,6 @@ _by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, GroupCommit] = we
 
 
 async def together(change: Callable[..., Any], *args: Any) -> Any:
-    """Make a change with those that other connections make now.
-
-    They are the running loop's; see :meth:`GroupCommit.make`.
-    """
+    """Make a change with those that other connections make now."""
     commits = _by_loop.setdefault(asyncio.get_running_loop(), GroupCommit())
     return await commits.make(functools.partial(change, *args))

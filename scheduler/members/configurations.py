@@ -14,13 +14,9 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 
-import redis.asyncio
 from channels.db import database_sync_to_async
-from django.conf import settings
-from redis.exceptions import RedisError
 
-from scheduler import live, troubles
-from scheduler.channel_layer import cancel
+from scheduler import live
 from scheduler.members import contents
 from scheduler.members.passing import PASSING, noted
 from workers import log
@@ -32,8 +28,6 @@ logger = log.get("members")
 REREAD_S = 3.0
 #: seconds that a reader waits for at most, so that reads take no more than half of the time
 LONGEST_PAUSE_S = 1.0
-#: seconds until another try to hear of changes while Redis is away
-LISTEN_AGAIN_S = 1.0
 #: the channel of Redis that says that something changed
 CHANGED = live.key("members_changed")
 
@@ -43,13 +37,7 @@ in_thread = functools.partial(database_sync_to_async, thread_sensitive=False)
 
 
 def changed() -> None:
-    """Have the members of all processes follow what the database holds now.
-
-    Synchronous.
-
-    Raises:
-        RedisError: they follow a few seconds later, by themselves.
-    """
+    """Have members of all processes follow the database now, not in some seconds."""
     live.client().publish(CHANGED, "")
 
 
@@ -81,10 +69,9 @@ class Configurations:
             if not self._followers:
                 ended, self._watching = self._watching, []
                 for task in ended:
-                    await cancel(task)
+                    await live.cancel(task)
 
     def look(self) -> None:
-        """Read the database now, for all connections of this process."""
         self._due.set()
 
     async def _watch(self) -> None:
@@ -104,16 +91,8 @@ class Configurations:
                 event.set()
 
     async def _listen(self) -> None:
-        while True:
-            try:
-                async with redis.asyncio.Redis.from_url(settings.REDIS_URL) as client, client.pubsub() as pubsub:
-                    await pubsub.subscribe(CHANGED)
-                    # The first answer confirms the subscription: something may have been missed until then.
-                    async for _ in pubsub.listen():
-                        self.look()
-            except (RedisError, OSError) as error:
-                troubles.occurred(error)
-                await asyncio.sleep(LISTEN_AGAIN_S)
+        async for _ in live.listen(CHANGED):
+            self.look()
 
     async def registered(self, since: float | None = None) -> contents.Registered:
         """Return the facts that the database held at ``since`` (monotonic) or later.
@@ -143,12 +122,10 @@ class Configurations:
             return self._registered
 
     async def node(self, pk: int, since: float | None = None) -> control.NodeConfig:
-        """The configuration of a node."""
         shared = (await self.registered(since)).shared
         return self._once(pk, lambda: contents.node_config(pk, shared, self._planned.get(pk, ())))
 
     async def gateway(self, since: float | None = None) -> control.GatewayConfig:
-        """The configuration of all gateways."""
         shared = (await self.registered(since)).shared
         return self._once("gateway", lambda: contents.gateway_config(shared))
 
@@ -162,5 +139,4 @@ _by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Configurations] =
 
 
 def configurations() -> Configurations:
-    """Return the running loop's configurations."""
     return _by_loop.setdefault(asyncio.get_running_loop(), Configurations())

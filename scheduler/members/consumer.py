@@ -11,17 +11,16 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+from channels.consumer import get_handler_name
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
-from channels.utils import await_many_dispatch
 from django.utils import timezone
 
 from registry.models import Gateway, Node
 from scheduler import live, troubles
-from scheduler.channel_layer import cancel
 from scheduler.members import admission, certificates, peers, standing
 from scheduler.members.batches import Seen, batches
 from scheduler.members.commits import together
@@ -63,8 +62,6 @@ def _fault(error: msgspec.ValidationError) -> str:
 
 
 class MemberConsumer(AsyncWebsocketConsumer):
-    """The part that all members share."""
-
     kind: type[Node] | type[Gateway]
     _following: asyncio.Task | None = None
 
@@ -72,7 +69,8 @@ class MemberConsumer(AsyncWebsocketConsumer):
         # Without Channels' layer: nothing is sent to a connection by name, and it needs no Redis.
         self.scope, self.base_send, self.channel_name = scope, send, uuid.uuid4().hex
         try:
-            await await_many_dispatch([receive], self.dispatch)
+            while True:
+                await self.dispatch(await receive())
         except StopConsumer:
             pass
         finally:
@@ -109,9 +107,12 @@ class MemberConsumer(AsyncWebsocketConsumer):
                 control.CLOSE_UNAUTHORIZED, "Authorization: a join token or a credential is needed; this one is unknown"
             )
 
+    async def dispatch(self, message: dict[str, Any]) -> None:
+        # Channels would look for old connections of the database in a thread, for each message.
+        await getattr(self, get_handler_name(message))(message)
+
     @property
     def approved(self) -> bool:
-        """Whether the connection speaks for an approved member."""
         return self.standing is Standing.APPROVED
 
     def _token(self) -> str | None:
@@ -157,7 +158,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
             await self._take(message)
 
     async def _decoded(self, text: str) -> control.FromMember | None:
-        """The message; None where it is skipped, or has ended the connection."""
         try:
             return self.decode(text)
         except control.VersionMismatch as error:
@@ -188,10 +188,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
             await self.losses.attempt(self.compare(message), type(message).__name__, name)
 
     def _see(self) -> None:
-        """Store now and then that the member sent something.
-
-        In the background: the database may be locked.
-        """
+        """Store now and then that the member sent something, in the background."""
         if time.monotonic() - self.seen_at > SEEN_EVERY_S:
             self.seen_at = time.monotonic()
             batches().seen.put(self._seen)
@@ -214,10 +211,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         return not troubles.pausing(troubles.REDIS) and await self._attempt(doing(), what)
 
     async def _later(self, error: Exception) -> None:
-        """Ask the member to come again.
-
-        Its admission needs what is away now, and may be half done.
-        """
+        """Ask the member to come again: what its admission needs is away now."""
         noted(error)
         await self.turn_away(control.CLOSE_TRY_AGAIN, f"not admitted: {type(error).__name__}: {error}")
 
@@ -252,10 +246,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         self._following = asyncio.create_task(self._session(), name=f"session-{message.name}")
 
     async def _session(self) -> None:
-        """Have the member follow the registry, from its admission to its end.
-
-        Each pass follows a read of the database, which all connections of the process share.
-        """
+        """Have the member follow the registry, from its admission to its end."""
         settled = False
         async with configurations().followed() as changed:
             while not self.turned_away:
@@ -313,7 +304,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
             await self.say(control.CertificateDue())
 
     async def announce_change(self) -> None:
-        """Have all connections, of other processes as well, look at the registry."""
         if not await self.announce(in_thread(changed), "change"):
             configurations().look()
 
@@ -327,11 +317,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
         return standing.standing(row, self.channel_name, self.claims)
 
     def _store_admission(self) -> tuple[control.IssuedCertificate, str | None]:
-        """Store all that the member's admission changes.
-
-        Returns:
-            Its certificate, and its credential where it gets one.
-        """
         request = self.join_message.certificate_request
         issued = certificates.issue(self.member, request, self.peer, self.channel_name)
         credential = admission.issue_credential(self.member, self.peer)
@@ -358,7 +343,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
     # --- to the member ------------------------------------------------------------------------------------------------
 
     async def say(self, message: control.ToMember) -> None:
-        """Send a message to the member."""
         await self._send_text(control.encode(message))
 
     async def _send_text(self, text: str) -> None:
@@ -372,10 +356,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         await self.say(config)
 
     async def compare(self, stats: control.MemberStats) -> None:
-        """Answer a member that holds another configuration than it should.
-
-        Where that lasts, warn.
-        """
+        """Answer a member that holds another configuration than it should; warn later."""
         wanted = await self.configuration()
         now = time.monotonic()
         if self.lag.report(stats.config_hash, wanted.hash, now - max(0.0, stats.at), now, stats.received):
@@ -396,7 +377,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     async def disconnect(self, code: int) -> None:
         if self._following is not None:
-            await cancel(self._following)
+            await live.cancel(self._following)
         if self.member is not None:
             # It would connect again what is left below.
             await batches().seen.forget(self._seen)
@@ -410,31 +391,21 @@ class MemberConsumer(AsyncWebsocketConsumer):
     # --- of a kind ----------------------------------------------------------------------------------------------------
 
     def decode(self, text: str) -> control.FromMember:
-        """A message of this kind of member."""
         raise NotImplementedError
 
     def store_join(self) -> None:
-        """Store the message with which the approved member joined.
-
-        Synchronous, within its admission's transaction.
-        """
+        """Store the join message, within the transaction of the admission."""
         raise NotImplementedError
 
     async def admitted(self) -> None:
-        """The member is approved and has its configuration."""
         raise NotImplementedError
 
     async def follow(self, registered: Registered) -> None:
         """Send an approved member what it must know beside its configuration."""
 
     async def configuration(self, since: float | None = None) -> control.NodeConfig | control.GatewayConfig:
-        """Return everything that the member must know.
-
-        Args:
-            since: as of this moment (monotonic) or later; None: a few seconds ago.
-        """
+        """The configuration as of ``since`` (monotonic), or of a few seconds ago."""
         raise NotImplementedError
 
     async def handle(self, message: control.FromMember) -> None:
-        """Deal with a message of an approved member."""
         raise NotImplementedError

@@ -45,7 +45,6 @@ def _plan(text: str) -> specs.PlanSpec:
 
 
 def applications() -> tuple[specs.ApplicationSpec, ...]:
-    """All of them, with the size classes that matter."""
     known: dict[int, set[int]] = {}
     latencies = ProfileLatency.objects.filter(size__gt=0).order_by()
     for pk, size in latencies.values_list("profile__variant__application", "size").distinct():
@@ -94,6 +93,7 @@ class Registered:
         jobs: the number of attempts by running profile job, by node id.
         authority: hash of the key of the members' certificates' authority.
         variants: names by application, of all that are registered.
+        loading: whether any of them waits until gateways answer with it.
     """
 
     shared: CommonConfiguration
@@ -101,10 +101,10 @@ class Registered:
     jobs: dict[int, dict[int, int]]
     authority: str = ""
     variants: dict[str, frozenset[str]] = field(default_factory=dict)
+    loading: bool = False
 
 
 def read_shared() -> CommonConfiguration:
-    """The facts that all members' configurations are made from now."""
     kept = Variant.objects.filter(state__in=Variant.PLANNED, excluded=False)
     blocked: dict[str, set[int]] = {}
     for kind, pk in Profile.objects.exclude(blocked="").values_list("device_type", "variant"):
@@ -153,24 +153,22 @@ def _limits(key: ApiKey) -> control.KeyLimits:
 
 
 def read() -> Registered:
-    """Read all that connections compare with.
-
-    The number of queries does not depend on how many members there are.
-    """
+    """Read all that connections compare with."""
     rows = {(kind, pk): Row(*row) for kind in (Node, Gateway) for pk, *row in kind.objects.values_list("pk", *COLUMNS)}
     jobs: dict[int, dict[int, int]] = {}
     running = ProfileJob.objects.filter(state=ProfileJob.State.RUNNING, device__isnull=False)
     for node, job, attempts in running.values_list("device__node_id", "pk", "attempts"):
         jobs.setdefault(node, {})[job] = attempts
     variants: dict[str, set[str]] = {}
-    for application, name in Variant.objects.order_by().values_list("application__name", "name"):
+    loading = False
+    for application, name, state in Variant.objects.order_by().values_list("application__name", "name", "state"):
         variants.setdefault(application, set()).add(name)
+        loading |= state == Variant.State.LOADING
     named = {application: frozenset(names) for application, names in variants.items()}
-    return Registered(read_shared(), rows, jobs, authority.key_hash(), named)
+    return Registered(read_shared(), rows, jobs, authority.key_hash(), named, loading)
 
 
 def gateway_config(shared: CommonConfiguration) -> control.GatewayConfig:
-    """The whole configuration of a gateway."""
     return control.GatewayConfig(
         applications=shared.applications,
         key_hashes=shared.key_hashes,
@@ -181,7 +179,6 @@ def gateway_config(shared: CommonConfiguration) -> control.GatewayConfig:
 
 
 def planned_by_node(shared: CommonConfiguration) -> dict[int, list[specs.DevicePlan]]:
-    """Return the plan's devices by their node's id."""
     found: dict[int, list[specs.DevicePlan]] = {}
     for device in shared.plan.devices:
         if device.device in shared.owners:
@@ -192,13 +189,7 @@ def planned_by_node(shared: CommonConfiguration) -> dict[int, list[specs.DeviceP
 def node_config(
     pk: int, shared: CommonConfiguration, planned: Iterable[specs.DevicePlan] | None = None
 ) -> control.NodeConfig:
-    """Return everything that a node must know.
-
-    It has its devices' part of the plan, and what its cache should keep.
-
-    Args:
-        planned: its part of :func:`planned_by_node`, where that is known.
-    """
+    """Everything that a node must know; ``planned``: its part, where that is known."""
     own = []
     for device in planned_by_node(shared).get(pk, ()) if planned is None else planned:
         blocked = shared.blocked.get(shared.owners[device.device][1], frozenset())

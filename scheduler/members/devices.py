@@ -57,11 +57,7 @@ def sync(node: Node, infos: Iterable[DeviceInfo], join: JoinNode | None = None) 
 
 
 def _divided(node: Node, infos: list[DeviceInfo], join: JoinNode) -> bool:
-    """Keep how the node's cores are divided, and set the phases of its devices.
-
-    Returns:
-        Whether any of that is new.
-    """
+    """Keep how cores are divided, and the phases of devices; whether it is new."""
     division = {
         "cores": list(join.cores),
         "divided": storable(join.divided),
@@ -97,7 +93,6 @@ class Report(NamedTuple):
 
 
 def differs(node: Node, states: Iterable[DeviceState]) -> bool:
-    """Whether devices do anything else now than is stored."""
     return next(_differences(node.devices.all(), states), None) is not None
 
 
@@ -126,7 +121,6 @@ def _differences(
 
 @transaction.atomic
 def report(node: Node, states: Iterable[DeviceState]) -> Report:
-    """Store what devices do now."""
     found, types = Report([], [], []), set()
     # Cores have their whole time to reach it, whatever they reported before.
     began = {"changed": timezone.now(), "serving_s": clock.steady(), "unreached_since": None}

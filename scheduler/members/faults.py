@@ -73,7 +73,6 @@ def _block_if_frequent(variant: Variant, device_type: str) -> None:
 
 
 def event(fault: Fault) -> dict[str, Any]:
-    """A fault as a ``fault`` event."""
     return {
         "fault": fault.pk,
         "application": fault.variant.application.name,

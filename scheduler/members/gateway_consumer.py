@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from registry import clock
 from registry.audit import origins
 from registry.models import Gateway
 from scheduler import samples, telemetry
 from scheduler.control import readiness, requested_variants, requests
 from scheduler.members import reaching
-from scheduler.members.batches import batches
+from scheduler.members.batches import MemberSecond, batches
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.consumer import MemberConsumer
 from workers import log
@@ -19,8 +21,6 @@ logger = log.get("members")
 
 
 class GatewayConsumer(MemberConsumer):
-    """``/ws/gateway/``: a gateway."""
-
     kind = Gateway
 
     async def connect(self) -> None:
@@ -54,11 +54,14 @@ class GatewayConsumer(MemberConsumer):
         known = await self._known()
         match message:
             case control.GatewayStats():
-                variants = (await configurations().registered()).variants
-                second = telemetry.gateway_second(self.member.name, message, clock.wall(), known, variants)
-                await in_thread(_store_second)(second, message, known)
-                await in_thread(readiness.reported)()
-                batches().events.put(("gateway_second", second))
+                registered = await configurations().registered()
+                second = telemetry.gateway_second(self.member.name, message, clock.wall(), known, registered.variants)
+                entry = telemetry.entry(telemetry.GATEWAY_STREAM, second)
+                batches().seconds.put(MemberSecond("gateway_second", second, entry))
+                if any(counts.slowest or counts.refused for counts in message.applications.values()):
+                    await asyncio.to_thread(samples.record, second["t"], message, known)
+                if registered.loading:
+                    await in_thread(readiness.reported)()
                 # An older report says nothing about now.
                 if message.at < telemetry.RECENT_S:
                     await self._reached(message.reach)
@@ -79,8 +82,3 @@ class GatewayConsumer(MemberConsumer):
             self.reach_changes.stored()
         elif reaching.undecided(found):
             await in_thread(reaching.look)()
-
-
-def _store_second(second: dict, stats: control.GatewayStats, known: dict[str, ApplicationSpec]) -> None:
-    telemetry.record(telemetry.GATEWAY_STREAM, second)
-    samples.record(second["t"], stats, known)

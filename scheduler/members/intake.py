@@ -37,7 +37,6 @@ class TokenBucket:
         self._at = now
 
     def takes(self, now: float) -> bool:
-        """Take one where there is one."""
         self._refill(now)
         if self._left < 1.0:
             return False
@@ -70,12 +69,10 @@ class IntakeLimits:
         return self._messages.wait(1.0 + characters / CHARACTERS, now)
 
     def takes_statistics(self, now: float) -> bool:
-        """Whether a second of statistics is taken."""
         taken = self._statistics.takes(now)
         self.surplus += not taken
         return taken
 
     def endures(self, now: float) -> bool:
-        """Count a message that is not valid, and return whether the connection may go on."""
         self.bad += 1
         return self._faults.takes(now)

@@ -32,11 +32,7 @@ class Lag:
         self._refused = False
 
     def sent(self, now: float, number: int) -> None:
-        """Note that a configuration was sent on this connection.
-
-        Args:
-            number: of the message, counted from 1.
-        """
+        """Note that a configuration was sent, as message ``number`` from 1."""
         self._sent_at, self._number = now, number
         if self._awaited_since is None:
             self._awaited_since = now
@@ -65,10 +61,7 @@ class Lag:
         return taken_at >= max(self.since + PUSHED_S, self._sent_at + ANSWER_EVERY_S)
 
     def warns(self, now: float) -> bool:
-        """Whether an operator must know.
-
-        The member has received its configuration and does not hold it, or is all too slow.
-        """
+        """Whether an operator must know."""
         return self.behind_since(now) is not None
 
     def behind_since(self, now: float) -> float | None:

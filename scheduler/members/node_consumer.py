@@ -24,8 +24,6 @@ JOBS_DIFFER_S = 3.0
 
 
 class NodeConsumer(MemberConsumer):
-    """``/ws/node/``: a node daemon."""
-
     kind = Node
 
     async def connect(self) -> None:
@@ -71,16 +69,15 @@ class NodeConsumer(MemberConsumer):
                 await self.say(message)
 
     async def handle(self, message: control.FromNode) -> None:
-        if isinstance(message, control.NodeStats):
-            batches().reported.put((self.member.pk, clock.stamp()))
         match message:
             case control.NodeStats(devices=()):
-                pass  # sent to be compared only
+                # Sent to be compared only.
+                batches().seconds.put(MemberSecond(node=self.member.pk, stamp=clock.stamp()))
             case control.NodeStats():
                 own = {device.id for device in self.join_message.devices}
                 second = telemetry.node_second(self.member.name, message, clock.wall(), own)
                 entry = telemetry.entry(telemetry.NODE_STREAM, second)
-                batches().seconds.put(MemberSecond("node_second", second, entry))
+                batches().seconds.put(MemberSecond("node_second", second, entry, self.member.pk, clock.stamp()))
             case control.DeviceStates():
                 await self._report(message.devices)
             case control.Overload():

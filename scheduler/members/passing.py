@@ -49,7 +49,6 @@ class Losses:
         return True
 
     def log(self, what: str, member: str, why: str) -> None:
-        """Count a loss."""
         self._lost += 1
         now = time.monotonic()
         if now - self._logged >= LOG_EVERY_S:

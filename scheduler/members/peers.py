@@ -9,10 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Peer:
-    """An address, and whether it is this box's own.
-
-    Empty: unknown, which counts as another box.
-    """
+    """An address, and whether it is of this box; unknown ones count as of others."""
 
     address: str = ""
     own_box: bool = False
@@ -27,7 +24,6 @@ def of_scope(scope: dict[str, Any]) -> Peer:
 
 
 def _plain(host: str) -> str:
-    """Without the prefix that IPv4 addresses have on a socket for both families."""
     return host.removeprefix("::ffff:")
 
 

@@ -34,7 +34,6 @@ def seen() -> None:
 
 
 def silence_counts() -> bool:
-    """Whether a silent member is really away."""
     last, returned = live.client().mget(SEEN, RETURNING)
     return clock.age(last) <= ABSENT_S and clock.age(returned) > RETURN_S
 
@@ -48,10 +47,7 @@ def reported(stamps: Mapping[int, str]) -> None:
 
 
 def silent_s(nodes: Iterable[int]) -> dict[int, float]:
-    """Return the seconds since each of the nodes sent statistics.
-
-    They are 0 where that is not known, or does not count.
-    """
+    """Seconds since the nodes sent statistics; 0 where that does not count."""
     wanted = list(nodes)
     if not wanted or not silence_counts():
         return dict.fromkeys(wanted, 0.0)

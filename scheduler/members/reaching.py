@@ -79,10 +79,7 @@ def cut_off(was: bool, views: Sequence[GatewayView], serving_s: float, silent_fo
 
 
 class ReportChanges:
-    """Changes of a connection's reports.
-
-    It says whether a report differs from the last one that was stored.
-    """
+    """Whether reports differ from the last one that was stored."""
 
     def __init__(self) -> None:
         self._stored: object = self
@@ -98,18 +95,12 @@ class ReportChanges:
         return mark != self._stored
 
     def stored(self) -> None:
-        """Note that the latest report was stored.
-
-        Until then, as while the database is locked, the next one is new as well.
-        """
+        """Note that the latest report was stored; until then the next is new, too."""
         self._stored = self._latest
 
 
 def undecided(found: Reach | None) -> bool:
-    """Whether a device that a gateway does not reach still has time to come back.
-
-    Its node may fall silent in that time.
-    """
+    """Whether a device that a gateway does not reach still has time to come back."""
     return found is not None and any(seconds < PATIENCE_S for seconds in found.unreached.values())
 
 
@@ -119,7 +110,6 @@ def joined(gateway: int) -> None:
 
 
 def report(gateway: int, found: Reach | None) -> None:
-    """Store a gateway's report, and act on it."""
     stored = None
     row = Gateway.objects.filter(pk=gateway)
     if found is not None:
@@ -142,7 +132,6 @@ def look() -> None:
 
 
 def judge() -> bool:
-    """Decide which devices are cut off now; whether that has changed for any."""
     gateways = reach.approved_gateways()
     connected = [gateway for gateway in gateways if gateway.connected]
     # After an absence of the control plane, gateways that are not back yet may reach what others do not.

@@ -22,8 +22,6 @@ CLOSED_IN_ORDER, CLOSED_ABNORMALLY = 1000, 1006
 
 
 class Row(NamedTuple):
-    """The registry's part of it."""
-
     state: str
     channel: str
     claim_channel: str
@@ -64,14 +62,8 @@ def standing(row: Row | None, channel: str, claims: bool) -> Standing:
 
 
 def row_of(kind: type[Node] | type[Gateway], pk: int) -> Row | None:
-    """A member's row now; None when it was deleted."""
     found = kind.objects.filter(pk=pk).values_list(*COLUMNS).first()
     return Row(*found) if found is not None else None
-
-
-def seen(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
-    """A member sent something; see :func:`seen_all`."""
-    seen_all([(kind, pk, channel)])
 
 
 def seen_all(members: Iterable[tuple[type[Node] | type[Gateway], int, str]]) -> None:
@@ -96,20 +88,14 @@ def seen_all(members: Iterable[tuple[type[Node] | type[Gateway], int, str]]) -> 
 
 
 def waits(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
-    """Note that the connection on this channel still waits for an operator.
-
-    Nobody else may wait in its place.
-    """
+    """Note that the connection on this channel still waits for an operator."""
     now = clock.steady()
     kind.objects.filter(pk=pk, claim_channel=channel).update(claim_s=now)
     kind.objects.filter(pk=pk, channel=channel, state=Member.State.PENDING).update(last_seen=timezone.now(), seen_s=now)
 
 
 def set_behind(kind: type[Node] | type[Gateway], pk: int, channel: str, since: datetime | None) -> None:
-    """Keep since when the member on this channel has been behind.
-
-    None: it has caught up.
-    """
+    """Keep since when the member has been behind; None: it has caught up."""
     kind.objects.filter(pk=pk, channel=channel).update(behind_since=since)
 
 
@@ -123,9 +109,6 @@ def last_words(code: int | None) -> str:
 
 
 def left(kind: type[Node] | type[Gateway], pk: int, channel: str, words: str) -> None:
-    """Note that the connection ended, as ``words`` say.
-
-    A newer connection of the same member is left alone.
-    """
+    """Note that the connection ended, unless the member has a newer one."""
     kind.objects.filter(pk=pk, channel=channel).update(channel="", last_words=words[:300])
     kind.objects.filter(pk=pk, claim_channel=channel).update(claim_channel="", claimed_at=None, claim_s=None)

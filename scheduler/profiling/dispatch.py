@@ -37,13 +37,7 @@ _reports = clock.Unchanged()
 
 
 def dispatch() -> int:
-    """Start as many queued jobs as there are free devices of their types.
-
-    One device at a time measures for drift.
-
-    Returns:
-        Number of started jobs.
-    """
+    """Start queued jobs on free devices, one at a time for drift; how many."""
     started = 0
     now = clock.steady()
     running = ProfileJob.objects.filter(state="running")
@@ -105,7 +99,6 @@ def _preempted(usable: QuerySet[Device]) -> Device | None:
 
 
 def orders(node: Node, jobs: Collection[int]) -> list[control.ProfileOrder]:
-    """The orders of these of the node's jobs that are to run."""
     running = ProfileJob.objects.filter(pk__in=jobs, state="running", device__node=node)
     return [_order(job, job.device) for job in running.select_related("variant__application", "device")]
 
@@ -132,10 +125,7 @@ def reconcile(node: Node, under_way: Collection[int]) -> list[control.ToMember]:
 
 
 def _claim(job: ProfileJob, device: Device) -> bool:
-    """Assign the job to the device; False if another task was first.
-
-    The database allows one running job a device.
-    """
+    """Assign the job to the device; False if another task was first."""
     try:
         with transaction.atomic():
             return bool(
@@ -174,14 +164,7 @@ def _order(job: ProfileJob, device: Device) -> control.ProfileOrder:
 
 
 def requeue_silent() -> int:
-    """Queue jobs again whose device went silent or away.
-
-    They fail after :data:`results.MAX_ATTEMPTS`. Jobs whose order was lost are queued again without counting an
-    attempt.
-
-    Returns:
-        Number of such jobs.
-    """
+    """Queue jobs again whose device or order is lost, which is no attempt then."""
     running = list(ProfileJob.objects.filter(state="running").select_related("device__node", "variant__application"))
     silent = _reports.ages({job.pk: (job.attempts, job.started, job.heard) for job in running})
     count = 0
@@ -196,5 +179,4 @@ def requeue_silent() -> int:
 
 
 def _take_back(job: ProfileJob) -> int:
-    """Requeue a job whose order was lost, without counting an attempt."""
     return ProfileJob.objects.filter(pk=job.pk, state="running", heard__isnull=True).update(**_QUEUED_AGAIN)

@@ -31,7 +31,6 @@ MAX_ATTEMPTS = 3
 
 
 def announce(job: ProfileJob, points: tuple[ProfilePoint, ...] = ()) -> None:
-    """Publish the job's state to browsers."""
     live.publish(
         "profile",
         {
@@ -50,10 +49,7 @@ def announce(job: ProfileJob, points: tuple[ProfilePoint, ...] = ()) -> None:
 
 
 def _running(node: Node, pk: int) -> ProfileJob | None:
-    """Return the node's running job.
-
-    None when it was cancelled, given to another device, or deleted with its variant.
-    """
+    """Return the node's running job; None: it is no longer the node's."""
     return (
         ProfileJob.objects.filter(pk=pk, state="running", device__node=node)
         .select_related("variant__application", "device")
@@ -197,5 +193,4 @@ def drifted(node: Node, message: control.Drift) -> None:
 
 
 def order_next() -> None:
-    """Have queued jobs handed to devices that are free now."""
     queue.send("scheduler.dispatch_profiles")

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
 
-from scheduler.allocation.standby_choice import ROOM
 from workers.dispatch.binding import Dispatch, QueryClass
 from workers.dispatch.late.binding import LateBinding
 from workers.dispatch.options import OptionSet, ServingOption
@@ -22,6 +21,8 @@ from .engine import DROPPED, ROUNDING_S, Engine
 from .load_timing import PATIENCE, PLANNED_PATIENCE, may_load, too_many_load
 from .scenario import Scenario
 
+#: multiple of the demand below which devices have too little room for loads to wait for a calm
+ROOM = 2.5
 #: the longest batch that is offered, as part of the SLO
 SHARE_OF_SLO = 1.0
 #: devices keep more than the plan places

@@ -30,7 +30,6 @@ from scheduler.allocation.problem import (
 )
 from scheduler.allocation.relaxation import most_points
 from scheduler.allocation.solver import Budget
-from scheduler.allocation.standby import with_standby
 from scheduler.allocation.strategies import get, names
 from scheduler.allocation.verification import violations
 from scheduler.stacks.proteus import strategy as proteus
@@ -423,23 +422,3 @@ def test_few_devices_leave_nothing_out_that_a_search_can_place():
     assert violations(problem, allocation) == []
     assert sum(allocation.left_out.values()) == 0
     assert allocation.revisit_s
-
-
-def test_one_device_with_less_room_does_not_choose_for_how_much_the_others_provide():
-    def multiples(limits: list[int | None]) -> list[float]:
-        """The demand for which residents are chosen, as multiples of the planned one."""
-        asked = []
-
-        def solve(problem: Problem) -> Allocation:
-            asked.append(problem.applications[0].demand / 10)
-            return nereus.solve(problem)
-
-        devices = tuple(DeviceResources(f"d{i}", "cpu", max_resident=limit) for i, limit in enumerate(limits))
-        models = tuple(variant(f"m{i}", "q", 80 + 5 * i, cpu=line(2 + 6 * i, 1 + 2 * i)) for i in range(4))
-        with_standby(Problem(devices, (ApplicationDemand("q", 0.3, 10.0),), models), solve)
-        return list(dict.fromkeys(asked))
-
-    assert multiples([3] * 8) == multiples([3] * 7 + [1]) == [1, 8]
-    assert multiples([1] * 8) == multiples([1] * 7 + [3]) == [1, 4]
-    # Where nothing but loads or memory limits a device, it may hold variants for all multiples.
-    assert multiples([None] * 7 + [1]) == [1, 8]

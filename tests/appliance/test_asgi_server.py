@@ -39,7 +39,6 @@ async def echo(scope, receive, send) -> None:
 
 @pytest.fixture
 def port(monkeypatch):
-    """Where the server listens, which gives bodies a tenth of a second."""
     monkeypatch.setattr(asgi_server, "BODY_S", 0.1)
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(echo, http=asgi_server.LimitedProtocol, lifespan="off", log_level="critical")

@@ -118,7 +118,6 @@ def _answers(appliance: RunningAppliance) -> bool:
 
 @pytest.fixture(params=["small", "nginx"])
 def proxied(request, console, tmp_path):
-    """A browser at the public URL."""
     authority = Authority(tmp_path)
     issued = authority.issue("proxy", "localhost")
     port, behind = console.public_port, int(console.console.rpartition(":")[2])

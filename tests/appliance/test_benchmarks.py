@@ -17,7 +17,6 @@ pytestmark = pytest.mark.long
 
 
 def run(name: str, *options: str) -> str:
-    """The page of a benchmark."""
     command = [sys.executable, "-m", "benchmarks", name, *options]
     for _ in range(5):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800)
@@ -29,7 +28,6 @@ def run(name: str, *options: str) -> str:
 
 
 def rows(page: str, first: str) -> list[dict[str, str]]:
-    """The table whose first column has this name."""
     lines = page.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith(f"| {first} |"))
     table = []

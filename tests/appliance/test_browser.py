@@ -51,7 +51,6 @@ def click(browser, name: str) -> None:
 
 
 def fill(field, text: str) -> None:
-    """Replace what the page proposed."""
     field.clear()
     field.send_keys(text)
 

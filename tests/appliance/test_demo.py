@@ -73,7 +73,6 @@ def test_every_variant_is_profiled_and_its_accuracy_measured_as_published(demo):
 
 
 def reports(demo, application) -> list[dict]:
-    """The load's lines about an application, each of ten seconds."""
     found = [line for line in demo.events("load") if line.get("process") == "load" and "variants" in line]
     return [line for line in found if line["application"] == application.name]
 

@@ -26,8 +26,6 @@ INPUT = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [0.5, 0.25, -
 
 
 def png(path, grey: list[int]):
-    """A 2 x 2 image of these grey values."""
-
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
@@ -47,7 +45,6 @@ def tried(client, *inputs, **parameters) -> dict:
 
 @pytest.fixture
 def variant(appliance):
-    """A variant that all plans have while the test lasts."""
     with appliance.rest() as client:
         name = tried(client)["parameters"]["variant"]
         path = f"/applications/tiny/variants/{name}/"

@@ -20,7 +20,6 @@ def devices(appliance) -> dict[str, dict]:
 
 
 def serve(appliance, cores: list[list[int]]) -> bool:
-    """Whether the box has devices with these cores alone, all of them up."""
     found = [one for one in devices(appliance).values() if one["kind"] == "cpu"]
     good = all(one["state"] == "up" and one["phase"] == "" for one in found)
     return good and sorted(one["cores"] for one in found) == cores

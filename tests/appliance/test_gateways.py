@@ -89,7 +89,6 @@ class Queries:
         self.stop()
 
     def stop(self) -> Counter:
-        """Answers by status; "cut" where the connection ended without one."""
         self._stop.set()
         self._thread.join(120)
         return self.answers

@@ -26,7 +26,6 @@ def answers(appliance) -> bool:
 
 
 def shown(appliance) -> bool:
-    """Whether the console answers."""
     try:
         return httpx.get(appliance.console + "/health/live", timeout=60).status_code == 200
     except httpx.TransportError:

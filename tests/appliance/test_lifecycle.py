@@ -53,7 +53,6 @@ def test_ctrl_c_ends_everything_in_order_with_connections_open(home, tiny_models
 
 
 async def _hold_websocket(appliance: RunningAppliance) -> None:
-    """A member's connection that never reads or leaves by itself."""
     url = appliance.console.replace("http", "ws") + "/ws/node/"
     token = appliance.credentials["join_token"]
     async with websockets.connect(url, additional_headers={"Authorization": f"Bearer {token}"}) as socket:

@@ -23,7 +23,6 @@ def manage(appliance: RunningAppliance, *arguments: str) -> str:
 
 
 def newest(appliance: RunningAppliance) -> int:
-    """The version of the gateway's newest plan."""
     with appliance.inference() as client:
         return client.get("/health").json()["plan"]["newest"]
 

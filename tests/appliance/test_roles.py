@@ -116,7 +116,6 @@ def join_command(control: RunningAppliance, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def boxes(tmp_path_factory):
-    """Homes of the three roles, on one machine, side by side."""
     folder = tmp_path_factory.mktemp("roles")
     environment = {"NEREUS_PLAN_PERIOD_S": "5", "NEREUS_TLS": "on"}
     control = RunningAppliance(folder / "control", "--only", "control", environment=environment)

@@ -26,7 +26,6 @@ from workers.settings import Settings, SettingsError
 
 @pytest.fixture
 def home(tmp_path, settings):
-    """A home of its own, on the tests' database."""
     settings.NEREUS = Settings.from_environ({"NEREUS_HOME": str(tmp_path)})
     return tmp_path
 
@@ -229,7 +228,6 @@ def test_another_database_gets_the_same_credentials(home):
 
 
 def manage(home: Path, *command: str) -> subprocess.CompletedProcess:
-    """Run a command for a home, with another folder as working directory."""
     return subprocess.run(
         [sys.executable, str(ROOT / "manage.py"), *command],
         cwd=home.parent,

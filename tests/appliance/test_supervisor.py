@@ -73,7 +73,6 @@ def alive(pid: int) -> bool:
 
 @contextlib.asynccontextmanager
 async def supervised(folder: Path, *services: SupervisedService) -> AsyncIterator[tuple[Supervisor, list[str]]]:
-    """A running supervisor and what it reports."""
     lines: list[str] = []
     supervisor = Supervisor(folder, lines.append)
     supervisor.guard.start()

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.wide
 
 @pytest.fixture
 def another_stack(appliance):
-    """The choice of a stack is taken back in the end."""
     yield
     with appliance.rest() as client:
         assert client.patch("/control/", json={"stack": None}).status_code == 200

@@ -138,7 +138,6 @@ def port_of(appliance) -> int:
 
 
 def serial(appliance, context: ssl.SSLContext) -> int:
-    """The serial number of the console's certificate, verified."""
     plain = socket.create_connection(("127.0.0.1", port_of(appliance)), 60)
     with context.wrap_socket(plain, server_hostname="127.0.0.1") as client:
         return x509.load_der_x509_certificate(client.getpeercert(True)).serial_number

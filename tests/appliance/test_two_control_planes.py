@@ -43,8 +43,6 @@ INFO = DeviceInfo("box/cpu0", "cpu", KIND, "a core", (0,), None, 2**30, "unix:/b
 
 
 class Home:
-    """One control plane's processes."""
-
     def __init__(self, folder: Path, name: str, **settings: str) -> None:
         (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
@@ -62,7 +60,6 @@ class Home:
         self.processes: dict[str, subprocess.Popen] = {}
 
     def run(self, *arguments: str) -> None:
-        """A management command, to its end."""
         command = [sys.executable, "manage.py", *arguments]
         done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
@@ -129,8 +126,6 @@ def homes(tmp_path, redis_server) -> Iterator[list[Home]]:
 
 
 class Linked:
-    """A member with a real link, that does what its configurations say."""
-
     def __init__(self, kind: str, name: str, folder: Path, url: str) -> None:
         self._kind = kind
         self.versions: list[int] = []
@@ -151,7 +146,6 @@ class Linked:
             self.versions.append(message.plan.version)
 
     async def report(self) -> None:
-        """Each second, as members do."""
         while True:
             await asyncio.sleep(1.0)
             if self.versions:

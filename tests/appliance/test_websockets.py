@@ -21,7 +21,6 @@ NODE = {"v": 1, "type": "join_node", "name": "visitor", "devices": []}
 
 
 async def closed_with(appliance, path: str, token: str | None, *messages: str | bytes) -> tuple[int, str]:
-    """The close code and reason that these messages lead to."""
     headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
     url = appliance.console.replace("http", "ws") + path
     async with websockets.connect(url, additional_headers=headers) as socket:

@@ -40,7 +40,6 @@ KEY = "from registry import authority; print(authority.key_hash())"
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request) -> Iterator[dict[str, str]]:
-    """The database's settings."""
     if request.param == "sqlite":
         yield {}
         return

@@ -44,7 +44,6 @@ class Home:
         return self.run("shell", "-v", "0", "-c", code)
 
     def process(self, *arguments: str) -> ForkedProcess:
-        """A command that is talked to."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         return of_commands().start("manage.py", *arguments, env=self._environment, **pipes)
 
@@ -53,7 +52,6 @@ class Home:
         return self.folder / "nereus.sqlite3"
 
     def state(self) -> dict[str, bytes]:
-        """All that a restore may change."""
         kept = ("secret_key", "credentials.json", "nereus.sqlite3", "models")
         return {
             str(path.relative_to(self.folder)): path.read_bytes()
@@ -89,14 +87,12 @@ NAMES = "from registry.models import Application; print(*Application.objects.val
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory) -> Path:
-    """A filled home's folder, to be copied (:func:`copied`)."""
     home = Home(tmp_path_factory.mktemp("filled") / "home")
     home.python(FILL)
     return home.folder
 
 
 def copied(filled: Path, folder: Path) -> Home:
-    """A filled home with secrets of its own."""
     shutil.copytree(filled, folder)
     (folder / "secret_key").unlink()
     return Home(folder)
@@ -104,7 +100,6 @@ def copied(filled: Path, folder: Path) -> Home:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory, filled) -> tuple[Home, Path]:
-    """A filled home, and its backup."""
     home = copied(filled, tmp_path_factory.mktemp("original") / "home")
     file = home.folder.parent / "backup.tar"
     assert "0" * 64 + " is not in the store" in home.run("backup", str(file))
@@ -216,7 +211,6 @@ def spoil(file: Path, how: str) -> None:
 
 
 def renamed(file: Path, name: bytes, other: bytes) -> bytes:
-    """The backup with another name for one of its files, in its manifest too."""
     made = io.BytesIO()
     with tarfile.open(file) as tar, tarfile.open(fileobj=made, mode="w") as new:
         for entry in tar:

@@ -167,4 +167,4 @@ def test_variable_batching_is_held_against_maximal_at_all_loads(accuracy, verdic
 
 def test_nothing_is_shown_where_nothing_is_claimed():
     assert claimed([], "Proteus") == ""
-    assert claimed([("a", "b", "reproduced")], "Proteus").startswith("The claims of Proteus:\n\n| claim | found |")
+    assert claimed([("a", "b", "reproduced")], "Proteus").startswith("| claims of Proteus | found |")

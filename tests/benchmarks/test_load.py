@@ -16,11 +16,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from appliance.load.driver import Generator, LoadError
-from appliance.load.process import Summary
 from appliance.load.records import HTTP, ROW, Records
 from appliance.load.sender import Load, Phase, arrivals
 from benchmarks import pressure, query, soak
+from benchmarks.load.driver import Generator, LoadError
+from benchmarks.load.process import Summary
 from benchmarks.pressed import Run
 from benchmarks.watch import Watch
 

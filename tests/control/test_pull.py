@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import shutil
 import tempfile
 import time
@@ -13,7 +14,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from asgiref.sync import sync_to_async
-from channels.layers import get_channel_layer
 from django.db import DatabaseError
 from django.utils import timezone
 
@@ -152,17 +152,17 @@ async def test_a_member_that_stays_behind_is_shown_until_it_has_caught_up(home, 
     monkeypatch.setattr(lag, "WARN_AFTER_S", 0.5)
     async with cluster(home) as (gateway, _):
         events: list[dict] = []
-        layer = get_channel_layer()
-        browser = await layer.new_channel()
-        await layer.group_add(live.CONSOLE_GROUP, browser)
+        heard = asyncio.Event()
 
         async def listen():
-            while True:
-                message = await layer.receive(browser)
-                if message.get("event") == "member" and message["data"]["name"] == "front":
+            async for text in live.listen(live.EVENTS):
+                heard.set()
+                message = json.loads(text or "[]")
+                if isinstance(message, dict) and message["event"] == "member" and message["data"]["name"] == "front":
                     events.append(message["data"])
 
         listening = asyncio.create_task(listen())
+        await heard.wait()
         gateway.stuck = True
         before = time.time()
         version = await sync_to_async(make_plan)()
@@ -175,7 +175,7 @@ async def test_a_member_that_stays_behind_is_shown_until_it_has_caught_up(home, 
         await until(lambda: gateway.held.plan.version == version, "the plan once it is taken over")
         await until(lambda: events[-1]["behind_since"] is None, "the end of the warning")
         assert (await sync_to_async(snapshot)())["gateways"][0]["behind_since"] is None
-        listening.cancel()
+        await live.cancel(listening)
 
 
 def test_what_a_member_was_behind_is_forgotten_when_it_joins_anew(clean_redis):
@@ -272,9 +272,9 @@ async def test_while_the_database_is_away_members_are_compared_with_what_is_know
 
 def test_a_member_that_was_written_off_is_connected_again_by_its_next_report():
     box = Node.objects.create(name="box", state=Node.State.APPROVED, channel="")
-    standing.seen(Node, box.pk, "mine")
+    standing.seen_all([(Node, box.pk, "mine")])
     assert Node.objects.get().channel == "mine" and Node.objects.get().connected
-    standing.seen(Node, box.pk, "older")
+    standing.seen_all([(Node, box.pk, "older")])
     assert Node.objects.get().channel == "mine"
 
 

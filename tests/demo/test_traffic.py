@@ -30,7 +30,6 @@ pytestmark = pytest.mark.wide
 
 @pytest.fixture
 def shapes(tmp_path):
-    """With an SLO that a busy machine cannot break by itself."""
     return application(tmp_path, slo_ms=8000)
 
 
@@ -103,7 +102,6 @@ async def test_queries_take_turns_on_a_few_connections(shapes):
 
 
 async def counted(sent: Traffic, what: str) -> None:
-    """Wait until at least one more query ended like this."""
     async with asyncio.timeout(60):
         while not taken(sent)[what]:
             await asyncio.sleep(0.05)

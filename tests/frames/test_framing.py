@@ -87,8 +87,6 @@ def test_a_size_that_is_only_claimed_takes_no_memory():
 
 
 class _Transport:
-    """Keeps what is written, one piece a write."""
-
     def __init__(self):
         self.writes: list[bytes] = []
         self.closed = False

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+
 from tests.gateway.conftest import EVERY
 from workers.gateway.parser_process import ParseOrder, parse
 from workers.protocol.datatypes import DATATYPES
@@ -18,6 +20,7 @@ from workers.v2.query import V2Error, V2Query
 TWO = Signature((TensorSpec("x", "FP32", (-1, 2)), TensorSpec("t", "BYTES", (-1, -1))), EVERY.outputs[:2])
 FIXED = Signature((TensorSpec("x", "FP32", (-1, 2)), TensorSpec("y", "INT8", (-1, 2))), EVERY.outputs[:2])
 SIGNATURES = {"two": TWO, "fixed": FIXED, "every": EVERY}
+PACKED = msgspec.msgpack.encode(SIGNATURES)
 ROWS = 8
 
 
@@ -55,7 +58,7 @@ def outcome(read) -> tuple | str:
     except V2Error as error:
         assert 0 < len(str(error)) < 10_000
         return "error"
-    assert 1 <= query.rows <= ROWS
+    assert 1 <= query.terms.rows <= ROWS
     assert sum(len(part) for part in query.parts) == query.terms.nbytes
     terms = query.terms
     return (
@@ -79,8 +82,7 @@ def check(data: bytes) -> None:
     reader = HttpReader(signature, ROWS)
     for given in (body, memoryview(body)):
         assert outcome(lambda given=given: reader.parse(given, length)) == expected
-    order = ParseOrder(body, b"identity", len(body), ROWS, name, length, None)
-    parsed = parse(order, SIGNATURES)
+    parsed = parse(ParseOrder(body, b"identity", len(body), ROWS, name, length, PACKED))
     assert (parsed.error != "") == (expected == "error")
     if expected != "error":
         assert outcome(parsed.query) == expected

@@ -32,8 +32,6 @@ def model(nodes, inputs, outputs, constants=()) -> onnx.ModelProto:
 
 
 def _example(nodes, inputs, outputs, constants, query, batch: bool) -> Example:
-    """Make an example whose model has no, or one, batch dimension."""
-
     def spec(name, kind, shape) -> TensorSpec:
         sizes = tuple(size if isinstance(size, int) else -1 for size in shape)
         return TensorSpec(name, _V2[kind], sizes if batch else (-1, *sizes))
@@ -47,7 +45,6 @@ def _random(number: int, *shape: int) -> np.ndarray:
 
 
 def unbatched() -> dict[str, Example]:
-    """What text recognition, speech and detectors look like, one of each."""
     zero, one = np.array([0], np.int64), np.array([1], np.int64)
     found = {
         "ctc": (

@@ -310,7 +310,6 @@ class ControlPlane:
                     self.connection = self.connections[message.name] = connection
 
     def send(self, config: control.GatewayConfig) -> None:
-        """To each gateway that has joined."""
         for connection in self.connections.values():
             connection.send(control.encode(config))
 
@@ -344,7 +343,6 @@ def devices(tmp_path_factory):
 
 @pytest.fixture
 def gateways(tmp_path):
-    """Starts gateway processes."""
     made: list[GatewayProcess] = []
 
     def start(*args, home: Path | None = None, **kwargs) -> GatewayProcess:

@@ -160,7 +160,6 @@ def columns(grant: RunBatch, body) -> list[list]:
 
 
 def together(column) -> tuple[ResultTensor, bytes]:
-    """One output of several queries."""
     name, datatype, shape, _ = column[0]
     sizes = tuple(len(data) for _, _, _, data in column)
     whole = (sum(shape[0] for _, _, shape, _ in column), *shape[1:])

@@ -15,8 +15,6 @@ from workers.alarm import Alarm
 
 
 class Bell:
-    """Notes when it rings."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop):
         self.rung: list[float] = []
         self.alarm = Alarm(loop, lambda: self.rung.append(time.monotonic()))

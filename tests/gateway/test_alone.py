@@ -57,7 +57,6 @@ async def test_no_answer_depends_on_other_clients(gateways, tmp_path, examples, 
 
 
 def _client(gateway, examples: list[tuple[str, Example]], sessions, number: int) -> list:
-    """Return answers, by one of the protocols, that differ from the model's own."""
     wrong, ask = [], [_json, _binary, _grpc][number % 3]
     for turn in range(QUERIES):
         name, example = examples[(number + turn) % len(examples)]

@@ -206,41 +206,6 @@ def raw(served, data: bytes) -> bytes:
             received += part
 
 
-@pytest.mark.parametrize(
-    ("data", "status", "words"),
-    [
-        (b"nonsense\r\n\r\n", 400, b"not a valid HTTP request"),
-        (b"GET /health HTTP/1.1\r\nh: " + b"x" * 20_000 + b"\r\n\r\n", 431, b"at most 16384 bytes"),
-        (b"POST /v2/models/numbers/infer HTTP/1.1\r\ncontent-length: x\r\n\r\n", 400, b"not a valid HTTP request"),
-        (
-            b"POST /v2/models/numbers/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999\r\n\r\n",
-            413,
-            b"at most 1048576",
-        ),
-    ],
-)
-def test_broken_http_is_refused_in_the_same_form(served, data, status, words):
-    received = raw(served, data)
-    assert received.startswith(b"HTTP/1.1 %d " % status)
-    head, body = received.split(b"\r\n\r\n", 1)
-    assert words in json.loads(body)["error"].encode()
-    assert b"connection: close" in head
-
-
-def test_pipelined_requests_are_answered_in_order(served):
-    one = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n"
-    last = b"GET /v2/nothing HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-    received = raw(served, one * 50 + last)
-    assert received.count(b"HTTP/1.1 200 OK") == 50
-    assert received.rindex(b"HTTP/1.1 200") < received.index(b"HTTP/1.1 401")
-
-
-def test_a_chunked_body_is_read(served):
-    body = json.dumps(request()).encode()
-    response = served.http.post(PATH, content=iter([body[:20], body[20:]]), headers=AUTH)
-    assert response.json()["outputs"][0]["data"] == [2, 4, 6, 8]
-
-
 def test_a_chunked_body_that_is_too_large_is_refused(served):
     response = served.http.post(PATH, content=iter([b" " * 65536] * 20), headers=AUTH)
     assert response.status_code == 413

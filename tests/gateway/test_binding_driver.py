@@ -191,7 +191,6 @@ class Held:
         return flight
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Wait until something is true, or fail."""
         async with asyncio.timeout(60):
             while not true():
                 await asyncio.sleep(0.005)

@@ -49,8 +49,6 @@ async def until(condition, what: str):
 
 
 class Boxes:
-    """A node and gateways that have certificates of one cluster."""
-
     def __init__(self, gateways, models, folder) -> None:
         self.make, self.models, self.folder = gateways, models, folder
         self.authority = ClusterAuthority.make()
@@ -68,7 +66,6 @@ class Boxes:
         return f"127.0.0.1:{self.ports[name]}"
 
     def cluster(self, *listed: str) -> None:
-        """Tell the executor who may connect."""
         cores = tuple(
             (f"{name}-gateway", self.hashes[name], rank)
             for rank, name in enumerate(("one", "two"), 1)
@@ -77,7 +74,6 @@ class Boxes:
         self.executor.node.connection.send(Cluster(self.node.pem, cores))
 
     def key_file(self, name: str) -> Path:
-        """Return the path of a gateway's key and certificate."""
         return self.folder / name / "members" / f"gateway-{name}-gateway.pem"
 
     def issue(self, join: JoinGateway) -> IssuedCertificate:
@@ -100,11 +96,9 @@ class Boxes:
         return self.make(self.config() if stored else None, home=self.folder / name, beside=before, **own)
 
     def settings(self, name: str) -> dict[str, str]:
-        """Return the settings of a gateway."""
         return {"NEREUS_NODE_NAME": name, "NEREUS_CORE": self.address(name)}
 
     def config(self, version: int = 1, device: str = "box/cpu0", address: str = "far") -> GatewayConfig:
-        """A plan with one device of the node."""
         plan = PlanSpec(
             version,
             (DevicePlan(device, "", (self.resident,), node="far", address=self.address(address)),),
@@ -180,7 +174,6 @@ async def test_no_query_fails_while_gateways_are_restarted_one_by_one(boxes):
 
 
 def answered(gateway: GatewayProcess) -> bool:
-    """Whether a gateway has answered a query since it was started."""
     return 'outcome="in_time"' in gateway.http.get("/metrics").text
 
 
@@ -204,7 +197,6 @@ async def test_no_query_of_grpc_clients_fails_while_gateways_are_restarted_one_b
 
 
 def accepts(gateway: GatewayProcess) -> bool:
-    """Whether a client's connection is accepted."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", gateway.port)) == 0
 

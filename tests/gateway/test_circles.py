@@ -30,8 +30,6 @@ from .conftest import application
 
 
 class Device(Executors):
-    """Takes every grant and answers on command."""
-
     def __init__(self) -> None:
         super().__init__("gateway", None)
         self.grants = []

@@ -56,8 +56,6 @@ def test_too_short_a_time_is_answered_with_the_fastest_variant():
 
 
 class OneDevice:
-    """Devices of a core: one, with warm variants by id and accuracy."""
-
     def __init__(self, variants: dict[int, float]):
         self._variants = variants
 

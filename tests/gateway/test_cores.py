@@ -54,8 +54,6 @@ async def until(condition, what: str, seconds: float = 60.0):
 
 
 class Asking:
-    """A front, and the outcomes of its queries by number."""
-
     def __init__(self) -> None:
         self.front = Front(Accounts(GatewayMetrics("front"), Limits(100, 100, 1 << 20, 8)))
         self.outcomes: dict[str, object] = {}
@@ -70,8 +68,6 @@ class Asking:
 
 
 class HoldingCore:
-    """A core that keeps the queries that it gets."""
-
     def __init__(self) -> None:
         self.catalog = Catalog(config(PlanSpec(1), [SPEC]))
         self.held: list = []
@@ -86,14 +82,13 @@ class HoldingCore:
 
 
 def listed(*names: str) -> GatewayConfig:
-    """A configuration with gateways of these names."""
     peers = tuple(PeerSpec("gateway", name, "0" * 64, rank, "", f"{name}:1") for rank, name in enumerate(names, 1))
     return msgspec.structs.replace(config(PlanSpec(1), [SPEC]), peers=peers)
 
 
 async def test_queries_at_the_core_of_a_gateway_that_is_removed_get_an_answer(tmp_path):
     asking, elsewhere = Asking(), HoldingCore()
-    fronts = Fronts(elsewhere, CoreStatus, bytes)
+    fronts = Fronts(elsewhere, CoreStatus)
     await fronts.listen(tmp_path / "core")
     own = Rollout("two", 64, 60.0, GatewayMetrics("two"))
     cores = Cores(
@@ -117,8 +112,6 @@ async def test_queries_at_the_core_of_a_gateway_that_is_removed_get_an_answer(tm
 
 
 class ScriptedCore:
-    """A core that answers each query with a frame of the test's."""
-
     def __init__(self, answer) -> None:
         self._answer, self.asked = answer, 0
 
@@ -189,7 +182,7 @@ async def test_a_connection_to_a_core_that_is_not_made_in_time_is_begun_anew(tmp
 
 
 class Nobody:
-    """Hears nothing of a device that cannot be reached."""
+    pass
 
 
 async def test_an_address_that_no_connection_can_have_does_not_end_the_tries(tmp_path, monkeypatch, caplog):
@@ -215,9 +208,8 @@ ROW = RequestShape(1, (X,))
 
 
 async def ends_of(message: SubmitQueries, path: Path) -> HoldingCore:
-    """The core after a front has sent a message twice, and was cut off for it."""
     core, ended = HoldingCore(), []
-    fronts = Fronts(core, CoreStatus, bytes)
+    fronts = Fronts(core, CoreStatus)
     await fronts.listen(path)
     connection = await connect(
         f"unix:{path}", lambda: FrameConnection(FromCore, lambda *_: None, lambda _, error: ended.append(error))

@@ -23,8 +23,6 @@ from workers.protocol.specs import (
 
 @dataclasses.dataclass
 class World:
-    """Options over two plans of one device."""
-
     options: DeviceOptions
     moving: set[str]
 

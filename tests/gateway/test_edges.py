@@ -29,7 +29,6 @@ from .test_grpc_errors import CODE, request
 
 @contextlib.asynccontextmanager
 async def fronts(folder, **options) -> AsyncIterator[tuple[Gateway, int, int]]:
-    """A gateway in this process, its HTTP port and its gRPC port."""
     http, grpc = free_port(), free_port()
     gateway = Gateway(GatewayOptions("box", "127.0.0.1", http, "127.0.0.1", grpc, folder / "config.json", **options))
     await gateway.start()
@@ -45,7 +44,6 @@ def keyed(path: str, key: str = KEY) -> list[tuple[str, str]]:
 
 
 async def ended(peer: Peer, number: int) -> tuple[CODE, str]:
-    """How a call ended."""
     _, fields = await peer.response(number)
     return next(code for code in CODE if code.value[0] == int(fields[b"grpc-status"])), fields[b"grpc-message"].decode()
 

@@ -13,8 +13,6 @@ from workers.transport.endpoints import Endpoint
 
 
 class Listener:
-    """Notes which devices sent a state."""
-
     def __init__(self) -> None:
         self.reported = asyncio.Event()
 
@@ -54,8 +52,6 @@ async def test_connections_that_end_while_they_are_closed_are_closed(tmp_path, t
 
 
 class Adopting(Listener):
-    """Adopts a plan without devices once one of them is lost."""
-
     executors: Executors
 
     def __init__(self) -> None:

@@ -36,7 +36,6 @@ def start(
     row_s=0.001,
     **settings,
 ):
-    """A gateway that serves ``numbers`` from these devices, warm and ready."""
     started = devices(*names)
     placed = {device.name: [("numbers", variant)] for device in started}
     for device in started:

@@ -25,8 +25,6 @@ from .conftest import application
 
 
 class CoreStub:
-    """Decides nothing: no query is sent here."""
-
     catalog = None
 
 
@@ -44,7 +42,7 @@ async def taken(fronts: Fronts, count: int) -> list[int]:
 
 
 def core() -> Fronts:
-    return Fronts(CoreStub(), CoreStatus, bytes)
+    return Fronts(CoreStub(), CoreStatus)
 
 
 async def test_every_second_of_a_front_reaches_the_core_once(tmp_path):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import queue
 import re
 import signal
@@ -42,7 +41,6 @@ def numbers() -> list[triton.InferInput]:
 
 
 def ended(gateway: GatewayProcess) -> dict[str, float]:
-    """Queries by how they ended."""
     text = gateway.http.get("/metrics").text
     found = re.findall(
         r'^nereus_gateway_queries_total{application="numbers",outcome="(\w+)"} (\S+)$', text, re.MULTILINE
@@ -51,7 +49,6 @@ def ended(gateway: GatewayProcess) -> dict[str, float]:
 
 
 def accuracy(gateway: GatewayProcess, of: str) -> float:
-    """Accuracies of queries in time, added up."""
     name = f'nereus_gateway_accuracy_percent_total{{application="numbers",of="{of}"}} '
     (line,) = (line for line in gateway.http.get("/metrics").text.splitlines() if line.startswith(name))
     return float(line.removeprefix(name))
@@ -206,34 +203,6 @@ async def test_sigterm_finishes_what_is_under_way(gateways, devices):
     host, port = gateway.grpc.split(":")
     with socket.socket() as probe:
         assert probe.connect_ex((host, int(port))) != 0
-
-
-async def test_sigterm_does_not_wait_for_ever(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
-    only.tell(mute=True)
-    async with grpc.aio.insecure_channel(gateway.grpc) as channel:
-        waiting = channel.unary_unary(SERVICE + "ModelInfer")(request().SerializeToString(), metadata=KEYED)
-        while not only.reported("query"):
-            await asyncio.sleep(0.02)
-        gateway.process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(gateway.process.wait, 120) == 0
-        assert await waiting.code() is CODE.UNAVAILABLE
-        assert "the gateway is stopping" in await waiting.details()
-
-
-def test_a_port_in_use_is_named(tmp_path, unused_tcp_port):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        result = run(
-            NEREUS_HOME=str(tmp_path), NEREUS_HTTP=f"127.0.0.1:{unused_tcp_port}", NEREUS_GRPC=f"127.0.0.1:{port}"
-        )
-    assert result.returncode == 1
-    event = json.loads(result.stderr.splitlines()[-1])
-    assert (event["event"], event["setting"]) == ("cannot_listen", "NEREUS_GRPC")
-    assert str(port) in event["address"]
-    assert "in use" in event["reason"]
 
 
 def test_two_gateways_never_share_a_port(gateways, devices, unused_tcp_port, tmp_path):

@@ -28,8 +28,6 @@ WRONG = prefixed(b"a", 1)
 
 
 class Plane:
-    """Takes queries and answers them on command."""
-
     def __init__(self) -> None:
         self.asked: list[tuple[bytes, Receiver]] = []
         self.cancelled = 0
@@ -75,7 +73,6 @@ def answer(id: str, size: int = 0) -> bytes:
 
 
 async def unread(peer: Peer, plane: Plane, number: int) -> None:
-    """Open a stream of which an answer is on its way that the client does not take."""
     peer.send(peer.head(number))
     count = len(plane.asked)
     ask(peer, number, b"a", b"b")
@@ -244,8 +241,6 @@ async def test_small_queries_that_wait_are_no_way_around_the_limit():
 
 
 class Timed(Plane):
-    """Notes when queries were read."""
-
     def __init__(self) -> None:
         super().__init__()
         self.read_at: list[float] = []
@@ -321,8 +316,6 @@ async def test_others_have_their_turn_between_queries_that_are_refused_at_once()
 
 
 class Full(Plane):
-    """Refuses queries at once, as a gateway without room for them does."""
-
     def submit(self, data, left_s, read_at, waits, client, encoding) -> SimpleNamespace:
         flight = super().submit(data, left_s, read_at, waits, client, encoding)
         if data.startswith(b"no"):

@@ -51,7 +51,6 @@ class Plane:
         return SimpleNamespace(query=SimpleNamespace(id=id))
 
     def settle(self) -> None:
-        """Answer some query."""
         id = self.rnd.choice(list(self.waiting))
         waits = self.waiting.pop(id)
         if self.rnd.random() < 0.1:
@@ -67,8 +66,6 @@ class Plane:
 
 
 class Talk:
-    """One connection with streams, and all that was asked on each."""
-
     def __init__(self, rnd: random.Random) -> None:
         self.rnd = rnd
         echo, self.plane, self.transport = Echo(), Plane(rnd), Transport()
@@ -91,7 +88,6 @@ class Talk:
             data = data[size:]
 
     def act(self) -> None:
-        """Something happens."""
         rnd = self.rnd
         numbers = list(self.asked)
         kind = rnd.randrange(22) if numbers else 0
@@ -137,7 +133,6 @@ class Talk:
         self.hear(h2.frame(h2.DATA, 0, number, body) + h2.frame(h2.DATA, flags, number, b""))
 
     def received(self) -> dict[int, list[str]]:
-        """Ids of the whole answers that each stream's client received."""
         out, offset, found, messages = bytes(self.transport.out), 0, {}, {}
         while offset < len(out):
             length, kind, _, number = h2.parse_header(out, offset)

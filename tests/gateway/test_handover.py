@@ -38,7 +38,6 @@ ROW = RequestShape(1, (TensorHeader("x", "FP32", (1, 4), 16),))
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    """On a busy machine devices may take long to answer, and to be given back."""
     monkeypatch.setattr(rollout, "RETIRE_S", WAIT_S)
     monkeypatch.setattr(executors, "TAKEOVER_S", WAIT_S)
 
@@ -53,7 +52,7 @@ class Site:
         self.ended: dict[str, object] = {}
         self.served = served
         self.cores = [Rollout(name, 64, 60.0, GatewayMetrics(name)) for name in ("one", "two")]
-        self.fronts = Fronts(self.cores[0].core, self.cores[0].status, bytes)
+        self.fronts = Fronts(self.cores[0].core, self.cores[0].status)
         self._path = folder / "core"
         metrics = GatewayMetrics("front")
         self.front = Front(Accounts(metrics, Limits(10_000, 10_000, 1 << 30, 64)))

@@ -37,7 +37,6 @@ def hashed(key: str) -> str:
 
 
 def limited(made: GatewayConfig, limits: KeyLimits) -> GatewayConfig:
-    """Another key with limits beside the one without."""
     return msgspec.structs.replace(
         made, key_hashes=(*made.key_hashes, hashed(OTHER)), key_limits={hashed(OTHER): limits}
     )
@@ -45,8 +44,6 @@ def limited(made: GatewayConfig, limits: KeyLimits) -> GatewayConfig:
 
 @pytest.fixture
 def start(gateways, devices):
-    """A gateway with two applications on one device, and a key with limits."""
-
     def started(limits: KeyLimits, **settings: str):
         (device,) = devices("d0")
         device.warm(("numbers", "big"), ("words", "only"))
@@ -198,7 +195,7 @@ def admitted(table: KeyTable, seconds: int, per_second: int, clock: Clock) -> in
     for _ in range(seconds * per_second):
         clock.now += 1 / per_second
         try:
-            table.find("k").admit("a")
+            table.by_hash.get("k").admit("a")
             count += 1
         except RateLimited:
             pass
@@ -232,13 +229,13 @@ def test_fronts_share_a_rate_by_where_the_queries_are(clock):
             table.second({}, {"k": elsewhere}, len(tables))
     assert 90 <= sum(counts[5:]) / 15 <= 125, counts
     # One more front: it begins with a part of the rate, and soon has its own.
-    assert tables[2].find("k").part == pytest.approx(0.25 / 4)
+    assert tables[2].by_hash.get("k").part == pytest.approx(0.25 / 4)
 
 
 def test_a_share_holds_while_the_application_refuses_and_no_longer(clock):
     table = KeyTable()
     table.configure({"k": KeyLimits(share=0.5)})
-    key = table.find("k")
+    key = table.by_hash.get("k")
     total = ApplicationTotals()
     table.second({"a": total}, {}, 1)
     total.rows = 100
@@ -256,17 +253,17 @@ def test_a_share_holds_while_the_application_refuses_and_no_longer(clock):
 def test_limits_change_without_a_new_burst_and_go_with_their_key(clock):
     table = KeyTable()
     table.configure({"k": KeyLimits(rate=0.001, burst=1, applications=("a",), expires=200.0)})
-    table.find("k").admit("a")
+    table.by_hash.get("k").admit("a")
     table.configure({"k": KeyLimits(rate=0.001, burst=1, applications=("a", "b"), expires=200.0)})
     with pytest.raises(RateLimited):
-        table.find("k").admit("b")
+        table.by_hash.get("k").admit("b")
     with pytest.raises(Forbidden):
-        table.find("k").admit("c")
+        table.by_hash.get("k").admit("c")
     clock.now = 200.0
     with pytest.raises(Unauthenticated):
-        table.find("k").admit("a")
+        table.by_hash.get("k").admit("a")
     table.configure({})
-    assert table.find("k") is None
+    assert table.by_hash.get("k") is None
 
 
 def test_a_saved_configuration_of_an_earlier_release_has_keys_without_limits():
@@ -280,10 +277,10 @@ def test_limits_that_are_taken_from_a_key_and_given_back_begin_anew():
     table, limits = KeyTable(), {"k": KeyLimits(rate=100.0)}
     table.configure(limits)
     for _ in range(5):
-        table.find("k").admit("numbers")
+        table.by_hash.get("k").admit("numbers")
     table.second({}, {}, 2)
     table.configure({})
     table.configure(limits)
     # As many queries elsewhere as were counted here before.
     table.second({}, {"k": 5}, 2)
-    assert table.find("k").part == key_limits.LEAST_PART / 2
+    assert table.by_hash.get("k").part == key_limits.LEAST_PART / 2

@@ -48,7 +48,6 @@ async def until(condition, what: str):
 
 
 def counted(gateway: GatewayProcess, metric: str) -> float:
-    """The sum of a metric's series."""
     lines = re.findall(rf"^{metric}(?:{{[^}}]*}})? (\S+)$", gateway.http.get("/metrics").text, re.MULTILINE)
     return sum(map(float, lines))
 
@@ -117,7 +116,6 @@ async def together(gateway: GatewayProcess, bodies: list[dict]) -> list[tuple[in
 
 
 def seconds_of(path: Path) -> float:
-    """Seconds that a run of one row takes on this machine now."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     times = []
     for _ in range(5):

@@ -21,7 +21,6 @@ from .test_grpc_errors import CODE
 from .test_grpc_errors import request as message
 
 META = (("authorization", f"Bearer {KEY}"),)
-FILLED = json.dumps(request(tensor(parameters={"binary_data_size": 16}, data=None))).encode()
 
 
 def answered(response) -> bool:

@@ -69,12 +69,10 @@ async def two(gateways, tiny_models, tmp_path, control_plane):
 
 
 async def ask(http: httpx.AsyncClient, gateway: GatewayProcess, rows: int) -> str:
-    """The variant that answers a query of so many rows."""
     return (await send(http, gateway, rows))["variant"]
 
 
 async def send(http: httpx.AsyncClient, gateway: GatewayProcess, rows: int) -> dict:
-    """The parameters of the answer to a query of so many rows."""
     tensor = {"name": "x", "datatype": "FP32", "shape": [rows, 4], "data": [1.0] * 4 * rows}
     response = await http.post(f"{gateway.url}/v2/models/app/infer", json={"inputs": [tensor]})
     assert response.status_code == 200, response.text

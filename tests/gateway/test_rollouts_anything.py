@@ -76,7 +76,6 @@ class Device:
     # --- as the gateway's connection ---
 
     def connected(self) -> Device:
-        """A new connection, on which nothing is under way but the device's state."""
         self.state, self.moved = None, 0
         for messages in (self.sent, self.received, self.queue):
             messages.clear()
@@ -92,10 +91,10 @@ class Device:
         return True
 
     def look_after_lease(self, now: float) -> None:
-        """It has none."""
+        pass
 
     async def close(self, stops: bool = False) -> None:
-        """A later plan may name the device again."""
+        pass
 
     # --- as the executor ---
 
@@ -104,7 +103,6 @@ class Device:
         self.sent.append(ExecutorState(self.device, 0, warm, False, {}, 0.0, newest_plan=self.version))
 
     def possible(self, world: World) -> list[Callable[[], object]]:
-        """Steps that change something."""
         found = [
             (self.version < world.version, partial(self.follow, world)),
             (self.cold(), self.load),
@@ -119,7 +117,6 @@ class Device:
         return [id for id in self.plan if id not in self.warm]
 
     def follow(self, world: World) -> None:
-        """Receive the newest plan."""
         self.version, wanted = world.version, world.placed.get(self.device, [])
         self.plan = dict.fromkeys(VARIANTS[name][variant][0] for name, variant in wanted)
         self.report()
@@ -136,7 +133,6 @@ class Device:
         return bool(cold)
 
     def unload(self) -> bool:
-        """Unload a variant that neither plan nor gateway need."""
         gone = self.unloadable()
         for id in gone[:1]:
             del self.leaving[id], self.warm[id]
@@ -169,8 +165,6 @@ class Device:
 
 
 class World:
-    """A gateway's rollout between clients and devices."""
-
     def __init__(self, stack: str, devices: Iterable[str]) -> None:
         self.stack, self.versions = stack, itertools.count(1)
         self.devices = {name: Device(name) for name in devices}
@@ -193,7 +187,6 @@ class World:
         self.rollout.configure(config(made, list(APPLICATIONS.values())))
 
     def deliver(self, device: Device) -> bool:
-        """Deliver the device's next message to the gateway."""
         if not device.sent:
             return False
         message = device.sent.popleft()
@@ -270,7 +263,6 @@ rounds = st.tuples(
 
 @contextlib.asynccontextmanager
 async def living(stack: str, first: dict, devices: Iterable[str] = DEVICES) -> AsyncIterator[World]:
-    """A world in which the first plan is in force."""
     world = World(stack, devices)
     with mock.patch.object(executors, "ExecutorConnection", lambda device, *_: world.devices[device].connected()):
         world.place(first)

@@ -37,8 +37,6 @@ PAGE_S = 60.0
 
 
 class Pair:
-    """Two gateways by number, with one device behind."""
-
     def __init__(self, folder: Path):
         self.device = DeviceProcess(folder, "d0")
         residents = [("numbers", "big"), ("nan", "only")]
@@ -100,7 +98,6 @@ def done(two: Pair, *also: str) -> dict[str, float]:
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:
-    """Values by sample and gateway, summed over other labels."""
     found: Counter = Counter()
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -109,7 +106,6 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 
 
 def ask(gateway: GatewayProcess, method: str, path: str, body: bytes = b"") -> bytes:
-    """The answer on a new connection."""
     connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
     try:
         connection.request(method, path, body, AUTH)
@@ -121,7 +117,6 @@ def ask(gateway: GatewayProcess, method: str, path: str, body: bytes = b"") -> b
 
 
 def served_by(gateway: GatewayProcess, connections: int = 40) -> Counter:
-    """How many new connections each process took."""
     names: Counter = Counter()
     for _ in range(connections):
         names[json.loads(ask(gateway, "GET", "/health"))["name"]] += 1
@@ -129,13 +124,11 @@ def served_by(gateway: GatewayProcess, connections: int = 40) -> Counter:
 
 
 def infer(gateway: GatewayProcess, connections: int) -> None:
-    """A query on each of so many new connections."""
     for _ in range(connections):
         ask(gateway, "POST", PATH, BODY)
 
 
 def counts(gateway: GatewayProcess) -> list[int]:
-    """Queries answered, as statistics say on several new connections."""
     found = []
     for _ in range(12):
         stats = json.loads(ask(gateway, "GET", "/v2/models/numbers/stats"))
@@ -352,7 +345,6 @@ def test_the_second_gets_the_configuration_from_the_first(tmp_path, devices, con
 
 
 def arrived(control_plane) -> list[int]:
-    """Queries of each second that was reported."""
     return [s.applications["numbers"].arrived for s in control_plane.received(control.GatewayStats) if s.applications]
 
 

@@ -48,8 +48,6 @@ def asked(gateway: GatewayProcess, protocol: str) -> dict:
 
 @pytest.fixture(params=[1, 2])
 def gateway(request, gateways, tmp_path):
-    """Start a gateway with a configuration, alone or with another one beside."""
-
     def start(made) -> GatewayProcess:
         if request.param == 1:
             return gateways(made)

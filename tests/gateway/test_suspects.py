@@ -38,7 +38,6 @@ def body(x) -> bytes:
 
 
 def poisoned(gateways, devices, count: int, command: str = "crash_on", **more):
-    """A gateway with so many devices that crash on :data:`POISON`."""
     gateway, *all = start(gateways, devices, tuple(f"d{i}" for i in range(count)), slo_s=60.0, **more)
     for device in all:
         device.tell(**{command: 666.0})
@@ -189,7 +188,6 @@ async def test_copies_of_a_poisonous_query_do_no_more_harm_than_one(gateways, de
 
 
 def two_applications(gateways, devices, count: int):
-    """A gateway with so many devices, all of which serve ``numbers`` and ``nan``."""
     all = devices(*(f"d{i}" for i in range(count)))
     both = [("numbers", "big"), ("nan", "only")]
     for device in all:
@@ -279,8 +277,6 @@ async def test_a_key_with_several_poisonous_queries_is_throttled(gateways, devic
 
 
 class _Account:
-    """Suspects and flights with inputs by number, and what became of them."""
-
     def __init__(self) -> None:
         self.held: list[InFlightQuery] = []
         self.outcomes: dict[int, GatewayError] = {}

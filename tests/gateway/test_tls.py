@@ -33,8 +33,6 @@ QUERY = '{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": 
 
 @pytest.fixture
 def encrypted(devices, gateways):
-    """Starts a gateway with TLS everywhere, with one warm device."""
-
     def start(**settings: str):
         (device,) = devices("d0")
         device.warm(("numbers", "big"))
@@ -51,7 +49,6 @@ def grpc_port(gateway) -> int:
 
 
 def serial(port: int, authority) -> int:
-    """The serial number of the certificate that a new client sees, verified."""
     context = ssl.create_default_context(cafile=authority)
     with (
         socket.create_connection(("127.0.0.1", port), 60) as plain,

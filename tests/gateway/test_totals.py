@@ -21,8 +21,6 @@ def files(tmp_path) -> list[Path]:
 
 
 class Front:
-    """Counts of one front, and its view of all."""
-
     def __init__(self, files: list[Path], own: int):
         self.totals: dict[str, ApplicationTotals] = {}
         self.shared = SharedStats(Siblings(Path(), tuple(files), own), self.totals)

@@ -100,8 +100,6 @@ NUMBERS = Signature(
 
 
 class SlowLink:
-    """A unix socket before a device's, over which 64 KiB take 20 ms."""
-
     def __init__(self, path: str, behind: str) -> None:
         self.path, self._behind = path, behind
 
@@ -132,7 +130,7 @@ async def test_a_core_learns_it_and_refuses_at_once_what_could_not_be_back_in_ti
     await gateway.start()
     planned = plan(1, {"d0": [("numbers", "big")]}, {"d0": f"unix:{link.path}"})
     gateway.configure(config(planned, [ApplicationSpec("numbers", 60.0, NUMBERS)]))
-    rollout = gateway._local.rollout
+    rollout = gateway._side.rollout
 
     async def asked(within_ms: float | None = None) -> int:
         parameters = {} if within_ms is None else {"latency_ms": within_ms}

@@ -65,13 +65,6 @@ def test_infers_with_json_and_binary_data(client, binary_in, binary_out):
     assert 0 <= parameters["queue_ms"] < 500
 
 
-def test_mixes_binary_and_json_outputs_in_one_answer(client):
-    wanted = [triton.InferRequestedOutput("y", True), triton.InferRequestedOutput("n", False)]
-    result = client.infer("numbers", numbers(True), outputs=wanted, headers=dict(AUTH))
-    np.testing.assert_array_equal(result.as_numpy("y"), X * 2)
-    assert result.get_output("n")["data"] == [10, -1]
-
-
 def test_gives_only_the_outputs_asked_for(client):
     wanted = [triton.InferRequestedOutput("n")]
     result = client.infer("numbers", numbers(True), outputs=wanted, headers=dict(AUTH))
@@ -82,33 +75,6 @@ def test_gives_all_outputs_when_none_is_named(client):
     result = client.infer("numbers", numbers(True), headers=dict(AUTH))
     assert [output["name"] for output in result.get_response()["outputs"]] == ["y", "n"]
     np.testing.assert_array_equal(result.as_numpy("y"), X * 2)
-
-
-@pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
-def test_reads_and_writes_compressed_bodies(client, algorithm):
-    x = np.tile(X, (32, 16)).reshape(-1, 4)[:64]
-    tensor = triton.InferInput("x", [64, 4], "FP32")
-    tensor.set_data_from_numpy(x)
-    result = client.infer(
-        "numbers",
-        [tensor],
-        headers=dict(AUTH),
-        request_compression_algorithm=algorithm,
-        response_compression_algorithm=algorithm,
-    )
-    np.testing.assert_array_equal(result.as_numpy("y"), x * 2)
-
-
-@pytest.mark.parametrize("binary", [True, False])
-def test_carries_text(client, binary):
-    text = np.array([["grün"], ["abc"], [""]], dtype=object)
-    tensor = triton.InferInput("text", [3, 1], "BYTES")
-    encoded = np.array([[t.encode()] for t in text[:, 0]], dtype=object)
-    tensor.set_data_from_numpy(encoded, binary_data=binary)
-    wanted = [triton.InferRequestedOutput("upper", binary)]
-    result = client.infer("words", [tensor], outputs=wanted, headers=dict(AUTH)).as_numpy("upper")
-    got = [item if isinstance(item, bytes) else str(item).encode() for item in result.reshape(-1)]
-    assert got == [b.upper() for b in encoded[:, 0]]
 
 
 def test_asks_for_a_variant_as_a_version(client):
@@ -134,10 +100,3 @@ def test_reports_statistics(client):
     assert success["count"] == before["inference_stats"]["success"]["count"] + 1
     assert success["ns"] > 0
     assert after["last_inference"] > 1.6e12
-
-
-def test_sends_many_at_once(client, served):
-    with triton.InferenceServerClient(f"127.0.0.1:{served.port}", concurrency=16) as many:
-        waiting = [many.async_infer("numbers", numbers(True), headers=dict(AUTH)) for _ in range(200)]
-        for one in waiting:
-            np.testing.assert_array_equal(one.get_result().as_numpy("y"), X * 2)

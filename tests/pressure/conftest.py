@@ -32,7 +32,6 @@ SLO_S = 20.0
 
 
 def negative(path: Path) -> Path:
-    """``y`` = -``x`` for :data:`LARGE`."""
     value = helper.make_tensor_value_info
     shape = ["b", COLUMNS]
     return save(
@@ -77,26 +76,21 @@ class Served:
         return [line for line in self.gateway.log if '"level": "error"' in line and "link_refused" not in line]
 
     def idle(self) -> bool:
-        """Whether no query is under way anywhere."""
         health = self.gateway.health()
         return health["in_flight"] == 0 and health["held"] == 0 and not sum(self.queued().values())
 
     def queued(self) -> dict[str, int]:
-        """Rows that wait at the executor, by application."""
         return self.executor.peers[-1].state().queued
 
     def bystanders(self, **given) -> Bystanders:
-        """Clients that must notice nothing."""
         return Bystanders(self.gateway, self.models["app"], **given)
 
     def peer(self, role: str):
-        """One more connection to the executor, which runs in :attr:`run`'s loop."""
         return self.run(self.executor.peer(role))
 
 
 @pytest.fixture(scope="session")
 def loop():
-    """An event loop in a thread of its own, for what outlives one test."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -108,7 +102,6 @@ def loop():
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory, loop, tiny_models):
-    """Started once: what follows shows that it outlives all that is done to it."""
     folder = tmp_path_factory.mktemp("p")
     models = {
         "app": tiny_models["quick"],
@@ -166,5 +159,4 @@ def served(stack):
 
 @pytest.fixture(scope="session")
 def numbers() -> np.ndarray:
-    """Four rows of ``large``."""
     return np.random.default_rng(7).standard_normal((4, COLUMNS), dtype=np.float32)

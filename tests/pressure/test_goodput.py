@@ -35,7 +35,6 @@ class Query:
 
 
 def profile(batch_s: float, row_s: float) -> dict[int, float]:
-    """Seconds by batch size."""
     return {rows: batch_s + rows * row_s for rows in SIZES}
 
 
@@ -70,7 +69,6 @@ class Served:
     refused: list[float] = field(default_factory=list)
 
     def late_refusals(self) -> float:
-        """The part of all refusals that took more than a quarter of the SLO."""
         return sum(after > SLO_S / 4 for after in self.refused) / len(self.refused)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 
@@ -123,25 +122,3 @@ def test_a_stream_that_goes_away_with_answers_unread_is_no_error_of_the_gateway(
     # The line is written when the library gives up.
     time.sleep(0.5)
     assert stack.errors()[logged:] == []
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        PREFACE + b"\xff" * 4000,
-        PREFACE + SETTINGS + bytes([0xFF, 0xFF, 0xFF, 0, 0, 0, 0, 0, 1]) + b"a" * 4000,
-        PREFACE + SETTINGS + bytes([0, 0, 4, 1, 4, 0, 0, 0, 1]) + b"\xff\xff\xff\xff",
-        PREFACE + SETTINGS + bytes([0, 0, 5, 0, 0, 0, 0, 0, 9]) + b"hello",
-    ],
-    ids=["garbage", "a frame too large", "headers that cannot be unpacked", "data that nobody announced"],
-)
-def test_broken_http2_is_hung_up_on_or_ignored(served, data):
-    host, port = served.gateway.grpc.split(":")
-    with served.bystanders(), socket.create_connection((host, int(port)), 10) as connection:
-        connection.sendall(data)
-        connection.settimeout(0.3)
-        try:
-            while connection.recv(65536):
-                pass
-        except (TimeoutError, ConnectionResetError):
-            pass

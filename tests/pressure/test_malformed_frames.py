@@ -29,7 +29,6 @@ HELLO = b"".join(encode(Hello("gateway", "troublesome")))
 
 
 def prefixed(header: bytes, body: bytes = b"", /, magic: bytes = b"NR", version: int = VERSION, **sizes: int) -> bytes:
-    """A frame, with sizes that need not be true."""
     prefix = PREFIX.pack(magic, version, 0, sizes.get("header", len(header)), sizes.get("body", len(body)))
     return prefix + header + body
 
@@ -84,7 +83,6 @@ class Peer:
         self.socket.close()
 
     def closed(self) -> bool:
-        """Wait for the executor to close."""
         while True:
             try:
                 if not self.socket.recv(65536):

@@ -52,7 +52,6 @@ MALFORMED = {
 
 
 def replies(client: Client) -> list[tuple[int, dict[str, str], bytes]]:
-    """All answers until the gateway closes."""
     found, rest = [], client.rest()
     while rest:
         head, rest = rest.split(b"\r\n\r\n", 1)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import random
 import time
 
 import msgspec
@@ -47,30 +46,6 @@ def test_a_request_cut_anywhere_is_answered_as_a_whole_one(served):
             assert (status, content) == (200, expected), cut
 
 
-def test_a_small_body_may_come_in_any_pieces_and_with_the_next_request(served):
-    xs = [numbers_of(seed, 1) for seed in range(4)]
-    whole = b"".join(request("large", x) for x in xs)
-    chance = random.Random(7)
-    with served.bystanders(), Client(served.gateway.port) as client:
-        client.send(request("large", xs[0]))
-        client.answer()
-        for _ in range(6):
-            cuts = sorted(chance.sample(range(len(whole)), 9))
-            for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
-                client.send(whole[start:end])
-                time.sleep(0.002)
-            assert all(negated(client.answer()[2], x) for x in xs)
-
-
-def test_requests_that_come_together_are_answered_in_turn(served):
-    bodies = [np.full((1, COLUMNS), i, np.float32) for i in range(6)]
-    with Client(served.gateway.port) as client:
-        client.send(request("large", bodies[0]))
-        client.answer()
-        client.send(b"".join(request("large", x) for x in bodies))
-        assert all(negated(client.answer()[2], x) for x in bodies)
-
-
 @pytest.mark.parametrize("rows", [1, 2, 40])
 def test_a_large_body_arrives_whole_each_time_however_it_is_cut(served, rows):
     with served.bystanders(), Client(served.gateway.port) as client:
@@ -86,17 +61,6 @@ def test_a_large_body_arrives_whole_each_time_however_it_is_cut(served, rows):
             assert status == 200 and negated(content, x)
 
 
-def test_what_follows_a_large_body_is_the_next_request(served):
-    first, second = numbers_of(1, 8), numbers_of(2, 8)
-    with Client(served.gateway.port) as client:
-        client.send(request("large", first))
-        client.answer()
-        client.send(request("large", first) + request("large", second) + request("app", ONE))
-        assert negated(client.answer()[2], first)
-        assert negated(client.answer()[2], second)
-        assert client.answer()[0] == 200
-
-
 def test_a_client_that_vanishes_within_a_large_body_leaves_nothing(served):
     whole = request("large", numbers_of(1, 40))
     with Client(served.gateway.port) as client:
@@ -110,18 +74,6 @@ def test_a_client_that_vanishes_within_a_large_body_leaves_nothing(served):
             client.vanish(reset)
 
 
-def test_one_that_closes_after_its_answer_and_one_that_asks_for_the_head_only_do_so_each_time(served):
-    get = b"%s /v2/health/live HTTP/1.1\r\nhost: a\r\n%s\r\n"
-    for _ in range(3):
-        with Client(served.gateway.port) as client:
-            client.send(get % (b"GET", b"connection: close\r\n"))
-            assert b"connection: close" in client.rest().lower()
-        with Client(served.gateway.port) as client:
-            client.send(get % (b"HEAD", b"") + get % (b"HEAD", b"connection: close\r\n"))
-            content = client.rest()
-            assert content.count(b"HTTP/1.1 200") == 2 and b"{" not in content
-
-
 @pytest.mark.parametrize("x", [ONE, np.zeros((1, 1), np.float32)], ids=["answered", "refused"])
 def test_http_1_0_is_notified_each_time_whether_its_connection_is_kept(served, x):
     closing = request("app", x).replace(b"HTTP/1.1\r\n", b"HTTP/1.0\r\n", 1)
@@ -132,13 +84,6 @@ def test_http_1_0_is_notified_each_time_whether_its_connection_is_kept(served, x
             status, headers, _ = client.answer()
             assert (status, headers["connection"]) == (200 if x is ONE else 400, said)
         assert client.rest() == b""
-
-
-def test_http_1_1_is_not_notified_of_a_connection_that_is_kept(served):
-    with Client(served.gateway.port) as client:
-        for _ in range(2):
-            client.send(request("app", ONE))
-            assert "connection" not in client.answer()[1]
 
 
 async def test_a_key_that_is_taken_back_and_an_application_that_is_gone_are_so_on_open_connections(tmp_path):

@@ -21,17 +21,6 @@ LARGEST = np.zeros(((MAX_REQUEST_MB * MIB - 4096) // (4 * COLUMNS), COLUMNS), np
 ONE = np.array([[1.0, 2.0, 3.0, 4.0]], np.float32)
 
 
-def test_a_request_that_comes_byte_by_byte_is_answered_and_nobody_waits_for_it(served):
-    with served.bystanders() as others, Client(served.gateway.port) as client:
-        *most, last = request("app", ONE)
-        for at in most:
-            client.send(bytes([at]))
-            time.sleep(0.001)
-        wait_for(lambda: others.answered > 50, "others are answered while its last byte is awaited")
-        client.send(bytes([last]))
-        assert client.answer()[0] == 200
-
-
 def test_an_answer_that_is_taken_bit_by_bit_arrives_whole(served, numbers):
     with served.bystanders(), Client(served.gateway.port, receive_bytes=4096) as client:
         client.send(request("large", numbers))
@@ -132,18 +121,3 @@ def test_memory_of_bodies_whose_clients_vanish_is_given_back(served, known):
             assert not any(client.answered for client in clients)
         wait_for(lambda: served.connections("gateway") <= connections, "the clients are forgotten")
         wait_for(lambda: served.rss("gateway") - before < 2 * MAX_REQUEST_MB * MIB, "it is given back")
-
-
-@pytest.mark.parametrize("place", ["name", "value"])
-def test_a_header_that_never_ends_is_refused(served, place):
-    begun = b"GET /health HTTP/1.1\r\nhost: a\r\n" + (b"x: " if place == "value" else b"")
-    with served.bystanders(), Client(served.gateway.port) as client:
-        refused = False
-        for _ in range(16):
-            try:
-                client.send(begun + b"a" * MIB)
-            except (BrokenPipeError, ConnectionResetError):
-                refused = True
-                break
-            begun = b""
-        assert refused or client.socket.recv(100).startswith(b"HTTP/1.1 431 ")

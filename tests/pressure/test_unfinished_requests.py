@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 import pytest
@@ -37,12 +36,6 @@ def test_a_head_that_is_refused_once_is_refused_again(served, head, status, part
             assert part in answer
 
 
-def test_http_1_0_needs_no_host(served):
-    with Client(served.gateway.port) as client:
-        client.send(b"GET /v2/health/live HTTP/1.0\r\n\r\n")
-        assert client.answer()[0] == 200
-
-
 @pytest.mark.parametrize("begun", [b"5;x=", b"0\r\nx: "], ids=["chunk extension", "trailer"])
 def test_chunks_with_more_said_about_them_than_a_head_may_hold_are_refused(served, begun):
     lines = ["POST /v2/models/app/infer HTTP/1.1", "host: a", "transfer-encoding: chunked"]
@@ -58,8 +51,6 @@ def test_chunks_with_more_said_about_them_than_a_head_may_hold_are_refused(serve
 
 
 class Wire:
-    """The transport that a connection writes to, in place of a socket."""
-
     def __init__(self):
         self.written = b""
         self.protocol = None
@@ -92,8 +83,6 @@ class Wire:
 
 
 class Handler:
-    """Answers at once."""
-
     def handle(self, exchange):
         exchange.respond(200, ())
 
@@ -170,29 +159,3 @@ async def test_what_came_fast_does_not_let_the_rest_of_a_body_stand(known):
         connection.sweep(now)
     assert wire.written.startswith(b"HTTP/1.1 408 ") and b"bytes/s" in wire.written
     assert now - begun < 2 * LIMITS.body_rate.period_s + 11
-
-
-async def test_a_server_that_stops_answers_requests_that_were_on_their_way():
-    server, asked = serving(), b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
-    await server.start("127.0.0.1", 0)
-    streams = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(4)]
-    (idle_reads, idle), (begun_reads, begun), (new_reads, new), (silent_reads, _) = streams
-    idle.write(asked)
-    assert (await idle_reads.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
-    begun.write(asked[:10])
-    while len(server.connections) < 4 or not any(connection._parser.head for connection in server.connections):
-        await asyncio.sleep(0.001)
-    stopping = asyncio.create_task(server.drain(5.0))
-    await asyncio.sleep(0)
-    # It said nothing that it waits for.
-    assert await idle_reads.read() == b""
-    begun.write(asked[10:])
-    new.write(asked)
-    for reads in (begun_reads, new_reads):
-        answer = await reads.read()
-        assert answer.startswith(b"HTTP/1.1 200 ") and b"connection: close" in answer
-    # Who says nothing is not waited for for long.
-    assert await silent_reads.read() == b""
-    await stopping
-    for _, writes in streams:
-        writes.close()

@@ -219,18 +219,3 @@ def test_java_s_offer_of_h2c_is_ignored_and_its_body_read(served, numbers, piece
         # Without a body, and with others behind it.
         client.send((head("GET", "/v2/health/live", *OFFER) + begun + body) * 2 + head("GET", "/v2/health/live"))
         assert [client.answer()[0] for _ in range(5)] == [200] * 5
-
-
-@pytest.mark.parametrize("websocket", [False, True])
-def test_an_offer_to_upgrade_is_ignored_where_the_request_is_refused(served, websocket):
-    offer = ("connection: upgrade", "upgrade: websocket") if websocket else OFFER
-    with Client(served.gateway.port) as client:
-        client.send(head("POST", "/v2/models/app/infer", *offer, "content-length: 5") + b"hello")
-        assert client.rest().startswith(b"HTTP/1.1 401 ")
-
-
-def test_the_framing_behind_an_offer_to_upgrade_is_judged_as_any(served):
-    key = "authorization: " + dict(KEYED)["authorization"]
-    with Client(served.gateway.port) as client:
-        client.send(head("POST", "/v2/repository/index", *OFFER, key, "transfer-encoding: gzip") + b"GET / HTTP/1.1")
-        assert client.rest().startswith(b"HTTP/1.1 501 ")

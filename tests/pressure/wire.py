@@ -14,7 +14,6 @@ from tests.gateway.conftest import AUTH
 
 
 def request(application: str, x: np.ndarray, **headers: str) -> bytes:
-    """A whole request with binary tensors both ways."""
     parameters = {"binary_data_size": x.nbytes}
     tensor = {"name": "x", "datatype": "FP32", "shape": list(x.shape), "parameters": parameters}
     described = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
@@ -23,7 +22,6 @@ def request(application: str, x: np.ndarray, **headers: str) -> bytes:
 
 
 def post(path: str, body: bytes, **headers: str) -> bytes:
-    """A whole request."""
     lines = [f"POST {path} HTTP/1.1", "host: a", f"content-length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
@@ -105,7 +103,6 @@ class Client:
         return status, headers, body[int(headers.get("inference-header-content-length", 0)) :]
 
     def rest(self) -> bytes:
-        """All that comes until the peer closes."""
         received = b""
         while part := self._receive():
             received += part
@@ -118,7 +115,6 @@ class Client:
             return b""
 
     def vanish(self, reset: bool) -> None:
-        """Go away: with a reset, as a machine that fails does, or by closing."""
         if reset:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()

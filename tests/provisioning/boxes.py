@@ -41,7 +41,6 @@ def available() -> str:
 
 
 def root_archive(suite: str) -> Path:
-    """The suite's root file system as a tar archive, made once."""
     archive = ROOTS / f"{suite}.tar"
     if not archive.exists():
         ROOTS.mkdir(parents=True, exist_ok=True)
@@ -52,7 +51,6 @@ def root_archive(suite: str) -> Path:
 
 
 def run(*command: str, **more) -> str:
-    """A command's output; its errors are part of the failure."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, **more)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stdout[-2000:]}{done.stderr[-3000:]}"
     return done.stdout
@@ -60,8 +58,6 @@ def run(*command: str, **more) -> str:
 
 @dataclass
 class Site:
-    """A bridge without a route to anywhere, and the boxes on it."""
-
     folder: Path
     number: int = field(default_factory=lambda: secrets.randbelow(200) + 20)
     boxes: dict[str, Box] = field(default_factory=dict)
@@ -75,7 +71,6 @@ class Site:
         return self.folder / "key"
 
     def start(self) -> None:
-        """The bridge with this machine's address on it, and a key for ssh."""
         (self.folder / "number").write_text(str(self.number))
         run("ip", "link", "add", self.bridge, "type", "bridge")
         run("ip", "address", "add", f"{NETWORK.format(self.number, 1)}/24", "dev", self.bridge)
@@ -83,13 +78,11 @@ class Site:
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key))
 
     def stop(self) -> None:
-        """Stop all boxes; nothing of theirs is left."""
         for box in self.boxes.values():
             box.stop()
         subprocess.run(["ip", "link", "delete", self.bridge], capture_output=True)
 
     def add(self, name: str, suite: str = "bookworm") -> Box:
-        """A box that has booted."""
         box = Box(self, name, suite, NETWORK.format(self.number, len(self.boxes) + 2))
         self.boxes[name] = box
         box.make()
@@ -97,20 +90,16 @@ class Site:
         return box
 
     def find(self, suites: dict[str, str]) -> None:
-        """The boxes of a site that another process has started and left."""
         self.number = int((self.folder / "number").read_text())
         for name, suite in suites.items():
             self.boxes[name] = Box(self, name, suite, NETWORK.format(self.number, len(self.boxes) + 2))
 
     def ssh(self) -> str:
-        """Options of ssh for all boxes."""
         return f"-i {self.key} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
 
 
 @dataclass
 class Box:
-    """One Debian."""
-
     site: Site
     name: str
     suite: str
@@ -122,7 +111,6 @@ class Box:
 
     @property
     def pid(self) -> Path:
-        """A file with the number of the process that runs the box."""
         return self.site.folder / f"{self.name}.pid"
 
     @property
@@ -130,7 +118,6 @@ class Box:
         return f"{self.site.bridge}-{self.name}"
 
     def make(self) -> None:
-        """Root file system and network."""
         self.root.mkdir()
         run("tar", "-C", str(self.root), "-xf", str(root_archive(self.suite)), "--exclude=./dev/*")
         folder = self.root / "root" / ".ssh"
@@ -155,7 +142,6 @@ class Box:
         run(*within, "link", "set", "lo", "up")
 
     def boot(self) -> None:
-        """Start systemd, and wait for sshd."""
         log = (self.site.folder / f"{self.name}.log").open("ab")
         command = [
             "systemd-nspawn",
@@ -175,14 +161,12 @@ class Box:
         raise AssertionError(f"{self.name} has no sshd: {(self.site.folder / f'{self.name}.log').read_text()[-3000:]}")
 
     def ssh(self, command: str, check: bool = True) -> subprocess.CompletedProcess:
-        """Run a command on the box."""
         words = ["ssh", *self.site.ssh().split(), "-o", "ConnectTimeout=3", f"root@{self.address}", command]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert not check or done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-3000:]}"
         return done
 
     def stop(self) -> None:
-        """Power off; also a box that another process has started."""
         with contextlib.suppress(FileNotFoundError, psutil.NoSuchProcess):
             process = psutil.Process(int(self.pid.read_text()))
             # Another process may have its number by now.
@@ -198,7 +182,6 @@ class Box:
 
 
 def python() -> str:
-    """The tests' own interpreter's folder, with Ansible's commands."""
     return str(Path(sys.executable).parent)
 
 

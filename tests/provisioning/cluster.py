@@ -50,7 +50,6 @@ class Cluster:
     @classmethod
     @contextlib.contextmanager
     def running(cls, folder: Path) -> Iterator[Cluster]:
-        """A cluster whose boxes are gone afterwards, or one that was kept."""
         folder = Path(KEPT) if KEPT else folder
         made = cls(boxes.Site(folder))
         if (folder / "inventory.ini").exists():
@@ -70,12 +69,10 @@ class Cluster:
                 made.stop()
 
     def stop(self) -> None:
-        """Stop all boxes; nothing of theirs is left."""
         self.site.stop()
         shutil.rmtree(self.site.folder, ignore_errors=True)
 
     def prepare(self) -> None:
-        """Have a bundle, boot the boxes, write the inventory."""
         if BUNDLE:
             boxes.run("cp", "-al", BUNDLE, str(self.bundle))
         else:
@@ -85,7 +82,6 @@ class Cluster:
         self.write_inventory()
 
     def write_inventory(self) -> None:
-        """Two boxes have gateways, and two have nodes; one has both."""
         where = {name: f"{name} ansible_host={box.address}" for name, box in self.site.boxes.items()}
         self.inventory.write_text(
             f"[control]\n{where['c']}\n[gateways]\n{where['g']}\n{where['n1']}\n[nodes]\nn1\n{where['n2']}\n"
@@ -94,7 +90,6 @@ class Cluster:
         )
 
     def build(self) -> None:
-        """A bundle of this tree, for the machines and Debians of the boxes."""
         dist = self.site.folder / "dist"
         dist.mkdir()
         archive = dist / f"nereus-{workers.__version__}.tar.gz"
@@ -106,12 +101,10 @@ class Cluster:
         shutil.rmtree(dist)
 
     def play(self, playbook: str, *options: str, **variables) -> subprocess.CompletedProcess:
-        """Run a playbook, which may fail."""
         command, environment = self._command(playbook, options, variables)
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     def begin(self, playbook: str, **variables) -> subprocess.Popen:
-        """Begin a playbook, to be ended by :meth:`cut_off`."""
         command, environment = self._command(playbook, (), variables)
         silent = subprocess.DEVNULL
         return subprocess.Popen(command, env=environment, stdout=silent, stderr=silent, start_new_session=True)
@@ -150,35 +143,28 @@ class Cluster:
         return str(target)
 
     def manage(self, command: str) -> str:
-        """A command of the control plane's box."""
         return self.site.boxes["c"].ssh(f"cd / && runuser -u nereus -- /opt/nereus/current/nereus {command}").stdout
 
     def nodes(self) -> dict[str, dict]:
         return {node["name"]: node for node in json.loads(self.manage("rest GET nodes/"))}
 
     def versions(self) -> dict[str, str]:
-        """The release that each box's process really runs in."""
         command = "basename $(readlink /proc/$(systemctl show -p MainPID --value nereus)/cwd)"
         return {name: box.ssh(command).stdout.partition("-")[0] for name, box in self.site.boxes.items()}
 
     def release_in_use(self, name: str) -> str:
-        """The name of a box's release."""
         return self.site.boxes[name].ssh("basename $(readlink /opt/nereus/current)").stdout.strip()
 
     def authorities(self) -> str:
-        """Those of all boxes' own certificates (PEM)."""
         return "".join(box.ssh(f"cat {HOME}/tls/authority.pem", check=False).stdout for box in self.site.boxes.values())
 
     def trust(self) -> ssl.SSLContext:
-        """Trust in all boxes' own certificates."""
         return ssl.create_default_context(cadata=self.authorities())
 
     def secret(self, name: str) -> str:
-        """One of the control plane's own secrets."""
         return json.loads(self.site.boxes["c"].ssh(f"cat {HOME}/credentials.json").stdout)[name]
 
     def rest(self) -> httpx.Client:
-        """A client for the REST API."""
         return httpx.Client(
             base_url=f"https://{self.site.boxes['c'].address}:8080/api/v1",
             headers={"Authorization": f"Bearer {self.secret('api_token')}"},
@@ -187,12 +173,10 @@ class Cluster:
         )
 
     def load(self, key: str, rate: float = 10) -> Load:
-        """A load on both gateways."""
         first, second = (f"https://{self.site.boxes[name].address}:8000" for name in ("g", "n1"))
         return Load(first, key, rate=rate, others=[second], trust=self.trust())
 
     def grpc_load(self, key: str, rate: float = 2) -> GrpcLoad:
-        """The same over gRPC, from each kind of client."""
         addresses = [f"{self.site.boxes[name].address}:8001" for name in ("g", "n1")]
         return GrpcLoad(addresses, key, "tiny", rate, self.authorities())
 

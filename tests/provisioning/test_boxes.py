@@ -53,7 +53,6 @@ def test_bare_boxes_become_a_cluster_without_a_network(cluster):
 
 @pytest.fixture(scope="module")
 def key(cluster, tiny_models) -> str:
-    """The key of clients, whose application both gateways serve."""
     with cluster.rest() as rest:
         if rest.get("/applications/tiny/").status_code == 404:
             register(rest, "tiny", {"quick": tiny_models["quick"]}, slo_ms=2000, late="serve")
@@ -61,7 +60,6 @@ def key(cluster, tiny_models) -> str:
 
 
 def client_key(cluster: Cluster) -> str:
-    """Another key of clients, which both gateways know."""
     with cluster.rest() as rest:
         found = rest.post("/api-keys/", json={"name": f"clients-{secrets.token_hex(3)}"}).json()["key"]
     for name in ("g", "n1"):
@@ -76,7 +74,6 @@ def answered(cluster: Cluster, name: str, key: str) -> bool:
 
 
 def cordoned(cluster: Cluster) -> set[str]:
-    """Nodes that are cordoned; none while the control plane is away."""
     with contextlib.suppress(httpx.TransportError, KeyError, AssertionError), cluster.rest() as rest:
         return {node["name"] for node in rest.get("/nodes/").json()["results"] if node["cordoned_at"]}
     return set()
@@ -161,7 +158,6 @@ def test_a_node_that_fails_its_gate_returns_and_stops_the_run(cluster, key):
 
 
 def source(name: str) -> str:
-    """A module of this tree, without the line that has to be its first."""
     return (ROOT / name).read_text().replace("from __future__ import annotations\n", "")
 
 
@@ -191,7 +187,6 @@ def secrets_of(cluster: Cluster) -> dict[str, str]:
 
 
 def members_keys(cluster: Cluster) -> set[str]:
-    """Hashes of the keys in all members' certificates."""
     members = [*cluster.nodes().values(), *json.loads(cluster.manage("rest GET gateways/"))]
     return {member["certificate"]["key"] for member in members}
 

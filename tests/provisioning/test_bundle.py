@@ -16,7 +16,6 @@ pytestmark = pytest.mark.wide
 
 @pytest.fixture
 def contents(tmp_path) -> Path:
-    """The contents of a bundle, with small files."""
     folder = tmp_path / "nereus-bundle"
     for name in ("nereus-1.0.tar.gz", "wheels/x86_64/one-1.0-py3-none-any.whl", "debs/bookworm-amd64/Packages.gz"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

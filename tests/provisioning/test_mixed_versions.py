@@ -30,7 +30,6 @@ def known(commit: str) -> bool:
 
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory) -> Path:
-    """A checkout of the release before."""
     folder = tmp_path_factory.mktemp("earlier")
     archive = subprocess.run(["git", "archive", PREVIOUS], cwd=ROOT, capture_output=True, check=True)
     subprocess.run(["tar", "-C", str(folder), "-x"], input=archive.stdout, check=True)
@@ -38,8 +37,6 @@ def earlier(tmp_path_factory) -> Path:
 
 
 class Member:
-    """A node daemon or gateway of a checkout, in a home of its own."""
-
     def __init__(self, kind: str, root: Path, home: Path, control: RunningAppliance, token: str, cores: str = "0"):
         http, grpc, node, console = free_ports(4)
         self.url = f"http://127.0.0.1:{http}"
@@ -67,7 +64,6 @@ class Member:
 
 
 def answered(member: Member, key: str) -> bool:
-    """Whether a query through a gateway is answered."""
     with contextlib.suppress(httpx.TransportError):
         headers = {"Authorization": f"Bearer {key}"}
         url = f"{member.url}/v2/models/tiny/infer"

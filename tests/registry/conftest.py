@@ -72,8 +72,6 @@ def nereus(settings):
 
 @pytest.fixture
 def files(store):
-    """Every file in the store, those on their way in included."""
-
     def names() -> list[str]:
         return sorted(path.name for path in store.rglob("*") if path.is_file() and not path.name.startswith("."))
 
@@ -140,8 +138,6 @@ def upload_validation(client, application):
 
 @pytest.fixture
 def variant(application):
-    """A ready variant without a file."""
-
     def make(name: str = "v", state: str = "ready", accuracy: float | None = 90.0, **more) -> models.Variant:
         return models.Variant.objects.create(
             application=application,
@@ -158,8 +154,6 @@ def variant(application):
 
 @pytest.fixture
 def device(db):
-    """A device that is up, on an approved node."""
-
     def make(
         ref: str = "box/cpu0", type: str = "cpu-a", warm: tuple[int, ...] = (), state: str = "up"
     ) -> models.Device:
@@ -182,7 +176,6 @@ def npz(**arrays) -> bytes:
 
 
 def problem(response, status: int) -> dict[str, str]:
-    """The errors of a problem response by field, after checking its form."""
     assert response.status_code == status, response.content[:1000]
     assert response["Content-Type"] == "application/problem+json"
     body = response.json()

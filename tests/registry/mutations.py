@@ -90,7 +90,6 @@ def seeds() -> list[bytes]:
 
 
 def mutated(seed: int) -> bytes:
-    """One damaged file, always the same for a seed."""
     rng = random.Random(seed)
     data = rng.choice(seeds())
     if rng.random() < 0.25:
@@ -103,7 +102,6 @@ def mutated(seed: int) -> bytes:
 
 
 def _flip(data: bytes, rng: random.Random) -> bytes:
-    """Bits flipped, bytes cut out, doubled or moved."""
     damaged = bytearray(data)
     for _ in range(rng.randint(1, 8)):
         at = rng.randrange(len(damaged))

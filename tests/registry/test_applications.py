@@ -22,7 +22,6 @@ def _body(**changes) -> dict:
 
 
 def _tensor(**changes) -> dict:
-    """The signature with its input changed."""
     signature = copy.deepcopy(SIGNATURE)
     signature["inputs"][0].update(changes)
     return signature

@@ -310,7 +310,6 @@ def test_secrets_in_the_environment_stay_outside(good, settings, monkeypatch):
 
 @contextlib.contextmanager
 def _places_taken(settings, count: int, seconds: float = 12.0):
-    """That many inspections under way."""
     with contextlib.ExitStack() as held:
         for _ in range(count):
             held.enter_context(queue.place(settings.home / "models", seconds, 0))

@@ -28,7 +28,6 @@ PASSWORD = "a long passphrase"
 
 @pytest.fixture(autouse=True)
 def fresh(db):
-    """Without earlier attempts."""
     cache.clear()
     yield
     cache.clear()

@@ -68,7 +68,6 @@ def test_all_transfers_share_one_rate():
 
 @pytest.fixture
 def stored(transactional_db, clean_redis, monkeypatch):
-    """A model of 3 MB that a variant needs, and few places."""
     few = dataclasses.replace(settings.NEREUS, blob_transfers=2, blob_bytes_per_s=0.0)
     monkeypatch.setattr(settings, "NEREUS", few)
     for cached in (blobs.places, blobs.pace):
@@ -87,7 +86,6 @@ def stored(transactional_db, clean_redis, monkeypatch):
 
 
 def node(name: str) -> str:
-    """An approved node's credential."""
     Node.objects.create(name=name, state=Node.State.APPROVED, credential_hash=hash_secret(f"secret of {name}"))
     return f"secret of {name}"
 

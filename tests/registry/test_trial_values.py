@@ -59,7 +59,6 @@ DOMAINS = {
 
 
 def create(name: str, made) -> registry.Application:
-    """An application with the signature of a model."""
     tensors = {
         kind: [
             {
@@ -75,7 +74,6 @@ def create(name: str, made) -> registry.Application:
 
 
 def runs_on_a_device(data: bytes, folder) -> None:
-    """Run what profiler and warm-up would, as an executor does."""
     variant = registry.Variant.objects.select_related("application").get()
     (folder / "m.onnx").write_bytes(data)
     runtime = Runtime(Executor(folder).info, Watchdog())

@@ -62,8 +62,6 @@ async def test_an_announced_length_is_refused_before_the_body():
 
 
 class Upload:
-    """An upload over ASGI whose bytes are sent one by one."""
-
     def __init__(self, limits: BodyLimit, headers: dict[str, str], announced: int | None = None):
         self.taken = 0
         self.sent: asyncio.Queue = asyncio.Queue()

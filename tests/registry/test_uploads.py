@@ -91,7 +91,6 @@ def _zipped(name: str) -> bytes:
 
 
 def _typeless() -> bytes:
-    """An output and a value without a type, as after surgery on a graph."""
     proto = graphs.model([node("MatMul", ["x", "w"], ["z"]), node("Neg", ["z"], ["y"])])
     proto.graph.output[0].ClearField("type")
     proto.graph.value_info.add().name = "z"

@@ -59,7 +59,6 @@ def receiver():
 
 @pytest.fixture
 def inside(monkeypatch):
-    """A setting that permits this box's own addresses."""
     permitted = dataclasses.replace(settings.NEREUS, webhook_networks=("127.0.0.0/8", "::1"))
     monkeypatch.setattr(settings, "NEREUS", permitted)
 

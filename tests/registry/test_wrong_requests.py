@@ -28,7 +28,6 @@ HALF = 2**18
 
 @pytest.fixture
 def port(transactional_db):
-    """Where the console's web server listens."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(web, http=asgi_server.LimitedProtocol, lifespan="off", log_level="critical")
     server = asgi_server.Server(config, None)

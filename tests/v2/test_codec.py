@@ -44,10 +44,10 @@ def test_binary_tensors_arrive_and_leave_byte_for_byte(rows, id):
     a = np.array([(x, y) for x, y, _ in rows], np.float32)
     body, length = binary_body(a, [t.encode() for *_, t in rows], id=id, parameters={"binary_data_output": True})
     query = http.parse(body, length, TWO, 64)
-    assert (query.id, query.rows) == (id, len(rows))
-    assert [h.name for h in query.tensors] == ["a", "b"]
+    assert (query.id, query.terms.rows) == (id, len(rows))
+    assert [h.name for h in query.terms.shape.inputs] == ["a", "b"]
     assert bytes(query.parts[0]) == a.tobytes()
-    outputs = [msgspec.structs.replace(h, name=n) for h, n in zip(query.tensors, ("p", "q"), strict=True)]
+    outputs = [msgspec.structs.replace(h, name=n) for h, n in zip(query.terms.shape.inputs, ("p", "q"), strict=True)]
     parts, header_length = http.render(query, "m", "v", {}, outputs, query.parts)
     whole = b"".join(parts)
     described = json.loads(whole[:header_length])
@@ -64,7 +64,7 @@ def test_json_tensors_come_back_as_they_went(rows):
         {"name": "b", "datatype": "BYTES", "shape": [len(rows)], "data": [t for _, t in rows]},
     ]
     query = http.parse(json.dumps({"inputs": inputs}).encode(), None, TWO, 64)
-    outputs = [msgspec.structs.replace(h, name=n) for h, n in zip(query.tensors, ("p", "q"), strict=True)]
+    outputs = [msgspec.structs.replace(h, name=n) for h, n in zip(query.terms.shape.inputs, ("p", "q"), strict=True)]
     parts, header_length = http.render(query, "m", "v", {}, outputs, query.parts)
     assert header_length is None
     p, q = json.loads(b"".join(parts))["outputs"]
@@ -112,7 +112,7 @@ def test_bf16_passes_as_binary_data():
     text = json.dumps({"inputs": [described], "parameters": {"binary_data_output": True}}).encode()
     query = http.parse(text + b"\x80\x3f\x00\x40", len(text), signature, 64)
     assert bytes(query.parts[0]) == b"\x80\x3f\x00\x40"
-    parts, length = http.render(query, "m", "v", {}, query.tensors, query.parts)
+    parts, length = http.render(query, "m", "v", {}, query.terms.shape.inputs, query.parts)
     assert b"".join(parts)[length:] == b"\x80\x3f\x00\x40"
 
 
@@ -136,7 +136,7 @@ def tokens(shape: list[int]) -> V2Query:
 
 
 def test_an_open_dimension_may_be_empty_but_rows_may_not():
-    assert tokens([3, 0]).tensors[0].shape == (3, 0)
+    assert tokens([3, 0]).terms.shape.inputs[0].shape == (3, 0)
     with pytest.raises(V2Error, match=r"inputs\.ids\.shape\[0\]: is 0, must be at least 1: a query has one row"):
         tokens([0, 3])
     with pytest.raises(V2Error, match=r"inputs\.ids\.shape\[1\]: is -1, must be 0 or more"):
@@ -144,7 +144,7 @@ def test_an_open_dimension_may_be_empty_but_rows_may_not():
 
 
 def test_an_open_dimension_may_not_pass_the_largest_declared_size():
-    assert tokens([1, 512]).rows == 1
+    assert tokens([1, 512]).terms.rows == 1
     with pytest.raises(V2Error, match=r"inputs\.ids\.shape\[1\]: is 513, must be at most 512"):
         tokens([1, 513])
 

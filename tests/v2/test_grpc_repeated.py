@@ -90,7 +90,6 @@ BYTES = st.builds(lambda message, change: change(message.SerializeToString()), M
 
 
 def full(data: bytes) -> tuple[V2Query, str]:
-    """As protobuf alone reads it."""
     try:
         message = pb.ModelInferRequest.FromString(data)
     except DecodeError:

@@ -121,7 +121,7 @@ def test_a_first_value_that_is_wrong_is_refused_however_well_the_last_one_is_kno
     for _ in range(2):
         with pytest.raises(V2Error, match="inputs"):
             reader.parse(wrong + bytes(14), len(wrong))
-        assert reader.parse(right + bytes(14), len(right)).rows == 1
+        assert reader.parse(right + bytes(14), len(right)).terms.rows == 1
 
 
 @pytest.mark.parametrize("broken", [b'"\xff"', b'"\\q"', b'"a\nb"', b"5", b'"' + b"x" * 1025 + b'"'])

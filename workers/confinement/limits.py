@@ -14,7 +14,7 @@ from .libc import call, prctl, unshare
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION_3 = 0x20080522
 _CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWNET = 0x08000000, 0x10000000, 0x40000000
-_PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1
 #: threads of a process in a user namespace of its own; Linux counts them there for a user alone
 MOST_THREADS = 64
 MOST_FILES = 64
@@ -38,7 +38,7 @@ def limit(cpu_s: int, address_space: int, file_bytes: int) -> None:
     no_core()
     os.nice(10)
     first_to_be_killed()
-    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def lower_limit(kind: int, soft: int, hard: int | None = None) -> None:

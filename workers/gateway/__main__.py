@@ -8,16 +8,16 @@ from __future__ import annotations
 import argparse
 import sys
 
-import uvloop
-
-from workers import descriptors, heap, log, oom
-from workers.settings import Settings, SettingsError
-
-from .serving import serve
-
 
 def main() -> int:
-    """Check the settings, then serve."""
+    # Here, since the parser process imports this module, too.
+    import uvloop
+
+    from workers import descriptors, heap, log, oom
+    from workers.settings import Settings, SettingsError
+
+    from .serving import serve
+
     parser = argparse.ArgumentParser(prog="python -m workers.gateway", description="One gateway process.")
     parser.add_argument("--number", type=int, default=1, help="which of NEREUS_GATEWAYS it is, from 1 (default: 1)")
     number = parser.parse_args().number

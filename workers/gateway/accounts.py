@@ -83,7 +83,6 @@ class Accounts:
         return second
 
     def total(self, application: str) -> ApplicationTotals:
-        """An application's totals."""
         return self.totals.get(application) or self.totals.setdefault(application, ApplicationTotals())
 
     def enter(self, flight: InFlightQuery) -> Overloaded | None:
@@ -115,7 +114,6 @@ class Accounts:
         return self._beyond_part(mine)
 
     def named(self, application: str, variant: str) -> None:
-        """Count a query that names a variant, which need not exist."""
         second = self._seconds.get(application) or self._second(application)
         named, name = second.named, variant[:MOST_NAME]
         if name in named or len(named) < MOST_NAMED:
@@ -141,7 +139,6 @@ class Accounts:
         return None
 
     def leave(self, flight: InFlightQuery) -> None:
-        """A query is no longer in flight."""
         rows, nbytes = flight.rows, flight.query.terms.nbytes
         self.queries -= 1
         self.rows -= rows
@@ -156,7 +153,14 @@ class Accounts:
     # --- endings ------------------------------------------------------------------------------------------------------
 
     def answered(
-        self, application: str, run: Run, latencies_s: Sequence[float], late: int, queue_s: float, rows: int
+        self,
+        application: str,
+        run: Run,
+        latencies_s: Sequence[float],
+        late: int,
+        queue_s: float,
+        rows: int,
+        slowest: tuple[InFlightQuery, float],
     ) -> None:
         """Results of one run were handed to the socket.
 
@@ -164,6 +168,7 @@ class Accounts:
             latencies_s: from reading each request to its response.
             late: how many were late.
             queue_s, rows: sums over these queries.
+            slowest: of them, with its seconds in the core and at the device.
         """
         second = self._seconds.get(application) or self._second(application)
         count = len(latencies_s)
@@ -188,16 +193,11 @@ class Accounts:
         total.batches += rows / max(rows, run.rows)
         total.last_success_unix = time.time()
         self._metrics.latency.observe_all((application,), latencies_s)
-
-    def slow(self, flight: InFlightQuery, latency_s: float, queue_s: float, run: Run) -> None:
-        """Keep a run's slowest query if it is the application's slowest this second.
-
-        Args:
-            queue_s: its wait in the core and at the device.
-        """
-        second, latency_ms = self._seconds[flight.spec.name], latency_s * 1e3
+        latency_s = max(latencies_s)
+        latency_ms = latency_s * 1e3
         if second.slowest is not None and second.slowest.latency_ms >= latency_ms:
             return
+        flight, queue_s = slowest
         budget_s = flight.due - flight.arrived
         second.slowest = QuerySample(
             "in_time" if latency_s <= budget_s else "late",
@@ -233,7 +233,6 @@ class Accounts:
             )
 
     def cancelled(self, flight: InFlightQuery, now: float) -> None:
-        """The client left before the answer."""
         if now > flight.due:
             # It was not answered in time, whichever side gave up first.
             self._refused(flight.spec.name, True)
@@ -250,7 +249,6 @@ class Accounts:
             total.failed += 1
 
     def forget(self, applications: Collection[str]) -> None:
-        """Drop what was counted for applications that no longer exist."""
         for name in applications:
             self.totals.pop(name, None)
         self._metrics.latency.forget(applications)

@@ -29,18 +29,13 @@ class AdminSocket:
         self._connections: set[FrameConnection] = set()
 
     async def start(self) -> None:
-        """Listen, also if a killed process left its socket.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """Listen, also if a killed process left its socket."""
         self._path.unlink(missing_ok=True)
         self._server = await asyncio.get_running_loop().create_unix_server(
             lambda: FrameConnection(ToGateway, self._received, self._closed, self._connections.add), str(self._path)
         )
 
     async def close(self) -> None:
-        """Stop listening."""
         if self._server is not None:
             self._server.close()
             for connection in list(self._connections):

@@ -23,7 +23,6 @@ _NOTHING = _Planned((), {})
 
 
 def planned_applications(plan: PlanSpec) -> dict[str, _Planned]:
-    """The part of each application that ``plan`` routes."""
     residents: dict[tuple[str, str], set[int]] = {}
     for device in plan.devices:
         for resident in device.residents:
@@ -43,7 +42,6 @@ def planned_applications(plan: PlanSpec) -> dict[str, _Planned]:
 
 
 def _residents(plan: PlanSpec) -> dict[str, frozenset[int]]:
-    """Ids of each device's residents."""
     return {device.device: frozenset(one.variant.id for one in device.residents) for device in plan.devices}
 
 
@@ -119,7 +117,6 @@ class Adoption:
         return changed
 
     def _set_staying(self, device: str, variants: frozenset[int]) -> None:
-        """Set which variants stay, unless the device has received the target."""
         if self._received_plan[device] in (0, self.target.version):
             self._staying.pop(device, None)
         else:
@@ -130,16 +127,11 @@ class Adoption:
         return device in self._warm
 
     def lost(self, device: str) -> None:
-        """Forget what was warm on a device whose connection is lost."""
         for known in (self._warm, self._received_plan, self._staying):
             known.pop(device, None)
 
     def step(self, now: float, not_in_use: frozenset[str] = frozenset()) -> list[str]:
-        """Move applications that may move, update :attr:`routes`; return those that moved.
-
-        Args:
-            not_in_use: connected devices that take no batches now.
-        """
+        """Move applications that may move, update :attr:`routes`; return those that moved."""
         self.not_in_use = not_in_use
         moved = [name for name, planned in self._pending.items() if planned.shares and self._may_move(name, now)]
         for name in moved:
@@ -163,11 +155,9 @@ class Adoption:
         return sorted(name for name in planned_applications(self.target) if not self.routes.get(name))
 
     def moving(self, name: str) -> bool:
-        """Return True if the application still follows an older plan."""
         return name in self._pending
 
     def devices(self) -> set[str]:
-        """Devices that some route, old or new, leads to."""
         both = [*self._current.values(), *self._pending.values()]
         return {device for planned in both for device, _ in planned.shares}
 
@@ -181,7 +171,6 @@ class Adoption:
         return self._in_use(planned, name) or not self._in_use(current, name)
 
     def _in_use(self, planned: _Planned, name: str) -> bool:
-        """Whether some device that can serve the application takes batches now."""
         return any(device not in self.not_in_use and self._serves(device, name) for device, _ in planned.shares)
 
     def _move(self, name: str) -> None:

@@ -106,7 +106,6 @@ class BindingDriver:
         return list(self._held.values())
 
     def expired(self, now: float) -> list[InFlightQuery]:
-        """Held queries that have expired."""
         return [flight for flight in self._held.values() if flight.expires <= now]
 
     def __len__(self) -> int:
@@ -140,7 +139,6 @@ class BindingDriver:
                 self.submit(flight)
 
     def set_options(self, options: Mapping[str, Mapping[QueryClass, OptionSet]], now: float) -> None:
-        """Set what devices can run now, by device."""
         self._option_sets.update(options)
         self._act(self._binding.offered(options, now), now)
 
@@ -163,7 +161,6 @@ class BindingDriver:
         self.set_up(device, self._handler.usable(device), now)
 
     def reported(self, device: str, state: ExecutorState, now: float) -> None:
-        """Handle a device's state."""
         if state.learned is not None:
             self._binding.inherit(device, LearnedLatencies(*msgspec.structs.astuple(state.learned)))
         self.refresh(device, now)
@@ -195,7 +192,6 @@ class BindingDriver:
         self._act(self._binding.lost(device, now), now)
 
     def close(self) -> None:
-        """Stop the alarm."""
         self._alarm.close()
 
     # --- queries ------------------------------------------------------------------------------------------------------
@@ -235,11 +231,7 @@ class BindingDriver:
         return True
 
     def completed(self, flights: Sequence[InFlightQuery], now: float, rows: int = 0, occupied_s: float = 0.0) -> None:
-        """Handle dispatched queries of one batch that have ended.
-
-        Args:
-            rows, occupied_s: the batch's, where it ran.
-        """
+        """Handle dispatched queries of one batch that have ended."""
         in_flight: InFlightBatch | None = flights[0].batch
         current = in_flight is not None and in_flight.binding is self._binding
         for flight in flights:
@@ -308,7 +300,6 @@ class BindingDriver:
     # --- carrying out -------------------------------------------------------------------------------------------------
 
     def _act(self, decisions: Decisions, now: float) -> None:
-        """Carry decisions out."""
         self._wake_at = decisions.wake_at
         if self._wake_at < self._alarm.at:
             self._alarm.set(self._wake_at)
@@ -327,7 +318,7 @@ class BindingDriver:
             flight.batch = in_flight
         if self._handler.dispatch(batch, now):
             self._in_flight[in_flight] = None
-            self._metrics.dispatched(batch.rows)
+            self._metrics.batch_rows.observe((), batch.rows)
             return
         device: str = batch.device_name
         self._up.discard(device)

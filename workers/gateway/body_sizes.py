@@ -33,7 +33,6 @@ class BodySizes:
         return body_limits(signature, rows, self.max_bytes, self._max_json_bytes)
 
     def of(self, spec: ApplicationSpec) -> BodyLimits:
-        """The limits of an application."""
         return self._of(spec.signature, self._query_rows())
 
     def message_bytes(self, catalog: Catalog) -> int:
@@ -44,15 +43,7 @@ class BodySizes:
         return max([IN_LOOP_BYTES, *(self.of(spec).message_bytes for spec in catalog.applications.values())])
 
     def check(self, catalog: Catalog, model: str, head: RequestHead, header_length: int | None) -> None:
-        """Bound the body of a query over HTTP.
-
-        Args:
-            header_length: bytes of its JSON; None: all.
-
-        Raises:
-            BodyTooLarge: it can have no query for the application.
-            NotFound: it is large, and there is no such application.
-        """
+        """Bound the body of a query over HTTP."""
         length = head.length
         if model not in catalog.applications:
             if length is None or length > IN_LOOP_BYTES:

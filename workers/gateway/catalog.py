@@ -87,7 +87,6 @@ class Catalog:
         return self._residents.get(application, [])
 
     def variants(self, application: str) -> dict[str, VariantSpec]:
-        """The application's planned and standby variants by name."""
         return self._variants.get(application, {})
 
     def resolve(self, model: str, version: str | None) -> tuple[ApplicationSpec, str | None]:

@@ -37,10 +37,7 @@ class CapableVariant:
 
 
 def unmet(able: Sequence[CapableVariant], min_accuracy: float | None, latency_s: float | None) -> str | None:
-    """Explain why no variant meets both constraints; None: some do.
-
-    Names the parameter and the nearest variant.
-    """
+    """Explain why no variant meets both constraints; None: some do."""
     enough = [one for one in able if min_accuracy is None or one.accuracy >= min_accuracy]
     if not enough:
         best = max((one.accuracy for one in able), default=None)
@@ -74,12 +71,10 @@ class Constraints:
         self._reported: dict[str, tuple] = {}
 
     def adopt(self, catalog: Catalog) -> None:
-        """Use another catalog from now on."""
         self._catalog = catalog
         self._forget()
 
     def reported(self, device: str, state: ExecutorState) -> None:
-        """A device reported its state."""
         reported = state.warm, state.draining
         if self._reported.get(device) != reported:
             self._reported[device] = reported

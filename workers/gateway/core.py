@@ -87,7 +87,6 @@ class Core:
     # --- fronts -------------------------------------------------------------------------------------------------------
 
     def submit(self, flight: InFlightQuery) -> None:
-        """See :class:`.front.CoreInterface`."""
         if self._retired:
             flight.front.finish(flight, HandedBack())
         else:
@@ -95,7 +94,6 @@ class Core:
             self._decide(flight)
 
     def _decide(self, flight: InFlightQuery) -> None:
-        """Refuse a query whose constraints nothing meets, or hold it."""
         error: GatewayError | None = None
         if flight.variant is not None or flight.query.terms.min_accuracy is not None:
             try:
@@ -130,13 +128,11 @@ class Core:
         return True
 
     def _decide_postponed(self) -> None:
-        """Decide again on queries that wait for more devices."""
         postponed, self._postponed = self._postponed, {}
         for flight in postponed.values():
             self._decide(flight)
 
     def withdraw(self, flight: InFlightQuery, now: float) -> None:
-        """See :class:`.front.CoreInterface`."""
         device = flight.device
         if self._postponed.pop(flight.id, None) is not None:
             return
@@ -158,17 +154,14 @@ class Core:
 
     @property
     def waiting(self) -> list[InFlightQuery]:
-        """Held queries."""
         return [*self._driver.held, *self._postponed.values()]
 
     @property
     def outstanding(self) -> dict[str, int]:
-        """Queries sent and not yet answered, by device."""
         return self._sent.outstanding
 
     @property
     def held(self) -> int:
-        """Number of queries that wait here."""
         return len(self._driver) + len(self._postponed)
 
     @property
@@ -189,7 +182,6 @@ class Core:
             flight.front.finish(flight, HandedBack())
 
     def close(self) -> None:
-        """Stop timers."""
         self._driver.close()
 
     # --- applications and devices -------------------------------------------------------------------------------------
@@ -206,13 +198,11 @@ class Core:
         self._driver.use(stack, now)
 
     def set_options(self, options: Mapping[str, Mapping[QueryClass, OptionSet]], now: float) -> None:
-        """Set what devices can run now, by device."""
         self._driver.set_options(options, now)
 
     def reported(self, device: str, state: ExecutorState, now: float) -> None:
-        """Handle a device's state."""
         self._constraints.reported(device, state)
-        self._driver.set_rtt(device, self._sent.rtt(device).seconds)
+        self._driver.set_rtt(device, self._sent.rtts[device].seconds)
         self._driver.reported(device, state, now)
         self._decide_postponed()
 
@@ -227,7 +217,6 @@ class Core:
     # --- decisions carried out ----------------------------------------------------------------------------------------
 
     def dispatch(self, batch: Dispatch, now: float) -> bool:
-        """See :class:`.binding_driver.DecisionHandler`."""
         if not self._sent.dispatch(batch, now):
             return False
         if batch.queries[0] is self._suspects.on_trial:
@@ -235,10 +224,7 @@ class Core:
         return True
 
     def usable(self, device: str) -> bool:
-        """Return whether this core may dispatch to the device.
-
-        It must have the device, keep it, and try no suspect there.
-        """
+        """Return whether this core may dispatch to the device."""
         executor = self._executors.get(device)
         if self._retired or executor is None or executor.state is None:
             return False
@@ -273,7 +259,6 @@ class Core:
     # --- what executors report ----------------------------------------------------------------------------------------
 
     def results(self, device: str, results: Results, body: memoryview) -> None:
-        """Handle answers to queries of one batch."""
         completed = self._sent.complete_all(device, results.ids)
         flights = [flight for flight in completed if flight is not None]
         if len(flights) < len(completed):
@@ -308,13 +293,7 @@ class Core:
         )
         deliver(completed, flights, run, results.queue_s, answers)
         around_s = time.monotonic() - sent_at - results.queue_s - occupied_s
-        nbytes = 0
-        if device in self._sent.transfers:
-            nbytes = len(body) + sum([flight.query.terms.nbytes for flight in flights])
-        if nbytes < LARGE_BYTES:
-            self._returned(device, around_s)
-        else:
-            self._large_returned(device, nbytes, around_s, now)
+        self._learn_way(device, flights, len(body), around_s, now)
         if self._suspects.active:
             for flight in flights:
                 if flight.suspected:
@@ -322,25 +301,22 @@ class Core:
             self._try_next_suspect(device, now)
 
     def _broken(self, device: str, flights: Sequence[InFlightQuery], error: FrameError, now: float) -> None:
-        """End queries whose answer could not be parsed."""
         self._driver.completed(flights, now)
         for flight in flights:
             flight.front.finish(flight, ModelFailed(f"device {device}: broken answer: {error}"))
         self._try_next_suspect(device, now)
 
     def _try_next_suspect(self, device: str, now: float) -> None:
-        """Use the device again where a trial has ended, and begin the next one."""
         if self._suspects.active:
             self._driver.refresh(device, now)
             self._suspects.try_next(now)
 
     def reclaimed(self, device: str) -> None:
-        """Dispatch nothing more to a device that another core gets."""
         self._driver.refresh(device, time.monotonic())
 
     def echoed(self, device: str, around_s: float) -> None:
         """Learn how far away a device is, also while no query goes there."""
-        estimator = self._sent.rtt(device)
+        estimator = self._sent.rtts[device]
         before = estimator.seconds
         estimator.begin(around_s)
         if estimator.seconds != before:
@@ -356,15 +332,16 @@ class Core:
         estimator = self._sent.transfers.get(device)
         return 0.0 if estimator is None else estimator.byte_s
 
-    def _large_returned(self, device: str, nbytes: int, around_s: float, now: float) -> None:
-        """Learn from a large batch of a device on another box."""
-        on_the_way_s = around_s - self._sent.rtt(device).seconds
-        if self._sent.transfers[device].add(nbytes, on_the_way_s, now):
-            self.transfers_changed = True
-
-    def _returned(self, device: str, around_s: float) -> None:
-        """Learn a round trip, without the executor's time."""
-        estimator = self._sent.rtt(device)
+    def _learn_way(
+        self, device: str, flights: Sequence[InFlightQuery], nbytes: int, around_s: float, now: float
+    ) -> None:
+        """Learn from a batch how long the way to its device and back takes."""
+        estimator, transfer = self._sent.rtts[device], self._sent.transfers.get(device)
+        if transfer is not None:
+            nbytes += sum([flight.query.terms.nbytes for flight in flights])
+            if nbytes >= LARGE_BYTES:
+                self.transfers_changed |= transfer.add(nbytes, around_s - estimator.seconds, now)
+                return
         before = estimator.seconds
         estimator.add(around_s)
         if estimator.seconds != before:
@@ -438,10 +415,7 @@ class Core:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
-        """Give up expired queries.
-
-        To be called several times a second, which costs less than a timer each.
-        """
+        """Give up expired queries."""
         self._look_at_quiet(now)
         for flight in [*self._driver.expired(now), *self._sent.expired(now)]:
             self._timed_out(flight)
@@ -470,7 +444,6 @@ class Core:
         flight.front.finish(flight, no_answer(flight, who, now))
 
     def _look_at_quiet(self, now: float) -> None:
-        """Let quiet devices that have sent a message have batches again."""
         for device, owed_since in list(self._quiet.items()):
             executor = self._executors.get(device)
             if executor is None or executor.owed_since != owed_since:

@@ -93,12 +93,10 @@ class CoreLink:
 
     @property
     def name(self) -> str:
-        """The core's, for people."""
         member = self._endpoint.member
         return self._endpoint.address if member is None else member.name
 
     def status(self) -> CoreStatus:
-        """The core's latest status."""
         return self._status
 
     @property
@@ -114,7 +112,6 @@ class CoreLink:
         return flights
 
     def report(self, stats: FrontStats) -> None:
-        """Queue a second's statistics for the core."""
         self._unreported.append(stats)
         self._send_reports()
 
@@ -123,7 +120,6 @@ class CoreLink:
             self._unreported.popleft()
 
     def submit(self, flight: InFlightQuery) -> None:
-        """See :class:`.front.CoreInterface`."""
         self._unanswered[flight.id] = flight
         if self._connection is None:
             # Sent once the core is back. A queue would keep inputs of queries that ended meanwhile.
@@ -133,13 +129,11 @@ class CoreLink:
         self._queued.append(flight)
 
     def withdraw(self, flight: InFlightQuery, now: float) -> None:
-        """See :class:`.front.CoreInterface`."""
         if self._unanswered.pop(flight.id, None) is not None and self._connection is not None:
             self._connection.send(WithdrawQueries((flight.id,)))
 
     @property
     def flights(self) -> list[InFlightQuery]:
-        """All unanswered queries."""
         return list(self._unanswered.values())
 
     def sweep(self, now: float) -> None:

@@ -27,7 +27,6 @@ class CoreHere:
 
     Args:
         send: takes messages for the control plane and never blocks.
-        page: renders the process's Prometheus text.
     """
 
     def __init__(
@@ -36,13 +35,12 @@ class CoreHere:
         front: Front,
         metrics: GatewayMetrics,
         send: Callable[[FromMember], None],
-        page: Callable[[], bytes],
     ) -> None:
         self._options = options
         name = options.member or options.name
         self.rollout = Rollout(name, options.queue_rows, options.adopt_limit_s, metrics, options.tls_client)
         self.core = OwnCore(self.rollout, front)
-        self._fronts = Fronts(self.rollout.core, self.rollout.status, page)
+        self._fronts = Fronts(self.rollout.core, self.rollout.status)
         self._reports = Reports(self.rollout, send)
         self._file = ConfigFile(options.file)
 
@@ -80,15 +78,10 @@ class CoreHere:
         return True
 
     async def certified(self, pem: bytes) -> None:
-        """Show fronts of other boxes this key and certificate.
-
-        Raises:
-            CertificateError: they cannot be used.
-        """
+        """Show fronts of other boxes this key and certificate."""
         await self._fronts.certified(pem)
 
     def slot(self, now: float) -> None:
-        """End a slot of arrivals."""
         self.rollout.tick(now)
         self._reports.slot(now)
         self._fronts.report()
@@ -126,24 +119,20 @@ class CoreBeside:
         self.core = CoreLink(endpoint, Hello("front", options.name), front, adopt)
 
     async def start(self) -> GatewayConfig | None:
-        """See :class:`CoreHere`."""
         self.core.start()
         return self._file.load()
 
     def watch(self, choose: Callable[[], object]) -> None:
-        """See :class:`CoreHere`."""
         self.core.on_changed = choose
 
     def slot(self, now: float) -> None:
-        """See :class:`CoreHere`."""
+        pass
 
     def second(self, stats: dict[str, ApplicationStats], chosen: CoreLink) -> None:
-        """See :class:`CoreHere`."""
         chosen.report(FrontStats(stats))
 
     async def drain(self, grace_s: float) -> None:
-        """See :class:`CoreHere`."""
+        pass
 
     async def close(self) -> None:
-        """See :class:`CoreHere`."""
         await self.core.close()

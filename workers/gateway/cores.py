@@ -55,15 +55,15 @@ class OwnCore:
     def __init__(self, rollout: Rollout, front: Front) -> None:
         self.decides: Core = rollout.core
         self._rollout, self._front = rollout, front
-        self.status = rollout.status
+
+    def status(self) -> CoreStatus:
+        return self._rollout.status()
 
     @property
     def leads(self) -> bool:
-        """See :class:`UsableCore`."""
         return self._rollout.executors.leads
 
     def hand_over(self) -> list[InFlightQuery]:
-        """See :class:`UsableCore`; what runs already is answered."""
         now, held = time.monotonic(), [one for one in self.decides.waiting if one.front is self._front]
         for flight in held:
             self.decides.withdraw(flight, now)
@@ -71,7 +71,7 @@ class OwnCore:
         return held
 
     def sweep(self, now: float) -> None:
-        """See :class:`UsableCore`; its rollout does this."""
+        pass
 
 
 class WaitingForCore:
@@ -81,25 +81,20 @@ class WaitingForCore:
         self._flights: dict[int, InFlightQuery] = {}
 
     def submit(self, flight: InFlightQuery) -> None:
-        """See :class:`.front.CoreInterface`."""
         self._flights[flight.id] = flight
 
     def withdraw(self, flight: InFlightQuery, now: float) -> None:
-        """See :class:`.front.CoreInterface`."""
         self._flights.pop(flight.id, None)
 
     @property
     def flights(self) -> list[InFlightQuery]:
-        """The queries that wait."""
         return list(self._flights.values())
 
     def take(self) -> list[InFlightQuery]:
-        """Remove and return the queries."""
         taken, self._flights = self._flights, {}
         return list(taken.values())
 
     def take_late(self, now: float) -> list[InFlightQuery]:
-        """Remove and return the queries for which it is too late now."""
         late = [one for one in self._flights.values() if now >= (one.expires if one.spec.late == "serve" else one.due)]
         for flight in late:
             del self._flights[flight.id]
@@ -152,7 +147,6 @@ class Cores:
             self._move(link.hand_over())
 
     def choose(self) -> None:
-        """Use the best core that leads."""
         now = time.monotonic()
         best = next((core for core in self._ranked if core.leads), None)
         if best is not None or not self._others:
@@ -168,10 +162,7 @@ class Cores:
                 self._move(core.hand_over())
 
     def sweep(self, now: float) -> None:
-        """Give up expired queries, and look which core leads.
-
-        It is called several times a second.
-        """
+        """Give up expired queries, and look which core leads."""
         for core in self._ranked:
             core.sweep(now)
         for flight in self._waiting.take_late(now):
@@ -190,12 +181,10 @@ class Cores:
 
     @property
     def flights(self) -> list[InFlightQuery]:
-        """The unanswered queries of this front."""
         decided = [flight for core in self._ranked for flight in self._deciding(core).flights]
         return [flight for flight in decided if flight.front is self._front] + self._waiting.flights
 
     async def close(self) -> None:
-        """Close the links to other gateways."""
         for link in self._others.values():
             await link.close()
 
@@ -217,7 +206,6 @@ class Cores:
         self._move(moved)
 
     def _move(self, flights: Iterable[InFlightQuery]) -> None:
-        """Give queries to the core that decides now, or have them wait for one."""
         core = self._front.core
         for flight in flights:
             if flight.answer is not None:

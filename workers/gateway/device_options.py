@@ -68,11 +68,7 @@ class DeviceOptions:
                 del self._older[device]
 
     def of(self, device: str, warm: tuple[WarmVariant, ...], byte_s: float = 0.0) -> dict[QueryClass, OptionSet]:
-        """Return non-empty options by query class; the same object until they change.
-
-        Args:
-            byte_s: seconds that a byte is on the way to the device.
-        """
+        """Return non-empty options by query class; the same object until they change."""
         made = self._made.get(device)
         if made is not None and made[0] == (warm, byte_s):
             return made[1]

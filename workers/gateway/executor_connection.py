@@ -154,7 +154,6 @@ class ExecutorConnection:
         return connection.send_all(messages)
 
     def look_after_lease(self, now: float) -> None:
-        """Ask for the device, or to keep it, when it is time."""
         lease, connection = self.lease, self._connection
         # First: whether this core leads is a question about all devices.
         if lease is None or connection is None or not lease.due(now):
@@ -167,11 +166,7 @@ class ExecutorConnection:
             connection.send(question)
 
     def release(self, stops: bool = False) -> None:
-        """Give the device back, on which nothing is in flight.
-
-        Args:
-            stops: this core wants no device any more.
-        """
+        """Give the device back, on which nothing is in flight."""
         if self.lease is not None and self.lease.held:
             self._connection.send(ReleaseLease(stops, self._listener.learned(self.device)))
             self.lease.release(time.monotonic(), stops)
@@ -185,11 +180,7 @@ class ExecutorConnection:
             self._connection.transport.abort()
 
     async def close(self, stops: bool = False) -> None:
-        """Disconnect for good; another core may have the device at once.
-
-        Args:
-            stops: as in :meth:`release`.
-        """
+        """Disconnect for good; another core may have the device at once."""
         if self.lease is not None and self.lease.held:
             self._connection.send(ReleaseLease(stops))
         self._task.cancel()

@@ -46,10 +46,7 @@ class Executors:
         return any(executor.state is not None for executor in self._by_device.values())
 
     def taking_over(self, now: float) -> bool:
-        """Return whether this core may expect to get more devices at any moment.
-
-        That is so after it has begun to lead.
-        """
+        """Return whether this core may expect to get more devices at any moment."""
         return now < self._led_since + TAKEOVER_S and any(
             executor.state is None and executor.lease is not None for executor in self._by_device.values()
         )
@@ -61,10 +58,7 @@ class Executors:
 
     @property
     def stands_by(self) -> bool:
-        """Whether this core has no devices, while another one has or gets them.
-
-        That one has devices, or may be expected to have them soon.
-        """
+        """Whether this core has no devices, while another one has or gets them."""
         if self.leads:
             return False
         leases = [executor.lease for executor in self._by_device.values() if executor.lease is not None]
@@ -77,10 +71,7 @@ class Executors:
         return not self.first and not any(lease.given_up for lease in leases)
 
     def look_after_leases(self, now: float, in_flight: Mapping[str, int]) -> None:
-        """Ask for devices and to keep them, and release those that others get.
-
-        A device is released once it is drained.
-        """
+        """Ask for devices and to keep them, and release those that others get."""
         for device, executor in list(self._by_device.items()):
             lease = executor.lease
             if lease is not None and (self.retiring or lease.reclaimed) and not in_flight.get(device):
@@ -88,10 +79,7 @@ class Executors:
             executor.look_after_lease(now)
 
     def keep(self, endpoints: Mapping[str, Endpoint]) -> None:
-        """Hold a connection to each of these devices and to no other.
-
-        This does nothing once closed.
-        """
+        """Hold a connection to each of these devices and to no other."""
         if self._closed:
             return
         gone = [device for device, executor in self._by_device.items() if endpoints.get(device) != executor.endpoint]
@@ -115,7 +103,6 @@ class Executors:
             self._listener.executor_ended(executor.device, Ending(0, False, "the plan no longer names this device"))
 
     def get(self, device: str) -> ExecutorConnection | None:
-        """The device's connection, up or not."""
         return self._by_device.get(device)
 
     def states(self) -> dict[str, ExecutorState | None]:
@@ -131,11 +118,7 @@ class Executors:
         )
 
     def warm(self, application: str, draining: bool = False) -> list[tuple[str, WarmVariant]]:
-        """Return (device, variant) for the application's warm variants.
-
-        Args:
-            draining: look at draining devices, instead of those that take new queries.
-        """
+        """Return (device, variant) for the application's warm variants."""
         return [
             (device, variant)
             for device, executor in self._by_device.items()
@@ -155,16 +138,13 @@ class Executors:
         return executor is not None and executor.send_batches(messages)
 
     def broadcast(self, message: Frame) -> None:
-        """Queue a frame for every executor that is up."""
         for executor in self._by_device.values():
             executor.send(message)
 
     def withdraw(self, device: str, query: int) -> None:
-        """Ask the device to drop a query."""
         self.send(device, Withdraw(query))
 
     async def close(self) -> None:
-        """Disconnect from all, for good."""
         self._closed = True
         executors, self._by_device = list(self._by_device.values()), {}
         await asyncio.gather(*(executor.close(stops=True) for executor in executors), *self._closing)

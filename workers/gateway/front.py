@@ -70,7 +70,7 @@ class Front:
         try:
             return self.catalog.resolve(model, version)
         except NoSuchVariant:
-            key = self.keys.find(client)
+            key = self.keys.by_hash.get(client)
             if key is not None:
                 key.admit(model)
             self.accounts.named(model, version or "")
@@ -99,7 +99,7 @@ class Front:
         Raises:
             GatewayError: the key may not send it, or not now.
         """
-        key = self.keys.find(client)
+        key = self.keys.by_hash.get(client)
         if key is not None:
             key.admit(spec.name)
         flight = InFlightQuery(next(self._ids), spec, query, variant, read_at, answer, context)
@@ -126,7 +126,6 @@ class Front:
         self._forget(flight)
 
     def give_up(self, flights: Sequence[InFlightQuery], why: str) -> None:
-        """Withdraw queries and end them in an error."""
         now = time.monotonic()
         for flight in flights:
             flight.core.withdraw(flight, now)
@@ -142,7 +141,7 @@ class Front:
         """
         latencies: list[float] = []
         late, waited, rows, name = 0, 0.0, 0, ""
-        longest, slowest, slowest_queue = -1.0, None, 0.0
+        longest, slowest = -1.0, None
         for flight, (headers, parts) in zip(flights, answers, strict=True):
             if flight is None:
                 continue
@@ -166,14 +165,13 @@ class Front:
             latency = done - flight.arrived
             latencies.append(latency)
             if latency > longest:
-                longest, slowest, slowest_queue = latency, flight, queue
+                longest, slowest = latency, (flight, queue)
             late += done > flight.due
             waited += queue
             rows += flight.rows
             name = flight.spec.name
         if slowest is not None:
-            self.accounts.answered(name, run, latencies, late, waited, rows)
-            self.accounts.slow(slowest, longest, slowest_queue, run)
+            self.accounts.answered(name, run, latencies, late, waited, rows, slowest)
 
     def finish(self, flight: InFlightQuery, error: GatewayError) -> None:
         """End a query in an error, unless it has ended."""

@@ -84,7 +84,7 @@ class Gateway:
         first = siblings is None or siblings.own == 0
         self._side: CoreHere | CoreBeside
         if first:
-            self._side = CoreHere(options, self._front, self._metrics, send, self._page)
+            self._side = CoreHere(options, self._front, self._metrics, send)
         else:
             self._side = CoreBeside(options, self._front, self._adopt)
         self._cores = Cores(self._front, options.member, self._side.core, self._link_to)
@@ -134,10 +134,7 @@ class Gateway:
         logger.info("gateway_started", name=options.name, port=self.port, grpc_port=self._rpc.port)
 
     def _taken(self) -> bool:
-        """Return whether queries are answered.
-
-        They are by another gateway's core, or by the own one with all that they need.
-        """
+        """Return whether queries are answered."""
         # A core may lead with devices of its own box alone that were drained.
         return self._cores.elsewhere or (self._cores.chosen.leads and self.ready)
 
@@ -152,14 +149,7 @@ class Gateway:
             logger.warning("no_core_found", name=self._options.name, after_s=UNKNOWN_S, next="listens all the same")
 
     async def stop(self, grace_s: float = 3.0) -> int:
-        """Stop accepting, finish queries, hand over to the next core, and close all.
-
-        Args:
-            grace_s: for all of it.
-
-        Returns:
-            How many queries were cut off.
-        """
+        """Stop accepting, finish queries, hand over to the next core, and close all."""
         linger_s = 0.0
         if self._cores.alternatives:
             grace_s, linger_s = grace_s - RETIRE_S, LINGER_S
@@ -184,12 +174,10 @@ class Gateway:
 
     @property
     def port(self) -> int:
-        """The port that it listens on for HTTP."""
         return self._http.port
 
     @property
     def ready(self) -> bool:
-        """Every planned application has a warm variant."""
         return not self._metadata.not_ready()
 
     # --- configuration ------------------------------------------------------------------------------------------------
@@ -200,11 +188,9 @@ class Gateway:
             self._adopt(config)
 
     async def certified(self, pem: bytes) -> None:
-        """See :meth:`.core_sides.CoreHere.certified`; for the box's first gateway."""
         await self._side.certified(pem)
 
     def _adopt(self, config: GatewayConfig) -> None:
-        """Use a configuration's applications and keys."""
         before = self._front.catalog
         self._http.forget()
         self._front.accounts.limits = _limits(self._options, len(config.plan.devices))
@@ -244,10 +230,7 @@ class Gateway:
 
 
 def _unknown(options: GatewayOptions, config: GatewayConfig) -> bool:
-    """Return whether others know another key than this gateway has by now.
-
-    It is so only where clients have another gateway.
-    """
+    """Return whether others know another key than this gateway has by now."""
     if options.core_address is None or options.identity is None:
         return False
     listed = {peer.name: peer.key_hash for peer in config.peers if peer.role == "gateway"}
@@ -256,7 +239,6 @@ def _unknown(options: GatewayOptions, config: GatewayConfig) -> bool:
 
 
 def _connections() -> int:
-    """Connections to each of the two ports that file descriptors suffice for."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if soft == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS

@@ -185,10 +185,7 @@ class InFlightQuery:
 
 
 def pieces(flights: list[InFlightQuery]) -> list[list[InFlightQuery]]:
-    """Split queries so that the inputs in one message stay small.
-
-    They have at most :data:`SEVERAL_BYTES`, except for those of a larger query alone.
-    """
+    """Split queries so that the inputs in one message stay small."""
     if sum([flight.query.terms.nbytes for flight in flights]) <= SEVERAL_BYTES:
         return [flights]
     found: list[list[InFlightQuery]] = [[]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Sequence
 
 from workers.dispatch.binding import Dispatch
@@ -31,25 +32,22 @@ class InFlightTable:
     def __init__(self, executors: Executors, metrics: GatewayMetrics):
         self._executors = executors
         self._metrics = metrics
-        self._by_device: dict[str, dict[int, InFlightQuery]] = {}
+        self._by_device: defaultdict[str, dict[int, InFlightQuery]] = defaultdict(dict)
         #: by device and query id: withdrawn queries, and until when they may still run there
         self._withdrawn: dict[str, dict[int, tuple[InFlightQuery, float]]] = {}
-        self._rtts: dict[str, RttEstimator] = {}
-        #: of devices on other boxes
+        #: by device: the round trip, and the transfer time of devices on other boxes
+        self.rtts: defaultdict[str, RttEstimator] = defaultdict(RttEstimator)
         self.transfers: dict[str, TransferEstimator] = {}
         self._numbers = itertools.count(1)
 
     @property
     def outstanding(self) -> dict[str, int]:
-        """Queries sent and not yet answered, by device."""
         return {device: len(flights) for device, flights in self._by_device.items()}
 
     def flights(self) -> list[InFlightQuery]:
-        """All in-flight queries."""
         return [flight for flights in self._by_device.values() for flight in flights.values()]
 
     def expired(self, now: float) -> list[InFlightQuery]:
-        """In-flight queries that have expired."""
         return [one for flights in self._by_device.values() for one in flights.values() if one.expires <= now]
 
     # --- there --------------------------------------------------------------------------------------------------------
@@ -58,7 +56,7 @@ class InFlightTable:
         """Send a batch to its device; False if that is impossible now."""
         device: str = batch.device_name  # type: ignore[assignment]
         name, option = batch.application_name, batch.option
-        latest = now + self.rtt(device).seconds
+        latest = now + self.rtts[device].seconds
         if device in self.transfers:
             nbytes = sum([flight.query.terms.nbytes for flight in batch.queries])
             latest += nbytes * self.transfers[device].byte_s
@@ -69,7 +67,7 @@ class InFlightTable:
             messages.append(_run_batch(next(self._numbers), name, variant, option.max_rows, some, latest))
         if not self._executors.send_batches(device, messages):
             return False
-        known = self._of(device)
+        known = self._by_device[device]
         first = (device,)
         for flight in flights:
             if flight.tries:
@@ -88,24 +86,17 @@ class InFlightTable:
             flight.tried = (device,)
         flight.tries += 1
 
-    def _of(self, device: str) -> dict[int, InFlightQuery]:
-        known = self._by_device.get(device)
-        if known is None:
-            known = self._by_device[device] = {}
-        return known
-
     # --- and back -----------------------------------------------------------------------------------------------------
 
     def completed(self, device: str, id: int) -> InFlightQuery | None:
         """Remove and return an ended query; None if it is not there."""
-        flight = self._of(device).pop(id, None)
+        flight = self._by_device[device].pop(id, None)
         if flight is not None:
             flight.device = None
         return flight
 
     def complete_all(self, device: str, ids: Sequence[int]) -> list[InFlightQuery | None]:
-        """Remove and return several queries, as :meth:`completed`."""
-        known = self._of(device)
+        known = self._by_device[device]
         flights = [known.pop(id, None) for id in ids]
         for flight in flights:
             if flight is not None:
@@ -119,7 +110,7 @@ class InFlightTable:
         never reach them.
         """
         in_flight = flight.batch
-        if flight.device is None or next(iter(self._of(flight.device).values()), None) is not flight:
+        if flight.device is None or next(iter(self._by_device[flight.device].values()), None) is not flight:
             return flight.expires
         expected_s = 0.0
         if in_flight is not None:
@@ -150,20 +141,12 @@ class InFlightTable:
         return [flight for flight, until in self._withdrawn.pop(device, {}).values() if until > now]
 
     def lost(self, device: str) -> list[InFlightQuery]:
-        """Remove and return all queries of a lost device."""
         flights = list(self._by_device.pop(device, {}).values())
-        self._rtts.pop(device, None)
+        self.rtts.pop(device, None)
         self.transfers.pop(device, None)
         for flight in flights:
             flight.device = None
         return flights
-
-    def rtt(self, device: str) -> RttEstimator:
-        """The estimator of the round trip to the device."""
-        estimator = self._rtts.get(device)
-        if estimator is None:
-            estimator = self._rtts[device] = RttEstimator()
-        return estimator
 
 
 def _run_batch(

@@ -79,12 +79,7 @@ class LimitedKey:
         self._tokens -= 1.0
 
     def beyond_share(self, application: str, rows: int) -> GatewayError | None:
-        """Count an admitted query's rows, unless the key has had its share.
-
-        Returns:
-            The error where the application refuses queries and the key has had its share of the present second; else
-            None.
-        """
+        """Count an admitted query's rows, unless the key has had its share."""
         share = self.limits.share
         if share is None:
             return None
@@ -100,7 +95,6 @@ class LimitedKey:
         return None
 
     def next_second(self) -> None:
-        """Begin to count rows anew."""
         self._rows.clear()
 
 
@@ -111,9 +105,8 @@ class KeyTable:
     """
 
     def __init__(self) -> None:
-        self._keys: dict[str, LimitedKey] = {}
-        #: finds a key by its hash
-        self.find = self._keys.get
+        #: by hash
+        self.by_hash: dict[str, LimitedKey] = {}
         self._refused: dict[str, float] = {}
         self._answered: dict[str, int] = {}
         self._per_second: dict[str, deque[int]] = {}
@@ -122,19 +115,18 @@ class KeyTable:
 
     def configure(self, limits: Mapping[str, KeyLimits]) -> None:
         """Use the limits of a configuration; keys that stay keep their counts."""
-        for gone in self._keys.keys() - limits.keys():
-            del self._keys[gone]
+        for gone in self.by_hash.keys() - limits.keys():
+            del self.by_hash[gone]
             self._asked.pop(gone, None)
             self._asked_elsewhere.pop(gone, None)
         for name, limit in limits.items():
-            known = self._keys.get(name)
+            known = self.by_hash.get(name)
             if known is None:
-                self._keys[name] = LimitedKey(limit, self)
+                self.by_hash[name] = LimitedKey(limit, self)
             else:
                 known.limits = limit
 
     def refused(self, application: str) -> None:
-        """The core refused a query of the application."""
         self._refused[application] = time.monotonic()
 
     def capacity(self, application: str) -> int | None:
@@ -151,7 +143,7 @@ class KeyTable:
     @property
     def asked(self) -> dict[str, int]:
         """Queries of each key with a rate here since the start, for other fronts."""
-        return {name: key.asked for name, key in self._keys.items() if key.limits.rate is not None}
+        return {name: key.asked for name, key in self.by_hash.items() if key.limits.rate is not None}
 
     def second(self, totals: Mapping[str, ApplicationTotals], elsewhere: Mapping[str, int], fronts: int) -> None:
         """End a second.
@@ -161,14 +153,14 @@ class KeyTable:
             elsewhere: queries by key at the other fronts since they started.
             fronts: how many there are.
         """
-        if not self._keys:
+        if not self.by_hash:
             self._answered.clear()
             return
         for name, total in totals.items():
             rows = self._per_second.setdefault(name, deque(maxlen=CAPACITY_S))
             rows.append(max(0, total.rows - self._answered.get(name, total.rows)))
             self._answered[name] = total.rows
-        for name, key in self._keys.items():
+        for name, key in self.by_hash.items():
             key.next_second()
             if fronts > 1:
                 key.part = self._part(name, key, elsewhere.get(name, 0), fronts)

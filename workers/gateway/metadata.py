@@ -57,11 +57,7 @@ class Metadata:
         return f"no warm variant yet of: {', '.join(cold)}" if cold else ""
 
     def model_not_ready(self, model: str, version: str | None) -> str:
-        """Explain why an application, or one variant of it, is not ready; empty: it is.
-
-        Raises:
-            NotFound: there is no such application or variant.
-        """
+        """Explain why an application, or one variant of it, is not ready; empty: it is."""
         _, variant = self._front.catalog.resolve(model, version)
         if not self._core().routes.get(model):
             return f"model {model!r}: no device has a variant of it warm now"
@@ -73,7 +69,6 @@ class Metadata:
     # --- V2 metadata ---
 
     def server(self) -> dict[str, Any]:
-        """Server metadata."""
         return {"name": "nereus", "version": __version__, "extensions": EXTENSIONS}
 
     def model(self, model: str, version: str | None) -> dict[str, Any]:
@@ -104,10 +99,7 @@ class Metadata:
         }
 
     def index(self, ready_only: bool, client: str) -> list[dict[str, str]]:
-        """Return the repository index for the key with the hash ``client``.
-
-        It has one entry for each application that the key reaches.
-        """
+        """Return the repository index for the key with the hash ``client``."""
         entries = []
         for name in self._front.catalog.reached(client):
             why = self.model_not_ready(name, None)
@@ -194,7 +186,6 @@ class Metadata:
         }
 
     def refresh_metrics(self) -> None:
-        """Update the gauges, which the query path does not."""
         core = self._core()
         self._metrics.in_flight.set(self._front.accounts.queries)
         self._metrics.refresh(core, not self.not_ready(), self._core_here)

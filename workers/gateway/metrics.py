@@ -60,7 +60,7 @@ class GatewayMetrics(Collector):
             "Inputs that are remembered, as they were in flight at a crash",
             registry=self.registry,
         )
-        self._batch_rows = Histograms("nereus_gateway_grant_rows", "Rows of dispatched batches", (), _ROWS)
+        self.batch_rows = Histograms("nereus_gateway_grant_rows", "Rows of dispatched batches", (), _ROWS)
         self._outstanding = Gauge(
             "nereus_gateway_outstanding", "Queries sent and not yet answered", ("device",), registry=self.registry
         )
@@ -68,12 +68,8 @@ class GatewayMetrics(Collector):
             "nereus_gateway_plan_version", "The plan that all applications follow", registry=self.registry
         )
         self.ready = Gauge("nereus_gateway_ready", "1 when every planned application is warm", registry=self.registry)
-        for counted in (self.latency, self.decision, self._batch_rows):
+        for counted in (self.latency, self.decision, self.batch_rows):
             self.registry.register(counted)
-
-    def dispatched(self, rows: int) -> None:
-        """A batch was dispatched."""
-        self._batch_rows.observe((), rows)
 
     def invalid(self, status: int | str) -> None:
         """A request was rejected as invalid, with this status of HTTP, or of gRPC by name."""
@@ -96,7 +92,6 @@ class GatewayMetrics(Collector):
                 self._outstanding.labels(device).set(known.outstanding)
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics, with the gateway's label."""
         queries = CounterMetricFamily(
             "nereus_gateway_queries",
             f"Queries by how they ended: {', '.join(_OUTCOMES)}",

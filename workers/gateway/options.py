@@ -79,31 +79,21 @@ class GatewayOptions:
 
     @property
     def query_limits(self) -> QueryLimits:
-        """Limits of frames to and from other boxes."""
         return QueryLimits(self.max_body_bytes, self.max_json_bytes)
 
     @property
     def tls_client(self) -> TlsClient:
-        """For connections to members of other boxes."""
         return TlsClient(self.client_context, self.query_limits.asking)
 
     def client_context(self) -> ssl.SSLContext:
-        """For TLS to members of other boxes.
-
-        Raises:
-            OSError, CertificateError: this member has no certificate yet.
-        """
+        """For TLS to members of other boxes."""
         if self.identity is None:
             raise CertificateError("this process has no key for other boxes")
         return client_context(self.identity.read_bytes())
 
 
 def member_socket(address: Address) -> socket.socket:
-    """A socket for fronts of other boxes.
-
-    Raises:
-        CannotListen: the address cannot be used.
-    """
+    """A socket for fronts of other boxes."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         return socket.create_server((address.host, address.port), family=family)

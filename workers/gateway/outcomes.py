@@ -37,16 +37,11 @@ def deliver(
 
 
 def no_answer(flight: InFlightQuery, who: str, now: float) -> TimedOut:
-    """The error of a query that a device, or nobody, has answered.
-
-    Args:
-        who: should have answered it.
-    """
+    """The error of a query that a device, or nobody, has answered."""
     return TimedOut(f"{who}: no answer within {(now - flight.arrived) * 1e3:g} ms", retry_after_s=1.0)
 
 
 def from_refusal(device: str, refusal: Refusal) -> GatewayError:
-    """The error that stands for a device's refusal."""
     message = f"device {device}: {refusal.message}"
     match refusal.code:
         case "late" | "overloaded":

@@ -1,7 +1,5 @@
 """The process that parses large requests for a gateway, one after the other.
 
-Run by ``python -m workers.gateway.parser_process FD``.
-
 A client can send JSON of which each byte takes a hundred times as long as one of an image. Parsing holds the
 interpreter's lock, so that a thread would hold up the event loop just the same: it happens in this process, which
 has limits of memory and time, a lower priority, and nothing to lose.
@@ -9,16 +7,16 @@ has limits of memory and time, a lower priority, and nothing to lose.
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
-import socket
-import struct
-import sys
+import signal
 from typing import Any
 
 import msgspec
 
-from workers.confinement.limits import lower_limit
+from workers.confinement.libc import prctl
+from workers.confinement.limits import PR_SET_PDEATHSIG, lower_limit
 from workers.net.compression import CompressionError, decompress
 from workers.protocol.frames import RequestShape
 from workers.protocol.specs import Signature
@@ -31,8 +29,6 @@ BASE_BYTES = 1 << 30
 BYTES_PER_BYTE = 32
 #: priority below the gateway's
 NICE = 5
-#: length of each message, in both directions
-PREFIX = struct.Struct("<Q")
 
 
 class ParseOrder(msgspec.Struct, array_like=True):
@@ -44,7 +40,7 @@ class ParseOrder(msgspec.Struct, array_like=True):
         max_bytes: of the body, decompressed.
         application: whose query it is; None: it is a gRPC message, which names it.
         header_length: see :func:`workers.v2.http.parse`.
-        signatures: by application, if they have changed.
+        signatures: by application, as msgpack.
     """
 
     body: bytes
@@ -53,7 +49,7 @@ class ParseOrder(msgspec.Struct, array_like=True):
     max_rows: int
     application: str | None
     header_length: int | None
-    signatures: dict[str, Signature] | None
+    signatures: bytes = b"\x80"
 
 
 class Parsed(msgspec.Struct, array_like=True):
@@ -80,14 +76,13 @@ class Parsed(msgspec.Struct, array_like=True):
     min_accuracy: float | None = None
 
     def query(self) -> V2Query:
-        """The query."""
         terms = Terms(self.shape, self.rows, self.outputs, self.nbytes, self.latency_s, self.min_accuracy)
         return V2Query(self.id, terms, self.parts, self.latency_s)
 
 
-def parse(order: ParseOrder, signatures: dict[str, Signature]) -> Parsed:
+def parse(order: ParseOrder) -> Parsed:
     """Carry out an order."""
-    found = Parsed()
+    found, signatures = Parsed(), _signatures(order.signatures)
     try:
         body = decompress(order.encoding, order.body, order.max_bytes)
         if order.application is None:
@@ -115,6 +110,11 @@ def parse(order: ParseOrder, signatures: dict[str, Signature]) -> Parsed:
     return found
 
 
+@functools.lru_cache(1)
+def _signatures(packed: bytes) -> dict[str, Signature]:
+    return msgspec.msgpack.decode(packed, type=dict[str, Signature])
+
+
 def _parse_message(body: Any, order: ParseOrder, signatures: dict[str, Signature], found: Parsed) -> V2Query | None:
     """A gRPC message's query; None: for an application that does not exist."""
     fields = grpc.split(body)
@@ -128,33 +128,12 @@ def _parse_message(body: Any, order: ParseOrder, signatures: dict[str, Signature
 
 
 def confine(max_request_bytes: int) -> None:
-    """Lower this process's priority, and limit its memory.
+    """Limit this process, which dies with the gateway and keeps none of its settings.
 
     It gives way to everything else on the machine, and takes no more memory than a request can need.
     """
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.environ.clear()
     os.nice(NICE)
     most = BASE_BYTES + BYTES_PER_BYTE * max_request_bytes
     lower_limit(resource.RLIMIT_AS, most)
-
-
-def serve(gateway: socket.socket) -> None:
-    """Parse until the gateway closes its end."""
-    order_of = msgspec.msgpack.Decoder(ParseOrder).decode
-    encode = msgspec.msgpack.Encoder().encode
-    signatures: dict[str, Signature] = {}
-    with gateway.makefile("rb") as stream:
-        while prefix := stream.read(PREFIX.size):
-            (size,) = PREFIX.unpack(prefix)
-            order = order_of(stream.read(size))
-            if order.signatures is not None:
-                signatures = order.signatures
-            data = encode(parse(order, signatures))
-            gateway.sendall(PREFIX.pack(len(data)))
-            gateway.sendall(data)
-            # Hold nothing of a request while waiting for the next one.
-            del order, data
-
-
-if __name__ == "__main__":
-    confine(int(sys.argv[2]))
-    serve(socket.socket(fileno=int(sys.argv[1])))

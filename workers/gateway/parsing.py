@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import socket
-import subprocess
-import sys
-from collections import deque
+import itertools
+import multiprocessing
+from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor
 
 import msgspec
 
-import workers
 from workers import log
-from workers.protocol.specs import Signature
 
 from .catalog import Catalog
 from .errors import BodyTooLarge, GatewayError, Invalid, ModelFailed, Overloaded, Unavailable
 from .in_flight import InFlightQuery
-from .parser_process import PREFIX, Parsed, ParseOrder
+from .parser_process import Parsed, ParseOrder, confine, parse
 
 logger = log.get("gateway.parsing")
 
@@ -33,10 +28,6 @@ STARTING_BYTES = 1024 * 1024
 MIN_BYTES = 64 * 1024 * 1024
 #: seconds after which a request is not parsed any further
 PARSE_S = 30.0
-
-_ROOT = Path(workers.__file__).resolve().parents[1]
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Parsed).decode
 
 
 class Parse:
@@ -72,7 +63,6 @@ class Parse:
             done(self, outcome)
 
     def cancel(self) -> None:
-        """The client left: the result is not wanted any more."""
         self.done = None
         self.order.body = b""
 
@@ -89,13 +79,13 @@ class Parsing:
         self._catalog = catalog
         self._max_request_bytes = max_request_bytes
         self._max_bytes = max(MIN_BYTES, 2 * max_request_bytes)
-        #: by client, in the order of their turns
-        self._waiting: dict[str, deque[Parse]] = {}
-        self._waiting_bytes: dict[str, int] = {}
-        self._process: subprocess.Popen | None = None
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        #: whose signatures the process has
-        self._catalog_sent: Catalog | None = None
+        self._waiting: list[Parse] = []
+        #: the latest turn of each client
+        self._turns: dict[str, int] = {}
+        self._numbers = itertools.count(1)
+        self._pool: ProcessPoolExecutor | None = None
+        #: signatures of a catalog, as sent
+        self._packed: tuple[Catalog, bytes] | None = None
         self._started = False
         self._worker: asyncio.Task | None = None
 
@@ -107,7 +97,7 @@ class Parsing:
         if self._started or size > STARTING_BYTES:
             return True
         if self._worker is None:
-            empty = ParseOrder(b"", b"identity", 0, 0, None, None, None)
+            empty = ParseOrder(b"", b"identity", 0, 0, None, None)
             self.submit(Parse("", empty, lambda parse, outcome: None))
         return False
 
@@ -117,23 +107,22 @@ class Parsing:
         Raises:
             Overloaded: no other client has more bytes waiting.
         """
-        client = parse.client
-        sizes = self._waiting_bytes
-        while sum(sizes.values()) + parse.size > self._max_bytes:
-            largest = max(sizes, key=sizes.__getitem__, default=client)
+        while sum([one.size for one in self._waiting]) + parse.size > self._max_bytes:
+            sizes: Counter[str] = Counter()
+            for one in self._waiting:
+                sizes[one.client] += one.size
+            largest = max(sizes, key=sizes.__getitem__, default=parse.client)
             error = Overloaded("too many large requests wait to be parsed; try again")
-            if sizes.get(largest, 0) <= sizes.get(client, 0) + parse.size:
+            if sizes[largest] <= sizes[parse.client] + parse.size:
                 raise error
-            evicted = self._waiting[largest].pop()
-            self._uncount(evicted)
+            evicted = next(one for one in reversed(self._waiting) if one.client == largest)
+            self._waiting.remove(evicted)
             evicted.finish(error)
-        self._waiting.setdefault(client, deque()).append(parse)
-        sizes[client] = sizes.get(client, 0) + parse.size
+        self._waiting.append(parse)
         if self._worker is None:
             self._worker = asyncio.create_task(self._work(), name="parsing")
 
     async def close(self) -> None:
-        """End the process, and the requests that wait with an error."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.cancel()
@@ -142,27 +131,16 @@ class Parsing:
             parse.finish(Unavailable(Unavailable.STOPPING))
         self._end_process()
 
-    # --- turns ---
-
     def _next(self) -> Parse | None:
-        """The next request: clients take turns."""
-        while self._waiting:
-            client = next(iter(self._waiting))
-            parses = self._waiting.pop(client)
-            if not parses:
-                continue
-            parse = parses.popleft()
-            self._uncount(parse)
-            if parses:
-                self._waiting[client] = parses
-            if parse.done is not None:
-                return parse
-        return None
-
-    def _uncount(self, parse: Parse) -> None:
-        self._waiting_bytes[parse.client] -= parse.size
-        if not self._waiting_bytes[parse.client]:
-            del self._waiting_bytes[parse.client]
+        """The first request of the client that had no turn for the longest time."""
+        self._waiting = [one for one in self._waiting if one.done is not None]
+        if not self._waiting:
+            self._turns.clear()
+            return None
+        parse = min(self._waiting, key=lambda one: self._turns.get(one.client, 0))
+        self._waiting.remove(parse)
+        self._turns[parse.client] = next(self._numbers)
+        return parse
 
     async def _work(self) -> None:
         parse = None
@@ -180,12 +158,16 @@ class Parsing:
             raise
 
     async def _outcome(self, order: ParseOrder) -> Parsed | GatewayError:
+        loop = asyncio.get_running_loop()
         # The process may have been ended for another reason than the request: once more.
         for _ in range(2):
+            catalog = self._catalog()
+            order.signatures = self._signatures(catalog)
             try:
                 async with asyncio.timeout(PARSE_S):
-                    found = await self._exchange(order)
-                return self._checked(found)
+                    found = await loop.run_in_executor(self._use_pool(), parse, order)
+                self._started = True
+                return self._checked(found, catalog)
             except TimeoutError:
                 self._end_process()
                 return Invalid(f"body: takes longer than {PARSE_S:g} s to parse")
@@ -195,57 +177,30 @@ class Parsing:
                 self._end_process()
         return ModelFailed("internal error: the request could not be parsed")
 
-    def _checked(self, found: Parsed) -> Parsed | GatewayError:
-        """Return what was parsed, unless the application takes other inputs by now."""
-        parsed_as, present = (one.applications.get(found.application) for one in (self._catalog_sent, self._catalog()))
+    def _checked(self, found: Parsed, catalog: Catalog) -> Parsed | GatewayError:
+        parsed_as, present = (one.applications.get(found.application) for one in (catalog, self._catalog()))
         if not found.error and present is not None and (parsed_as is None or parsed_as.signature != present.signature):
             return Unavailable("the application's inputs have just changed; try again")
         return found
 
+    def _signatures(self, catalog: Catalog) -> bytes:
+        if self._packed is None or self._packed[0] is not catalog:
+            signatures = {name: spec.signature for name, spec in catalog.applications.items()}
+            self._packed = catalog, msgspec.msgpack.encode(signatures)
+        return self._packed[1]
+
     # --- the process ---
 
-    async def _exchange(self, order: ParseOrder) -> Parsed:
-        if self._streams is None:
-            await self._start()
-        reader, writer = self._streams
-        catalog = self._catalog()
-        order.signatures = None
-        if catalog is not self._catalog_sent:
-            order.signatures = _signatures(catalog)
-        data = _encode(order)
-        writer.write(PREFIX.pack(len(data)))
-        writer.write(data)
-        self._catalog_sent = catalog
-        (size,) = PREFIX.unpack(await reader.readexactly(PREFIX.size))
-        found = _decode(await reader.readexactly(size))
-        self._started = True
-        return found
-
-    async def _start(self) -> None:
-        own, other = socket.socketpair()
-        with other:
-            command = [sys.executable, "-m", "workers.gateway.parser_process", str(other.fileno())]
-            # It gets none of the gateway's settings, among which are secrets.
-            environment = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
-            self._process = subprocess.Popen(
-                [*command, str(self._max_request_bytes)],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(other.fileno(),),
-                env={**environment, "PYTHONPATH": str(_ROOT)},
-            )
-        self._streams = await asyncio.open_connection(sock=own)
+    def _use_pool(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(1, context, confine, (self._max_request_bytes,))
+        return self._pool
 
     def _end_process(self) -> None:
-        self._started, self._catalog_sent = False, None
-        streams, self._streams = self._streams, None
-        if streams is not None:
-            streams[1].transport.abort()
-        process, self._process = self._process, None
-        if process is not None:
-            with contextlib.suppress(ProcessLookupError):
+        self._started = False
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            for process in multiprocessing.active_children():
                 process.kill()
-            process.wait()
-
-
-def _signatures(catalog: Catalog) -> dict[str, Signature]:
-    return {name: spec.signature for name, spec in catalog.applications.items()}
+            pool.shutdown(wait=False, cancel_futures=True)

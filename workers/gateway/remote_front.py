@@ -13,7 +13,7 @@ from workers import log
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frame_limits import PeerLimits
-from workers.protocol.frames import Frame, Hello, Metrics, MetricsRequest
+from workers.protocol.frames import Frame, Hello
 from workers.protocol.framing import FrameError
 from workers.protocol.fronts import (
     Answered,
@@ -55,7 +55,6 @@ class RemoteFront:
     # --- from the front -----------------------------------------------------------------------------------------------
 
     def submit(self, message: SubmitQueries, body: memoryview) -> None:
-        """Accept queries."""
         now = time.monotonic()
         spec = self._core.catalog.applications.get(message.application)
         grace = 0.0 if spec is None else grace_s(spec)
@@ -101,7 +100,6 @@ class RemoteFront:
         return terms
 
     def withdraw(self, message: WithdrawQueries) -> None:
-        """Withdraw queries."""
         now = time.monotonic()
         for number in message.numbers:
             flight = self._flights.pop(number, None)
@@ -110,7 +108,6 @@ class RemoteFront:
                 flight.answer = flight.reservation = None
 
     def lost(self) -> None:
-        """Withdraw all queries of a lost front."""
         self.withdraw(WithdrawQueries(tuple(self._flights)))
 
     def forget_terms(self) -> None:
@@ -118,7 +115,6 @@ class RemoteFront:
         self._terms.clear()
 
     def send(self, message: Frame) -> None:
-        """Queue a frame."""
         self._connection.send(message)
 
     # --- as the core's front ------------------------------------------------------------------------------------------
@@ -126,7 +122,6 @@ class RemoteFront:
     def deliver(
         self, flights: Sequence[InFlightQuery | None], run: Run, queue_s: float, answers: Sequence[PackedAnswer]
     ) -> None:
-        """See :meth:`.front.Front.deliver`."""
         # By identity, since answers of equal shapes share their headers, and hashing these takes longer.
         places: dict[int, int] = {}
         outputs, queries, body = [], [], []
@@ -154,7 +149,6 @@ class RemoteFront:
         self._connection.send(message, body)
 
     def finish(self, flight: InFlightQuery, error: GatewayError) -> None:
-        """See :meth:`.front.Front.finish`."""
         if flight.answer is not None:
             flight.answer = flight.reservation = None
             del self._flights[flight.context]
@@ -171,11 +165,9 @@ class Fronts:
 
     Args:
         status: gives what is reported to fronts.
-        page: renders the core's Prometheus text.
     """
 
-    def __init__(self, core: Core, status: Callable[[], CoreStatus], page: Callable[[], bytes]) -> None:
-        self._page = page
+    def __init__(self, core: Core, status: Callable[[], CoreStatus]) -> None:
         self._path: Path | None = None
         self._members: MemberListener | None = None
         self._core = core
@@ -226,7 +218,6 @@ class Fronts:
         return identity in self._gateways
 
     def configure(self, config: GatewayConfig) -> None:
-        """Send fronts a new configuration."""
         self._config = config
         self._gateways = {
             PeerIdentity(one.role, one.name, one.key_hash) for one in config.peers if one.role == "gateway"
@@ -239,7 +230,6 @@ class Fronts:
                 front.send(Configure(config))
 
     def report(self) -> None:
-        """Send fronts the core's status, if it has changed."""
         if not self._fronts:
             return
         status = self._status()
@@ -254,12 +244,10 @@ class Fronts:
         return any(not connection.remote for connection in self._fronts)
 
     def take_stats(self) -> list[dict[str, ApplicationStats]]:
-        """Return and clear the fronts' statistics."""
         taken, self._stats = self._stats, []
         return taken
 
     async def close(self) -> None:
-        """Stop listening, and disconnect."""
         if self._server is not None:
             self._server.close()
             self._path.unlink(missing_ok=True)
@@ -279,15 +267,11 @@ class Fronts:
         elif isinstance(message, Hello) and front is None:
             connection.check_hello(message, "front")
             connection.peer = message
-            if message.role != "front":
-                return
             front = self._fronts[connection] = RemoteFront(connection, self._core)
             if self._config is not None and not connection.remote:
                 front.send(Configure(self._config))
             front.send(Status(self._status()))
             logger.info("front_joined", name=message.name)
-        elif isinstance(message, MetricsRequest) and connection.peer is not None:
-            connection.send(Metrics(self._page().decode()))
         elif isinstance(message, Ping) and connection.peer is not None:
             connection.send(Pong())
         else:
@@ -301,4 +285,4 @@ class Fronts:
 
 
 def _waits(flight: InFlightQuery, outcome: object) -> None:
-    """Placeholder for the answer function, which the front has."""
+    pass

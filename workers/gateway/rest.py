@@ -129,7 +129,6 @@ class Rest:
         self._sizes = sizes
         self._parsing = parsing
         self._responses = Responses(HttpTemplate, _render)
-        self._answer = self._answered
         #: by application of one catalog
         self._readers: dict[str, HttpReader] = {}
         self._readers_of: Catalog | None = None
@@ -162,7 +161,6 @@ class Rest:
     # --- called by the HTTP server ---
 
     def preflight(self, head: RequestHead) -> Response | None:
-        """Admit a request by its head, or reject it."""
         try:
             head.state = self._admit(head)
         except GatewayError as error:
@@ -170,7 +168,6 @@ class Rest:
         return None
 
     def handle(self, exchange: Exchange) -> None:
-        """Answer an admitted request."""
         admitted: _Admitted = exchange.head.state
         try:
             admitted.call(exchange, admitted)
@@ -178,7 +175,6 @@ class Rest:
             exchange.respond(*self._error(error))
 
     def disconnected(self, exchange: Exchange) -> None:
-        """The client left before the answer."""
         waiter = exchange.waiter
         if isinstance(waiter, Parse):
             waiter.cancel()
@@ -186,7 +182,6 @@ class Rest:
             self._front.withdraw(waiter)
 
     def render_error(self, status: int, message: str) -> Response:
-        """Word an error that the HTTP server found."""
         self._metrics.invalid(status)
         headers = [_JSON] if status != 503 else [_JSON, (b"retry-after", b"1")]
         return status, headers, [_encode({"error": message})]
@@ -241,7 +236,6 @@ class Rest:
         return _Admitted(call, model, version, header_length, encoding, accepts, client)
 
     def _no_such(self, path: tuple[str, ...], head: RequestHead) -> GatewayError:
-        """The error for a path below ``/v2`` that is not served."""
         verb = 1 if path[1] != "models" else 5 if path[3:4] == ("versions",) else 3
         what = _UNSUPPORTED.get("".join(path[verb : verb + 1]))
         if what is None:
@@ -282,7 +276,7 @@ class Rest:
         except V2Error as error:
             raise Invalid(str(error)) from None
         flight = front.submit(
-            infer.spec, query, infer.variant, exchange.read_at, self._answer, exchange, admitted.client
+            infer.spec, query, infer.variant, exchange.read_at, self._answered, exchange, admitted.client
         )
         if not exchange.done:
             # Reset with the answer: a reference cycle would keep the body until the garbage collector runs.
@@ -303,14 +297,12 @@ class Rest:
             self._front.accounts.limits.query_rows,
             infer.spec.name,
             admitted.header_length,
-            None,
         )
         parse = Parse(admitted.client, order, functools.partial(self._parsed, exchange))
         self._parsing.submit(parse)
         exchange.waiter = parse
 
     def _parsed(self, exchange: Exchange, _: Parse, outcome: Parsed | GatewayError) -> None:
-        """A large body was parsed: submit its query."""
         if exchange.done:
             return
         exchange.waiter = None
@@ -328,7 +320,7 @@ class Rest:
                 outcome.query(),
                 infer.variant,
                 exchange.read_at,
-                self._answer,
+                self._answered,
                 exchange,
                 admitted.client,
             )
@@ -382,7 +374,6 @@ class Rest:
         return checked
 
     def _described(self, describe: Callable[[_Admitted], Any]) -> Call:
-        """A handler that responds with a description as JSON."""
         return self._keyed(lambda exchange, one: exchange.respond(200, [_JSON], [_encode(describe(one))]))
 
     def _model_ready(self, exchange: Exchange, admitted: _Admitted) -> None:
@@ -422,11 +413,7 @@ def _render(flight: InFlightQuery, answer: Answer) -> Response:
 
 
 def _slow(body: Buffer, header_length: int | None, text: bool) -> bool:
-    """Return whether parsing a body would hold up the event loop.
-
-    Args:
-        text: its elements are looked at one by one.
-    """
+    """Return whether parsing a body would hold up the event loop."""
     size = len(body) if header_length is None else header_length
     if size > IN_LOOP_BYTES or (text and len(body) > IN_LOOP_BYTES):
         return True

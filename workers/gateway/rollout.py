@@ -13,7 +13,7 @@ from workers import log, machine
 from workers.dispatch.bindings import UnknownStack
 from workers.protocol.control import GatewayConfig
 from workers.protocol.endings import Ending
-from workers.protocol.frames import ExecutorState, LearnedOfDevice, Moved
+from workers.protocol.frames import ExecutorState, LearnedOfDevice, Moved, Refusal, Results
 from workers.protocol.gateways import CoreStatus, DeviceStatus
 from workers.protocol.specs import DevicePlan, PeerSpec
 from workers.transport.endpoints import Endpoint, TlsClient
@@ -53,10 +53,6 @@ class Rollout:
         self.bursts = BurstDetector()
         self.executors = Executors(name, self, client)
         self.core = Core(self.executors, self.bursts, metrics)
-        self.executor_results = self.core.results
-        self.executor_refusal = self.core.refused_by_device
-        self.executor_reclaimed = self.core.reclaimed
-        self.executor_echo = self.core.echoed
         self.config: GatewayConfig | None = None
         self._name = name
         self._machine = machine.identity()
@@ -131,7 +127,6 @@ class Rollout:
         return Endpoint(f"tls:{device.address}", PeerIdentity("node", node.name, node.key_hash))
 
     def status(self) -> CoreStatus:
-        """The core's state for operators and clients."""
         adoption, core = self._adoption, self.core
         states = self.executors.states()
         outstanding = core.outstanding
@@ -157,7 +152,6 @@ class Rollout:
         )
 
     def _step(self, now: float) -> None:
-        """Move applications whose variants are warm."""
         adoption = self._adoption
         for application in adoption.step(now, self._not_in_use()):
             logger.info("routes_moved", application=application, version=adoption.target.version)
@@ -175,7 +169,6 @@ class Rollout:
         return frozenset(device for device, state in states.items() if state and not self.core.in_use(device))
 
     def _set_options(self, now: float) -> None:
-        """Set each device's options; draining ones keep what only they have warm."""
         states = {device: state for device, state in self.executors.states().items() if state is not None}
         option_sets = {
             device: self._options.of(device, state.warm, self.core.byte_s(device)) for device, state in states.items()
@@ -191,7 +184,6 @@ class Rollout:
     # --- executors' listener ------------------------------------------------------------------------------------------
 
     def executor_state(self, device: str, state: ExecutorState) -> None:
-        """See :class:`~.executors.Listener`."""
         now = time.monotonic()
         warm: dict[str, set[int]] = {}
         for variant in state.warm:
@@ -214,6 +206,18 @@ class Rollout:
             self._step(now)
         self._look_who_leads()
 
+    def executor_results(self, device: str, results: Results, body: memoryview) -> None:
+        self.core.results(device, results, body)
+
+    def executor_refusal(self, device: str, refusal: Refusal) -> None:
+        self.core.refused_by_device(device, refusal)
+
+    def executor_reclaimed(self, device: str) -> None:
+        self.core.reclaimed(device)
+
+    def executor_echo(self, device: str, seconds: float) -> None:
+        self.core.echoed(device, seconds)
+
     def executor_lost(self, device: str, reason: str) -> None:
         """Reroute the queries of a lost executor, with updated options of the others."""
         logger.warning("executor_lost", device=device, reason=reason)
@@ -224,10 +228,7 @@ class Rollout:
         self._look_who_leads()
 
     def _look_who_leads(self) -> None:
-        """Report at once where queries go when this core begins or ceases to lead.
-
-        The next look may come too late for them.
-        """
+        """Report at once where queries go when this core begins or ceases to lead."""
         leads = self.executors.leads
         if leads != self._led:
             self._led = leads
@@ -236,12 +237,10 @@ class Rollout:
                 self.on_lead()
 
     def learned(self, device: str) -> LearnedOfDevice | None:
-        """See :class:`~.executors.Listener`."""
         learned = self.core.learned(device)
         return None if learned is None else LearnedOfDevice(*learned)
 
     def executor_ended(self, device: str, ending: Ending | None) -> None:
-        """See :meth:`.core.Core.ended`."""
         self.core.ended(device, ending)
 
     async def retire(self, report: Callable[[], None]) -> None:
@@ -266,6 +265,5 @@ class Rollout:
             logger.info("core_retired", kept=sum(self.core.outstanding.values()))
 
     async def close(self) -> None:
-        """Disconnect from all devices and decide nothing more."""
         await self.executors.close()
         self.core.close()

@@ -61,7 +61,6 @@ class Rpc:
         self._message_bytes_of: Catalog | None = None
         self._metadata = metadata
         self._metrics = metrics
-        self._answer = self._answered
         self._responses = Responses(GrpcTemplate, _render)
         #: queries to applications of one catalog
         self._memory = GrpcMemory()
@@ -159,7 +158,6 @@ class Rpc:
         return endpoint, client
 
     def rejected(self, error: StatusError) -> None:
-        """Count a call that ended in an error before it was a query."""
         self._metrics.invalid(error.code.name)
 
     # --- infer ---
@@ -199,16 +197,10 @@ class Rpc:
             raise Invalid(str(error)) from None
         if left_s is not None:
             _limit_time(query, left_s)
-        return front.submit(spec, query, variant, read_at, self._answer, receiver, client)
+        return front.submit(spec, query, variant, read_at, self._answered, receiver, client)
 
     def _large(self, fields: grpc.RequestFields) -> bool:
-        """Return whether a query takes the event loop too long.
-
-        Its typed contents or its text may do so.
-
-        Raises:
-            V2Error: the query cannot be parsed.
-        """
+        """Return whether a query takes the event loop too long."""
         size = len(fields.rest)
         if size <= IN_LOOP_BYTES:
             spec = self._front.catalog.applications.get(fields.parse().model_name)
@@ -220,13 +212,9 @@ class Rpc:
     def _parse_apart(
         self, data: Buffer, left_s: float | None, read_at: float, receiver: Receiver, client: str, encoding: bytes
     ) -> Parse:
-        """Have a query parsed by the parser process, and submit it afterwards.
-
-        Raises:
-            Overloaded: too many large requests wait, and no other client has more bytes waiting.
-        """
+        """Have a query parsed by the parser process, and submit it afterwards."""
         rows = self._front.accounts.limits.query_rows
-        order = ParseOrder(bytes(data), encoding, self._message_bytes, rows, None, None, None)
+        order = ParseOrder(bytes(data), encoding, self._message_bytes, rows, None, None)
         parse = Parse(client, order, functools.partial(self._parsed, left_s, read_at, receiver))
         self._parsing.submit(parse)
         return parse
@@ -241,7 +229,7 @@ class Rpc:
             spec, variant = self._front.resolve(outcome.application, outcome.version, parse.client)
             query = outcome.query()
             _limit_time(query, left_s)
-            flight = self._front.submit(spec, query, variant, read_at, self._answer, receiver, parse.client)
+            flight = self._front.submit(spec, query, variant, read_at, self._answered, receiver, parse.client)
             # A receiver that was settled by now holds the parse no longer.
             parse.flight = flight if flight.answer is not None else None
         except GatewayError as error:
@@ -252,7 +240,6 @@ class Rpc:
             receiver.settle(ModelFailed("internal error"))
 
     def _withdraw(self, one: InFlightQuery | Parse) -> None:
-        """Withdraw a query whose client left."""
         if isinstance(one, Parse):
             one.cancel()
             one = one.flight
@@ -290,14 +277,7 @@ class Rpc:
         self._health.stop()
 
     def _check(self, client: str, application: str) -> None:
-        """Check that a key is still valid, and reaches an application.
-
-        Args:
-            application: its name; empty: all that the key reaches.
-
-        Raises:
-            Unauthenticated, Forbidden: it is not, or does not.
-        """
+        """Check that a key is still valid, and reaches an application."""
         self._front.catalog.check_client(client)
         if application:
             self._front.catalog.permit(client, application)
@@ -330,7 +310,6 @@ class _Plain(GrpcMethod):
         self._check = check
 
     def message(self, call: Call, data: Buffer) -> None:
-        """See :class:`GrpcMethod`."""
         try:
             request = self._kind.FromString(data)
         except DecodeError:
@@ -348,11 +327,9 @@ class _Infer(GrpcMethod):
         self._withdraw = withdraw
 
     def message(self, call: Call, data: Buffer) -> None:
-        """See :class:`GrpcMethod`."""
         self.compressed(call, data, b"identity")
 
     def compressed(self, call: Call, data: Buffer, encoding: bytes) -> None:
-        """See :class:`GrpcMethod`."""
         read_at = call.connection.touched
         flight = self._submit(data, call.left_s(read_at), read_at, call, call.client, encoding)
         if not call.done:
@@ -360,14 +337,12 @@ class _Infer(GrpcMethod):
             call.waiter = flight
 
     def gone(self, call: Call) -> None:
-        """See :class:`GrpcMethod`."""
         flight, call.waiter = call.waiter, None
         if flight is not None:
             self._withdraw(flight)
 
 
 def _limit_time(query: V2Query, left_s: float | None) -> None:
-    """Give a query no more time than its call's deadline leaves."""
     if left_s is None:
         return
     left_s -= min(RETURN_S + ROUNDED * left_s, MOST_OFF * left_s)

@@ -101,7 +101,6 @@ class Health:
                 call.send(_answer(found))
 
     def forget(self, call: Call) -> None:
-        """A call of Watch has ended."""
         self._watching.pop(call, None)
         call.waiter = None
 
@@ -117,7 +116,6 @@ class _Check(GrpcMethod):
         self._health = health
 
     def message(self, call: Call, data: bytes) -> None:
-        """See :class:`GrpcMethod`."""
         call.answer(_answer(self._health.status(call, _service(data))))
 
 
@@ -126,11 +124,9 @@ class _Watch(GrpcMethod):
         self._health = health
 
     def message(self, call: Call, data: bytes) -> None:
-        """See :class:`GrpcMethod`."""
         self._health.watch(call, _service(data))
 
     def gone(self, call: Call) -> None:
-        """See :class:`GrpcMethod`."""
         self._health.forget(call)
 
 

@@ -58,7 +58,6 @@ class _StreamQuery:
         self.outcome: Rendered | None = None
 
     def settle(self, outcome: Rendered) -> None:
-        """See :class:`Receiver`."""
         # Without reference cycles, the query is freed now.
         if isinstance(self.flight, Parse):
             self.id = self.flight.id
@@ -89,28 +88,22 @@ class Streaming(GrpcMethod):
         self.open: set[_Stream] = set()
 
     def opened(self, call: Call) -> None:
-        """A stream begins."""
         call.waiter = stream = _Stream(self, call)
         self.open.add(stream)
 
     def message(self, call: Call, data: Buffer) -> None:
-        """A query came."""
         call.waiter.take(data, b"identity")
 
     def compressed(self, call: Call, data: Buffer, encoding: bytes) -> None:
-        """A large query came."""
         call.waiter.take(data, encoding)
 
     def ended(self, call: Call) -> None:
-        """The client has no more queries."""
         call.waiter.end(None)
 
     def gone(self, call: Call) -> None:
-        """The client left."""
         call.waiter.forget()
 
     def drained(self, call: Call) -> None:
-        """The client reads again."""
         call.waiter.flush()
 
     def stop(self) -> None:
@@ -141,7 +134,6 @@ class _Stream:
         self._flushing = False
 
     def take(self, data: Buffer, encoding: bytes) -> None:
-        """A query came."""
         if self._ended:
             return
         self._waiting.append((data, encoding))
@@ -159,7 +151,6 @@ class _Stream:
         self.flush()
 
     def forget(self) -> None:
-        """Cancel everything: the client left."""
         call, self._call = self._call, None
         if call is None:
             return
@@ -173,7 +164,6 @@ class _Stream:
                 self._streaming.withdraw(flight)
 
     def _drop(self) -> None:
-        """Drop the queries that wait."""
         self._waiting.clear()
         self._waiting_bytes = 0
 
@@ -197,7 +187,6 @@ class _Stream:
                 call.held = True
 
     def _go_on(self) -> None:
-        """Go on in a later turn of the event loop."""
         self._quick, self._later = 0, False
         if self._call is not None:
             self._begin(time.monotonic())
@@ -210,7 +199,6 @@ class _Stream:
         return False
 
     def settled(self, one: _StreamQuery) -> None:
-        """A query has its outcome."""
         if self._call is None:
             return
         if not isinstance(one.outcome, GatewayError):
@@ -287,7 +275,6 @@ class _Stream:
 
 
 def _id(data: Buffer) -> str:
-    """The id of a rejected query, if it can be read."""
     try:
         return grpc.split(data).id[:MAX_ID]
     except V2Error:

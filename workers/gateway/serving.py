@@ -111,10 +111,7 @@ async def _started(starting: Coroutine[Any, Any, None], stop: asyncio.Event, set
 
 
 def _freeze() -> None:
-    """Keep start-up objects out of the garbage collector.
-
-    A query's objects go with their last reference.
-    """
+    """Keep start-up objects out of the garbage collector."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(5_000, 20, 50)
@@ -134,11 +131,7 @@ def _link(
 
 
 def _join(settings: Settings, name: str, local: str) -> JoinGateway:
-    """The gateway's request to join, with the addresses that others reach it at.
-
-    Args:
-        local: the link's address on this box.
-    """
+    """The gateway's request to join, with the addresses that others reach it at."""
     host, core = settings.address or local, settings.core
     return JoinGateway(
         name=name,

@@ -46,10 +46,7 @@ class SharedStats:
         self._failing = False
 
     def write(self, keys: Mapping[str, int] = MappingProxyType({})) -> None:
-        """Publish this front's totals and its queries by key.
-
-        Nothing is written if they are the same as before.
-        """
+        """Publish this front's totals and its queries by key."""
         if not self._files:
             return
         data = msgspec.msgpack.encode(GatewayTotals(applications=self._totals, keys=dict(keys)))
@@ -68,11 +65,9 @@ class SharedStats:
         self._written, self._failing = data, False
 
     def elsewhere(self) -> list[ByApplication]:
-        """Totals of the other fronts."""
         return [totals.applications for totals in self._others()]
 
     def keys_elsewhere(self) -> dict[str, int]:
-        """Queries by key at all other fronts together."""
         return dict(sum((Counter(totals.keys) for totals in self._others()), Counter()))
 
     def _others(self) -> list[GatewayTotals]:

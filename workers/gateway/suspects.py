@@ -68,7 +68,6 @@ class Suspects:
 
     @property
     def inputs(self) -> int:
-        """Number of remembered inputs."""
         return len(self._inputs)
 
     # --- queries that arrive ------------------------------------------------------------------------------------------
@@ -121,7 +120,6 @@ class Suspects:
         self.try_next(now)
 
     def try_next(self, now: float) -> None:
-        """Begin the next trial, if the last one has ended."""
         while self.waiting and (self.on_trial is None or self.on_trial.answer is None):
             flight = self.waiting.popleft()
             known = self._known(flight, now)
@@ -205,7 +203,6 @@ class Suspects:
             self.submit(flight, now)
 
     def suspect(self, flight: InFlightQuery, now: float) -> None:
-        """Remember the inputs of a query that was in flight at a crash."""
         # On trial behind another batch, it has not run.
         flight.suspected, flight.tried_alone = True, False
         self._remember(flight, now)
@@ -229,7 +226,6 @@ class Suspects:
         self._judge_held({flight.spec.name}, now)
 
     def _blame(self, flight: InFlightQuery, now: float) -> None:
-        """Count a crash against the key that the query came with."""
         if flight.client:
             times = self._crashes.setdefault((flight.client, flight.spec.name), deque(maxlen=KEY_CRASHES))
             times.append(now)
@@ -268,7 +264,6 @@ def _ends(flight: InFlightQuery) -> int:
 
 
 def _digest(flight: InFlightQuery) -> bytes:
-    """A digest of application and inputs, whatever the query's encoding."""
     found = hashlib.blake2b(repr((flight.spec.name, flight.query.terms.shape.inputs)).encode(), digest_size=16)
     for part in flight.query.parts:
         found.update(part)

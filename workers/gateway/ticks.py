@@ -20,24 +20,14 @@ PREPARE_S, LOOK_EVERY_S = 1.0, 0.01
 
 
 async def prepared(ready: Callable[[], bool], within_s: float = PREPARE_S) -> None:
-    """Wait until this process can serve.
-
-    Until then, clients reach other gateways, or wait.
-
-    Args:
-        within_s: the most seconds to wait.
-    """
+    """Wait until this process can serve."""
     end = time.monotonic() + within_s
     while not ready() and time.monotonic() < end:
         await asyncio.sleep(LOOK_EVERY_S)
 
 
 async def tick(slot: Callable[[float], None], each_second: Callable[[], None]) -> None:
-    """Call ``slot`` after each slot of arrivals, and ``each_second`` once a second.
-
-    Args:
-        slot: called with the time.
-    """
+    """Call ``slot`` after each slot of arrivals, and ``each_second`` once a second."""
     second = time.monotonic() + 1.0
     while True:
         await asyncio.sleep(BurstDetector.slot_ends_in(time.monotonic()) + AFTER_S)

@@ -470,13 +470,7 @@ class _Envelope(msgspec.Struct):
 
 
 def decode_from_node(text: str | bytes) -> FromNode:
-    """Decode a node's message.
-
-    Raises:
-        msgspec.ValidationError: its text names the field.
-        msgspec.DecodeError: it is no JSON.
-        VersionMismatch: the node has another version.
-    """
+    """Decode a node's message."""
     return _decode(_from_node, text)
 
 

@@ -49,14 +49,7 @@ def _path(endpoint: str) -> Path:
 
 
 def write(endpoint: str, ending: Ending) -> None:
-    """Publish how the latest process of a device ended.
-
-    Args:
-        endpoint: ``unix:/path`` at which the device listens.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Publish how the latest process of a device ended."""
     path = _path(endpoint)
     whole = path.with_suffix(".ending")
     whole.write_bytes(msgspec.json.encode(ending))

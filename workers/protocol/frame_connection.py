@@ -121,10 +121,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         return True
 
     def send_all(self, messages: Sequence[tuple[Frame, Sequence[Buffer]]]) -> bool:
-        """Queue frames in one write; the result is that of :meth:`send`.
-
-        This takes one system call instead of one each.
-        """
+        """Queue frames in one write; the result is that of :meth:`send`."""
         transport = self.transport
         if transport is None or transport.is_closing():
             return False
@@ -175,14 +172,7 @@ def _decoder(types) -> msgspec.msgpack.Decoder:
 
 
 async def connect(endpoint: str, connection: Callable[[], FrameConnection]) -> FrameConnection:
-    """Open a client connection to ``unix:/path``.
-
-    :mod:`workers.transport.endpoints` also connects to other boxes.
-
-    Raises:
-        OSError: no process listens there.
-        ValueError: the endpoint's scheme is unknown.
-    """
+    """Open a client connection to ``unix:/path``."""
     if not endpoint.startswith("unix:"):
         raise ValueError(f"endpoint {endpoint!r}: must be unix:/path")
     _, protocol = await asyncio.get_running_loop().create_unix_connection(connection, endpoint.removeprefix("unix:"))

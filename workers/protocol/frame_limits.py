@@ -56,7 +56,6 @@ class QueryLimits(NamedTuple):
 
     @property
     def answers(self) -> FrameLimits:
-        """Limits of a frame with the outputs of a run."""
         return FrameLimits(MAX_HEADER, max(LEAST_ANSWER_BYTES, ANSWER_EXPANDS * self.queries.body))
 
     @property

@@ -14,9 +14,8 @@ from typing import Annotated
 
 import msgspec
 
-from . import frames
 from .control import GatewayConfig
-from .frames import Frame, RequestShape, TensorHeader
+from .frames import Frame, Hello, RequestShape, TensorHeader
 from .gateways import CoreStatus, Ping, Pong
 from .specs import ApplicationStats, Seconds
 
@@ -59,8 +58,6 @@ class Configure(Frame, frozen=True):
 
 
 class Status(Frame, frozen=True):
-    """See :class:`~.gateways.CoreStatus`."""
-
     status: CoreStatus
 
 
@@ -99,6 +96,5 @@ class Failed(Frame, frozen=True):
     handed_back: bool = False
 
 
-#: the node daemon asks for metrics on the same socket, and the supervisor whether the core still runs
-ToCore = frames.Hello | frames.MetricsRequest | Ping | SubmitQueries | WithdrawQueries | FrontStats
+ToCore = Hello | Ping | SubmitQueries | WithdrawQueries | FrontStats
 FromCore = Configure | Status | Answered | Failed | Pong

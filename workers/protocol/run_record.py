@@ -23,13 +23,7 @@ def record_path(endpoint: str) -> Path:
 
 
 def create(path: Path) -> memoryview:
-    """Create the record: two ids of variants, to be written by the executor.
-
-    They are those of the variant that runs and of the one that is being loaded; 0 for none.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Create the record: two ids of variants, to be written by the executor."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         os.ftruncate(descriptor, _SLOTS.size)

@@ -152,15 +152,7 @@ def _varint(data: Buffer, offset: int) -> tuple[int, int]:
 
 
 def query(message: pb.ModelInferRequest, contents: Sequence[Buffer], signature: Signature, max_rows: int) -> V2Query:
-    """A query for ``signature`` of at most ``max_rows`` rows.
-
-    Args:
-        message: the request; its own raw contents are not read.
-        contents: its raw contents.
-
-    Raises:
-        V2Error: anything that a client can get wrong.
-    """
+    """A query for ``signature`` of at most ``max_rows`` rows."""
     # Slices are lists, made in one go; iterating costs protobuf an exception at the end of each field.
     inputs, outputs = message.inputs[:], message.outputs[:]
     if contents and len(contents) != len(inputs):
@@ -210,7 +202,6 @@ def _raw(place: int, field: str, item: Input, given: pb.ModelInferRequest.InferI
 
 
 def _typed(field: str, item: Input, contents: pb.InferTensorContents) -> bytes:
-    """An input's typed contents, packed."""
     own = _CONTENTS.get(item.datatype)
     if own is None:
         raise V2Error(f"{field}.contents: {item.datatype} has no typed form; send raw_input_contents")
@@ -246,11 +237,7 @@ def render(
     headers: Sequence[TensorHeader],
     parts: Sequence[Buffer],
 ) -> bytes:
-    """A serialised ModelInferResponse, outputs in the order that the query wants.
-
-    Raises:
-        V2Error: an output is missing.
-    """
+    """A serialised ModelInferResponse, outputs in the order that the query wants."""
     message = pb.ModelInferResponse(model_name=model, model_version=version, id=query.id)
     set_parameters(message, parameters)
     pieces: list[Buffer] = [b""]
@@ -262,7 +249,6 @@ def render(
 
 
 def set_parameters(message: pb.ModelInferResponse, parameters: Mapping[str, str | bool | int | float]) -> None:
-    """Add parameters to a response."""
     for name, value in parameters.items():
         parameter = message.parameters[name]
         if isinstance(value, str):

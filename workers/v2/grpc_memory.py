@@ -43,10 +43,19 @@ class GrpcMemory:
     def remember(self, fields: RequestFields, message: pb.ModelInferRequest, query: V2Query, owner: Any) -> None:
         """Remember a valid query, if its bytes alone can be recognised."""
         sizes = [len(data) for data in fields.contents]
-        if not sizes or len(fields.rest) > LONGEST or not ANY_BYTES.issuperset(one.datatype for one in query.tensors):
+        if (
+            not sizes
+            or len(fields.rest) > LONGEST
+            or not ANY_BYTES.issuperset(one.datatype for one in query.terms.shape.inputs)
+        ):
             return
         if len(self._known) >= MOST:
             # Clients that never repeat themselves cost what they would cost without a memory.
             self._known.clear()
         names = [item.name for item in message.inputs]
-        self._known[fields.rest] = query.terms, sizes, [names.index(one.name) for one in query.tensors], owner
+        self._known[fields.rest] = (
+            query.terms,
+            sizes,
+            [names.index(one.name) for one in query.terms.shape.inputs],
+            owner,
+        )

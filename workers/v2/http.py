@@ -76,9 +76,8 @@ def read(
 
 
 def _check_json_outputs(query: V2Query, signature: Signature) -> None:
-    """Reject outputs that could not be rendered before they cost a run."""
     datatypes = {spec.name: spec.datatype for spec in signature.outputs}
-    for name, binary in query.outputs:
+    for name, binary in query.terms.outputs:
         if not binary and datatypes[name] == "BF16":
             raise V2Error(f"outputs.{name}: BF16 has no JSON form; ask for binary data (parameters.binary_data)")
 
@@ -96,7 +95,6 @@ class _Binary:
         self.places: dict[str, tuple[int, int]] = {}
 
     def take(self, _place: int, field: str, item: Input) -> Buffer:
-        """See :data:`Take`."""
         size = binary_size(field, item) if item.parameters else None
         if item.data is not None:
             data = tensors.pack(item.datatype, item.shape, item.data)
@@ -161,5 +159,5 @@ def render(
     response: dict[str, Any] = {"id": query.id} if query.id else {}
     response.update(model_name=model, model_version=version, parameters=parameters, outputs=described)
     text = _encoder.encode(response)
-    asked_binary = any(as_binary for _, as_binary in query.outputs)
+    asked_binary = any(as_binary for _, as_binary in query.terms.outputs)
     return [text, *binary], len(text) if asked_binary else None

@@ -37,11 +37,7 @@ class HttpReader:
         self._known: dict[bytes | tuple[bytes, bytes], tuple[Terms, list[tuple[int, int]]]] = {}
 
     def parse(self, body: Buffer, header_length: int | None) -> V2Query:
-        """See :func:`.http.parse`.
-
-        Raises:
-            V2Error: the query is not valid.
-        """
+        """See :func:`.http.parse`."""
         if header_length is None or header_length > LONGEST or not self._any_bytes:
             return http.parse(body, header_length, self._signature, self._max_rows)
         key, id = bytes(body[:header_length]), ""
@@ -64,7 +60,7 @@ class HttpReader:
             if len(self._known) >= MOST:
                 # Clients that never repeat themselves cost what they would cost without a memory.
                 self._known.clear()
-            self._known[key] = query.terms, [places[header.name] for header in query.tensors]
+            self._known[key] = query.terms, [places[header.name] for header in query.terms.shape.inputs]
         return query
 
 

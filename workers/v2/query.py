@@ -92,22 +92,6 @@ class V2Query(msgspec.Struct):
     parts: Sequence[Buffer]
     latency_s: float | None
 
-    @property
-    def rows(self) -> int:
-        return self.terms.rows
-
-    @property
-    def tensors(self) -> tuple[TensorHeader, ...]:
-        return self.terms.shape.inputs
-
-    @property
-    def outputs(self) -> tuple[tuple[str, bool], ...]:
-        return self.terms.outputs
-
-    @property
-    def min_accuracy(self) -> float | None:
-        return self.terms.min_accuracy
-
 
 class Input(msgspec.Struct):
     """One input as the client describes it. ``data``: only in JSON."""
@@ -316,11 +300,7 @@ def _check_rows(rows: int, max_rows: int) -> None:
 
 
 def binary_size(field: str, item: Input) -> int | None:
-    """The bytes that an input says it has as binary data; None: it does not say.
-
-    Raises:
-        V2Error: this is no size, or another parameter asks for what is not served.
-    """
+    """The bytes that an input says it has as binary data; None: it does not say."""
     size = None
     for name, value in (item.parameters or {}).items():
         if name != "binary_data_size":
@@ -362,7 +342,7 @@ def wanted(
         V2Error: an output is missing.
     """
     by_name = {header.name: (header, part) for header, part in zip(headers, parts, strict=True)}
-    for name, as_binary in query.outputs:
+    for name, as_binary in query.terms.outputs:
         if name not in by_name:
             raise V2Error(f"outputs.{name}: the model did not give it")
         yield name, as_binary, *by_name[name]

@@ -35,11 +35,7 @@ def elements(shape: Sequence[int]) -> int:
 
 
 def check_packed(datatype: str, shape: Sequence[int], data: Buffer) -> None:
-    """Check that packed bytes are a whole tensor.
-
-    Raises:
-        TensorError: too few or too many bytes for the shape.
-    """
+    """Check that packed bytes are a whole tensor."""
     count, size = elements(shape), len(data)
     item = ITEM_BYTES.get(datatype)
     if item is not None:
@@ -90,11 +86,7 @@ def _split_bytes(data: Buffer):
 
 
 def flatten(data: object, shape: Sequence[int]) -> list:
-    """JSON data, flat or nested as ``shape`` says, as a flat list.
-
-    Raises:
-        TensorError: not a list, ragged, or another number of elements than the shape takes.
-    """
+    """JSON data, flat or nested as ``shape`` says, as a flat list."""
     if not isinstance(data, list):
         if not shape:
             return [data]

@@ -81,7 +81,7 @@ Claim = tuple[str, str, str]
 def claimed(claims: Iterable[Claim], paper: str) -> str:
     """The claims of a paper beside what was found; "" where there are none."""
     rows = list(claims)
-    return joined(f"The claims of {paper}:", table(("claim", "found", "verdict"), rows)) if rows else ""
+    return table((f"claims of {paper}", "found", "verdict"), rows) if rows else ""
 
 
 def verdict(holds: bool) -> str:

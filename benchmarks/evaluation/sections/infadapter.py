@@ -69,8 +69,6 @@ def body(context: Context) -> str:
         "where it names `learned` by the mean of the next 30 s: both by regressions that were fitted to days 1 to 14 "
         "of the trace and go on learning.",
         *(f"The {trace} sample:\n\n{_table(some)}" for trace, some in found.items()),
-        _forecasts(found),
-        _figures(points) if points else "",
         claimed(_claims(points, found) if points else (), "InfAdapter"),
         cut_short({f"{label}, {trace}": outcome for trace, some in found.items() for label, outcome in some.items()}),
     )
@@ -95,27 +93,6 @@ def _table(found: dict[str, Outcome]) -> str:
     )
 
 
-def _forecasts(found: Found) -> str:
-    """Figures of `infadapter` by forecaster, against the default one."""
-    rows = []
-    for trace, some in found.items():
-        for name in world.LEARNING:
-            usual, other = some.get(_label(OURS, BETA)), some.get(_learned(name))
-            if usual is None or other is None:
-                continue
-            violations = other.summary["violation_ratio"] - usual.summary["violation_ratio"]
-            cores = other.summary["mean_cost"] - usual.summary["mean_cost"]
-            loss, before = _loss(other), _loss(usual)
-            lost = None if loss is None or before is None else loss - before
-            changes = (f"{violations:+.2%}", f"{cores:+.1f}", "" if lost is None else f"{lost:+.2f}")
-            loads = other.summary["loads"] - usual.summary["loads"]
-            rows.append((trace, f"`{name}`", *changes, f"{loads:+,}"))
-    if not rows:
-        return ""
-    head = ("sample", "forecaster", "violations", "cores", "accuracy loss", "loads")
-    return joined(f"Changes of `{_label(OURS, BETA)}` by another forecaster than `{TREND}`:", table(head, rows))
-
-
 def _loss(outcome: Outcome) -> float | None:
     accuracy = outcome.summary["effective_accuracy"]
     return None if accuracy is None else world.BEST - accuracy
@@ -125,19 +102,6 @@ def _plan(points: world.Points, stack: str, budget: int) -> tuple[dict[str, int]
     """Cores by variant, and the accuracy loss, of a plan for Figure 2's load."""
     plan = strategies.get(stack)(world.problem(points, world.FIGURE_2, budget))
     return dict(Counter(placement.variant for placement in plan.placements)), world.BEST - plan.accuracy
-
-
-def _figures(points: world.Points) -> str:
-    rows = []
-    for budget in world.BUDGETS:
-        cells = [str(budget)]
-        for stack in WEIGHED:
-            cores, loss = _plan(points, stack, budget)
-            allocated = ", ".join(f"{variant.removeprefix('resnet')}: {n}" for variant, n in cores.items())
-            cells += [allocated, number(loss, 2)]
-        rows.append(cells)
-    head = ("budget", "`infadapter`: cores", "loss", "`ms+`: cores", "loss")
-    return joined(f"Plans for {world.FIGURE_2:g} queries/s (Figure 2), cores by ResNet:", table(head, rows))
 
 
 def _claims(points: world.Points, found: Found) -> Iterator[Claim]:

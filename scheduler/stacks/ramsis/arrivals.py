@@ -67,8 +67,8 @@ class Counts:
         """
         made = np.zeros((len(seconds), most + 1))
         made[:, 0] = 1.0
-        some = seconds > 0
-        made[some] = np.exp(self.logs(most, seconds[some]))
+        later = seconds > 0
+        made[later] = np.exp(self.logs(most, seconds[later]))
         return made
 
 

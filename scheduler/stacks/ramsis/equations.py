@@ -35,7 +35,7 @@ def solved(
         start: to begin from.
         within: residual at most, of any element.
     """
-    found, left = start, right - product(start)
+    solution, left = start, right - product(start)
     steps, images = np.empty((KEPT, len(right))), np.empty((KEPT, len(right)))
     step, kept = left, 0
     for _ in range(PRODUCTS):
@@ -44,7 +44,7 @@ def solved(
         report()
         if kept == KEPT:
             # The residual, which was updated step by step, is computed anew.
-            left = right - product(found)
+            left = right - product(solution)
             step, kept = left, 0
         image = product(step)
         whole = np.linalg.norm(image)
@@ -58,14 +58,14 @@ def solved(
             # Only rounding is new.
             if not kept:
                 break
-            left = right - product(found)
+            left = right - product(solution)
             step, kept = left, 0
             continue
         step, image = step / size, image / size
         gain = image @ left
-        found, left, norm = found + gain * step, left - gain * image, np.linalg.norm(left)
+        solution, left, norm = solution + gain * step, left - gain * image, np.linalg.norm(left)
         steps[kept], images[kept] = step, image
         kept += 1
         # Where the residual shows no new direction, the last image does.
         step = left if abs(gain) > NOTHING * norm else image
-    return found
+    return solution

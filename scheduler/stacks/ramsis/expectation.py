@@ -77,8 +77,8 @@ def stationary(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> tuple[np.n
         flow = phases * states[1:].reshape(-1)[order, None]
         weights[kinds] = np.add.reduceat(flow, starts, axis=0)
         made, dropped = chain.back(weights)
-        for some in leaving:
-            dropped += some.back(states[some.queued, some.slack], made)
+        for left in leaving:
+            dropped += left.back(states[left.queued, left.slack], made)
         made[1, -1] += states[0, 0]
         return made, dropped
 
@@ -87,9 +87,9 @@ def stationary(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> tuple[np.n
     # The empty queue is added once for all probabilities together, which makes the solution the only one.
     first = states.ravel()
 
-    def product(found: np.ndarray) -> np.ndarray:
-        return found - CONTINUATION * (after(found.reshape(states.shape))[0].ravel() - found.sum() * first)
+    def product(flat: np.ndarray) -> np.ndarray:
+        return flat - CONTINUATION * (after(flat.reshape(states.shape))[0].ravel() - flat.sum() * first)
 
-    found = solved(product, first, first, STILL).reshape(states.shape).clip(min=0.0)
-    states = found / found.sum()
+    flat = solved(product, first, first, STILL).reshape(states.shape).clip(min=0.0)
+    states = flat / flat.sum()
     return states, after(states)[1]

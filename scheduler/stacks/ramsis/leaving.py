@@ -89,10 +89,10 @@ class LeavingStates:
     def __init__(self, run: LeavingRun, states: np.ndarray) -> None:
         queued, slack = np.nonzero(states)
         self.queued, self.slack = run.first + queued, run.slack + slack
-        some = slice(queued[0], queued[-1] + 1)
+        part = slice(queued[0], queued[-1] + 1)
         self._heads, self._of = run.heads[queued, slack], queued - queued[0]
         self._starts = np.nonzero(np.diff(queued, prepend=-1))[0]
-        self._during, self._full, self._dropped = run.during[:, some], run.full[some], run.dropped[some]
+        self._during, self._full, self._dropped = run.during[:, part], run.full[part], run.dropped[part]
         self._spread, self._rest = run.spread, int(self.queued[0]) - run.rows
 
     def ahead(self, values: np.ndarray, dropped: np.ndarray) -> np.ndarray:
@@ -150,11 +150,11 @@ def leaving_runs(worker: Worker, stream: Stream, phases: np.ndarray, in_time: np
                 if not queues:
                     continue
                 first, last = queues[0], queues[-1]
-                some = heads[rows][first - rows - 1 : last - rows, slack - least[rows] :]
+                part = heads[rows][first - rows - 1 : last - rows, slack - least[rows] :]
                 places = np.arange(worker.queue - first + rows, worker.queue - last + rows - 1, -1)
                 left = phases[first - rows : last - rows + 1, :-1]
                 counted = _during(counts, stream.phases, seconds[variant, rows], left, places)
-                made.append(LeavingRun(int(variant), rows, first, slack, some, *counted, spread))
+                made.append(LeavingRun(int(variant), rows, first, slack, part, *counted, spread))
     return tuple(made)
 
 
@@ -174,8 +174,8 @@ def _heads(worker: Worker, stream: Stream, least: Mapping[int, int]) -> dict[int
     counts, last, most = stream.counts[0], len(slacks) - 1, max(least, default=0)
     # Places are slacks at which it is there; at the last one, when the head came is all that is known.
     made = {rows: np.zeros((queue - rows, last + 1 - first, last + 1)) for rows, first in least.items()}
-    for one in made.values():
-        one[:, :, -1] = 1.0
+    for chances in made.values():
+        chances[:, :, -1] = 1.0
     if not made:
         return made
     # All numbers are dealt out; a block of ``every`` is one query of the worker.
@@ -195,11 +195,11 @@ def _heads(worker: Worker, stream: Stream, least: Mapping[int, int]) -> dict[int
     from_least = min(least.values())
     for place in range(from_least + 1, last):
         report()
-        some = slice(from_least, place)
-        sooner = counts.logs(most * every - 1, slacks[place] - slacks[some]).reshape(-1, most, every) + level
+        part = slice(from_least, place)
+        sooner = counts.logs(most * every - 1, slacks[place] - slacks[part]).reshape(-1, most, every) + level
         size = sooner.max(axis=2)
         both = np.exp(sooner - size[:, :, None]) @ later[place].T
-        factor = size[:, before] + scale[place, blocks - before] - until[some, blocks, -1]
+        factor = size[:, before] + scale[place, blocks - before] - until[part, blocks, -1]
         missing = np.zeros((len(size), most, queue))
         missing[:, before, blocks] = both[:, before, blocks - before] * np.exp(factor.clip(max=700.0))
         missing = np.cumsum(missing, axis=1)
@@ -207,9 +207,9 @@ def _heads(worker: Worker, stream: Stream, least: Mapping[int, int]) -> dict[int
             if first < place:
                 there = 1.0 - missing[first - from_least :, rows - 1, rows:].T
                 made[rows][:, : place - first, place] = there
-    for rows, one in made.items():
+    for rows, chances in made.items():
         # Rounding must not make a chance negative.
-        made[rows] = np.diff(np.maximum.accumulate(one.clip(0.0, 1.0), axis=2), axis=2)
+        made[rows] = np.diff(np.maximum.accumulate(chances.clip(0.0, 1.0), axis=2), axis=2)
     return made
 
 

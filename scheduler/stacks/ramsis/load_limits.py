@@ -53,12 +53,12 @@ def model_switching(worker: Worker, workers: float, in_time: InTime = lambda: Tr
     Args:
         in_time: asked before each variant is measured but the first, the fastest.
     """
-    some = min(workers, MOST_WORKERS)
+    simulated = min(workers, MOST_WORKERS)
     limits = []
     for place in range(len(worker.variants)):
         if limits and not in_time():
             break
-        limits.append(most_load(worker, place, some) * workers / some)
+        limits.append(most_load(worker, place, simulated) * workers / simulated)
     return _policies(worker, limits)
 
 
@@ -113,22 +113,22 @@ def response_s(seconds: tuple[float, ...], load: float, workers: int, slo_s: flo
     responses: list[float] = []
     largest = len(seconds)
 
-    def begin(one: int, at: float) -> None:
-        rows = min(len(queues[one]), int(limit[one]), largest)
-        busy[one] = rows > 0
+    def begin(server: int, at: float) -> None:
+        rows = min(len(queues[server]), int(limit[server]), largest)
+        busy[server] = rows > 0
         if rows:
-            heappush(ends, (at + seconds[rows - 1], one, rows))
+            heappush(ends, (at + seconds[rows - 1], server, rows))
 
     def end() -> None:
-        at, one, rows = heappop(ends)
-        batch = [at - queues[one].popleft() for _ in range(rows)]
+        at, server, rows = heappop(ends)
+        batch = [at - queues[server].popleft() for _ in range(rows)]
         responses.extend(batch)
-        here[one] -= rows
+        here[server] -= rows
         if batch[0] > slo_s:
-            limit[one] = max(1.0, limit[one] * BACKOFF)
-        elif rows >= int(limit[one]):
-            limit[one] = min(largest, limit[one] + INCREASE)
-        begin(one, at)
+            limit[server] = max(1.0, limit[server] * BACKOFF)
+        elif rows >= int(limit[server]):
+            limit[server] = min(largest, limit[server] + INCREASE)
+        begin(server, at)
 
     for number in range(QUERIES):
         now += source.expovariate(load)
@@ -136,11 +136,11 @@ def response_s(seconds: tuple[float, ...], load: float, workers: int, slo_s: flo
             end()
         shortest = min(here)
         first = number % workers
-        one = next(place % workers for place in range(first, first + workers) if here[place % workers] == shortest)
-        queues[one].append(now)
-        here[one] += 1
-        if not busy[one]:
-            begin(one, now)
+        server = next(place % workers for place in range(first, first + workers) if here[place % workers] == shortest)
+        queues[server].append(now)
+        here[server] += 1
+        if not busy[server]:
+            begin(server, now)
         # A backlog that only grows needs no more queries.
         if shortest * seconds[-1] / largest > 4 * slo_s:
             return 4 * slo_s

@@ -126,9 +126,9 @@ def batches(policy: Policy) -> Steps:
 def _steps(slacks: Sequence[float], table: np.ndarray) -> Steps:
     made = []
     for row in table[1:]:
-        mine = [(0.0, int(row[0]))]
+        row_steps = [(0.0, int(row[0]))]
         for slack, value in zip(slacks[1:], row[1:], strict=True):
-            if value != mine[-1][1]:
-                mine.append((round(slack, 6), int(value)))
-        made.append(tuple(mine))
+            if value != row_steps[-1][1]:
+                row_steps.append((round(slack, 6), int(value)))
+        made.append(tuple(row_steps))
     return tuple(made)

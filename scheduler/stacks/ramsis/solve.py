@@ -137,11 +137,11 @@ def _improve(
     best[0] = rewards.counted[0] * -worth + flat[1, -1, 0]
     for queued in range(1, queue + 1):
         runs = chain.run_of[:, queued]
-        some = np.nonzero(runs >= 0)[0]
-        future = ahead[runs[some]] @ chain.phases[queued].T
-        now = rewards.earned[some, queued] - worth * rewards.counted[queued] + future
-        now = np.where(chain.allowed[some, queued], now, -np.inf)
-        choice[queued] = some[now.argmax(axis=0)]
+        able = np.nonzero(runs >= 0)[0]
+        future = ahead[runs[able]] @ chain.phases[queued].T
+        now = rewards.earned[able, queued] - worth * rewards.counted[queued] + future
+        now = np.where(chain.allowed[able, queued], now, -np.inf)
+        choice[queued] = able[now.argmax(axis=0)]
         best[queued] = now.max(axis=0)
     for run in leaving:
         earned = rewards.earned[run.variant, run.rows, run.slack :] - worth * rewards.counted[run.rows]
@@ -165,14 +165,14 @@ def _evaluated(
     earned, counted = after[:, :, 0].ravel(), after[:, :, 1].ravel()
     nothing, none = np.zeros((*shape, 1)), np.zeros(1)
 
-    def product(found: np.ndarray) -> np.ndarray:
+    def product(unknowns: np.ndarray) -> np.ndarray:
         # All values are 0 in the empty queue, whose place has the worth.
-        worth, values = found[0], found.copy()
+        worth, values = unknowns[0], unknowns.copy()
         values[0] = 0.0
         return values - step(CONTINUATION * values.reshape(*shape, 1), nothing, none).ravel() + worth * counted
 
     start = (values - values[0, 0]).ravel()
     start[0] = worth
-    found = solved(product, earned, start, EXACT / 40)
-    worth, found[0] = float(found[0]), 0.0
-    return found.reshape(shape), worth
+    unknowns = solved(product, earned, start, EXACT / 40)
+    worth, unknowns[0] = float(unknowns[0]), 0.0
+    return unknowns.reshape(shape), worth

@@ -102,10 +102,10 @@ def ramsis_policies(
 ) -> list[tuple[LoadPolicy, float]]:
     stream = partial(process.stream, problem, made, workers)
     capacity = made.capacity() * workers
-    found = load_policies.policies(
+    by_load = load_policies.policies(
         made, stream, capacity, demand, process.weigh, process.met, in_time, variable=process.variable
     )
-    return [(one.policy, one.expected.accuracy) for one in found]
+    return [(each.policy, each.expected.accuracy) for each in by_load]
 
 
 def known_load(
@@ -117,8 +117,8 @@ def known_load(
     """
     load = demand or made.capacity() * workers
     process = PROCESSES["ramsis"]
-    one = load_policies.evaluated(made, process.stream(problem, made, workers, load), load, process.weigh)
-    return [(LoadPolicy(sys.float_info.max, one.policy.steps), one.expected.accuracy)]
+    known = load_policies.evaluated(made, process.stream(problem, made, workers, load), load, process.weigh)
+    return [(LoadPolicy(sys.float_info.max, known.policy.steps), known.expected.accuracy)]
 
 
 def _by_load(limits: Callable[[Worker, float, load_policies.InTime], Sequence[LoadPolicy]]) -> MakePolicies:
@@ -204,16 +204,16 @@ def expectations(
         group, rate = groups.get((planned.application, frozenset(planned.devices))), rates.get(planned.application, 0.0)
         policy = PolicySet(planned.variants, planned.policies).at(rate)
         known = group is not None and tuple(v.id for v in group.worker.variants) == planned.variants
-        found = _expected(problem, group, policy, rate, process) if known and policy is not None and rate > 0 else None
-        parts.setdefault(planned.application, []).append((group.load if group else 1.0, found))
-    return {name: _mean(some) for name, some in parts.items() if all(found for _, found in some)}
+        promise = _expected(problem, group, policy, rate, process) if known and policy and rate > 0 else None
+        parts.setdefault(planned.application, []).append((group.load if group else 1.0, promise))
+    return {name: _mean(groups) for name, groups in parts.items() if all(promise for _, promise in groups)}
 
 
 def promised(
     problem: Problem, allocation: Allocation, rates: Mapping[str, float], process: Process
 ) -> dict[str, Expected]:
-    found = expectations(problem, allocation, rates, process)
-    return {name: one for name, one in found.items() if one.violation_rate <= process.met}
+    every = expectations(problem, allocation, rates, process)
+    return {name: promise for name, promise in every.items() if promise.violation_rate <= process.met}
 
 
 def _expected(problem: Problem, group: _Group, policy: LoadPolicy, rate: float, process: Process) -> Expected:
@@ -229,9 +229,9 @@ def _expected(problem: Problem, group: _Group, policy: LoadPolicy, rate: float, 
 
 def _mean(parts: Sequence[tuple[float, Expected]]) -> Expected:
     load = sum(weight for weight, _ in parts) or 1.0
-    in_time = sum(weight * (1.0 - one.violation_rate) for weight, one in parts)
-    earned = sum(weight * (1.0 - one.violation_rate) * one.accuracy for weight, one in parts)
-    full = sum(weight * one.full for weight, one in parts) / load
+    in_time = sum(weight * (1.0 - promise.violation_rate) for weight, promise in parts)
+    earned = sum(weight * (1.0 - promise.violation_rate) * promise.accuracy for weight, promise in parts)
+    full = sum(weight * promise.full for weight, promise in parts) / load
     return Expected(earned / in_time if in_time > 0 else 0.0, 1.0 - in_time / load, full)
 
 
@@ -278,8 +278,8 @@ def resident_variants(problem: Problem, main: ResidentCapacity, slo_s: float) ->
     while True:
         # From the most accurate one down: with the fastest one beside them, the extremes are kept.
         places = {round((len(others) - 1) * (1 - i / most)) for i in range(most)}
-        some = others if most == len(others) else [others[place] for place in sorted(places)]
-        kept = (main.variant, *some)
+        spread = others if most == len(others) else [others[place] for place in sorted(places)]
+        kept = (main.variant, *spread)
         if most == 0 or _fit(device, kept):
             return kept
         most -= 1

@@ -27,8 +27,8 @@ class Sweep:
         for queued, (runs, which) in enumerate(self._where, 1):
             future = self._chain.phases[queued] @ ahead[runs]
             made[queued] = gain[queued] + future[which, slacks]
-        for some in self._leaving:
-            made[some.queued, some.slack] = gain[some.queued, some.slack] + some.ahead(values, dropped)
+        for leaving in self._leaving:
+            made[leaving.queued, leaving.slack] = gain[leaving.queued, leaving.slack] + leaving.ahead(values, dropped)
         return made
 
 

@@ -55,9 +55,9 @@ class Slabs:
         first = 0
         while first < count:
             cells = counts.most(lengths[order[first]]) * (queue + 1)
-            some = order[first : first + min(TOGETHER, max(1, CELLS // cells))]
-            made._make(some, counts, lengths[some], after[some])
-            first += len(some)
+            chosen = order[first : first + min(TOGETHER, max(1, CELLS // cells))]
+            made._make(chosen, counts, lengths[chosen], after[chosen])
+            first += len(chosen)
         return made
 
     def _make(self, places: np.ndarray, counts: Counts, lengths: np.ndarray, after: np.ndarray) -> None:
@@ -128,11 +128,11 @@ class Chain:
         self._groups: list[_Group] = []
         first = 0
         for group, counts in enumerate(stream.counts):
-            mine = [(v, n) for v, n in zip(*np.nonzero(used), strict=True) if stream.group(int(n)) == group]
-            for place, (variant, queued) in enumerate(mine):
+            members = [(v, n) for v, n in zip(*np.nonzero(used), strict=True) if stream.group(int(n)) == group]
+            for place, (variant, queued) in enumerate(members):
                 self.run_of[variant, queued] = first + place
-            first += len(mine)
-            times = np.array([seconds[run] for run in mine])
+            first += len(members)
+            times = np.array([seconds[run] for run in members])
             self._groups.append(_Group(counts, stream.phases, worker.queue, self.ages, times))
 
     def _phases(self) -> np.ndarray:

@@ -41,8 +41,8 @@ class Worker:
         """By variant and rows (0 to ``queue``); inf: it takes no such batch."""
         table = np.full((len(self.variants), self.queue + 1), math.inf)
         for index, variant in enumerate(self.variants):
-            some = variant.seconds[: self.queue]
-            table[index, 1 : 1 + len(some)] = some
+            seconds_by_rows = variant.seconds[: self.queue]
+            table[index, 1 : 1 + len(seconds_by_rows)] = seconds_by_rows
         return table
 
     def all_rows(self) -> np.ndarray:
@@ -66,8 +66,8 @@ class Worker:
         """
         slowest = (-math.inf, self.capacity())
         for variant in self.variants:
-            some = list(enumerate(variant.seconds[: self.queue], 1))
-            best = max((rows / seconds for rows, seconds in some if seconds <= self.slo_s / 2), default=0.0)
+            seconds_by_rows = list(enumerate(variant.seconds[: self.queue], 1))
+            best = max((rows / seconds for rows, seconds in seconds_by_rows if seconds <= self.slo_s / 2), default=0.0)
             if best >= rate:
                 slowest = max(slowest, (variant.seconds[0], best))
         return slowest[1]
@@ -112,7 +112,7 @@ def undominated(variants: Sequence[WorkerVariant]) -> tuple[WorkerVariant, ...]:
     return tuple(sorted(kept, key=lambda v: (v.seconds[0], v.accuracy)))
 
 
-def _dominates(one: WorkerVariant, other: WorkerVariant) -> bool:
-    if len(one.seconds) < len(other.seconds):
+def _dominates(variant: WorkerVariant, other: WorkerVariant) -> bool:
+    if len(variant.seconds) < len(other.seconds):
         return False
-    return all(mine <= its for mine, its in zip(one.seconds, other.seconds, strict=False))
+    return all(own <= its for own, its in zip(variant.seconds, other.seconds, strict=False))

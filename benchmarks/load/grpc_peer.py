@@ -7,10 +7,9 @@ from pathlib import Path
 
 import grpc.aio
 
+from appliance.load.peers import End, Ended
+from appliance.load.records import BROKEN, GRPC
 from workers.v2 import inference_pb2 as pb
-
-from .peers import End, Ended
-from .records import BROKEN, GRPC
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 

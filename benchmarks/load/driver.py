@@ -9,9 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+from appliance.load.records import GRPC, HTTP, Records
+from appliance.load.sender import Load
+
 from .process import Summary
-from .records import GRPC, HTTP, Records
-from .sender import Load
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +26,7 @@ class Generator:
 
     def __enter__(self) -> Generator:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "appliance.load.process"],
+            [sys.executable, "-m", "benchmarks.load.process"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -1,8 +1,8 @@
-"""The load generator's process: ``python -m appliance.load.process``.
+"""The load generator's process: ``python -m benchmarks.load.process``.
 
-It takes one :class:`.sender.Load` after the other, a line of JSON on standard input each. Once connections are open
-and warm it prints ``ready``; a line ``go`` starts the load; when all queries have ended it prints a :class:`Summary`,
-and the rows are in the load's file (:data:`.records.ROW`, ``numpy.save``).
+It takes one :class:`~appliance.load.sender.Load` after the other, a line of JSON on standard input each. Once
+connections are open and warm it prints ``ready``; a line ``go`` starts the load; when all queries have ended it prints
+a :class:`Summary`, and the rows are in the load's file (:data:`~appliance.load.records.ROW`, ``numpy.save``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import msgspec
 import numpy as np
 import uvloop
 
-from .peers import Peer
-from .sender import Load, Sender, arrivals
+from appliance.load.peers import Peer
+from appliance.load.sender import Load, Sender, arrivals
+
+from .grpc_peer import GrpcPeer
 
 
 class Summary(msgspec.Struct):
@@ -61,7 +63,7 @@ async def _carry_out(sender: Sender, idle: list[Peer]) -> Summary:
 
 
 async def _serve(load: Load, line) -> Summary:
-    sender = Sender(load)
+    sender = Sender(load, GrpcPeer)
     try:
         idle = await sender.warm_up()
         print("ready", flush=True)

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 def role_in(request: Any) -> AccessRole:
-    """Return the role of the account that is signed in.
-
-    It is read once a request: a page asks for each of its buttons.
-    """
+    """The role of the account that is signed in, read once a request."""
     if not hasattr(request, "account_role"):
         request.account_role = role_of(getattr(request, "user", None))
     return request.account_role

@@ -67,8 +67,5 @@ def for_loop(run: Callable[[], Awaitable[Answer]]) -> Callable[[], Awaitable[Ans
 
 
 def until_next(every_s: float) -> float:
-    """Return the seconds until the next of the moments that are ``every_s`` apart.
-
-    All that wait so wake together.
-    """
+    """Seconds until the next multiple of ``every_s``, at which all wake together."""
     return every_s - time.monotonic() % every_s

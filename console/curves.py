@@ -13,10 +13,7 @@ from scheduler.frontier import planned_batch
 
 
 def curves(variants: Iterable[Variant], slo_ms: float) -> list[dict[str, Any]]:
-    """Return one entry for each variant and device type, for queries of any size.
-
-    ``variants`` come with profiles and their latencies prefetched.
-    """
+    """An entry for each variant and device type, for queries of any size."""
     found = []
     for variant in variants:
         for profile in variant.profiles.all():
@@ -42,13 +39,7 @@ def curves(variants: Iterable[Variant], slo_ms: float) -> list[dict[str, Any]]:
 
 
 def size_tables(variants: Iterable[Variant], sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Return tables of latency by batch (rows) and size class (columns, ascending).
-
-    There is one for each variant and device type that has several classes. ``variants`` as in :func:`curves`.
-
-    Args:
-        sizes: as the application declares them.
-    """
+    """Latency by batch (rows) and size class (columns), where there are several."""
     found = []
     for variant in variants:
         for profile in variant.profiles.all():

@@ -51,8 +51,5 @@ class BrowserOutbox:
         return self._waiting.popleft() if self._waiting else None
 
     def resynced(self) -> None:
-        """Note that history and snapshot are about to be read.
-
-        Events from now on are newer than they are or equal to them.
-        """
+        """Note that the state is about to be read: events from now on are newer."""
         self.resync = False

@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from console import plans
 from registry.models import Application, Device, Fault, Gateway, Node, ProfileJob, Variant
+from scheduler import plans
 from scheduler.members import faults
 from scheduler.models import Plan
 

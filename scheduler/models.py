@@ -238,9 +238,10 @@ class WhatIf(models.Model):
     #: share of the simulation that is done
     progress = models.FloatField(default=0.0)
     error = models.CharField(max_length=500, blank=True, default="")
-    #: check index of the state that it was computed for; empty: not planned yet
+    #: check index of the state at the question
     index = models.CharField(max_length=64, blank=True, default="")
-    #: what the plans do, imagined and in force; see :func:`scheduler.promises.what_if.plan_summary`
+    #: what both plans do, with and without the changes, and until the answer the snapshot that they are for; see
+    #: :func:`scheduler.promises.what_if.plan_summary`
     plan = models.JSONField(default=dict)
     present_plan = models.JSONField(default=dict)
     #: promises by application, for both

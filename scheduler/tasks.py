@@ -29,7 +29,7 @@ def plan(trigger: str = "", detail: str = "") -> None:
     Args:
         trigger, detail: of a request that is not stored yet.
     """
-    from scheduler import live, operations, trail, webhooks
+    from scheduler import live, operations, plans, trail, webhooks
     from scheduler.control import leases, planner, requests
     from scheduler.history import marking
     from scheduler.members.configurations import changed
@@ -56,7 +56,7 @@ def plan(trigger: str = "", detail: str = "") -> None:
     if made is not None:
         changed()
         marking.planned(made)
-        live.publish("plan", planner.summary(made))
+        live.publish("plan", plans.event(made))
         if made.changed:
             webhooks.announce("plan", lambda: trail.webhook_event(made))
 

@@ -352,11 +352,11 @@ def _limit(now: Side, prices: list[DevicePrice]) -> str:
             return f"Demand is left out ({now.missing()}), and more of these devices would not help: see the reasons."
         return f"Devices' time: demand is left out ({now.missing()})."
     if not now.accuracy:
-        return "None: no queries are planned."
+        return "No limit: no queries are planned."
     best = {name: now.accuracies[id_] for name, id_ in now.best.items()}
     short = sorted(name for name, value in now.accuracy.items() if best.get(name, 0.0) - value > SAME_ACCURACY)
     if not short:
-        return "None: every application is served by its best variant."
+        return "No limit: every application is served by its best variant."
     if prices and prices[0].points > NO_POINTS:
         return (
             f"Devices' time, most of all on {prices[0].type}: with more of it, {listed(short)} could be more accurate."

@@ -40,10 +40,7 @@ _WRITTEN = re.compile(r"\b(\d{4}-\d\d-\d\d) (\d\d:\d\d)(:\d\d)? UTC\b")
 
 
 def figure(write: Callable[..., str]) -> Callable[..., str]:
-    """Register a filter of numbers that writes a dash where there is none.
-
-    A variable that a template does not find is an empty text.
-    """
+    """Register a filter of numbers that writes a dash where there is none."""
 
     @functools.wraps(write)
     def written(value: Any, *arguments: Any) -> str:
@@ -112,10 +109,7 @@ def field_label(name: str) -> str:
 
 @register.filter
 def moment(value: datetime | None, form: str = "full") -> str:
-    """Render a moment, in UTC for browsers without scripts.
-
-    Other browsers show it in their zone. ``form``: see :data:`MOMENTS`.
-    """
+    """A moment in UTC, which scripts show in the browser's zone."""
     if value is None:
         return "–"
     value = value.astimezone(UTC)

@@ -117,10 +117,7 @@ def error_page(request: HttpRequest, status: int, title: str, name: str, **more:
 
 
 class SignInForm(AuthenticationForm):
-    """Django's form, with names no longer than an account's can be.
-
-    Longer ones would be stored with the failed attempts.
-    """
+    """Longer names than accounts have would be stored with the failed attempts."""
 
     username = UsernameField(max_length=User._meta.get_field("username").max_length)
 

@@ -93,10 +93,7 @@ def _usable(variant: Variant) -> bool:
 
 @page
 def upload(request, name: str):
-    """Page that leads from a file to the first answer.
-
-    ``?variant=NAME`` goes on with one that was uploaded.
-    """
+    """From a file to the first answer; ``?variant=NAME`` goes on with an uploaded one."""
     application = get_object_or_404(Application, name=name)
     variants = application.variants.exclude(state=Variant.State.DRAINING)
     chosen = variants.filter(name=request.GET.get("variant", "")).first()
@@ -109,10 +106,7 @@ def upload(request, name: str):
 
 @page
 def compare(request, name: str):
-    """Page with variants side by side.
-
-    The address holds which (``?variants=A,B``) and the range of time.
-    """
+    """Variants side by side (``?variants=A,B``) over a range of time."""
     application = get_object_or_404(Application, name=name)
     variants = sorted(application.variants.all(), key=lambda v: (v.accuracy is None, -(v.accuracy or 0), v.name))
     return render(request, "console/compare.html", {"application": application, "variants": variants})

@@ -6,11 +6,12 @@ from django.conf import settings
 from django.http import Http404
 from django.shortcuts import redirect, render
 
-from console.plans import by_application, by_device, left_out, left_out_by, measured, runs
+from console.plans import by_application, by_device, measured, runs
 from console.views.access import error_page, page
 from scheduler import retention, trail
 from scheduler.control import choices
 from scheduler.models import Plan
+from scheduler.plans import left_out, left_out_by
 from workers.dispatch import stacks
 
 PAGE = 50
@@ -20,10 +21,7 @@ LOOKED_AT = 400
 
 @page
 def index(request):
-    """The history of plans, newest first.
-
-    ``?before=VERSION`` goes on where a page ended, ``?all=1`` shows every plan.
-    """
+    """The history of plans: ``?before=VERSION`` goes on, ``?all=1`` shows every plan."""
     plans = Plan.objects.defer("problem", "inputs", "allocation", "wire", "reasons")
     before = request.GET.get("before", "")
     if before:
@@ -51,10 +49,7 @@ def index(request):
 
 
 def _row(run: list[Plan], missing: float) -> dict[str, object]:
-    """Return a row of the history: its newest plan, and the others of the run.
-
-    Those are what a rise of demand asked for in quick succession, or plans that changed nothing.
-    """
+    """The newest plan of a run, and the others in brief."""
     return {
         "plan": run[0],
         "left_out": missing,

@@ -22,10 +22,7 @@ VARIANT_CHOICES = ((FREE, "as plans choose"), (PINNED, "pinned: kept loaded"), (
 
 @page
 def promises(request):
-    """The latest promise, and how past ones fared.
-
-    ``?application=NAME`` charts that one.
-    """
+    """The latest promise, and past ones; ``?application=NAME`` charts that one."""
     found = list(Promise.objects.all()[:LOOKED_AT])
     compared = [promise for promise in found if promise.state == Promise.State.COMPARED]
     rows = calibration.by_application(found)

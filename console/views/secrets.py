@@ -16,10 +16,7 @@ from scheduler import webhooks
 
 @page
 def keys(request):
-    """Keys with which clients send queries.
-
-    ``?edit=NAME``: the form for that key's limits.
-    """
+    """Keys of clients; ``?edit=NAME``: the form for that key's limits."""
     edited = ApiKey.objects.filter(name=request.GET.get("edit", "")).first()
     names = Application.objects.values_list("name", flat=True)
     context = {"keys": ApiKey.objects.order_by("name"), "edited": edited, "applications": names}

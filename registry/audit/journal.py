@@ -17,10 +17,7 @@ MAX_LINE = 16_384
 
 
 class Journal:
-    """``audit.jsonl`` in a folder, with its predecessors.
-
-    They are ``audit.jsonl.1`` (the latest) and so on.
-    """
+    """``audit.jsonl`` with its predecessors ``audit.jsonl.1`` (the latest) and so on."""
 
     def __init__(self, folder: Path, max_bytes: int = MAX_BYTES, files: int = FILES):
         self.path = folder / "audit.jsonl"

@@ -28,10 +28,7 @@ _settled = clock.Settled()
 def record(
     action: str, kind: str, ref: str, before: dict[str, Any] | None = None, after: dict[str, Any] | None = None
 ) -> AuditEntry:
-    """Record a change as the present origin's.
-
-    It is recorded with the present transaction, or not at all.
-    """
+    """Record a change as the present origin's, with the present transaction."""
     actor, way, address = origins.origin()
     entry = AuditEntry.objects.create(
         actor=actor,

@@ -24,10 +24,7 @@ _tracked: dict[type[models.Model], tuple[str, tuple[str, ...]]] = {}
 
 
 class AuditedQuerySet(models.QuerySet):
-    """Records what ``update`` changes in recorded fields.
-
-    Other updates cost nothing more.
-    """
+    """Records what ``update`` changes in recorded fields."""
 
     def update(self, **values: Any) -> int:
         _, fields = _tracked.get(self.model, ("", ()))
@@ -45,10 +42,7 @@ class AuditedQuerySet(models.QuerySet):
 
 
 def track(model: type[models.Model], kind: str, *fields: str) -> None:
-    """Record changes of these fields of a model's rows.
-
-    Its manager should be of :class:`AuditedQuerySet`.
-    """
+    """Record changes of these fields; the manager is an :class:`AuditedQuerySet`."""
     _tracked[model] = (kind, fields)
     uid = f"audit-{model.__name__}"
     pre_save.connect(_remember, sender=model, dispatch_uid=uid)

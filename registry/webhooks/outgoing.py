@@ -82,11 +82,7 @@ def deliver(pk: int, text: str, attempt: int = 0) -> Delivered | None:
 
 
 def tried(hook: Webhook, text: str, attempt: int | None = None) -> Delivered:
-    """Try a delivery once, and keep how it ended.
-
-    Args:
-        attempt: how many tries were before; None: there will be no other.
-    """
+    """Try a delivery; ``attempt``: tries before, None: there will be no other."""
     began = time.monotonic()
     status, error = _posted(hook, text)
     took_ms = round((time.monotonic() - began) * 1e3, 1)
@@ -101,10 +97,7 @@ def tried(hook: Webhook, text: str, attempt: int | None = None) -> Delivered:
 
 
 def signature(hook: Webhook, text: str, at: int) -> str:
-    """Return the header by which the receiver knows an event as Nereus' own.
-
-    It also shows how old the event is.
-    """
+    """The header that shows an event's origin and age to its receiver."""
     digest = hmac.new(hook.secret.encode(), f"{at}.{text}".encode(), hashlib.sha256).hexdigest()
     return f"t={at},v1={digest}"
 
@@ -130,10 +123,7 @@ def _posted(hook: Webhook, text: str) -> tuple[int | None, str]:
 
 
 async def _status(target: Target, text: str, headers: dict[str, str]) -> int:
-    """Return HTTP's status of one request.
-
-    A receiver that sends byte by byte is cut off as well as one that is silent.
-    """
+    """HTTP's status; a receiver that sends byte by byte is cut off, too."""
     # The environment's proxies would resolve the name anew.
     options = {"timeout": None, "trust_env": False, "follow_redirects": False, "verify": _trust(target)}
     async with (

@@ -21,20 +21,12 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 class ForbiddenTarget(Exception):
-    """A webhook's address may not be reached.
-
-    The message says why, and what would permit it.
-    """
+    """Why a webhook's address may not be reached, and what would permit it."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A checked address.
-
-    Attributes:
-        host: the name that the certificate must have.
-        address: where the connection goes.
-    """
+    """A checked address; ``host``: the name that the certificate must have."""
 
     scheme: str
     host: str
@@ -65,11 +57,7 @@ def parsed(url: str) -> tuple[str, str, int, str]:
 
 
 def resolved(url: str) -> Target:
-    """The target of a delivery.
-
-    Raises:
-        ForbiddenTarget: one of the host's addresses may not be reached, or it has none.
-    """
+    """The target of a delivery; ForbiddenTarget: an address that may not be reached."""
     scheme, host, port, path = parsed(url)
     try:
         found = {ipaddress.ip_address(one[4][0]) for one in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}

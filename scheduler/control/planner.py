@@ -188,34 +188,3 @@ def builtins(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [builtins(item) for item in value]
     return value
-
-
-def summary(plan: Plan) -> dict[str, Any]:
-    ids = {int(placement["variant"]) for placement in plan.allocation["placements"]}
-    variants = {v.pk: v for v in registry.Variant.objects.filter(pk__in=ids).select_related("application")}
-    placements = []
-    for placement in plan.allocation["placements"]:
-        variant = variants.get(int(placement["variant"]))
-        placements.append(
-            {
-                **placement,
-                "variant": int(placement["variant"]),
-                "variant_name": variant.name if variant else "(deleted)",
-                "application": variant.application.name if variant else "",
-            }
-        )
-    return {
-        "version": plan.pk,
-        "created": plan.created.isoformat(),
-        "trigger": plan.trigger,
-        "detail": plan.trigger_detail,
-        "status": plan.status,
-        "accuracy": plan.accuracy,
-        "demand": plan.demand,
-        "served": plan.served,
-        "left_out": {name: rate for name, rate in plan.allocation["left_out"].items() if rate > 1e-6},
-        "solve_ms": plan.solve_s * 1000,
-        "gap": plan.gap,
-        "moves": plan.moves,
-        "placements": placements,
-    }

@@ -158,10 +158,7 @@ class ApplicationHistory(Ranged):
 
     @extend_schema(operation_id="history_application", parameters=_RANGE)
     def get(self, request, name):
-        """Read an application's history, with the answers of each variant.
-
-        Deleted applications keep theirs.
-        """
+        """Read an application's history by variant; deleted ones keep theirs."""
         asked = self.asked()
         if not reading.known("a", name):
             get_object_or_404(Application, name=name)

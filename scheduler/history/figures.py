@@ -19,10 +19,7 @@ _PEAKS = [_COLUMN[name] for name in HIGHEST]
 
 
 class Grid(NamedTuple):
-    """Points that are ``step`` seconds apart.
-
-    Point ``i`` is of the seconds from ``start + i * step`` on.
-    """
+    """Point ``i`` is of the ``step`` seconds from ``start + i * step`` on."""
 
     start: int
     step: int

@@ -50,11 +50,7 @@ LONGEST_NAME = 63
 
 @dataclass
 class Bucket:
-    """Sums by name, in the order of :data:`APPLICATION` and :data:`DEVICE`.
-
-    Attributes:
-        variants: queries answered, by ``APPLICATION/VARIANT``.
-    """
+    """Sums by name; ``variants``: queries answered, by ``APPLICATION/VARIANT``."""
 
     seconds: int = 0
     applications: dict[str, list[int]] = field(default_factory=dict)
@@ -119,10 +115,7 @@ def device_sums(stats: Mapping[str, Any]) -> list[int]:
 
 
 def add_gateway_second(bucket: Bucket, second: Mapping[str, Any]) -> None:
-    """Add a gateway's second, as :func:`scheduler.telemetry.gateway_second` makes it.
-
-    ``seconds`` is left as it is.
-    """
+    """Add all of a gateway's second but ``seconds``."""
     for name, counts in second.get("applications", {}).items():
         sums = application_sums(counts)
         if any(sums):
@@ -170,11 +163,7 @@ class Counted:
         return cls(str(state[0]), int(state[1]), int(state[2], 16))
 
     def new(self, boot: str, moment: float) -> int:
-        """Count the second or two of a report that was stored at ``moment`` of ``boot``.
-
-        Returns:
-            How many of them are new.
-        """
+        """How many seconds of a report that was stored at ``moment`` of ``boot`` are new."""
         if boot != self._boot:
             self._boot, self._newest, self._mask = boot, 0, 0
         return sum(self._count(second) for second in {int(moment), int(moment - 0.5)})

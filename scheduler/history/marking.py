@@ -47,10 +47,7 @@ def event(made: Mark) -> dict[str, Any]:
 
 
 def planned(plan: Plan) -> None:
-    """Mark a plan that moved variants.
-
-    One that changed nothing waits for the loads of the plan before.
-    """
+    """Mark a plan that moved variants."""
     if plan.moves and plan.changed:
         manual = plan.trigger == Plan.Trigger.MANUAL
         why = f"asked for {plan.trigger_detail}" if manual else plan.trigger_detail or plan.get_trigger_display()
@@ -60,10 +57,7 @@ def planned(plan: Plan) -> None:
 
 
 def uploaded(sender: type[Variant], instance: Variant, created: bool, raw: bool = False, **_: Any) -> None:
-    """Mark a variant that was uploaded; called when its row is saved.
-
-    Uploads within a minute are one mark.
-    """
+    """Mark an uploaded variant; uploads within a minute are one mark."""
     if not created or raw:
         return
     owner = instance.application.name
@@ -73,10 +67,7 @@ def uploaded(sender: type[Variant], instance: Variant, created: bool, raw: bool 
 
 
 def changed(sender: type[AuditEntry], instance: AuditEntry, created: bool, raw: bool = False, **_: Any) -> None:
-    """Mark a change of stack, SLO, pins or cordons, whoever made it.
-
-    Called when its audit entry is saved.
-    """
+    """Mark a change of stack, SLO, pins or cordons by its audit entry."""
     if not created or raw:
         return
     for text in _changes(instance):
@@ -129,10 +120,7 @@ def _joined(owner: str, name: str) -> bool:
 
 
 def watch_members() -> None:
-    """Mark members that were lost or are back since the last look.
-
-    Upkeep calls this, under its lease.
-    """
+    """Mark members that were lost or are back; called by upkeep."""
     if not silence_counts():
         # The control plane itself was away.
         return

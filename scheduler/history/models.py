@@ -52,10 +52,7 @@ class HistoryName(models.Model):
 
 
 class HistoryPosition(models.Model):
-    """The position up to which the streams in Redis are recorded: one row.
-
-    It moves in the transaction that stores what was read.
-    """
+    """How far Redis' streams are recorded: one row, which moves with what is stored."""
 
     #: transactions that recorded something
     folds = models.PositiveBigIntegerField(default=0)
@@ -67,11 +64,7 @@ class HistoryPosition(models.Model):
 
 
 class Mark(models.Model):
-    """Something that happened, for charts.
-
-    It is a plan that moved variants, a member that was lost or came back, an upload, a change that steers the cluster,
-    or a note.
-    """
+    """Something that happened, for charts."""
 
     class Kind(models.TextChoices):
         PLAN = "plan"

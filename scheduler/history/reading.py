@@ -164,10 +164,7 @@ def _one(on: figures.Grid, tier: int, column: str, number: int, width: int) -> t
 
 
 def _pick(data: list[bytes], numbers: list[int], width: int) -> np.ndarray:
-    """Return the columns of some names in each row (rows × names × columns).
-
-    They are zeros where a row has none.
-    """
+    """Columns of some names in each row (rows × names × columns), 0 where absent."""
     found, wanted = np.zeros((len(data), len(numbers), width)), np.array(numbers, np.uint32)
     known, at, there = None, None, None
     for index, packed in enumerate(data):

@@ -20,10 +20,7 @@ from scheduler.history.folding import APPLICATION, FINE, LARGEST, LONGEST_NAME, 
 
 
 class _Counts(msgspec.Struct, gc=False):
-    """An application's second, in the order of the columns.
-
-    The names are those of :class:`workers.protocol.specs.ApplicationStats`.
-    """
+    """An application's second, named as in ``ApplicationStats``."""
 
     arrived: float = 0.0
     arrived_rows: float = 0.0

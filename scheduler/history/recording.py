@@ -118,10 +118,7 @@ def fold(entries: dict[str, list[tuple[str, dict[str, str]]]], counted: Counted)
 
 @transaction.atomic
 def _store(folds: int, position: Position, buckets: dict[int, Bucket]) -> bool:
-    """Merge buckets into the rows of all tiers, and store the position.
-
-    False: another process has moved the position meanwhile.
-    """
+    """Merge buckets into all tiers; False: another process has moved the position."""
     mine = HistoryPosition.objects.filter(pk=1, folds=folds)
     if not mine.update(folds=folds + 1, position=position.state()):
         return False

@@ -36,12 +36,7 @@ LARGEST_RATIO = 2.0
 
 
 def slow_devices(found: Iterable[Instance]) -> tuple[dict[str, float], set[str]]:
-    """Find devices that are slow where others of their type run as profiled.
-
-    Returns:
-        Observed over profiled run time by device with an interfered instance, where another device of its type runs as
-        profiled; and the devices that do.
-    """
+    """Observed over profiled run time of slow devices, and the devices that run well."""
     slow: dict[str, float] = {}
     kinds: dict[str, str] = {}
     well: set[str] = set()
@@ -85,10 +80,7 @@ def watch() -> None:
 
 
 def interfered_shares() -> dict[str, float]:
-    """Return the share of time (0 to 1) that counts in plans, by interfered device.
-
-    Empty while Redis is away.
-    """
+    """Share of time (0 to 1) that counts in plans, by interfered device."""
     try:
         return {
             device: 1.0 / min(one["ratio"], LARGEST_RATIO)

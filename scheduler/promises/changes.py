@@ -62,11 +62,7 @@ class Changes:
 
 
 def check(problem: Problem, changes: Changes) -> None:
-    """Check changes against the problem that they are for.
-
-    Raises:
-        InvalidInput: with a fault for each name that is unknown and each value out of its limits.
-    """
+    """Raise InvalidInput with a fault for each unknown name and impossible value."""
     faults: list[InputFault] = []
 
     def known(where: str, names, among) -> None:

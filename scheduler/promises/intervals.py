@@ -107,10 +107,7 @@ def correction(misses: Sequence[float], share: float = 1.0 - COVERAGE) -> float:
 
 
 def widened(interval: Interval, by: float) -> Interval:
-    """Return the interval, wider on both sides by ``by``.
-
-    One that would turn inside out is its middle.
-    """
+    """The interval, wider on both sides; one turned inside out is its middle."""
     if interval.high - interval.low + 2 * by < 0:
         middle = (interval.low + interval.high) / 2
         return Interval(middle, middle)

@@ -27,10 +27,7 @@ LOOK_BACK = 2 * MOST_PAST
 
 
 def corrections(stack: str) -> dict[tuple[str, str], float]:
-    """Return by how much to widen intervals of each application's figures.
-
-    That is by as much as past promises of this stack missed.
-    """
+    """By how much past promises of the stack missed, by application and figure."""
     misses: dict[tuple[str, str], list[float]] = {}
     held: dict[tuple[str, str], list[bool]] = {}
     for promise in reversed(Promise.objects.filter(state=Promise.State.COMPARED, stack=stack)[:LOOK_BACK]):
@@ -41,10 +38,7 @@ def corrections(stack: str) -> dict[tuple[str, str], float]:
 
 
 def comparisons(promise: Promise) -> Iterable[tuple[str, str, dict[str, Any], float]]:
-    """Yield the figures of a promise that was compared.
-
-    Each is (application, figure, what was expected, what came).
-    """
+    """Yield (application, figure, what was expected, what came)."""
     for name, figures in promise.expected.items():
         came = promise.observed.get(name) or {}
         for figure in FIGURES:
@@ -78,15 +72,7 @@ def expectations(found: Simulated, by: Mapping[tuple[str, str], float]) -> dict[
 
 
 def promise_now(step=None) -> Promise:
-    """Simulate the plan in force and store what is to be expected from now on.
-
-    Args:
-        step: called with the share that is done.
-
-    Raises:
-        NothingToPromise: there is no plan, too little is known of arrivals, or they are too many.
-        SimulationError: the stack broke its contract.
-    """
+    """Simulate the plan in force, and store what is to be expected from now on."""
     index = present.check_index()
     plan, world = present.present_world()
     found = simulated(world, step)
@@ -173,12 +159,7 @@ def outcomes(entries: Iterable[Mapping[str, Any]], began: float, ended: float) -
 
 @dataclass(frozen=True)
 class Calibration:
-    """The record of past promises.
-
-    Attributes:
-        compared: figures of applications.
-        held: those within their interval.
-    """
+    """Figures of applications that were compared, and those within their interval."""
 
     compared: int
     held: int
@@ -194,10 +175,7 @@ ALL = ""
 
 
 def calibration(promises: Iterable[Promise]) -> dict[str, dict[str, Calibration]]:
-    """Return the record by application and figure, of promises that were compared.
-
-    Under :data:`ALL` it is that of all applications together.
-    """
+    """The record by application (:data:`ALL`: all together) and figure."""
     counts: dict[str, dict[str, list[int]]] = {ALL: {figure: [0, 0] for figure in FIGURES}}
     for promise in promises:
         for name, figure, expected, came in comparisons(promise):

@@ -1,7 +1,4 @@
-"""The cluster as it is.
-
-The plan in force, what arrived, and the check index of what plans are made for.
-"""
+"""The plan in force, arrivals, the check index, and the snapshot of a question."""
 
 from __future__ import annotations
 
@@ -9,29 +6,31 @@ import hashlib
 import json
 import statistics
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 from django.conf import settings
 from django.db.models import F
+from django.utils import timezone
 
+from registry import clock
 from registry.models import Application, Profile, ProfileLatency, Variant
 from scheduler import telemetry
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.control import choices
+from scheduler.control import choices, planner
 from scheduler.control.assemble import available_devices
 from scheduler.models import Plan
 from scheduler.simulation.scenario import ControlSettings
 
+from .changes import Changes, imagined
 from .recorded import LEAST_S, RECORD_S, Recorded, record
+from .recorded import imagined as imagined_record
 from .windows import SOLVE_S, NothingToPromise, World
 
 
 def check_index() -> str:
-    """Return a name for what plans depend on except for demand and what is loaded.
-
-    It is another one as soon as an application, a variant, a profile, a device or the stack changes.
-    """
+    """A name for what plans depend on, but for demand and what is loaded."""
     facts = [
         choices.current().name,
         list(
@@ -79,11 +78,7 @@ def world(
 
 
 def in_force() -> tuple[Plan, Problem, Allocation]:
-    """The plan in force, read.
-
-    Raises:
-        NothingToPromise: there is none, or an older release made it.
-    """
+    """The plan in force; NothingToPromise: none, or an older release's."""
     plan = Plan.objects.first()
     if plan is None:
         raise NothingToPromise("No plan was made yet.")
@@ -95,13 +90,85 @@ def in_force() -> tuple[Plan, Problem, Allocation]:
 
 
 def present_world() -> tuple[Plan, World]:
-    """The plan in force and what a promise for it is made of.
-
-    Raises:
-        NothingToPromise: there is none, or less than :data:`.recorded.LEAST_S` seconds of arrivals are recorded.
-    """
+    """The plan in force and what a promise for it is made of."""
     plan, problem, allocation = in_force()
     arrived = recorded([a.id for a in problem.applications])
     if arrived.seconds < LEAST_S:
         raise NothingToPromise(f"{arrived.seconds} s of arrivals are recorded, and {LEAST_S} s are needed.")
     return plan, world(plan.stack, problem, allocation, arrived, {})
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The demand, the cluster and the arrivals at a question.
+
+    Both plans and both simulations of a what-if are for one snapshot, and end by their work, not by time: the same
+    question about the same snapshot has the same answer.
+
+    Attributes:
+        measured: when, as an ISO time.
+        problem: with the plan in force as ``previous``.
+        recorded: arrivals.
+    """
+
+    measured: str
+    stack: str
+    problem: Problem
+    recorded: Recorded
+
+    @classmethod
+    def take(cls) -> Snapshot:
+        stack = choices.current().name
+        problem, _ = planner.present_problem()
+        arrived = recorded([a.id for a in problem.applications])
+        problem = replace(
+            problem, previous=planner.in_force(stack), at_s=clock.steady(), time_limit_s=SOLVE_S, milp_s=None
+        )
+        return cls(timezone.now().isoformat(), stack, problem, imagined_record(arrived, {}))
+
+    def arrivals(self, changes: Changes) -> tuple[Recorded, dict[str, float]]:
+        rates = {a.id: self.recorded.rate(a.id) for a in self.problem.applications}
+        silent = {name: rate for name, rate in changes.demand.items() if not rates.get(name)}
+        factors = {name: changes.factor(name, rate) if rate else 1.0 for name, rate in rates.items()}
+        return imagined_record(self.recorded, silent), factors
+
+    def imagined(self, changes: Changes) -> Problem:
+        """The problem with the changes.
+
+        A factor multiplies the estimates. Demand that is given in items/s is estimated from arrivals of that rate, as
+        plans are made for.
+        """
+        demand = {a.id: a.demand * changes.demand_factor for a in self.problem.applications}
+        expected = {a.id: a.expected * changes.demand_factor for a in self.problem.applications}
+        if changes.demand:
+            record, factors = self.arrivals(changes)
+            planned, mean = planner.estimated(record.history(factors), list(changes.demand), 0)
+            demand |= {name: rate * settings.NEREUS.headroom for name, rate in planned.items()}
+            expected |= mean
+        problem = imagined(self.problem, changes, demand, expected)
+        return replace(problem, previous=_kept(problem.previous, {device.id for device in problem.devices}))
+
+    def now(self, allocation: Allocation) -> World:
+        return world(self.stack, self.problem, allocation, self.recorded, {})
+
+    def base(self) -> dict[str, Any]:
+        return {
+            "measured": self.measured,
+            "seconds": self.recorded.seconds,
+            "items_per_s": {a.id: self.recorded.rate(a.id) for a in self.problem.applications},
+        }
+
+
+def _kept(previous: Allocation | None, devices: set[str]) -> Allocation | None:
+    if previous is None:
+        return None
+
+    def there(by_device: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in by_device.items() if name in devices}
+
+    return replace(
+        previous,
+        placements=tuple(p for p in previous.placements if p.device in devices),
+        residents=there(previous.residents),
+        revisit_s=there(previous.revisit_s),
+    )

@@ -77,10 +77,7 @@ def record(seconds: Iterable[tuple[int, Mapping[str, tuple[float, float]]]], app
 
 
 def imagined(recorded: Recorded, rates: Mapping[str, float]) -> Recorded:
-    """Return the record with Poisson arrivals where too little is recorded.
-
-    The arrivals have the given rates (items/s), for applications of which nothing, or too little, is recorded.
-    """
+    """The record with Poisson arrivals (items/s) where too little is recorded."""
     length = max(recorded.seconds, LEAST_S)
     numbers = random.Random("imagined")
     queries = dict(recorded.queries)

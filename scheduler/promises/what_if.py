@@ -30,7 +30,6 @@ from scheduler.models import WhatIf
 from scheduler.promises import keeping, present
 from scheduler.promises.changes import EXCLUDED, PINNED, Changes, check
 from scheduler.promises.recorded import LEAST_S, RECORD_S
-from scheduler.promises.snapshot import Snapshot
 from scheduler.promises.windows import NothingToPromise, simulated, windows_for
 from scheduler.simulation import SimulationError
 from workers import log
@@ -69,7 +68,7 @@ def ask(changes: Changes, by: str) -> WhatIf:
     give_up_lost()
     if WhatIf.objects.filter(state__in=OPEN).count() >= MOST_WAITING:
         raise Conflict(f"{MOST_WAITING} what-ifs wait for their answers already; ask again once some have them")
-    index, snapshot = present.check_index(), Snapshot.take()
+    index, snapshot = present.check_index(), present.Snapshot.take()
     if not snapshot.problem.devices or not snapshot.problem.applications:
         raise Conflict("there is nothing to plan with: no device is up, or no application has a ready variant")
     check(snapshot.problem, changes)
@@ -95,10 +94,7 @@ def give_up_lost() -> int:
 
 
 def resume() -> None:
-    """Take up again what this home's worker left behind when it was stopped.
-
-    Called as the worker starts.
-    """
+    """Take up again, at a worker's start, what this home's worker left behind."""
     begun = Q(state=State.PLANNING) | Q(state=State.SIMULATING, progress__gt=0.0)
     left = WhatIf.objects.filter(begun, holder=settings.NEREUS.instance)
     error = "The simulation worker ended twice while it answered this. Its log says why."
@@ -115,11 +111,7 @@ class Withdrawn(Exception):
 
 
 def cancel(row: WhatIf, by: str) -> None:
-    """End one that has no answer yet.
-
-    Raises:
-        Conflict: it has one, or its plan is being made at this moment.
-    """
+    """End one that has no answer yet; Conflict: it has, or its plan is being made."""
     waits = WhatIf.objects.filter(pk=row.pk, state__in=[State.WAITING, State.SIMULATING])
     if not waits.update(state=State.FAILED, error=f"Cancelled by {by}."):
         row.refresh_from_db()
@@ -132,10 +124,7 @@ def cancel(row: WhatIf, by: str) -> None:
 
 
 def work() -> None:
-    """Answer all what-ifs that wait, oldest first, in the worker.
-
-    Those of lost and expired messages are answered, too.
-    """
+    """Answer all what-ifs that wait, oldest first, also those of lost messages."""
     plan_waiting()
     while (row := _take()) is not None:
         with _failures(row):
@@ -176,10 +165,7 @@ def _answer(row: WhatIf) -> None:
 
 
 def plan_waiting() -> None:
-    """Make the plans of all what-ifs that wait, oldest first.
-
-    They are not lost as long as the worker runs this.
-    """
+    """Make the plans of what-ifs that wait; none is lost while the worker does."""
     _untaken().update(stamp=clock.stamp())
     for row in WhatIf.objects.filter(state=State.WAITING).order_by("pk"):
         taken = {"state": State.PLANNING, "holder": settings.NEREUS.instance}
@@ -207,8 +193,8 @@ def _plan(row: WhatIf) -> None:
     _store(row, State.SIMULATING, "plan", "present_plan")
 
 
-def _read(row: WhatIf) -> tuple[Snapshot, Changes]:
-    return msgspec.convert(row.plan["snapshot"], Snapshot), msgspec.convert(row.changes, Changes)
+def _read(row: WhatIf) -> tuple[present.Snapshot, Changes]:
+    return msgspec.convert(row.plan["snapshot"], present.Snapshot), msgspec.convert(row.changes, Changes)
 
 
 def _progress(row: WhatIf, done: float) -> Callable[[float], None]:
@@ -223,11 +209,7 @@ def _progress(row: WhatIf, done: float) -> Callable[[float], None]:
 
 
 def _store(row: WhatIf, state: str, *fields: str) -> None:
-    """Store fields of a row with its next state.
-
-    Raises:
-        Withdrawn: it is no longer in the state in which it was taken.
-    """
+    """Store fields with the next state; Withdrawn: its state is another one by now."""
     taken = WhatIf.objects.filter(pk=row.pk, state=row.state)
     if not taken.update(state=state, **{name: getattr(row, name) for name in fields}):
         raise Withdrawn

@@ -92,13 +92,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Simulated:
-    """A promise by simulation.
-
-    Attributes:
-        window_s: seconds of each window.
-        windows: how many were simulated.
-        applications: an expectation for each; an application without arrivals has none.
-    """
+    """A promise by simulation; applications without arrivals have none."""
 
     window_s: int
     windows: int
@@ -107,10 +101,7 @@ class Simulated:
 
 
 class NothingToPromise(Exception):
-    """There is nothing to promise; the message says why.
-
-    There is no plan, too little is known of arrivals, or they are too many.
-    """
+    """The message says why nothing can be promised."""
 
 
 class _OutOfTime(Exception):
@@ -135,10 +126,7 @@ class Windows(NamedTuple):
 
 
 def windows_for(*worlds: World) -> Windows:
-    """The windows that suit all of these worlds.
-
-    They depend on the load alone, never on time, so that a promise can be repeated.
-    """
+    """The windows that suit all of these worlds, by their load alone, never by time."""
     rate = max(1.0, *map(_rate, worlds))
     length = min(MOST_S, max(LEAST_S, round(ITEMS / WINDOWS / rate) - BEFORE_S))
     count = int(MOST_ITEMS / (rate * (length + BEFORE_S)))
@@ -217,10 +205,7 @@ def run_window(
 
 
 def _by_process(world: World, found: dict[str, Expectation]) -> dict[str, Expectation]:
-    """Use what policies promise in the long run, for stacks that have them.
-
-    The intervals then have room for it.
-    """
+    """Expect what policies promise in the long run, for stacks that have them."""
     promise = PROMISES.get(STACKS[world.stack].strategy)
     if promise is None:
         return found
@@ -310,10 +295,7 @@ def _model(variant, median: float) -> Model:
 
 
 def run_ratios(median: float) -> tuple[float, ...]:
-    """Return equally likely run times over the median, by a lognormal distribution.
-
-    Its 95th percentile is 1 / ``median``.
-    """
+    """Equally likely lognormal run times over the median; the 95th is 1 / median."""
     deviation = -math.log(min(max(median, 1e-3), 1.0)) / NormalDist().inv_cdf(0.95)
     quantiles = [NormalDist().inv_cdf((place + 0.5) / RUN_TIMES) for place in range(RUN_TIMES)]
     return tuple(math.exp(deviation * quantile) for quantile in quantiles)

@@ -13,10 +13,7 @@ from scheduler.allocation.problem import ApplicationDemand, DeviceResources, Pro
 
 
 def fastest(problem: Problem, application: ApplicationDemand, device: DeviceResources) -> float:
-    """Return items/s of the application's fastest variant alone on the device.
-
-    0: none keeps the SLO there.
-    """
+    """Items/s of the application's fastest variant alone there; 0: none is in time."""
     rates = [0.0]
     for variant in problem.variants:
         if variant.application != application.id or variant.excluded:

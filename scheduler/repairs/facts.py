@@ -35,11 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RecentQueries:
-    """Queries of an application within some time at all gateways.
-
-    Attributes:
-        worst: highest share of violations within :data:`MOMENT_S`; 0 where only rows are read.
-    """
+    """Queries at all gateways; ``worst``: highest share of violations in a moment."""
 
     arrived: int = 0
     in_time: int = 0
@@ -59,10 +55,7 @@ class RecentQueries:
 
 
 class Facts:
-    """The present as one look at it finds it.
-
-    Any of it raises DatabaseError where the database does not answer.
-    """
+    """The present as one look finds it; DatabaseError where the database is away."""
 
     def __init__(self):
         self.now = timezone.now()

@@ -12,11 +12,7 @@ from scheduler.repairs.facts import LONG_S, MINUTE_S, MOMENT_S, Facts, RecentQue
 
 @dataclass(frozen=True)
 class InTime:
-    """Whether applications answer in time.
-
-    Attributes:
-        late: whether one misses the goal now or did so recently; nobody is to be told that all is well then.
-    """
+    """How applications answer; ``late``: one misses the goal now or did recently."""
 
     sentence: str
     late: bool = False

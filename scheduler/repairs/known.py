@@ -32,10 +32,7 @@ _looked_at: float | None = None
 
 
 def shown(found: Iterable[Repair]) -> list[Repair]:
-    """Return repairs that have lasted for long enough.
-
-    They have ``since`` and whether they are ignored.
-    """
+    """Repairs that have lasted for long enough, with ``since`` and who ignores them."""
     found = list(found)
     rows = {row.key: row for row in KnownRepair.objects.all()}
     ages = _here.ages({repair.key: True for repair in found})
@@ -97,11 +94,7 @@ def _event(repair: Repair) -> dict[str, str]:
 
 
 def ignore(repair: Repair, by: str) -> None:
-    """Hide a repair among those that need a person until it changes or comes again.
-
-    Raises:
-        Conflict: it cannot be ignored.
-    """
+    """Hide a repair until it changes or comes again; Conflict: it cannot be ignored."""
     if not repair.ignorable:
         raise Conflict(f"{repair.title}: this cannot be ignored")
     KnownRepair.objects.get_or_create(

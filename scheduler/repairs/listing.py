@@ -62,10 +62,7 @@ def _minute(repair: Repair) -> datetime:
 
 
 def shared() -> Look:
-    """Return repairs as :func:`current` does, some seconds old.
-
-    Many browsers that ask again and again get these.
-    """
+    """Repairs as :func:`current` gives them, some seconds old, for many browsers."""
     global _shared
     with _lock:
         if _shared is None or clock.steady() > _shared[0]:
@@ -89,10 +86,7 @@ def needing(found: Iterable[Repair], role: AccessRole) -> list[Repair]:
 
 
 def summary(found: Iterable[Repair], role: AccessRole) -> dict[str, Any]:
-    """Return the value that browsers follow.
-
-    It is how many repairs need a person, by severity, and a name for what the list says.
-    """
+    """How many repairs need a person, by severity, and a name for what the list says."""
     visible = [repair for repair in found if repair.visible(role)]
     mine = needing(visible, role)
     counts = {str(severity): sum(repair.severity == severity for repair in mine) for severity in _FIRST}

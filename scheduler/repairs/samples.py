@@ -44,10 +44,7 @@ def sample_disk(free: int) -> None:
 
 
 def disk_rate() -> float | None:
-    """Return bytes a second by which the disk's free space shrinks.
-
-    It is measured over a day; None: not known yet.
-    """
+    """Bytes a second by which free space shrank over a day; None: not known yet."""
     samples = []
     for text in live.client().lrange(DISK, 0, -1):
         stamp, free = text.split()

@@ -31,8 +31,7 @@ export class Cluster {
 
   applyPlan(data, serverNow) {
     if (this.plan && data.version < this.plan.version) return false;
-    const created = typeof data.created === "string" ? Date.parse(data.created) / 1000 : data.created;
-    this.plan = { ...data, created: Number.isFinite(created) ? created : serverNow };
+    this.plan = { ...data, created: Number.isFinite(data.created) ? data.created : serverNow };
     return true;
   }
 

@@ -16,9 +16,10 @@ from registry.models import Application, Device, Node, ProfileJob, Variant
 from scheduler import tasks, telemetry
 from scheduler.allocation.strategies import UnusableProblem
 from scheduler.control import choices, leases, requests, upkeep
-from scheduler.control.planner import make_plan, summary
+from scheduler.control.planner import make_plan
 from scheduler.members import contents, presence
 from scheduler.models import Plan
+from scheduler.plans import event
 from tests.control.world import KIND, application, listening, node, requested, seen, variant
 from workers.protocol import specs
 from workers.protocol.control import GatewayStats
@@ -90,7 +91,7 @@ def test_demand_beyond_all_variants_is_left_out_and_said_so(digits):
     arrive("digits", 5000)
     plan = make_plan("burst")
     assert 0 < plan.served < plan.demand
-    assert summary(plan)["left_out"]["digits"] == pytest.approx(plan.demand - plan.served)
+    assert event(plan)["left_out"]["digits"] == pytest.approx(plan.demand - plan.served)
     assert any("digits" in reason and "left out" in reason.lower() for reason in plan.reasons), plan.reasons
 
 

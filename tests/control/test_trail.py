@@ -86,7 +86,7 @@ def test_plans_that_move_nothing_are_marked_so(digits):
     trail = trail_of(Plan.objects.first())
     assert not trail.changed and trail.moves == []
     assert "no device changed" in trail.sentence and "stays at 100.0%" in trail.sentence
-    assert trail.limit.startswith("None")
+    assert trail.limit.startswith("No limit")
 
 
 def test_a_plan_is_explained_for_as_long_as_it_is_kept(digits, monkeypatch):

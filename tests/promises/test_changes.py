@@ -86,8 +86,8 @@ def test_the_error_of_an_unknown_name_lists_known_ones():
     details = {fault.field: fault.detail.partition("which has ")[2] for fault in error.value.faults}
     devices = f"{', '.join(f'node{number:02}/cpu0' for number in range(10))} and 4 more"
     assert details == {
-        "demand.sounds": "digits, words",
-        "add_devices.tpu": f"{KIND}, {OTHER}",
+        "demand.sounds": "digits and words",
+        "add_devices.tpu": f"{KIND} and {OTHER}",
         "remove_devices.node14/cpu0": devices,
         "remove_devices.x": devices,
     }

@@ -9,9 +9,8 @@ from django.test import Client
 from registry.models import Application, Device, Node, Variant
 from scheduler import tasks, telemetry
 from scheduler.models import WhatIf
-from scheduler.promises import what_if
+from scheduler.promises import present, what_if
 from scheduler.promises.changes import Changes
-from scheduler.promises.snapshot import Snapshot
 from tests.accounts import account
 from tests.control.world import application, variant
 from tests.registry.conftest import problem
@@ -95,8 +94,8 @@ def test_the_same_question_about_the_same_snapshot_has_the_same_answer(cluster, 
     answers = [
         (one.state, one.plan, one.present_plan, one.promise, one.present_promise) for one in WhatIf.objects.all()
     ]
-    for _, plan, present, *_ in answers:
-        del plan["solve_s"], present["solve_s"]
+    for _, plan, before, *_ in answers:
+        del plan["solve_s"], before["solve_s"]
     assert answers == answers[:1] * 5 and answers[0][0] == "done"
 
 
@@ -135,7 +134,7 @@ def test_imagined_demand_is_estimated_as_plans_estimate_it(clean_redis, cluster)
     clean_redis.delete(telemetry.GATEWAY_STREAM)
     for ago in range(300, 0, -1):
         report(ago, 5 if ago % 60 < 40 else 60)
-    snapshot = Snapshot.take()
+    snapshot = present.Snapshot.take()
     rate = snapshot.recorded.rate("digits")
     # Nearly the same demand has nearly the same estimate.
     (was,), (now,) = (
@@ -144,7 +143,7 @@ def test_imagined_demand_is_estimated_as_plans_estimate_it(clean_redis, cluster)
     assert (now.demand, now.expected) == (pytest.approx(was.demand, rel=0.05), pytest.approx(was.expected, rel=0.05))
     # Where nothing came, arrivals are Poisson.
     clean_redis.delete(telemetry.GATEWAY_STREAM)
-    (now,) = Snapshot.take().imagined(Changes(demand={"digits": 40.0})).applications
+    (now,) = present.Snapshot.take().imagined(Changes(demand={"digits": 40.0})).applications
     assert 20 < now.expected < now.demand < 80
 
 

@@ -17,10 +17,7 @@ USED = timedelta(days=7)
 
 
 def api_keys(facts: Facts) -> Iterator[Repair]:
-    """Report API keys of clients that end soon.
-
-    Whether a key is used is not recorded, so each that ends soon counts.
-    """
+    """API keys that end soon: whether they are used is not recorded."""
     for key in ApiKey.objects.exclude(expires=None):
         left = key.expires - facts.now
         if timedelta(0) < left < SOON:

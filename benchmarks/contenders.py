@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 
 from appliance.demo.manifest import DemoVariant
@@ -133,7 +133,7 @@ class Appliance(RunningAppliance):
         return sorted(os.sched_getaffinity(0) - {self.core}) or [self.core]
 
 
-def upload(rest: httpx.Client, name: str, slo_ms: float, variants: Sequence[Variant], signature: dict) -> None:
+def upload(rest: httpx2.Client, name: str, slo_ms: float, variants: Sequence[Variant], signature: dict) -> None:
     """Register an application with variants of declared accuracies.
 
     Raises:
@@ -148,7 +148,7 @@ def upload(rest: httpx.Client, name: str, slo_ms: float, variants: Sequence[Vari
         expect(answer, f"uploading {variant.name}", 201)
 
 
-def ready(rest: httpx.Client, name: str, pinned: bool = False) -> bool:
+def ready(rest: httpx2.Client, name: str, pinned: bool = False) -> bool:
     """Return whether all variants of an application are ready.
 
     Args:

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+import httpx2
 import numpy as np
 
 from appliance.demo.manifest import DemoApplication, applications
@@ -292,7 +292,7 @@ def slowdowns(
 
 
 def _run_times(appliance: RunningAppliance) -> dict[str, runtimes.RunTimes]:
-    return runtimes.read(httpx.get(f"{appliance.node_http}/metrics", timeout=10).raise_for_status().text)
+    return runtimes.read(httpx2.get(f"{appliance.node_http}/metrics", timeout=10).raise_for_status().text)
 
 
 def way_s(appliance: RunningAppliance, wanted: Sequence[DemoApplication]) -> float:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.promises.intervals import FIGURES, Interval
@@ -67,7 +67,7 @@ def held(promises: Sequence[dict[str, Any]]) -> list[Row]:
 
 def _page(appliance: RunningAppliance) -> Counter[str]:
     token = appliance.credentials["api_token"]
-    answer = httpx.get(appliance.http + "/metrics", headers={"Authorization": f"Bearer {token}"}, timeout=60)
+    answer = httpx2.get(appliance.http + "/metrics", headers={"Authorization": f"Bearer {token}"}, timeout=60)
     answer.raise_for_status()
     return counts(answer.text)
 

@@ -12,7 +12,7 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 from django.conf import settings
 from django.http.request import validate_host
 
@@ -86,7 +86,7 @@ def try_query(application: Application, query: dict[str, Any]) -> dict[str, Any]
         "status": status,
         "took_ms": round(took_ms, 1),
         "gateway": url,
-        "error": "" if status == httpx.codes.OK else str(answer.get("error") or f"the gateway answered {status}"),
+        "error": "" if status == httpx2.codes.OK else str(answer.get("error") or f"the gateway answered {status}"),
         "parameters": answer.get("parameters") or {},
         "outputs": [_shown(output) for output in answer.get("outputs") or ()],
         "curl": curl(*same),
@@ -126,22 +126,22 @@ def _send(url: str, head: bytes, data: bytes) -> tuple[int, float, bytes]:
     }
     give_up = time.monotonic() + KEY_KNOWN_S
     try:
-        with httpx.Client(timeout=TIMEOUT_S, trust_env=False, verify=_trust(url), follow_redirects=False) as client:
+        with httpx2.Client(timeout=TIMEOUT_S, trust_env=False, verify=_trust(url), follow_redirects=False) as client:
             while True:
                 began = time.monotonic()
                 with client.stream("POST", url, content=head + data, headers=headers) as response:
                     body = _bounded(response)
                 took_ms = (time.monotonic() - began) * 1e3
-                if response.status_code != httpx.codes.UNAUTHORIZED or not new or time.monotonic() > give_up:
+                if response.status_code != httpx2.codes.UNAUTHORIZED or not new or time.monotonic() > give_up:
                     return response.status_code, took_ms, body
                 time.sleep(0.2)
-    except (httpx.HTTPError, OSError) as error:
+    except (httpx2.HTTPError, OSError) as error:
         raise Busy(
             f"the gateway at {url.partition('/v2/')[0]} cannot be asked: {error or type(error).__name__}", 5
         ) from None
 
 
-def _bounded(response: httpx.Response) -> bytes:
+def _bounded(response: httpx2.Response) -> bytes:
     body = b""
     for chunk in response.iter_bytes():
         body += chunk

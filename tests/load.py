@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import httpx
+import httpx2
 
 from tests.running import v2_request
 
@@ -83,10 +83,10 @@ class Load:
         return self.report
 
     async def _run(self) -> None:
-        async with httpx.AsyncClient(
+        async with httpx2.AsyncClient(
             headers={"Authorization": f"Bearer {self._key}"},
             timeout=120,
-            limits=httpx.Limits(max_connections=200, max_keepalive_connections=50),
+            limits=httpx2.Limits(max_connections=200, max_keepalive_connections=50),
             verify=self._verify,
         ) as client:
             tasks = set()
@@ -99,13 +99,13 @@ class Load:
                 await asyncio.wait(tasks, timeout=150)
             self.report.unanswered += len(tasks)
 
-    async def _one(self, client: httpx.AsyncClient) -> None:
+    async def _one(self, client: httpx2.AsyncClient) -> None:
         turn = self.report.sent
         self.report.sent += 1
         started = time.monotonic()
         try:
             answer = await self._answer(client, turn)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             self.report.errors.append(repr(error))
             self.report.statuses["transport"] += 1
             return
@@ -116,15 +116,15 @@ class Load:
         else:
             self.report.errors.append(f"{answer.status_code} {answer.text[:300]}")
 
-    async def _answer(self, client: httpx.AsyncClient, turn: int) -> httpx.Response:
+    async def _answer(self, client: httpx2.AsyncClient, turn: int) -> httpx2.Response:
         first = turn % len(self._urls)
         *before, last = [*self._urls[first:], *self._urls[:first]]
         for url in before:
             try:
                 return await self._send(client, url)
-            except httpx.ConnectError:
+            except httpx2.ConnectError:
                 self.report.refused += 1
         return await self._send(client, last)
 
-    async def _send(self, client: httpx.AsyncClient, url: str) -> httpx.Response:
+    async def _send(self, client: httpx2.AsyncClient, url: str) -> httpx2.Response:
         return await client.post(f"{url}/v2/models/{self._application}/infer", json=v2_request())

@@ -9,7 +9,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from tools import child
 from tools.child import ROOT, RunningAppliance, free_ports
@@ -25,7 +25,7 @@ SIGNATURE = {
 }
 
 
-def register(client: httpx.Client, name: str, models: dict[str, Path], slo_ms: float = 400, **fields: Any) -> None:
+def register(client: httpx2.Client, name: str, models: dict[str, Path], slo_ms: float = 400, **fields: Any) -> None:
     """Register an application with one variant a model, and wait until it is ready.
 
     Accuracies are declared by rank in ``models``: 91 for the first, and nearer to 100 for each further one.
@@ -44,7 +44,7 @@ def register(client: httpx.Client, name: str, models: dict[str, Path], slo_ms: f
     wait_ready(client, name)
 
 
-def wait_ready(client: httpx.Client, name: str, timeout: float = 500) -> list[dict]:
+def wait_ready(client: httpx2.Client, name: str, timeout: float = 500) -> list[dict]:
     """The application's variants once all of them are ready."""
 
     def ready():

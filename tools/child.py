@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 #: Ports below the ephemeral range, in another order for each process that asks.
 _PORTS = itertools.cycle(random.SystemRandom().sample(range(10_000, 32_000), 22_000))
@@ -174,18 +174,18 @@ class RunningAppliance:
         """The certificates that clients trust, once it runs."""
         return ssl.create_default_context(cafile=self.authorities) if self.authorities else None
 
-    def rest(self) -> httpx.Client:
+    def rest(self) -> httpx2.Client:
         """A client for the REST API."""
-        return httpx.Client(
+        return httpx2.Client(
             base_url=self.console + "/api/v1",
             headers={"Authorization": f"Bearer {self.credentials['api_token']}"},
             timeout=60,
             verify=self.trust() or False,
         )
 
-    def inference(self) -> httpx.Client:
+    def inference(self) -> httpx2.Client:
         """A client for V2 HTTP."""
-        return httpx.Client(
+        return httpx2.Client(
             base_url=self.http,
             headers={"Authorization": f"Bearer {self.credentials['api_key']}"},
             timeout=60,

@@ -157,7 +157,7 @@ def configure(process: str, level: str = "info", path: Path | None = None) -> No
     root.setLevel(getattr(logging, level.upper()))
     logging.captureWarnings(True)
     for noisy in (
-        "httpx",
+        "httpx2",
         "httpcore",
         "websockets",
         "asyncio",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import httpx2
 
 from appliance.demo.rest import expect, pages
 
@@ -25,7 +25,7 @@ class Shown:
     lines: Sequence[str]
 
 
-def _get(rest: httpx.Client, path: str) -> Any:
+def _get(rest: httpx2.Client, path: str) -> Any:
     return expect(rest.get(path), f"GET {path}", 200).json()
 
 
@@ -35,7 +35,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 
-def status(rest: httpx.Client, options: Namespace) -> Shown:
+def status(rest: httpx2.Client, options: Namespace) -> Shown:
     """The plan in force, repairs, and work in the background."""
     newest = _get(rest, "/plans/")["results"][:1]
     repairs, tasks = pages(rest, "/repairs/"), pages(rest, "/tasks/")
@@ -53,7 +53,7 @@ def status(rest: httpx.Client, options: Namespace) -> Shown:
     return Shown({"plan": newest[0] if newest else None, "repairs": repairs, "tasks": tasks}, lines)
 
 
-def applications(rest: httpx.Client, options: Namespace) -> Shown:
+def applications(rest: httpx2.Client, options: Namespace) -> Shown:
     """All applications with their variants."""
     found, rows = pages(rest, "/applications/"), []
     for application in found:
@@ -67,7 +67,7 @@ def _percent(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.2f}%"
 
 
-def upload(rest: httpx.Client, options: Namespace) -> Shown:
+def upload(rest: httpx2.Client, options: Namespace) -> Shown:
     """Upload a variant."""
     fields = {"name": options.name or options.file.stem}
     if options.accuracy is not None:
@@ -84,7 +84,7 @@ def upload(rest: httpx.Client, options: Namespace) -> Shown:
     return Shown(found, [f"{options.application}/{found['name']} was accepted; it is {found['state']}."])
 
 
-def slo(rest: httpx.Client, options: Namespace) -> Shown:
+def slo(rest: httpx2.Client, options: Namespace) -> Shown:
     """Change an application's SLO, or look at what that would mean."""
     path = f"/applications/{options.application}/"
     looked = expect(rest.get(f"{path}slo/", params={"ms": options.ms}), "slo", 200).json()
@@ -94,7 +94,7 @@ def slo(rest: httpx.Client, options: Namespace) -> Shown:
     return Shown(found, [f"The SLO of {found['name']} is {found['slo_ms']:g} ms now.", *looked["consequences"]])
 
 
-def plan(rest: httpx.Client, options: Namespace) -> Shown:
+def plan(rest: httpx2.Client, options: Namespace) -> Shown:
     """Explain the plan; or ask for a new one, or for another stack."""
     if options.stack is not None:
         found = expect(rest.patch("/control/", json={"stack": options.stack}), "stack", 200).json()
@@ -112,7 +112,7 @@ def plan(rest: httpx.Client, options: Namespace) -> Shown:
     return Shown(found, lines)
 
 
-def nodes(rest: httpx.Client, options: Namespace) -> Shown:
+def nodes(rest: httpx2.Client, options: Namespace) -> Shown:
     """Nodes with their devices."""
     found, devices = pages(rest, "/nodes/"), pages(rest, "/devices/")
     rows = []
@@ -128,7 +128,7 @@ def nodes(rest: httpx.Client, options: Namespace) -> Shown:
     return Shown(found, _table(("NODE", "STATE", "LINK", "CORDON", "DEVICES UP", "RELEASE"), rows))
 
 
-def cordon(rest: httpx.Client, options: Namespace) -> Shown:
+def cordon(rest: httpx2.Client, options: Namespace) -> Shown:
     """Cordon a node, or end that."""
     path = f"/nodes/{options.node}/cordon/"
     if options.end:
@@ -138,7 +138,7 @@ def cordon(rest: httpx.Client, options: Namespace) -> Shown:
     return Shown(found, [f"Plans leave the devices of {options.node} out until `nereus cordon {options.node} --end`."])
 
 
-def join(rest: httpx.Client, options: Namespace) -> Shown:
+def join(rest: httpx2.Client, options: Namespace) -> Shown:
     """The line by which another box joins, last, so that scripts can read it."""
     body = {"role": options.role, "minutes": options.minutes, "control": options.control}
     found = expect(rest.post("/join-commands/", json=body), "join", 201).json()
@@ -146,7 +146,7 @@ def join(rest: httpx.Client, options: Namespace) -> Shown:
     return Shown(found, [*found["remarks"], *warning, found["command"]])
 
 
-def try_query(rest: httpx.Client, options: Namespace) -> Shown:
+def try_query(rest: httpx2.Client, options: Namespace) -> Shown:
     """Send one query."""
     given = {}
     for text in options.values:
@@ -190,7 +190,7 @@ def _input(tensor: dict[str, Any], values: str | None) -> dict[str, Any]:
     return {"name": tensor["name"], "datatype": datatype, "shape": shape, "data": data}
 
 
-def key(rest: httpx.Client, options: Namespace) -> Shown:
+def key(rest: httpx2.Client, options: Namespace) -> Shown:
     """Make an API key."""
     fields = {"name": options.name, "applications": options.applications, "rate": options.rate}
     body = {name: value for name, value in {**fields, "expires": options.expires}.items() if value is not None}

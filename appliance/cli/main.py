@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from appliance.cli import acts
 from appliance.cli.acts import Shown
@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> int:
 
 
 @contextlib.contextmanager
-def _connected(options: argparse.Namespace) -> Iterator[httpx.Client]:
+def _connected(options: argparse.Namespace) -> Iterator[httpx2.Client]:
     settings = Settings.from_environ()
     url = options.url or settings.console.url
     if options.token_file is not None:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 
-import httpx
+import httpx2
 
 from .manifest import DemoApplication, applications
 from .rest import RestError, Unreachable, client, expect, pages
@@ -30,7 +30,7 @@ def register(base_url: str, token: str, log: Log) -> None:
             _register(rest, application, log)
 
 
-def _register(rest: httpx.Client, application: DemoApplication, log: Log) -> None:
+def _register(rest: httpx2.Client, application: DemoApplication, log: Log) -> None:
     path = f"/applications/{application.name}/"
     found = expect(rest.get(path), f"GET {path}", 200, 404)
     if found.status_code == 404:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import numpy as np
 
 from appliance.load.records import ABANDONED, HTTP, UNSENT, Records, quantile
@@ -204,8 +204,8 @@ def latencies(records: Records) -> dict[str, float | None]:
 def ready(url: str, authorities: Path | None = None) -> bool:
     trust = ssl.create_default_context(cafile=authorities) if url.startswith("https") else False
     try:
-        return httpx.get(f"{url}/v2/health/ready", timeout=5, verify=trust, trust_env=False).status_code == 200
-    except httpx.TransportError:
+        return httpx2.get(f"{url}/v2/health/ready", timeout=5, verify=trust, trust_env=False).status_code == 200
+    except httpx2.TransportError:
         return False
 
 

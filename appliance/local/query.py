@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-import httpx
+import httpx2
 
 from workers.protocol.datatypes import ITEM_BYTES
 from workers.v2.http import HEADER_LENGTH
@@ -19,12 +19,12 @@ _EMPTY_STRING = 4
 async def ask_all(url: str, key: str, timeout_s: float) -> tuple[list[str], list[str]]:
     """Applications that answered a query, and why others did not.
 
-    Raises httpx.HTTPError: the gateway does not answer.
+    Raises httpx2.HTTPError: the gateway does not answer.
     """
     headers = {"Authorization": f"Bearer {key}"}
-    async with httpx.AsyncClient(base_url=url, headers=headers, verify=unverified(), timeout=timeout_s) as client:
+    async with httpx2.AsyncClient(base_url=url, headers=headers, verify=unverified(), timeout=timeout_s) as client:
         index = await client.post("/v2/repository/index", json={})
-        if index.status_code != httpx.codes.OK:
+        if index.status_code != httpx2.codes.OK:
             return [], [_why("index", index)]
         answered, silent = [], []
         for model in index.json():
@@ -40,9 +40,9 @@ async def ask_all(url: str, key: str, timeout_s: float) -> tuple[list[str], list
         return sorted(set(answered)), silent
 
 
-async def _ask(client: httpx.AsyncClient, name: str) -> str | None:
+async def _ask(client: httpx2.AsyncClient, name: str) -> str | None:
     described = await client.get(f"/v2/models/{name}")
-    if described.status_code != httpx.codes.OK:
+    if described.status_code != httpx2.codes.OK:
         return _why(name, described)
     inputs, data = [], bytearray()
     for tensor in described.json()["inputs"]:
@@ -59,8 +59,8 @@ async def _ask(client: httpx.AsyncClient, name: str) -> str | None:
         content=text + bytes(data),
         headers={HEADER_LENGTH: str(len(text)), "Content-Type": "application/octet-stream"},
     )
-    return None if answer.status_code == httpx.codes.OK else _why(name, answer)
+    return None if answer.status_code == httpx2.codes.OK else _why(name, answer)
 
 
-def _why(name: str, answer: httpx.Response) -> str:
+def _why(name: str, answer: httpx2.Response) -> str:
     return f"{name}: HTTP {answer.status_code}: {answer.text[:300]}"

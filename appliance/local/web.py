@@ -88,7 +88,7 @@ workers = 1
 graceful_timeout = GRACE_S + 1
 timeout = 120
 # A close that crosses a client's next request costs that request, so connections wait longer than clients keep them
-# (httpx 5 s, browsers a minute or more); asgi_server.MAX_CONNECTIONS bounds how many wait.
+# (httpx2 5 s, browsers a minute or more); asgi_server.MAX_CONNECTIONS bounds how many wait.
 keepalive = 75
 # Other peers' forwarding headers are ignored, so that nobody chooses the address that throttles and audit entries show.
 forwarded_allow_ips = ",".join(_settings.trusted_proxies)

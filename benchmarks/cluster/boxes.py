@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from appliance.demo.manifest import DemoApplication
 from appliance.demo.rest import Unreachable, client, pages
@@ -228,7 +228,7 @@ class Cluster:
         """Those of all nodes' batches so far, by variant."""
         found: dict[str, runtimes.RunTimes] = {}
         for node in self.nodes:
-            page = httpx.get(f"http://{node.address}:{NODE_PORT}/metrics", timeout=20, trust_env=False)
+            page = httpx2.get(f"http://{node.address}:{NODE_PORT}/metrics", timeout=20, trust_env=False)
             for variant, times in runtimes.read(page.raise_for_status().text).items():
                 before = found.get(variant, runtimes.RunTimes({}, 0.0))
                 bounds = before.counts.keys() | times.counts.keys()
@@ -237,7 +237,7 @@ class Cluster:
         return found
 
     @contextlib.contextmanager
-    def rest(self) -> Iterator[httpx.Client]:
+    def rest(self) -> Iterator[httpx2.Client]:
         """A client for the control box's REST API."""
         trust = ssl.create_default_context(cafile=str(self.control.home / "nereus" / "tls" / "authority.pem"))
         with client(self.url, self.control.credentials["api_token"], trust) as rest:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-import httpx
+import httpx2
 
 from appliance.demo.rest import RestError
 from benchmarks.faults.history import Event, Follows, Planned
@@ -67,7 +67,7 @@ class Watch:
     def __exit__(self, *_error) -> None:
         self._sampling.stop()
         # Without these, answers that only a plan of the last moment allows are found wrong.
-        with contextlib.suppress(RestError, httpx.HTTPError):
+        with contextlib.suppress(RestError, httpx2.HTTPError):
             self._new_plans()
 
     def newest(self) -> Planned | None:
@@ -91,7 +91,7 @@ class Watch:
 
     def _new_plans(self) -> None:
         with self._cluster.rest() as rest:
-            rest.timeout = httpx.Timeout(5)
+            rest.timeout = httpx2.Timeout(5)
             listed = sorted(plan["version"] for plan in rest.get("/plans/").raise_for_status().json()["results"])
             for version in listed if self._plans else listed[-EARLIER:]:
                 if version not in self._plans and version >= min(self._plans, default=0):
@@ -104,9 +104,9 @@ def health(gateway: Box) -> dict:
     """A gateway's health, as an operator on the network sees it.
 
     Raises:
-        httpx.HTTPError, ValueError: it does not answer.
+        httpx2.HTTPError, ValueError: it does not answer.
     """
-    return httpx.get(f"http://{gateway.address}:{HTTP_PORT}/health", timeout=2, trust_env=False).json()
+    return httpx2.get(f"http://{gateway.address}:{HTTP_PORT}/health", timeout=2, trust_env=False).json()
 
 
 def connected(gateway: Box) -> set[str]:
@@ -116,7 +116,7 @@ def connected(gateway: Box) -> set[str]:
     """
     try:
         return _connected(health(gateway))
-    except (httpx.HTTPError, ValueError):
+    except (httpx2.HTTPError, ValueError):
         return set()
 
 
@@ -124,7 +124,7 @@ def ready(gateway: Box) -> bool:
     """Whether the gateway can serve every application."""
     try:
         return health(gateway).get("status") == "ready"
-    except (httpx.HTTPError, ValueError):
+    except (httpx2.HTTPError, ValueError):
         return False
 
 

@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from benchmarks.console import pages
 from benchmarks.console.site import Site
@@ -65,7 +65,7 @@ def painted(site: Site, seconds: float) -> dict[str, dict]:
 
 def cookie(site: Site) -> str:
     """The cookie of a session."""
-    with httpx.Client(base_url=site.console, timeout=60) as client:
+    with httpx2.Client(base_url=site.console, timeout=60) as client:
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', client.get("/login/").text)[1]
         fields = {
             "username": site.secrets["console_user"],

@@ -6,7 +6,7 @@ import json
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from appliance.demo.rest import client
 from benchmarks.scale.__main__ import Members
@@ -48,7 +48,7 @@ class Site:
     def secrets(self) -> dict[str, str]:
         return json.loads((self.plane.home / "credentials.json").read_text())
 
-    def rest(self) -> httpx.Client:
+    def rest(self) -> httpx2.Client:
         """A client of the REST API with all rights."""
         found = client(self.console, self.secrets["api_token"])
         found.timeout = LONGEST_S
@@ -80,10 +80,10 @@ class Site:
         # Members report what they hold each second.
         time.sleep(1.0)
 
-    def _version(self, rest: httpx.Client) -> int:
+    def _version(self, rest: httpx2.Client) -> int:
         plans = rest.get("/plans/?limit=1").json()["results"]
         return plans[0]["version"] if plans else 0
 
-    def _newer(self, rest: httpx.Client, before: int) -> int | None:
+    def _newer(self, rest: httpx2.Client, before: int) -> int | None:
         version = self._version(rest)
         return version if version > before else None

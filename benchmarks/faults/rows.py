@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import httpx
+import httpx2
 
 from . import breaking, disks, states
 from .breaking import Fault, hung, killed
@@ -75,7 +75,7 @@ class Row:
 
 def console_answers(site: Site) -> Probe:
     """True once the console answers."""
-    return lambda: httpx.get(site.box.console + "/health/", timeout=2).status_code == 200
+    return lambda: httpx2.get(site.box.console + "/health/", timeout=2).status_code == 200
 
 
 def new_plan(site: Site) -> Probe:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import httpx
+import httpx2
 import numpy as np
 import psutil
 import redis
@@ -118,7 +118,7 @@ class Site:
                 eventually(lambda name=application: _ready(rest, name), READY_S, why=f"variants of {application}")
         eventually(self.serves, READY_S, why="both applications answered")
 
-    def upload(self, rest: httpx.Client, application: str, variant: str, name: str = "") -> httpx.Response:
+    def upload(self, rest: httpx2.Client, application: str, variant: str, name: str = "") -> httpx2.Response:
         """Upload a variant; ``name``: another one than the model's."""
         with self._models[variant].path.open("rb") as file:
             fields = {"name": name or variant, "accuracy": f"{VARIANTS[variant][1]:g}"}
@@ -191,7 +191,7 @@ class Site:
         try:
             with self.box.rest() as rest:
                 return rest.get("/plans/", timeout=3).json()["results"][0]["version"]
-        except (httpx.HTTPError, ValueError, KeyError, IndexError, OSError):
+        except (httpx2.HTTPError, ValueError, KeyError, IndexError, OSError):
             return 0
 
     def work(self, file: Path, seed: int) -> Work:
@@ -217,15 +217,15 @@ class Site:
         """Return the plan versions that gateway and executors follow, by member.
 
         Raises:
-            httpx.HTTPError, ValueError: the gateway does not answer.
+            httpx2.HTTPError, ValueError: the gateway does not answer.
         """
-        health = httpx.get(self.box.http + "/health", timeout=5).json()
+        health = httpx2.get(self.box.http + "/health", timeout=5).json()
         devices = {name: one["plan_version"] or 0 for name, one in health["devices"].items()}
         return {"gateway": health["plan"]["adopted"] or 0, **devices}
 
     def counters(self) -> list[Counted]:
-        """Queries that ended, by process. Raises httpx.HTTPError."""
-        return counted(httpx.get(self.box.http + "/metrics", timeout=5).text)
+        """Queries that ended, by process. Raises httpx2.HTTPError."""
+        return counted(httpx2.get(self.box.http + "/metrics", timeout=5).text)
 
 
 class TwoGateways(Site):
@@ -234,12 +234,12 @@ class TwoGateways(Site):
     environment = {"NEREUS_GATEWAYS": "2"}
 
     def versions(self) -> dict[str, int]:
-        text = httpx.get(self.box.node_http + "/metrics", timeout=5).text
+        text = httpx2.get(self.box.node_http + "/metrics", timeout=5).text
         found = re.findall(r'^nereus_gateway_plan_version\{.*?gateway="([^"]+)".*?\} (\S+)$', text, re.MULTILINE)
         return {name.removeprefix("box-"): int(float(value)) for name, value in found}
 
     def counters(self) -> list[Counted]:
-        return counted(httpx.get(self.box.node_http + "/metrics", timeout=5).text)
+        return counted(httpx2.get(self.box.node_http + "/metrics", timeout=5).text)
 
 
 class SmallSite(Site):
@@ -285,7 +285,7 @@ def _labels(text: str) -> dict[str, str]:
     return dict(re.findall(r'(\w+)="([^"]*)"', text))
 
 
-def _ready(rest: httpx.Client, application: str) -> bool:
+def _ready(rest: httpx2.Client, application: str) -> bool:
     found = pages(rest, f"/applications/{application}/variants/")
     failed = [one["name"] for one in found if one["state"] == "failed"]
     if failed:

@@ -21,7 +21,7 @@ import threading
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 import redis
 
 from appliance.demo.rest import client
@@ -88,7 +88,7 @@ class Rest(threading.Thread):
                 began = time.monotonic()
                 try:
                     ok = rest.get(PATHS[number % len(PATHS)]).status_code == 200
-                except httpx.HTTPError:
+                except httpx2.HTTPError:
                     ok = False
                 self.failed += not ok
                 self.took.append((began, time.monotonic() - began))

@@ -97,11 +97,12 @@ class Plane:
     def _ready(self) -> bool:
         if self._process.poll() is not None:
             raise RuntimeError((self.home / "supervisor.log").read_text()[-2000:])
-        import httpx
+        import httpx2
 
         try:
-            return httpx.get(f"{self.console}/health/", timeout=5).status_code == 200 and len(self.pids()) == len(ROLES)
-        except httpx.HTTPError:
+            answer = httpx2.get(f"{self.console}/health/", timeout=5)
+            return answer.status_code == 200 and len(self.pids()) == len(ROLES)
+        except httpx2.HTTPError:
             return False
 
     def pids(self) -> dict[str, int]:

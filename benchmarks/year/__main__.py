@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from appliance.demo.rest import RestError
 from benchmarks.contenders import between
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             year = Year(Path(folder), given.days, given.seconds, given.within)
             found = year.run()
-        except (RuntimeError, TimeoutError, OSError, RestError, httpx.HTTPError) as error:
+        except (RuntimeError, TimeoutError, OSError, RestError, httpx2.HTTPError) as error:
             print(f"year: {error}", file=sys.stderr)
             return 1
     print(page(found, given.days, given.seconds))

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 
-import httpx
+import httpx2
 
 
 class LightLoad:
@@ -51,7 +51,7 @@ class LightLoad:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            with httpx.Client(
+            with httpx2.Client(
                 base_url=self._url, headers={"Authorization": f"Bearer {self._key}"}, timeout=60
             ) as client:
                 while self._go.is_set() and not self._over.wait(self._every_s):
@@ -59,12 +59,12 @@ class LightLoad:
             self._idle.set()
             self._go.wait()
 
-    def _query(self, client: httpx.Client) -> None:
+    def _query(self, client: httpx2.Client) -> None:
         started = time.monotonic()
         try:
             answer = client.post(self._path, json=self._body)
             end = "" if answer.status_code == 200 else f"{answer.status_code} {answer.text[:120]}"
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             end = type(error).__name__
         self.sent += 1
         self.slowest_s = max(self.slowest_s, time.monotonic() - started)

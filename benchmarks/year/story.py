@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from appliance.demo.rest import RestError, client, expect
 from benchmarks.figures import markdown
@@ -112,7 +112,7 @@ class Year:
             path = f"/v2/models/{APPLICATION}/ready"
             eventually(lambda: inference.get(path).status_code == 200, READY_S, why=f"serving {when}")
 
-    def _rest(self) -> httpx.Client:
+    def _rest(self) -> httpx2.Client:
         return client(self._appliance.console, self._appliance.credentials["api_token"])
 
     def _upload(self, name: str, model: Model) -> None:
@@ -169,8 +169,8 @@ class Year:
 
     def _held(self) -> int:
         """The oldest of the plans that members hold."""
-        gateway = httpx.get(f"{self._appliance.http}/health", timeout=30).json()["plan"]["newest"]
-        node = httpx.get(f"{self._appliance.node_http}/health", timeout=30).json()["plan_version"]
+        gateway = httpx2.get(f"{self._appliance.http}/health", timeout=30).json()["plan"]["newest"]
+        node = httpx2.get(f"{self._appliance.node_http}/health", timeout=30).json()["plan_version"]
         return min(gateway or 0, node or 0)
 
     def _plan_everywhere(self, day: int) -> None:
@@ -194,7 +194,7 @@ class Year:
                 answers = [
                     expect(rest.get(f"/{kind}/"), f"reading {kind}", 200).json() for kind in ("nodes", "gateways")
                 ]
-        except (RestError, httpx.HTTPError):
+        except (RestError, httpx2.HTTPError):
             return False
         members = [member for answer in answers for member in answer["results"]]
         for member in members:
@@ -251,7 +251,7 @@ class Year:
         headers = {"Authorization": f"Bearer {key}"}
         body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1.0] * 4}]}
         url = f"{self._appliance.http}/v2/models/{APPLICATION}/infer"
-        return httpx.post(url, json=body, headers=headers, timeout=30).status_code == 200
+        return httpx2.post(url, json=body, headers=headers, timeout=30).status_code == 200
 
 
 def complaints(found: Found, days: int) -> list[str]:

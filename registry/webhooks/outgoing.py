@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import httpx2
 from django.conf import settings
 from django.db.models import F
 from django.utils import timezone
@@ -117,7 +117,7 @@ def _posted(hook: Webhook, text: str) -> tuple[int | None, str]:
         status = asyncio.run(_status(target, text, headers))
     except TimeoutError:
         return None, f"no answer within {TIMEOUT_S:g} s"
-    except (httpx.HTTPError, OSError, ValueError) as error:
+    except (httpx2.HTTPError, OSError, ValueError) as error:
         return None, f"{type(error).__name__}: {error}"
     return status, "" if 200 <= status < 300 else f"answered {status}; 200 to 299 is needed"
 
@@ -128,7 +128,7 @@ async def _status(target: Target, text: str, headers: dict[str, str]) -> int:
     options = {"timeout": None, "trust_env": False, "follow_redirects": False, "verify": _trust(target)}
     async with (
         asyncio.timeout(TIMEOUT_S),
-        httpx.AsyncClient(**options) as client,
+        httpx2.AsyncClient(**options) as client,
         client.stream(
             "POST", target.url, content=text, headers=headers, extensions={"sni_hostname": target.host}
         ) as response,

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from appliance import secrets
@@ -111,8 +111,8 @@ def console(tmp_path_factory) -> Iterator[RunningAppliance]:
 
 
 def _answers(appliance: RunningAppliance) -> bool:
-    with contextlib.suppress(httpx.HTTPError):
-        return httpx.get(f"{appliance.console}/health/live", timeout=60).status_code == 200
+    with contextlib.suppress(httpx2.HTTPError):
+        return httpx2.get(f"{appliance.console}/health/live", timeout=60).status_code == 200
     return False
 
 
@@ -136,7 +136,7 @@ def proxied(request, console, tmp_path):
             process.wait(60)
 
     trust = ssl.create_default_context(cafile=authority.file)
-    with httpx.Client(base_url=f"https://localhost:{port}", verify=trust, timeout=60) as client:
+    with httpx2.Client(base_url=f"https://localhost:{port}", verify=trust, timeout=60) as client:
         eventually(lambda: _serves(port), why="the proxy listens")
         yield client
     stop()
@@ -147,7 +147,7 @@ def _serves(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def sign_in(client: httpx.Client, console: RunningAppliance, origin: str) -> httpx.Response:
+def sign_in(client: httpx2.Client, console: RunningAppliance, origin: str) -> httpx2.Response:
     page = client.get("/login/")
     known = secrets.credentials(console.home)
     form = {
@@ -192,14 +192,14 @@ def test_forwarding_headers_of_others_are_not_believed(console):
     try:
         eventually(lambda: _serves(port), why="the web process listens")
         url, forwarded = f"http://127.0.0.1:{port}", {"X-Forwarded-For": "198.51.100.1", "X-Forwarded-Proto": "https"}
-        eventually(lambda: httpx.get(f"{url}/health/live", timeout=60).status_code == 200)
-        assert "strict-transport-security" not in httpx.get(f"{url}/login/", headers=forwarded, timeout=60).headers
-        assert httpx.get(f"{url}/metrics", headers=forwarded, timeout=60).status_code == 200, (
+        eventually(lambda: httpx2.get(f"{url}/health/live", timeout=60).status_code == 200)
+        assert "strict-transport-security" not in httpx2.get(f"{url}/login/", headers=forwarded, timeout=60).headers
+        assert httpx2.get(f"{url}/metrics", headers=forwarded, timeout=60).status_code == 200, (
             "from this box, whatever it says"
         )
     finally:
         web.terminate()
         web.wait(60)
-    assert httpx.get(f"{console.console}/metrics", headers=forwarded, timeout=60).status_code == 401, (
+    assert httpx2.get(f"{console.console}/metrics", headers=forwarded, timeout=60).status_code == 401, (
         "the trusted proxy says so"
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 
-import httpx
+import httpx2
 import pytest
 
 from tests.executor.harness import endless
@@ -47,11 +47,11 @@ def appliance(tmp_path_factory):
 
 
 def devices_up(appliance) -> int:
-    known = httpx.get(appliance.http + "/health", timeout=60).json()["devices"]
+    known = httpx2.get(appliance.http + "/health", timeout=60).json()["devices"]
     return sum(bool(device["connected"] and device["warm"]) for device in known.values())
 
 
-def ask(appliance, value: float) -> httpx.Response:
+def ask(appliance, value: float) -> httpx2.Response:
     with appliance.inference() as client:
         return client.post("/v2/models/loop/infer", json=v2_request(value=value), timeout=100)
 

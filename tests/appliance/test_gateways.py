@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 
-import httpx
+import httpx2
 import pytest
 import redis
 from prometheus_client.parser import text_string_to_metric_families
@@ -54,7 +54,7 @@ def page(appliance) -> dict[tuple[str, str], float]:
     Values are summed over other labels.
     """
     found: Counter = Counter()
-    for family in text_string_to_metric_families(httpx.get(appliance.node_http + "/metrics", timeout=60).text):
+    for family in text_string_to_metric_families(httpx2.get(appliance.node_http + "/metrics", timeout=60).text):
         for sample in family.samples:
             if "gateway" in sample.labels:
                 found[sample.name, sample.labels["gateway"]] += sample.value

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 
-import httpx
+import httpx2
 import pytest
 
 from appliance.local import probes
@@ -21,14 +21,14 @@ def answers(appliance) -> bool:
     try:
         with appliance.inference() as client:
             return client.post("/v2/models/tiny/infer", json=v2_request()).status_code == 200
-    except httpx.TransportError:
+    except httpx2.TransportError:
         return False
 
 
 def shown(appliance) -> bool:
     try:
-        return httpx.get(appliance.console + "/health/live", timeout=60).status_code == 200
-    except httpx.TransportError:
+        return httpx2.get(appliance.console + "/health/live", timeout=60).status_code == 200
+    except httpx2.TransportError:
         return False
 
 

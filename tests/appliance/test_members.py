@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 
-import httpx
+import httpx2
 import pytest
 import redis
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.wide
 def test_keys_and_plans_arrive_after_redis_was_emptied(appliance):
     def status(key: str) -> int:
         headers = {"Authorization": f"Bearer {key}"}
-        return httpx.post(
+        return httpx2.post(
             appliance.http + "/v2/models/tiny/infer", json=v2_request(), headers=headers, timeout=60
         ).status_code
 
@@ -49,7 +49,7 @@ def test_members_come_back_though_their_credentials_and_the_join_token_were_rota
     def links() -> list[str]:
         with appliance.inference() as client:
             gateway = client.get("/health").json()["control_plane"]
-        node = httpx.get(appliance.node_http + "/health", timeout=60).json()["link"]["up"]
+        node = httpx2.get(appliance.node_http + "/health", timeout=60).json()["link"]["up"]
         return [gateway, "up" if node else "down"]
 
     eventually(lambda: links() == ["up", "up"], why="both are linked")

@@ -6,7 +6,7 @@ import os
 import shlex
 import socket
 
-import httpx
+import httpx2
 import pytest
 
 from appliance.local import roles, services
@@ -147,7 +147,7 @@ def test_roles_with_homes_of_their_own_serve_together(boxes, tiny_models):
         assert devices and all(device["gateways"] == ["box-gateway"] for device in devices)
     gateway.wait_for(READY)
     key = {"Authorization": f"Bearer {control.credentials['api_key']}"}
-    with httpx.Client(base_url=gateway.http, headers=key, timeout=60) as client:
+    with httpx2.Client(base_url=gateway.http, headers=key, timeout=60) as client:
         eventually(lambda: client.get("/v2/models/tiny/ready").status_code == 200, why="tiny ready to serve")
         assert client.post("/v2/models/tiny/infer", json=v2_request()).status_code == 200
 

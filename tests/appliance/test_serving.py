@@ -231,14 +231,14 @@ def test_more_applications_than_devices_share_them_and_all_answer(appliance, tin
 
 
 def test_every_process_shows_metrics_and_health(appliance):
-    import httpx
+    import httpx2
 
     for url, metric in (
         (f"{appliance.console}/metrics", "nereus_devices"),
         (f"{appliance.http}/metrics", "nereus_"),
         (f"{appliance.node_http}/metrics", 'device="box/cpu0"'),
     ):
-        answer = httpx.get(url, timeout=60)
+        answer = httpx2.get(url, timeout=60)
         assert answer.status_code == 200 and metric in answer.text, url
-    assert httpx.get(f"{appliance.console}/health/", timeout=60).json()["status"] == "ok"
-    assert httpx.get(f"{appliance.node_http}/health", timeout=60).status_code == 200
+    assert httpx2.get(f"{appliance.console}/health/", timeout=60).json()["status"] == "ok"
+    assert httpx2.get(f"{appliance.node_http}/health", timeout=60).status_code == 200

@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import time
 
-import httpx
+import httpx2
 import pytest
 from cryptography import x509
 
@@ -47,7 +47,7 @@ def test_members_link_and_fetch_models_and_queries_are_answered(encrypted):
 
 
 def test_the_console_sets_cookies_and_headers_for_its_public_url(encrypted):
-    with httpx.Client(base_url=encrypted.console, verify=encrypted.trust(), timeout=60) as client:
+    with httpx2.Client(base_url=encrypted.console, verify=encrypted.trust(), timeout=60) as client:
         page = client.get("/admin/login/", headers={"Host": "localhost:9443"})
         cookie = page.headers["set-cookie"]
         assert "Secure" in cookie and "SameSite" in cookie
@@ -86,7 +86,7 @@ def test_heads_without_end_are_refused_and_half_ones_are_closed(encrypted):
         began = time.monotonic()
         assert half.recv(1000) == b"" and silent.recv(1000) == b""
         assert time.monotonic() - began > 1
-    assert httpx.get(f"{encrypted.console}/health/", verify=encrypted.trust(), timeout=60).status_code == 200
+    assert httpx2.get(f"{encrypted.console}/health/", verify=encrypted.trust(), timeout=60).status_code == 200
 
 
 def test_the_scanner_objects_to_nothing_but_the_life_of_an_own_certificate(encrypted):
@@ -106,7 +106,7 @@ def test_one_command_rotates_the_certificate_and_its_authority(encrypted):
     assert said.returncode == 0 and "give clients the new tls/authority.pem" in said.stdout, said.stderr
     eventually(lambda: serial(encrypted, before) != first, why="the console uses the new certificate")
     assert serial(encrypted, encrypted.trust()) == serial(encrypted, before)
-    assert httpx.get(f"{encrypted.console}/health/", verify=encrypted.trust(), timeout=60).status_code == 200
+    assert httpx2.get(f"{encrypted.console}/health/", verify=encrypted.trust(), timeout=60).status_code == 200
     eventually(lambda: answers(encrypted), why="the gateway uses the new certificate, too")
     eventually(lambda: linked(encrypted), why="the node is linked, still or again")
 
@@ -121,12 +121,12 @@ def answers(appliance) -> bool:
     try:
         with appliance.inference() as client:
             return client.post("/v2/models/tiny/infer", json=v2_request(rows=1)).status_code == 200
-    except httpx.ConnectError:
+    except httpx2.ConnectError:
         return False
 
 
 def linked(appliance) -> bool:
-    return httpx.get(f"{appliance.node_http}/health", trust_env=False, timeout=60).json()["link"]["up"]
+    return httpx2.get(f"{appliance.node_http}/health", trust_env=False, timeout=60).json()["link"]["up"]
 
 
 def manage(appliance, *arguments: str) -> subprocess.CompletedProcess:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from scheduler.control.leases import TTL_S
@@ -87,16 +87,16 @@ class Home:
                 process.kill()
                 process.wait()
 
-    def rest(self) -> httpx.Client:
+    def rest(self) -> httpx2.Client:
         credentials = json.loads((Path(self.environment["NEREUS_HOME"]) / "credentials.json").read_text())
         headers = {"Authorization": f"Bearer {credentials['api_token']}"}
-        return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=120, trust_env=False)
+        return httpx2.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=120, trust_env=False)
 
     def serves(self) -> bool:
         assert self.processes["web"].poll() is None, self._log.read_text()[-3000:]
         try:
-            return httpx.get(f"{self.url}/health/", timeout=30, trust_env=False).status_code == 200
-        except httpx.HTTPError:
+            return httpx2.get(f"{self.url}/health/", timeout=30, trust_env=False).status_code == 200
+        except httpx2.HTTPError:
             return False
 
 

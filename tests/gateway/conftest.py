@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from subprocess import PIPE
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 from websockets.sync.server import serve
@@ -234,7 +234,7 @@ class GatewayProcess:
         self.several = "NEREUS_GATEWAYS" in settings
         which = ["--number", str(number)]
         self.process = of_members().start("-m", "workers.gateway", *which, env=environ, stderr=PIPE, text=True)
-        self.http = httpx.Client(base_url=self.url, timeout=120, verify=False)
+        self.http = httpx2.Client(base_url=self.url, timeout=120, verify=False)
         self.log: list[str] = []
         threading.Thread(target=self._listen, daemon=True).start()
         if listens:
@@ -263,11 +263,11 @@ class GatewayProcess:
     def wait_ready(self) -> None:
         wait_for(self.ready, "the gateway is ready")
 
-    def post(self, path: str, body: dict | bytes, **headers: str) -> httpx.Response:
+    def post(self, path: str, body: dict | bytes, **headers: str) -> httpx2.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.http.post(path, content=content, headers={**AUTH, **headers})
 
-    def infer(self, x, application: str = "numbers", version: str | None = None, **parameters) -> httpx.Response:
+    def infer(self, x, application: str = "numbers", version: str | None = None, **parameters) -> httpx2.Response:
         body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [len(x), 4], "data": x}]}
         if parameters:
             body["parameters"] = parameters

@@ -6,7 +6,7 @@ import asyncio
 import functools
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
+import httpx2
 import msgspec
 import numpy as np
 import onnx
@@ -49,7 +49,7 @@ async def test_no_answer_depends_on_other_clients(gateways, tmp_path, examples, 
         wrong = [one for some in answers for one in some]
         assert not wrong, (len(wrong), wrong[:3])
         if examples is unbatched:
-            async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, verify=False) as client:
+            async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, verify=False) as client:
                 shown = (await client.get("/v2/models/pitch/config")).json()
                 assert shown["max_batch_size"] == 0
                 assert [one["dims"] for one in shown["input"]] == [[1, -1], []]
@@ -83,7 +83,7 @@ def _json(gateway, name, inputs, outputs) -> list[np.ndarray]:
         for key, array in inputs.items()
     ]
     url = f"{gateway.url}/v2/models/{name}/infer"
-    reply = httpx.post(url, json={"inputs": given}, headers=AUTH, timeout=120, verify=False)
+    reply = httpx2.post(url, json={"inputs": given}, headers=AUTH, timeout=120, verify=False)
     assert reply.status_code == 200, (name, reply.text)
     kinds = {"FP32": np.float32, "INT64": np.int64, "BOOL": bool, "BYTES": object}
     found = {

@@ -7,7 +7,7 @@ import collections
 import itertools
 from collections.abc import Callable
 
-import httpx
+import httpx2
 import pytest
 
 from workers.dispatch.binding import QueryClass
@@ -24,8 +24,8 @@ from .conftest import AUTH, application, wait_for
 from .test_failures import BODY, PATH, X, start
 
 
-async def answered(gateway, count: int) -> list[httpx.Response]:
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
+async def answered(gateway, count: int) -> list[httpx2.Response]:
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
         return await asyncio.gather(*(http.post(PATH, content=BODY) for _ in range(count)))
 
 
@@ -52,7 +52,7 @@ async def test_a_batch_is_declined_again_and_again_while_its_time_lasts(gateways
 async def test_one_client_that_goes_leaves_its_batch_alone(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0, batch=4, row_s=8.0)
     only.tell(delay_s=10.0)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
         queries = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(4)]
         await asyncio.to_thread(
             wait_for, lambda: [e for e in only.reported("grant") if e["queries"] == 4], "the batch is under way"
@@ -70,7 +70,7 @@ async def test_one_client_that_goes_leaves_its_batch_alone(gateways, devices):
 async def test_one_client_that_goes_while_its_query_is_held_is_forgotten(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=3.0)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
         queries = []
 
         def known() -> int:
@@ -115,7 +115,7 @@ async def test_a_device_that_says_nothing_gets_nothing_more(gateways, devices):
 async def test_what_is_held_survives_the_loss_of_the_only_device_that_comes_back(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=20.0)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(6)]
         await asyncio.to_thread(
             wait_for, lambda: len(only.reported("grant")) and gateway.health()["held"] >= 4, "the others are held"

@@ -11,7 +11,7 @@ import dataclasses
 import socket
 from pathlib import Path
 
-import httpx
+import httpx2
 import msgspec
 import numpy as np
 import pytest
@@ -129,7 +129,7 @@ async def boxes(gateways, tiny_models, tmp_path):
 
 
 async def asked(gateway: GatewayProcess, rows: int = 1) -> int:
-    async with httpx.AsyncClient(headers=AUTH, timeout=120) as http:
+    async with httpx2.AsyncClient(headers=AUTH, timeout=120) as http:
         answer = await http.post(gateway.url + PATH, json=query(rows))
     if answer.status_code == 200:
         (output,) = answer.json()["outputs"]
@@ -284,7 +284,7 @@ async def test_a_gateway_that_no_core_takes_listens_all_the_same(boxes, tmp_path
     joined: list[str] = []
     await gateway.start(lambda: joined.append(other.key_hash))
     try:
-        async with httpx.AsyncClient() as http:
+        async with httpx2.AsyncClient() as http:
             answer = await http.get(f"http://127.0.0.1:{port}/v2/health/live")
         assert answer.status_code == 200 and joined == [other.key_hash]
     finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-import httpx
+import httpx2
 import numpy as np
 import onnxruntime
 import pytest
@@ -43,14 +43,14 @@ async def test_each_query_gets_what_the_model_says_of_it(world, tiny_models):
         batches.append(result.get_response().parameters["batch_size"].int64_param)
         return result.as_numpy("y")
 
-    async def over_http(client: httpx.AsyncClient, x: np.ndarray) -> np.ndarray:
+    async def over_http(client: httpx2.AsyncClient, x: np.ndarray) -> np.ndarray:
         body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": x.tolist()}]}
         answer = (await client.post(gateway.url + PATH, json=body)).json()
         return np.array(answer["outputs"][0]["data"], np.float32).reshape(answer["outputs"][0]["shape"])
 
     async with contextlib.AsyncExitStack() as stack:
         grpc = await stack.enter_async_context(triton.InferenceServerClient(gateway.grpc))
-        http = await stack.enter_async_context(httpx.AsyncClient(headers=AUTH, timeout=120, verify=False))
+        http = await stack.enter_async_context(httpx2.AsyncClient(headers=AUTH, timeout=120, verify=False))
         answers = await asyncio.gather(
             *(over_grpc(grpc, x) for x in data[:EACH]), *(over_http(http, x) for x in data[EACH:])
         )

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 
 import grpc
-import httpx
+import httpx2
 import msgspec
 import numpy as np
 import pytest
@@ -116,10 +116,10 @@ async def test_while_an_application_refuses_a_key_beyond_its_share_is_refused_fi
     # Capacity is what was answered in a whole second.
     time.sleep(1.5)
     device.tell(delay_s=1.0)
-    limits = httpx.Limits(max_connections=60)
+    limits = httpx2.Limits(max_connections=60)
     body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": ROW}]})
     by_key: dict[str, Counter] = {KEY: Counter(), OTHER: Counter()}
-    async with httpx.AsyncClient(base_url=gateway.url, timeout=120, limits=limits) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, timeout=120, limits=limits) as http:
 
         async def ask(key: str) -> None:
             answer = await http.post(
@@ -168,7 +168,7 @@ async def test_a_key_that_has_expired_is_shown_nothing_by_headers_that_were_acce
     key = {"Authorization": f"Bearer {OTHER}"}
     paths = ("/v2", "/v2/models/words", "/v2/models/words/ready", "/v2/models/words/config", "/v2/models/stats")
 
-    async def statuses(http: httpx.AsyncClient, client: aio_triton.InferenceServerClient) -> set[int]:
+    async def statuses(http: httpx2.AsyncClient, client: aio_triton.InferenceServerClient) -> set[int]:
         found = {(await http.get(path, headers=key)).status_code for path in paths}
         found.add((await http.post("/v2/repository/index", content=b"", headers=key)).status_code)
         for call in (client.get_server_metadata, client.get_model_repository_index, client.get_inference_statistics):
@@ -180,7 +180,7 @@ async def test_a_key_that_has_expired_is_shown_nothing_by_headers_that_were_acce
         return found
 
     async with (
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http,
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http,
         aio_triton.InferenceServerClient(f"127.0.0.1:{grpc_port}") as client,
     ):
         # 400: it is not warm.

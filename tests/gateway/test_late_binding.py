@@ -15,7 +15,7 @@ import statistics
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 import msgspec
 import numpy as np
 import onnxruntime
@@ -95,9 +95,9 @@ async def world(gateways, tiny_models, tmp_path):
         yield made
 
 
-def client(*gateways: GatewayProcess) -> httpx.AsyncClient:
-    limits = httpx.Limits(max_connections=200)
-    return httpx.AsyncClient(headers=AUTH, timeout=120, verify=False, limits=limits)
+def client(*gateways: GatewayProcess) -> httpx2.AsyncClient:
+    limits = httpx2.Limits(max_connections=200)
+    return httpx2.AsyncClient(headers=AUTH, timeout=120, verify=False, limits=limits)
 
 
 async def together(gateway: GatewayProcess, bodies: list[dict]) -> list[tuple[int, dict]]:

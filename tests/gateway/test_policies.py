@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import collections
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 
@@ -68,11 +68,11 @@ async def two(gateways, tiny_models, tmp_path, control_plane):
         await executor.__aexit__(None, None, None)
 
 
-async def ask(http: httpx.AsyncClient, gateway: GatewayProcess, rows: int) -> str:
+async def ask(http: httpx2.AsyncClient, gateway: GatewayProcess, rows: int) -> str:
     return (await send(http, gateway, rows))["variant"]
 
 
-async def send(http: httpx.AsyncClient, gateway: GatewayProcess, rows: int) -> dict:
+async def send(http: httpx2.AsyncClient, gateway: GatewayProcess, rows: int) -> dict:
     tensor = {"name": "x", "datatype": "FP32", "shape": [rows, 4], "data": [1.0] * 4 * rows}
     response = await http.post(f"{gateway.url}/v2/models/app/infer", json={"inputs": [tensor]})
     assert response.status_code == 200, response.text
@@ -81,7 +81,7 @@ async def send(http: httpx.AsyncClient, gateway: GatewayProcess, rows: int) -> d
 
 async def test_devices_run_what_the_plan_s_policies_name(two):
     gateway, adopt = two
-    async with httpx.AsyncClient(headers=AUTH, timeout=120) as http:
+    async with httpx2.AsyncClient(headers=AUTH, timeout=120) as http:
         await adopt(2, policies(1e6))
         assert [await ask(http, gateway, rows) for rows in (1, 2, 1, 5)] == ["heavy", "quick", "heavy", "quick"]
         # Any arrival is a load of 2/s at least: above all policies.
@@ -97,11 +97,11 @@ async def test_a_switch_of_stacks_with_policies_under_load_fails_no_query(two):
     found: collections.Counter = collections.Counter()
     stop = asyncio.Event()
 
-    async def load(http: httpx.AsyncClient) -> None:
+    async def load(http: httpx2.AsyncClient) -> None:
         while not stop.is_set():
             found[await ask(http, gateway, 1)] += 1
 
-    async with httpx.AsyncClient(headers=AUTH, timeout=120) as http:
+    async with httpx2.AsyncClient(headers=AUTH, timeout=120) as http:
         await adopt(2, policies(1e6))
         running = [asyncio.create_task(load(http)) for _ in range(6)]
         for version, stack in enumerate(("nereus", "ramsis", "infadapter", "infaas-greedy", "ramsis"), 3):

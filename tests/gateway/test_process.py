@@ -17,7 +17,7 @@ import sys
 import time
 from collections import Counter
 
-import httpx
+import httpx2
 import msgspec
 import numpy as np
 import pytest
@@ -269,7 +269,7 @@ def test_a_broken_configuration_on_disk_is_reported_and_left_alone(gateways, tmp
 async def test_sigterm_finishes_what_is_under_way(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=0.3)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=300) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=300) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(5)]
         while len(only.reported("query")) < 5:
             await asyncio.sleep(0.02)
@@ -283,7 +283,7 @@ async def test_sigterm_finishes_what_is_under_way(gateways, devices):
 async def test_sigterm_does_not_wait_for_ever(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(mute=True)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=300) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=300) as http:
         waiting = asyncio.create_task(http.post(PATH, content=BODY))
         while not only.reported("query"):
             await asyncio.sleep(0.02)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import collections
 
-import httpx
+import httpx2
 import numpy as np
 import onnxruntime
 import pytest
@@ -69,7 +69,7 @@ async def test_kill_9_under_load_hangs_no_query(gateways, tiny_models, tmp_path,
     await until(gateway.ready, "the gateway is ready")
     stop = asyncio.Event()
 
-    async def client(http: httpx.AsyncClient) -> None:
+    async def client(http: httpx2.AsyncClient) -> None:
         while not stop.is_set():
             response = await http.post("/v2/models/app/infer", json=body)
             assert response.status_code in (200, 503, 504), response.text
@@ -78,7 +78,7 @@ async def test_kill_9_under_load_hangs_no_query(gateways, tiny_models, tmp_path,
             found[response.status_code] += 1
             await asyncio.sleep(0 if response.status_code == 200 else 0.01)
 
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, verify=False) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, verify=False) as http:
         clients = [asyncio.create_task(client(http)) for _ in range(8)]
         async with asyncio.timeout(120):
             while found[200] < 20:
@@ -111,7 +111,7 @@ async def test_a_new_variant_takes_over_without_a_failure(gateways, control_plan
         await until(gateway.ready, "the gateway is ready")
         versions: collections.Counter = collections.Counter()
         body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
-        async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, verify=False) as http:
+        async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, verify=False) as http:
             async with asyncio.timeout(120):
                 while versions["medium"] < 20:
                     response = await http.post("/v2/models/app/infer", json=body)
@@ -137,7 +137,7 @@ async def test_an_endless_query_fails_and_the_device_serves_on(gateways, tmp_pat
         gateway = gateways(config(plans(executor, 1, resident(made, 0.001)), [app]))
         await until(gateway.ready, "the gateway is ready")
 
-        def ask(value: float) -> httpx.Response:
+        def ask(value: float) -> httpx2.Response:
             tensor = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [value] * 4}
             return gateway.post("/v2/models/app/infer", {"inputs": [tensor]})
 

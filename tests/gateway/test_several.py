@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import httpx
+import httpx2
 import msgspec
 import numpy as np
 import pytest
@@ -302,7 +302,7 @@ def status_of(asked: Future) -> int | str:
     """A query's status; "lost" where its connection was to the front that died."""
     try:
         return asked.result().status_code
-    except httpx.TransportError:
+    except httpx2.TransportError:
         return "lost"
 
 
@@ -317,7 +317,7 @@ def test_an_slo_is_no_latency_that_a_client_asked_for(tmp_path, devices):
         rows = [[1.0] * 4] * 4
         for _ in range(8):
             # Each on a connection of its own, so that some are relayed.
-            with httpx.Client(base_url=front.url, timeout=60) as front.http:
+            with httpx2.Client(base_url=front.url, timeout=60) as front.http:
                 assert front.infer(rows, version="big").status_code == 200, "late, but served"
                 refused = front.infer(rows, version="big", latency_ms=450.0)
             assert refused.status_code == 503 and "parameters.latency_ms: 450 is too short" in refused.json()["error"]

@@ -9,7 +9,7 @@ import asyncio
 import json
 import signal
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,8 +48,8 @@ def crashed(devices) -> int:
     return sum(device.crashed for device in devices)
 
 
-async def together(gateway, bodies) -> list[httpx.Response]:
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+async def together(gateway, bodies) -> list[httpx2.Response]:
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
         return await asyncio.gather(*(http.post(PATH, content=content) for content in bodies))
 
 
@@ -113,7 +113,7 @@ async def test_a_device_that_was_killed_is_no_crash(gateways, devices):
     # Nothing is answered by the first before it is killed.
     first.tell(delay_s=60.0)
     second.tell(delay_s=0.3)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(12)]
         await asyncio.to_thread(
             wait_for, lambda: first.reported("grant") and second.reported("grant"), "both are at work"
@@ -160,7 +160,7 @@ async def test_a_client_that_has_gone_leaves_its_input_known(gateways, devices):
     gateway, all = poisoned(gateways, devices, 3)
     for device in all:
         device.tell(delay_s=6.0)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
         query = asyncio.create_task(http.post(PATH, content=body(POISON)))
         await asyncio.to_thread(wait_for, lambda: any(d.reported("grant") for d in all), "it is at a device")
         query.cancel()
@@ -204,7 +204,7 @@ def all_warm(gateway) -> bool:
     return all(device["connected"] and device["warm"] for device in gateway.health()["devices"].values())
 
 
-def post(http: httpx.AsyncClient, name: str, x) -> asyncio.Task:
+def post(http: httpx2.AsyncClient, name: str, x) -> asyncio.Task:
     return asyncio.create_task(http.post(f"/v2/models/{name}/infer", content=body(x)))
 
 
@@ -212,7 +212,7 @@ async def test_suspects_of_two_applications_leave_both_a_device(gateways, device
     gateway, all = two_applications(gateways, devices, 4)
     for device in all:
         device.tell(crash_on=666.0, delay_s=0.5)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
         answers = await asyncio.gather(post(http, "numbers", POISON), post(http, "nan", POISON))
         assert {answer.status_code for answer in answers} <= {500, 503}
         assert crashed(all) <= 3
@@ -227,7 +227,7 @@ async def test_nobody_is_tried_where_another_query_may_be_the_cause(gateways, de
     def at_work() -> list:
         return [device for device in all if device.reported("grant")]
 
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
         bad = post(http, "nan", POISON)
         await asyncio.to_thread(wait_for, at_work, "the poison is at a device")
         other = post(http, "nan", GOOD)
@@ -247,7 +247,7 @@ async def test_a_suspect_whose_client_leaves_is_not_blamed_on_the_next(gateways,
     gateway, all = poisoned(gateways, devices, 3, batch=8, row_s=0.5)
     for device in all:
         device.tell(delay_s=0.6)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
         bad = post(http, "numbers", POISON)
         innocent = [post(http, "numbers", [[float(i), 1.0, 1.0, 1.0]]) for i in range(23)]
         await asyncio.to_thread(wait_for, lambda: crashed(all) == 1, "the first has crashed")

@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import threading
 
-import httpx
+import httpx2
 import numpy as np
 import pytest
 import tritonclient.grpc
@@ -80,14 +80,14 @@ def test_clients_infer_with_the_appliances_own_authority(encrypted):
         done = subprocess.run([*command, "-H", f"Authorization: Bearer {KEY}"], capture_output=True, text=True)
         assert '"data":[2.0,4.0,6.0,8.0]' in done.stdout.replace(" ", ""), done.stderr
     # Strangers to the authority do not connect, nor do clients with an old version; those without TLS are told.
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{gateway.url}/v2/health/live", verify=ssl.create_default_context(), timeout=60)
-    plain = httpx.get(f"http://127.0.0.1:{gateway.port}/v2/health/live", timeout=60)
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(f"{gateway.url}/v2/health/live", verify=ssl.create_default_context(), timeout=60)
+    plain = httpx2.get(f"http://127.0.0.1:{gateway.port}/v2/health/live", timeout=60)
     assert plain.status_code == 400 and "https://" in plain.text
     old = ssl.create_default_context(cafile=authority)
     old.maximum_version = ssl.TLSVersion.TLSv1_1
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{gateway.url}/v2/health/live", verify=old, timeout=60)
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(f"{gateway.url}/v2/health/live", verify=old, timeout=60)
 
 
 def test_a_replaced_certificate_is_used_and_connections_go_on(encrypted, tmp_path):
@@ -99,8 +99,8 @@ def test_a_replaced_certificate_is_used_and_connections_go_on(encrypted, tmp_pat
     gateway = encrypted(NEREUS_TLS_CERT=str(used.certificate), NEREUS_TLS_KEY=str(used.key))
     ports = (gateway.port, grpc_port(gateway))
     assert [serial(port, authority.file) for port in ports] == [first.serial] * 2
-    kept = httpx.Limits(keepalive_expiry=600)
-    with httpx.Client(verify=ssl.create_default_context(cafile=authority.file), timeout=60, limits=kept) as client:
+    kept = httpx2.Limits(keepalive_expiry=600)
+    with httpx2.Client(verify=ssl.create_default_context(cafile=authority.file), timeout=60, limits=kept) as client:
         live = f"{gateway.url}/v2/health/live"
         stream = client.get(live).extensions["network_stream"]
         # A half replaced pair is no reason to stop serving; the whole one is used.
@@ -125,21 +125,21 @@ def test_an_authority_is_rotated_without_losing_a_query(encrypted, tmp_path):
     first = serial(gateway.port, before)
     over, statuses = threading.Event(), []
 
-    def infer(client: httpx.Client) -> None:
+    def infer(client: httpx2.Client) -> None:
         answer = client.post(f"{gateway.url}/v2/models/numbers/infer", content=QUERY, headers=dict(AUTH))
         statuses.append(answer.status_code)
 
     def on_new_connections() -> None:
         context = ssl.create_default_context(cafile=before)
         while not over.is_set():
-            with httpx.Client(verify=context, timeout=60) as client:
+            with httpx2.Client(verify=context, timeout=60) as client:
                 infer(client)
 
     loading = [threading.Thread(target=on_new_connections) for _ in range(2)]
     for thread in loading:
         thread.start()
     try:
-        with httpx.Client(verify=ssl.create_default_context(cafile=before), timeout=60) as kept:
+        with httpx2.Client(verify=ssl.create_default_context(cafile=before), timeout=60) as kept:
             infer(kept)
             environ = {"NEREUS_HOME": str(gateway.home), "NEREUS_TLS": "on"}
             tls.rotate_own(Settings.from_environ(environ), authority=True)
@@ -147,7 +147,7 @@ def test_an_authority_is_rotated_without_losing_a_query(encrypted, tmp_path):
             infer(kept)
         assert file.read_bytes() != before.read_bytes()
         assert [serial(port, file) for port in ports] == [serial(port, before) for port in ports]
-        with httpx.Client(verify=ssl.create_default_context(cafile=file), timeout=60) as client:
+        with httpx2.Client(verify=ssl.create_default_context(cafile=file), timeout=60) as client:
             infer(client)
         made = len(statuses)
         wait_for(lambda: len(statuses) > made + 4, "queries go on")

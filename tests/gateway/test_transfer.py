@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,7 +136,7 @@ async def test_a_core_learns_it_and_refuses_at_once_what_could_not_be_back_in_ti
         parameters = {} if within_ms is None else {"latency_ms": within_ms}
         tensor = {"name": "x", "datatype": "FP32", "shape": [1, WIDE], "data": [1.0] * WIDE}
         body = {"inputs": [tensor], "parameters": parameters}
-        async with httpx.AsyncClient(headers=AUTH, timeout=60) as http:
+        async with httpx2.AsyncClient(headers=AUTH, timeout=60) as http:
             answer = await http.post(f"http://127.0.0.1:{port}/v2/models/numbers/infer", json=body)
         return answer.status_code
 

@@ -11,7 +11,7 @@ import socket
 import struct
 from contextlib import asynccontextmanager
 
-import httpx
+import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -27,7 +27,7 @@ async def served(settings):
     async with running(settings) as daemon:
         task = asyncio.create_task(http.serve(daemon, http.listen(settings.node_http)))
         try:
-            async with httpx.AsyncClient(base_url=settings.node_http.url, trust_env=False, timeout=60) as client:
+            async with httpx2.AsyncClient(base_url=settings.node_http.url, trust_env=False, timeout=60) as client:
                 yield daemon, client
         finally:
             task.cancel()

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from contextlib import asynccontextmanager
 
-import httpx
+import httpx2
 import msgspec
 import psutil
 import pytest
@@ -74,7 +74,7 @@ async def test_a_node_serves_survives_a_killed_executor_profiles_and_leaves_clea
     control_plane.greeting = [control.encode(real_config(5, spec))]
     async with (
         node(settings),
-        httpx.AsyncClient(base_url=settings.node_http.url, trust_env=False, timeout=60) as client,
+        httpx2.AsyncClient(base_url=settings.node_http.url, trust_env=False, timeout=60) as client,
     ):
         await control_plane.receive(control.DeviceStates, warm(1, 5))
         health = (await client.get("/health")).json()

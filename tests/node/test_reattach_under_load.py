@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 
-import httpx
+import httpx2
 import msgspec
 
 from tests.executor.harness import Peer, rows
@@ -48,7 +48,7 @@ class Load:
 
 
 async def pid_of_executor(settings) -> int:
-    async with httpx.AsyncClient(base_url=settings.node_http.url, trust_env=False, timeout=60) as client:
+    async with httpx2.AsyncClient(base_url=settings.node_http.url, trust_env=False, timeout=60) as client:
         return (await client.get("/health")).json()["devices"][0]["pid"]
 
 

@@ -11,7 +11,7 @@ import json
 import socket
 import threading
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 
@@ -206,8 +206,8 @@ async def test_a_device_that_answers_in_no_frames_has_its_queries_answered_elsew
         gateway = gateways(config(plan(1, placed, endpoints), [application("numbers")]))
         gateway.wait_ready()
         wait_for(lambda: all(d["warm"] for d in gateway.health()["devices"].values()), "both are warm")
-        limits = httpx.Limits(max_connections=40)
-        async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, limits=limits) as http:
+        limits = httpx2.Limits(max_connections=40)
+        async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, limits=limits) as http:
             answers = await asyncio.gather(*(http.post(PATH, content=BODY) for _ in range(40)))
         assert bad.asked
         assert not [answer.text for answer in answers if answer.status_code != 200]

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 
 import workers
 from tests.grpc_load import GrpcLoad
@@ -164,8 +164,8 @@ class Cluster:
     def secret(self, name: str) -> str:
         return json.loads(self.site.boxes["c"].ssh(f"cat {HOME}/credentials.json").stdout)[name]
 
-    def rest(self) -> httpx.Client:
-        return httpx.Client(
+    def rest(self) -> httpx2.Client:
+        return httpx2.Client(
             base_url=f"https://{self.site.boxes['c'].address}:8080/api/v1",
             headers={"Authorization": f"Bearer {self.secret('api_token')}"},
             timeout=60,

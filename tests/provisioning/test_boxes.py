@@ -12,7 +12,7 @@ import json
 import secrets
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 import workers
@@ -69,12 +69,12 @@ def client_key(cluster: Cluster) -> str:
 
 def answered(cluster: Cluster, name: str, key: str) -> bool:
     url = f"https://{cluster.site.boxes[name].address}:8000/v2/models/tiny/infer"
-    with httpx.Client(verify=cluster.trust(), timeout=30) as client:
+    with httpx2.Client(verify=cluster.trust(), timeout=30) as client:
         return client.post(url, json=v2_request(), headers={"Authorization": f"Bearer {key}"}).status_code == 200
 
 
 def cordoned(cluster: Cluster) -> set[str]:
-    with contextlib.suppress(httpx.TransportError, KeyError, AssertionError), cluster.rest() as rest:
+    with contextlib.suppress(httpx2.TransportError, KeyError, AssertionError), cluster.rest() as rest:
         return {node["name"] for node in rest.get("/nodes/").json()["results"] if node["cordoned_at"]}
     return set()
 

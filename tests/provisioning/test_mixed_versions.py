@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests.running import ROOT, RunningAppliance, eventually, free_ports, register, v2_request
@@ -64,10 +64,10 @@ class Member:
 
 
 def answered(member: Member, key: str) -> bool:
-    with contextlib.suppress(httpx.TransportError):
+    with contextlib.suppress(httpx2.TransportError):
         headers = {"Authorization": f"Bearer {key}"}
         url = f"{member.url}/v2/models/tiny/infer"
-        return httpx.post(url, json=v2_request(), headers=headers, timeout=120).status_code == 200
+        return httpx2.post(url, json=v2_request(), headers=headers, timeout=120).status_code == 200
     return False
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 from channels.db import database_sync_to_async
 
@@ -20,13 +20,13 @@ ADDRESSES = {
 CHARSETS = ("rot13", "base64", "idna", "punycode", "undefined", "utf-16", "klingon", "\\0")
 
 
-async def ask(method: str, address: str, headers: dict[str, str]) -> httpx.Response:
-    transport = httpx.ASGITransport(web, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+async def ask(method: str, address: str, headers: dict[str, str]) -> httpx2.Response:
+    transport = httpx2.ASGITransport(web, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
         return await http.request(method, address, headers=headers)
 
 
-def refused(response: httpx.Response, status: int, text: str) -> None:
+def refused(response: httpx2.Response, status: int, text: str) -> None:
     assert response.status_code == status, response.text[:300]
     assert response.headers["content-type"] == "application/problem+json"
     assert text in response.json()["detail"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-import httpx
+import httpx2
 import pytest
 from channels.db import database_sync_to_async
 from django.conf import settings
@@ -40,8 +40,8 @@ async def test_a_body_of_unknown_length_is_cut_off_while_it_streams(transactiona
             sent += 2**16
             yield bytes(2**16)
 
-    transport = httpx.ASGITransport(BodyLimit(get_asgi_application(), limit))
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+    transport = httpx2.ASGITransport(BodyLimit(get_asgi_application(), limit))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
         response = await http.post(
             "/api/v1/applications/tiny/variants/",
             content=endless(),
@@ -55,8 +55,8 @@ async def test_a_body_of_unknown_length_is_cut_off_while_it_streams(transactiona
 
 
 async def test_an_announced_length_is_refused_before_the_body():
-    transport = httpx.ASGITransport(BodyLimit(get_asgi_application(), 1000))
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+    transport = httpx2.ASGITransport(BodyLimit(get_asgi_application(), 1000))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
         response = await http.post("/api/v1/applications/", content=bytes(200_000))
     assert response.status_code == 413
 

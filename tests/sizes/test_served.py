@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
+import httpx2
 import msgspec
 import numpy as np
 import pytest
@@ -113,9 +113,9 @@ def body(length: int) -> dict:
     return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, length], "data": data}]}
 
 
-async def asked(gateway: GatewayProcess, *lengths: int) -> list[httpx.Response]:
+async def asked(gateway: GatewayProcess, *lengths: int) -> list[httpx2.Response]:
     """Answers to queries that come together."""
-    async with httpx.AsyncClient(headers=AUTH, timeout=120, verify=False) as http:
+    async with httpx2.AsyncClient(headers=AUTH, timeout=120, verify=False) as http:
         posts = (http.post(gateway.url + "/v2/models/app/infer", json=body(length)) for length in lengths)
         return await asyncio.gather(*posts)
 

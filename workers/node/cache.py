@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import httpx
+import httpx2
 
 from .. import disk, log
 
@@ -189,7 +189,7 @@ class ModelCache:
                     # Many nodes want files at once; this one has its turn.
                     await asyncio.sleep(busy.wait_s * random.uniform(0.7, 1.0))
                     continue
-                except (FetchError, httpx.HTTPError) as error:
+                except (FetchError, httpx2.HTTPError) as error:
                     if isinstance(error, FetchError) and error.permanent:
                         raise
                     if (has := self._arrived(digest)) > had:
@@ -222,16 +222,16 @@ class ModelCache:
             if digest not in self._running and not kept(digest):
                 path.unlink(missing_ok=True)
 
-    def _client(self, digest: str) -> httpx.AsyncClient:
+    def _client(self, digest: str) -> httpx2.AsyncClient:
         try:
             context = self._context()
         except OSError as error:
             raise FetchError(f"{digest[:12]}: certificates to trust: {error}", permanent=False) from error
-        return httpx.AsyncClient(
+        return httpx2.AsyncClient(
             base_url=self._control_url,
-            # Without TLS nothing is verified, and httpx need not load the system's authorities.
+            # Without TLS nothing is verified, and httpx2 need not load the system's authorities.
             verify=context or False,
-            timeout=httpx.Timeout(30.0, connect=5.0),
+            timeout=httpx2.Timeout(30.0, connect=5.0),
             trust_env=False,
             follow_redirects=False,
         )
@@ -263,7 +263,7 @@ class ModelCache:
                     self._forget_partial(lambda other: False)
                 raise FetchError(f"{digest[:12]}: cannot be stored: {error}", permanent=False) from error
 
-    async def _store(self, digest: str, answer: httpx.Response, start: int) -> Path:
+    async def _store(self, digest: str, answer: httpx2.Response, start: int) -> Path:
         """Write what arrives behind the first ``start`` bytes, which are here."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial, target = self._partial(digest), self._folder / digest

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 
-import httpx
+import httpx2
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
@@ -74,7 +74,7 @@ async def _look(values: Settings, roles: Roles, key: str) -> tuple[list[str], li
         return silent, []
     try:
         answered, refused = await query.ask_all(values.http.url, key, ANSWER_S)
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         return [f"gateway at {values.http.url}: {error!r}"], []
     return refused, answered
 

@@ -1,4 +1,4 @@
-"""Folders keep to their budgets of lines; raising one is a decision (docs/architecture.md)."""
+"""Folders keep to their budgets of lines; raising one is a decision."""
 
 import tomllib
 from pathlib import Path

@@ -46,6 +46,7 @@ def _of_json(path: str, signature: Signature) -> Arrays:
     with open(path, "rb") as file:
         query = http.parse(file.read(), None, signature, MAX_ROWS)
     rows = {
-        header.name: decode(header, memoryview(part)) for header, part in zip(query.tensors, query.parts, strict=True)
+        header.name: decode(header, memoryview(part))
+        for header, part in zip(query.terms.shape.inputs, query.parts, strict=True)
     }
     return {name: array[: validation.FIRST_ROWS] for name, array in rows.items()}

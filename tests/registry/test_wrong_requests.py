@@ -124,12 +124,14 @@ def test_pages_without_the_last_slash_are_redirected_with_their_method(ask):
     assert (status, headers["location"]) == (308, "/login/")
 
 
-def test_a_disk_that_fills_while_a_body_is_spooled_is_named(ask, application, monkeypatch, tmp_path):
+def test_a_disk_that_fills_while_a_body_is_spooled_is_named(ask, application, operator, monkeypatch, tmp_path):
     body = form(name="v", accuracy="90", file=bytes(4 * settings.FILE_UPLOAD_MAX_MEMORY_SIZE))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     multipart = "Content-Type: multipart/form-data; boundary=x"
-    with full_disk(2**21):
-        status, headers, content = ask(f"POST {TINY}variants/", multipart, body=body, chunked=True)
+    token = bearer(operator)
+    # More than the database has.
+    with full_disk(2**23):
+        status, headers, content = ask(f"POST {TINY}variants/", multipart, body=body, chunked=True, token=token)
     assert (status, headers["content-type"]) == (507, "application/problem+json"), content
     assert "Free space" in json.loads(content)["detail"]
     assert ask(f"GET {TINY}")[0] == 200

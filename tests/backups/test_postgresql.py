@@ -28,16 +28,17 @@ def home(server, tmp_path) -> Home:
 GONE_AND_BACK = """
 import asyncio, subprocess, sys
 from django.db import DatabaseError
+from redis.exceptions import RedisError
 from registry.models import Node
 from scheduler.members import standing
 from scheduler.members.configurations import in_thread
 node = Node.objects.create(name="box", state="approved", channel="c")
 async def seen():
     try:
-        await in_thread(standing.seen)(Node, node.pk, "c")
+        await in_thread(standing.seen_all)([(Node, node.pk, "c")])
     except DatabaseError as error:
         return "database"
-    except Exception as error:
+    except RedisError as error:
         return "redis"
 async def main():
     found = []

@@ -28,7 +28,7 @@ REMEMBERED_S = 300.0
 MOST_INPUTS = 4096
 #: bytes at both ends of an input, which differ in most inputs
 _ENDS = 32
-#: crashes with a query alone within KEY_WINDOW_S, from which its key is throttled
+#: inputs that crashed a device alone within KEY_WINDOW_S, from which their key is throttled
 KEY_CRASHES = 3
 #: seconds in which these count
 KEY_WINDOW_S = 600.0
@@ -62,8 +62,8 @@ class Suspects:
         self._inputs: dict[bytes, _Input] = {}
         #: of all remembered inputs, and perhaps of forgotten ones
         self._ends: set[int] = set()
-        #: times of crashes by hash of the key and application, and when its next query is admitted
-        self._crashes: dict[tuple[str, str], deque[float]] = {}
+        #: times and inputs of crashes by hash of the key and application, and when its next query is admitted
+        self._crashes: dict[tuple[str, str], deque[tuple[float, bytes]]] = {}
         self._next_at: dict[tuple[str, str], float] = {}
 
     @property
@@ -80,7 +80,7 @@ class Suspects:
         name = flight.spec.name
         key = flight.client, name
         crashes = self._crashes.get(key, ())
-        if len(crashes) == KEY_CRASHES and now - crashes[0] < KEY_WINDOW_S:
+        if len(crashes) == KEY_CRASHES and now - crashes[0][0] < KEY_WINDOW_S:
             next_at = self._next_at.get(key, now)
             if now < next_at:
                 return Throttled(
@@ -158,7 +158,7 @@ class Suspects:
                 self.waiting.remove(flight)
                 self._give_up(flight, "its time was over before it could be tried alone")
         self._inputs = {digest: known for digest, known in self._inputs.items() if known.until > now}
-        self._crashes = {key: times for key, times in self._crashes.items() if now - times[-1] < KEY_WINDOW_S}
+        self._crashes = {key: known for key, known in self._crashes.items() if now - known[-1][0] < KEY_WINDOW_S}
         self.active = bool(self._inputs or self._crashes or self.waiting)
         if not self.active:
             self._ends.clear()
@@ -226,10 +226,14 @@ class Suspects:
         self._judge_held({flight.spec.name}, now)
 
     def _blame(self, flight: InFlightQuery, now: float) -> None:
-        if flight.client:
-            times = self._crashes.setdefault((flight.client, flight.spec.name), deque(maxlen=KEY_CRASHES))
-            times.append(now)
-            self.active = True
+        if not flight.client:
+            return
+        crashes = self._crashes.setdefault((flight.client, flight.spec.name), deque(maxlen=KEY_CRASHES))
+        digest = _digest(flight)
+        # A query that crashes once more when it is tried alone counts once.
+        if not any(known == digest and now - when < REMEMBERED_S for when, known in crashes):
+            crashes.append((now, digest))
+        self.active = True
 
     # --- inputs -------------------------------------------------------------------------------------------------------
 

@@ -181,7 +181,7 @@ _RANGES = {
 
 
 def check_sizes(sizes: Any, signature: dict[str, Any], batch: bool = True) -> list[InputFault]:
-    """What is wrong with ``sizes``, ascending, of a valid signature."""
+    """Return the faults of ``sizes``, ascending, of a valid signature."""
     whole = isinstance(sizes, list) and all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
     if not whole or len(sizes) > MAX_SIZES:
         return [InputFault("", f"must be a list of at most {MAX_SIZES} whole numbers")]

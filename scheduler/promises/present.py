@@ -30,7 +30,7 @@ from .windows import SOLVE_S, NothingToPromise, World
 
 
 def check_index() -> str:
-    """A name for what plans depend on, but for demand and what is loaded."""
+    """Name the state that plans depend on, without demand and loaded variants."""
     facts = [
         choices.current().name,
         list(

@@ -79,8 +79,12 @@ async def test_a_latency_that_does_not_depend_on_size_is_kept_once(executor, tmp
 
 
 async def test_a_class_stops_growing_at_its_own_limit(executor, path):
-    # Far above what a short one takes on a busy machine, and below what the largest takes on a quick one.
-    done = await measured(executor, sized(SHORT, 60 * LONG, slo_s=0.3), path, max_batch=8)
+    freely = await measured(executor, sized(SHORT, 60 * LONG), path, max_batch=8)
+    one_long, eight_short = of_class(freely.points, 0)[0], of_class(freely.points, SHORT)[-1]
+    # Between the two on any machine: they are thousands of times apart.
+    slo_s = (one_long.p50_s * eight_short.p50_s) ** 0.5
+    executor.node.messages.clear()
+    done = await measured(executor, sized(SHORT, 60 * LONG, slo_s=slo_s), path, max_batch=8)
     assert [p.batch for p in of_class(done.points, 0)] == [1]
     assert [p.batch for p in of_class(done.points, SHORT)] == [1, 2, 4, 8]
 

@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,9 +23,9 @@ import httpx2
 
 from benchmarks.console import pages
 from benchmarks.console.site import Site
-from benchmarks.scale import pages as painting
 from benchmarks.scale.plane import bound
 from benchmarks.watch import Watch
+from tools import chromium
 from tools.child import ROOT
 
 PAGES = {
@@ -55,12 +54,11 @@ def rendered(site: Site) -> dict[str, dict[str, float]]:
 
 def painted(site: Site, seconds: float) -> dict[str, dict]:
     """Chromium's work for each page, by :mod:`.pages`."""
-    if not shutil.which("chromedriver") or not shutil.which("chromium"):
+    if not chromium.installed():
         return {}
-    with painting.browser() as driver:
-        painting.sign_in(driver, site.console, site.secrets["console_user"], site.secrets["console_password"])
-        pages.prepare(driver)
-        return {name: pages.measure(driver, site.console + path, seconds) for name, path in PAGES.items()}
+    with chromium.console(site.console, site.secrets) as page:
+        session = pages.prepare(page)
+        return {name: pages.measure(page, session, path, seconds) for name, path in PAGES.items()}
 
 
 def cookie(site: Site) -> str:

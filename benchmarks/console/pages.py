@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from benchmarks.scale import pages as painting
+from tools.chromium import InThread
 
 #: begins before the page's own scripts; ``longFrames`` says which scripts and which part of drawing took how long
 WATCH = """window.longTasks = []; window.longFrames = [];
@@ -21,31 +21,34 @@ if (PerformanceObserver.supportedEntryTypes.includes("long-animation-frame"))
     .observe({ type: "long-animation-frame", buffered: true });"""
 #: frames that are kept of each page, the longest
 FRAMES = 3
-FIGURES = """const paint = performance.getEntriesByName("first-contentful-paint")[0];
+FIGURES = """() => { const paint = performance.getEntriesByName("first-contentful-paint")[0];
 const [page] = performance.getEntriesByType("navigation"), all = [page, ...performance.getEntriesByType("resource")];
 return { first_ms: paint ? paint.startTime : null, answered_ms: page.responseEnd,
-  bytes: all.reduce((sum, one) => sum + one.encodedBodySize, 0), requests: all.length };"""
-FRAMES_NOW = "return window.longFrames.splice(0)"
-LIVE = "return document.getElementById('live-state').dataset.state === 'live'"
+  bytes: all.reduce((sum, one) => sum + one.encodedBodySize, 0), requests: all.length }; }"""
+FRAMES_NOW = "window.longFrames.splice(0)"
+TASKS_NOW = "window.longTasks.splice(0)"
 #: of Chromium's counters: what the page's own thread computed, seconds of processor time
 COUNTERS = ("TaskDuration", "ScriptDuration", "LayoutDuration", "RecalcStyleDuration")
 
 
-def prepare(driver) -> None:
-    """Watch for long tasks in all pages that are opened from now on.
+def prepare(page: InThread) -> InThread:
+    """Watch for long tasks in all documents that the page opens from now on.
 
-    Processor time is counted from now on, instead of the time that passes.
+    Returns:
+        A session of Chromium's own protocol, which counts processor time instead of the time that passes.
     """
-    driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
-    driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+    page.add_init_script(WATCH)
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    return session
 
 
-def _counters(driver) -> dict[str, float]:
-    found = driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
-    return {one["name"]: one["value"] for one in found if one["name"] in COUNTERS}
+def _counters(session: InThread) -> dict[str, float]:
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    return {one["name"]: one["value"] for one in metrics if one["name"] in COUNTERS}
 
 
-def measure(driver, url: str, seconds: float) -> dict[str, object]:
+def measure(page: InThread, session: InThread, path: str, seconds: float) -> dict[str, object]:
     """Open a page and leave it open for some seconds.
 
     Returns:
@@ -53,28 +56,24 @@ def measure(driver, url: str, seconds: float) -> dict[str, object]:
         processor time of the page's thread until it was live and per second afterwards, in ms, long tasks in ms, and
         the longest frames with their scripts.
     """
-    driver.execute_cdp_cmd("Network.clearBrowserCache", {})
-    driver.get(url)
-    end = time.monotonic() + painting.LONGEST_S
-    while not driver.execute_script(LIVE):
-        if time.monotonic() > end:
-            raise TimeoutError(f"{url}: not live within {painting.LONGEST_S:g} s")
-        time.sleep(0.1)
+    session.send("Network.clearBrowserCache")
+    page.goto(path, wait_until="commit")
+    page.locator("#live-state[data-state=live]").wait_for()
     time.sleep(3.0)
-    found = driver.execute_script(FIGURES)
-    opened = _counters(driver)
-    loading = driver.execute_script("return window.longTasks.splice(0)")
-    opening = driver.execute_script(FRAMES_NOW)
+    found = page.evaluate(FIGURES)
+    opened = _counters(session)
+    loading = page.evaluate(TASKS_NOW)
+    opening = page.evaluate(FRAMES_NOW)
     time.sleep(seconds)
-    later = _counters(driver)
+    later = _counters(session)
     return {
         **found,
         "open_cpu_ms": 1e3 * opened["TaskDuration"],
         "live_cpu_ms": {name: 1e3 * (later[name] - opened[name]) / seconds for name in COUNTERS},
         "long_tasks_opening": loading,
-        "long_tasks_live": driver.execute_script("return window.longTasks.splice(0)"),
+        "long_tasks_live": page.evaluate(TASKS_NOW),
         "long_frames_opening": _longest(opening),
-        "long_frames_live": _longest(driver.execute_script(FRAMES_NOW)),
+        "long_frames_live": _longest(page.evaluate(FRAMES_NOW)),
     }
 
 

@@ -1,65 +1,13 @@
 """The pages' pure scripts in a real browser engine.
 
-Chromium runs them and prints what they computed.
+Chromium runs them.
 """
 
 from __future__ import annotations
 
-import functools
-import http.server
-import json
-import threading
-from pathlib import Path
-
 import pytest
 
-from tests.console.browsing import printed
-
 pytestmark = pytest.mark.wide
-
-STATIC = Path(__file__).resolve().parents[2] / "static"
-
-
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    script = ""
-
-    def do_GET(self) -> None:
-        if self.path != "/test.html":
-            super().do_GET()
-            return
-        page = f'<!doctype html><pre id="out"></pre><script type="module">{self.script}</script>'.encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.end_headers()
-        self.wfile.write(page)
-
-    def log_message(self, *args) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def run_script(chromium):
-    """Run the body of an async function in Chromium, and return what it returns.
-
-    ``series`` and ``cluster`` are imported in it.
-    """
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, directory=str(STATIC)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-
-    def run(body: str):
-        _Handler.script = f"""
-            import * as series from "/nereus/series.js";
-            import * as cluster from "/nereus/cluster.js";
-            const run = async () => {{ {body} }};
-            const result = await run().catch((error) => ({{ error: String(error) }}));
-            document.getElementById("out").textContent = JSON.stringify(result);
-        """
-        return json.loads(printed(chromium, f"http://127.0.0.1:{server.server_port}/test.html"))
-
-    yield run
-    server.shutdown()
-    server.server_close()
-
 
 PREPARE = """
 const counts = (more) => ({ arrived: 0, arrived_rows: 0, in_time: 0, late: 0, dropped: 0, failed: 0, accuracy_sum: 0,

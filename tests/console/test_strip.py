@@ -7,10 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.console.test_scripts import run_script
-
-__all__ = ["run_script"]
-
 
 def test_applications_that_hurt_come_first_and_quiet_ones_are_known(run_script):
     result = run_script(

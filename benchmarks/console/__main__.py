@@ -76,7 +76,7 @@ def cookie(site: Site) -> str:
 
 def consoles(site: Site, count: int, silent: int, seconds: float) -> dict[str, object]:
     """The web process without and with open consoles, some of which never read."""
-    url = f"ws{site.console.removeprefix('http')}/ws/console/live/?history=live"
+    url = f"ws{site.console.removeprefix('http')}/ws/console/live/"
     with Watch({"web": site.plane.pids()["web"]}, every_s=0.5) as watch:
         begin = time.monotonic()
         time.sleep(seconds)

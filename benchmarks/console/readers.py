@@ -17,7 +17,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 #: what the overview asks for
-PATH = "/ws/console/live/?history=live"
+PATH = "/ws/console/live/"
 
 
 class Reader:

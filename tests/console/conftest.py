@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
 from django.test import Client
 
@@ -107,13 +106,6 @@ def run_script(blank):
 def staff(db) -> Client:
     client = Client()
     client.force_login(account("operator", password="a long passphrase"))
-    return client
-
-
-@pytest.fixture
-def visitor(db) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_user("visitor", password="a long passphrase"))
     return client
 
 

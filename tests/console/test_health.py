@@ -1,6 +1,6 @@
 """Health of applications in their list.
 
-A cell has what needs a person, and figures of the last hour as on the overview.
+A cell has what needs a person, and figures of the last hour as on the overview. The one browser test of the gate.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from scheduler.history import recording
 from tests.console.conftest import SIGNATURE, add_variant
 from tools.chromium import expect
 
-pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 
 def queries(**late: int) -> None:

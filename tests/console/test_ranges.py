@@ -46,7 +46,7 @@ def test_dragging_over_a_chart_zooms_all_of_them_and_the_address_holds_the_range
     # Back leads to the range before, and keys move it as well.
     page.go_back()
     expect(page).to_have_url(re.compile(r"\?range=3600$"))
-    page.locator('#app-moves [aria-label="Zoom out"]').click()
+    page.locator('#moves [aria-label="Zoom out"]').click()
     expect(page).to_have_url(re.compile(r"\?range=7200$"))
 
 

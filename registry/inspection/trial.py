@@ -20,6 +20,8 @@ from workers.executor.padding import symbols
 from workers.protocol.specs import Signature, TensorSpec
 
 ROWS = (1, 3)
+#: an IR version that every onnxruntime takes
+OLD_IR = 8
 #: operators whose outputs are as long as they find something
 _COUNTING = {"NonMaxSuppression", "NonZero", "Unique", "Compress"}
 
@@ -102,16 +104,29 @@ def run(
 
 
 def _load(path: str) -> ort.InferenceSession:
+    try:
+        return _session(path)
+    except MemoryError:
+        raise
+    except Exception as error:  # onnxruntime has a class of its own for every code; each is a refusal here
+        failure = failed("onnxruntime cannot load it", error)
+    if isinstance(failure, InvalidInput) and failure.faults[0].field == "file.ir_version":
+        # It judges the opset afterwards: both are told at once.
+        model = onnx.load_model(path, load_external_data=False)
+        model.ir_version = OLD_IR
+        try:
+            _session(model.SerializeToString())
+        except Exception as error:
+            failure.faults += getattr(failed("onnxruntime cannot load it", error), "faults", ())
+    raise failure
+
+
+def _session(model: str | bytes) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False  # an arena grows in powers of two and would reach the limit early
     options.log_severity_level = 4
-    try:
-        return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except MemoryError:
-        raise
-    except Exception as error:  # onnxruntime has a class of its own for every code; each is a refusal here
-        raise failed("onnxruntime cannot load it", error) from None
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def _description(tensor: Any) -> dict[str, Any]:

@@ -145,6 +145,11 @@ BAD_MODELS = {
     "opset of more than 32 bits": (_model(opset=2**32 + 17), "file.opset", "is no opset"),
     "IR version too new": (_model(ir_version=99), "file.ir_version", "IR version 99 is too new"),
     "newer than the runtime": (_model(ir_version=onnx.IR_VERSION), "file.ir_version", "set model.ir_version = "),
+    "IR version and opset too new": (
+        _model(ir_version=99, opset=NEWEST + 1),
+        "file.opset",
+        "onnx.version_converter.convert_version(model, ",
+    ),
     "unknown operator": (
         _model([node("Frobnicate", ["x"], ["y"])]),
         "file.operators",

@@ -89,7 +89,6 @@ def _not_finite(value: dict[str, Any] | list[Any], place: str = "") -> Iterator[
 
 
 def _check_text(text: bytes, data: dict[str, Any]) -> None:
-    """Reject half of a surrogate pair, which no database holds. Raises ParseError."""
     if b"\\ud" not in text.lower():
         return
     try:

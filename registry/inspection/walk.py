@@ -42,7 +42,6 @@ def messages(model: onnx.ModelProto) -> Iterator[Found]:
 
 @cache
 def _parts(descriptor: Descriptor) -> tuple[tuple[str, bool], ...]:
-    """Fields that hold or lead to something of interest; whether each is repeated."""
     return tuple(
         (field.name, _repeated(field))
         for field in descriptor.fields

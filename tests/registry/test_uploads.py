@@ -130,8 +130,8 @@ BAD_MODELS = {
     "text": (b"not a model " * 99, "file", "is not an ONNX model"),
     "zeros": (bytes(5000), "file", "is not an ONNX model"),
     "other protobuf": (onnx.TensorProto(dims=[1], data_type=1).SerializeToString(), "file", "is not an ONNX model"),
-    "truncated in the middle": (GOOD[: len(GOOD) // 2], "file", "is truncated"),
-    "truncated by a byte": (GOOD[:-1], "file", "is truncated"),
+    "truncated in the middle": (GOOD[: len(GOOD) // 2], "file", "is truncated at its "),
+    "truncated by a byte": (GOOD[:-1], "file", "is truncated at its "),
     "no operators": (
         onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [])).SerializeToString(),
         "file",

@@ -21,7 +21,6 @@ from workers.topology import physical
 
 from . import bfloat16, codec, gpu, trial_values
 from .gpu import GpuError, GpuMemory
-from .io_binding import IOBindings
 from .padding import Axes
 from .process import memory_limit
 from .trial_values import TrialValues
@@ -84,21 +83,15 @@ class RunnableModel:
         self._bfloat16 = any(spec.datatype == "BF16" for spec in (*signature.inputs, *signature.outputs))
         open_sizes = any(size < 0 and not spec.most for spec in signature.inputs for size in spec.shape[1:])
         self._open_size: int | None = None if open_sizes else 1
-        on_cpu = session.get_providers()[0] == "CPUExecutionProvider"
         #: a shorter way for small batches
-        self.io_bindings = IOBindings(session, signature, self.most_rows if on_cpu else 0, watchdog)
 
     def expect(self, variant: VariantSpec) -> None:
-        """Take over facts of the variant.
-
-        They are whether its queries run alone, and values that it runs with.
-        """
+        """Take over whether queries run alone, and values that the variant runs with."""
         self.alone = self.alone or variant.alone
         given = trial_values.unpack(variant.rows, self.signature) if variant.rows else None
         self._values = TrialValues(self.signature, variant.rungs, given)
 
     def given(self, rows: Arrays) -> None:
-        """Sample these rows from now on."""
         self._values = TrialValues(self.signature, given=rows)
         self._open_size = 1
 
@@ -122,18 +115,6 @@ class RunnableModel:
                 # The caller's run will name the error.
                 self._open_size = OPEN_SIZES[0]
         return self._values.rows(rows, self._open_size, size)
-
-    def check_bindings(self) -> str:
-        """Compare I/O bindings with plain runs; return how they differ, or empty."""
-
-        def run(inputs: Arrays, rows: int) -> list[np.ndarray]:
-            return [self.run(inputs, rows)[0][name] for name in self._outputs]
-
-        try:
-            return self.io_bindings.check(self.sample, run)
-        except RunError:
-            # The model does not take so many rows: bindings are used for fewer.
-            return ""
 
     def run(self, inputs: Arrays, max_rows: int) -> tuple[dict[str, np.ndarray], float]:
         """Run all rows, in pieces of at most ``max_rows``.
@@ -275,7 +256,6 @@ class Runtime:
         return [("CUDAExecutionProvider", cuda), "CPUExecutionProvider"]
 
     def memory_used(self) -> int:
-        """Bytes of used memory: this process's resident set, or the GPU's."""
         if self._gpu is not None:
             return self._gpu.used()
         return resident_bytes()
@@ -304,7 +284,6 @@ def _share_arena(limit: int) -> None:
 
 
 def out_of_memory(text: str) -> bool:
-    """Whether an error of ONNX Runtime reports that memory ended."""
     lowered = text.lower()
     return "memory" in lowered or "alloc" in lowered
 

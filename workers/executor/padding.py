@@ -21,6 +21,11 @@ class PaddingError(ValueError):
     """Padded inputs would be too large."""
 
 
+def symbols(shape: Sequence[int | str | None] | None) -> tuple[str | None, ...]:
+    """The names of a tensor's axes, as onnxruntime shows its shape."""
+    return tuple(size if isinstance(size, str) else None for size in shape or ())
+
+
 def lengths(axes: Axes, arrays: Arrays, padding: Mapping[str, float]) -> dict[str, int] | None:
     """Lengths of padded axes by symbolic name; None: two of one name differ."""
     found: dict[str, int] = {}
@@ -73,7 +78,7 @@ def cut(
     """One query's rows of an output; axes named as padded ones get its own length."""
     places = []
     for axis, size in enumerate(array.shape):
-        symbol = symbols[axis] if axis and axis < len(symbols) else None
+        symbol = symbols[axis] if axis and len(symbols) == array.ndim else None
         follows = symbol is not None and whole.get(symbol) == size
         places.append(slice(0, own[symbol]) if follows else slice(None))
     return array[tuple(places)]

@@ -91,7 +91,7 @@ class TrialValues:
         self._ones = ones or {}
 
     def forms(self, axes: Axes) -> list[TrialValues]:
-        """Return these values with and without a batch of one, where a model may have one of its own.
+        """These values with and without a batch of one, where a model may have its own.
 
         A signature without a batch dimension may still leave that of the model open. It leads an input of several
         dimensions, or is named as one that does.

@@ -54,11 +54,7 @@ def authority_file(settings: Settings) -> Path:
 
 
 def context(settings: Settings) -> ssl.SSLContext:
-    """Trust the pinned authority alone.
-
-    Raises:
-        OSError: it was not fetched yet, or cannot be read.
-    """
+    """Trust the pinned authority alone; OSError if it was not fetched yet."""
     kept = _kept(settings)
     if kept is None:
         raise FileNotFoundError(f"{authority_file(settings)}: the control plane's authority was not fetched yet")

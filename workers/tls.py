@@ -83,11 +83,7 @@ def own(settings: Settings) -> OwnCertificate:
 
 
 def rotate_own(settings: Settings, authority: bool) -> None:
-    """Replace the own certificate, with ``authority`` its authority as well.
-
-    Raises:
-        CertificateError, OSError: it cannot be replaced; the present one stays.
-    """
+    """Replace the own certificate, with ``authority`` its authority as well."""
     own(settings).rotate([*settings.host_names, *box_names()], authority)
 
 
@@ -104,11 +100,7 @@ def shown_authority(settings: Settings) -> bytes:
 
 
 def prepare(settings: Settings) -> None:
-    """Make the own certificate if one is needed, and check the one in use.
-
-    Raises:
-        CertificateError: it cannot be used.
-    """
+    """Make the own certificate if need be; CertificateError if it cannot be used."""
     if settings.tls_used:
         ServerIdentity(settings)
 

@@ -61,12 +61,7 @@ class Lease:
         return self._epoch, self._holder is None, self._reclaimed_at is not None
 
     def ask(self, core: Hashable, name: str, leads: bool, now: float, lasts_s: float = LEASE_S) -> None:
-        """A core asks to get or to keep the device.
-
-        Args:
-            leads: it holds another device already.
-            lasts_s: how long it keeps it without asking again.
-        """
+        """Get or keep the device for ``lasts_s``; ``leads``: the core holds another one."""
         if core is self._holder:
             self._until = now + lasts_s
         elif self._takes(name, now):
@@ -88,11 +83,7 @@ class Lease:
         return self.ranks.get(name, math.inf)
 
     def release(self, core: Hashable, stops: bool = False) -> None:
-        """The holder gives the device back; nothing where another one holds it.
-
-        Args:
-            stops: it wants no device any more.
-        """
+        """Give the device back; ``stops``: the core wants none any more."""
         if core is self._holder:
             self._holder, self._name, self._until, self._reclaimed_at = None, "", -math.inf, None
             self._offered = stops
@@ -111,14 +102,7 @@ class Lease:
 
 
 class LeaseService:
-    """Holds the device's one lease, and reports its changes to gateways.
-
-    Requests, releases and lost connections change it.
-
-    Args:
-        on_taken: called with a connection that lost the lease while it was open.
-        state: the device's present state, of which a core that gets the device has an old one.
-    """
+    """Holds the device's one lease, and reports its changes to gateways."""
 
     def __init__(
         self, peers: Peers, on_taken: Callable[[FrameConnection], None], state: Callable[[], ExecutorState]

@@ -63,11 +63,7 @@ class PeerServer:
         return kind(ReceivedByExecutor, *made, _memory, **named)
 
     def listen_to_cores(self, bound: socket.socket, limits: PeerLimits) -> None:
-        """Listen to cores of other boxes, once the node daemon has said which.
-
-        Args:
-            limits: of their frames.
-        """
+        """Listen to cores of other boxes, once the node daemon has said which."""
         # Imported where there may be some: it takes memory in each executor.
         from .remote import RemoteCores
 

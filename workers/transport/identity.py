@@ -81,13 +81,7 @@ class MemberIdentity:
 
     @property
     def pem(self) -> bytes:
-        """Key, certificate chain and authorities, as PEM.
-
-        :func:`server_context` and :func:`client_context` take them in this form.
-
-        Raises:
-            CertificateError: there is no certificate yet.
-        """
+        """Key, certificate chain and authorities, as PEM; CertificateError without any."""
         if not self._certificates:
             raise CertificateError(f"{self._role} {self._name!r} has no certificate of its cluster yet")
         return private_pem(self._key) + self._certificates
@@ -218,11 +212,7 @@ def client_context(pem: bytes) -> ssl.SSLContext:
 
 
 def peer_of(connection: ssl.SSLObject | ssl.SSLSocket) -> PeerIdentity:
-    """The member at the other end, after the handshake.
-
-    Raises:
-        CertificateError: it has shown no certificate, or one without role and name of a member.
-    """
+    """The member at the other end after the handshake; CertificateError if none."""
     data = connection.getpeercert(True)
     if not data:
         raise CertificateError("the peer has shown no certificate")

@@ -18,6 +18,7 @@ from workers.protocol.fronts import (
     Failed,
     FromCore,
     FrontStats,
+    Leaving,
     Status,
     SubmitQueries,
     WithdrawQueries,
@@ -153,6 +154,11 @@ class CoreLink:
         elif now - self._pinged_at >= PING_EVERY_S:
             self._pinged_at = now
             self._connection.send(Ping())
+
+    def leave(self) -> None:
+        """Have the core decide for this front until it has stopped, though the core may stop, too."""
+        if self._connection is not None:
+            self._connection.send(Leaving())
 
     async def close(self) -> None:
         """Disconnect for good.

@@ -21,6 +21,9 @@ from .reports import Reports, merged
 from .rollout import Rollout
 from .ticks import prepared
 
+#: seconds that the box's other gateways have for saying that they stop, too
+NOTICE_S = 0.3
+
 
 class CoreHere:
     """The core in this process, its file and reports, and the fronts that connect.
@@ -53,9 +56,9 @@ class CoreHere:
         if config is not None:
             self.rollout.configure(config)
             self._fronts.configure(config)
-        if options.siblings is not None:
+        if options.local_gateways is not None:
             await prepared(lambda: config is not None and not self.rollout.status().cold)
-            await self._fronts.listen(options.siblings.core)
+            await self._fronts.listen(options.local_gateways.core)
         return config
 
     def watch(self, choose: Callable[[], object]) -> None:
@@ -98,8 +101,10 @@ class CoreHere:
         self.rollout.keep_executors()
 
     async def drain(self, grace_s: float) -> None:
-        """Decide for the box's other gateways until they have stopped."""
-        await prepared(lambda: not self._fronts.here, grace_s)
+        """Decide for those of the box's other gateways that stop, too, until they have."""
+        if self._options.local_gateways is not None:
+            await prepared(lambda: self._fronts.leaving, min(NOTICE_S, grace_s))
+            await prepared(lambda: not self._fronts.leaving, grace_s - NOTICE_S)
 
     async def close(self) -> None:
         """Hand over to the next core, if there is one, and finish writing the file."""
@@ -115,7 +120,7 @@ class CoreBeside:
 
     def __init__(self, options: GatewayOptions, front: Front, adopt: Callable[[GatewayConfig], None]) -> None:
         self._file = ConfigFile(options.file)
-        endpoint = Endpoint(f"unix:{options.siblings.core}")
+        endpoint = Endpoint(f"unix:{options.local_gateways.core}")
         self.core = CoreLink(endpoint, Hello("front", options.name), front, adopt)
 
     async def start(self) -> GatewayConfig | None:
@@ -132,7 +137,8 @@ class CoreBeside:
         chosen.report(FrontStats(stats))
 
     async def drain(self, grace_s: float) -> None:
-        """Nothing: it decides for nobody."""
+        """Decides for nobody; its queries need the first gateway's core meanwhile."""
+        self.core.leave()
 
     async def close(self) -> None:
         await self.core.close()

@@ -76,12 +76,12 @@ class Gateway:
         control_state: Callable[[], str] = lambda: "none",
     ):
         self._options = options
-        siblings = options.siblings
-        self._metrics = GatewayMetrics(options.name if siblings is not None else None)
+        local_gateways = options.local_gateways
+        self._metrics = GatewayMetrics(options.name if local_gateways is not None else None)
         accounts = Accounts(self._metrics, _limits(options, 0))
-        self._shared = SharedStats(siblings, accounts.totals)
+        self._shared = SharedStats(local_gateways, accounts.totals)
         self._front = Front(accounts)
-        first = siblings is None or siblings.own == 0
+        first = local_gateways is None or local_gateways.own == 0
         self._side: CoreHere | CoreBeside
         if first:
             self._side = CoreHere(options, self._front, self._metrics, send)
@@ -119,7 +119,7 @@ class Gateway:
         if stored is not None:
             self._adopt(stored)
         self._ticker = asyncio.create_task(tick(self._slot, self._second), name="gateway-tick")
-        shared = options.siblings is not None
+        shared = options.local_gateways is not None
         if shared:
             await prepared(lambda: self.ready)
         if stored is not None and _unknown(options, stored):

@@ -24,7 +24,7 @@ class Metadata:
 
     Args:
         core: gives the core's status.
-        elsewhere: gives the totals of sibling fronts.
+        elsewhere: gives the totals of the box's other fronts.
         core_here: this process has a core.
     """
 

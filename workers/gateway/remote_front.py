@@ -20,6 +20,7 @@ from workers.protocol.fronts import (
     Configure,
     Failed,
     FrontStats,
+    Leaving,
     Status,
     SubmitQueries,
     ToCore,
@@ -51,6 +52,7 @@ class RemoteFront:
         self._core = core
         self._flights: dict[int, InFlightQuery] = {}
         self._terms: dict[tuple, Terms] = {}
+        self.leaving = False
 
     # --- from the front -----------------------------------------------------------------------------------------------
 
@@ -239,9 +241,9 @@ class Fronts:
                 front.send(Status(status))
 
     @property
-    def here(self) -> bool:
-        """Whether fronts of this box are connected."""
-        return any(not connection.remote for connection in self._fronts)
+    def leaving(self) -> bool:
+        """Whether fronts that stop are connected."""
+        return any(front.leaving for front in self._fronts.values())
 
     def take_stats(self) -> list[dict[str, ApplicationStats]]:
         taken, self._stats = self._stats, []
@@ -264,6 +266,8 @@ class Fronts:
             front.withdraw(message)
         elif isinstance(message, FrontStats) and front is not None:
             self._stats.append(message.applications)
+        elif isinstance(message, Leaving) and front is not None:
+            front.leaving = True
         elif isinstance(message, Hello) and front is None:
             connection.check_hello(message, "front")
             connection.peer = message

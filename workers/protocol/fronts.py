@@ -51,6 +51,10 @@ class FrontStats(Frame, frozen=True):
     applications: dict[str, ApplicationStats]
 
 
+class Leaving(Frame, frozen=True):
+    """This front stops, and disconnects once its queries are answered."""
+
+
 class Configure(Frame, frozen=True):
     """The gateway's configuration."""
 
@@ -96,5 +100,5 @@ class Failed(Frame, frozen=True):
     handed_back: bool = False
 
 
-ToCore = Hello | Ping | SubmitQueries | WithdrawQueries | FrontStats
+ToCore = Hello | Ping | SubmitQueries | WithdrawQueries | FrontStats | Leaving
 FromCore = Configure | Status | Answered | Failed | Pong

@@ -128,12 +128,11 @@ def _parse_message(body: Any, order: ParseOrder, signatures: dict[str, Signature
 
 
 def confine(max_request_bytes: int) -> None:
-    """Limit this process, which dies with the gateway and keeps none of its settings.
+    """Limit this process, which dies with the gateway.
 
     It gives way to everything else on the machine, and takes no more memory than a request can need.
     """
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    os.environ.clear()
     os.nice(NICE)
     most = BASE_BYTES + BYTES_PER_BYTE * max_request_bytes
     lower_limit(resource.RLIMIT_AS, most)

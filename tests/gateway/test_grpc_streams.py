@@ -18,7 +18,7 @@ from tests.net import wire as h2
 from tests.net.http2_client import CODE, KIB, MIB, Peer, connected, eventually, prefixed, serving, status, to
 from workers.gateway import rpc_stream
 from workers.gateway.errors import Invalid, Overloaded
-from workers.gateway.rpc_stream import Receiver, Streaming
+from workers.gateway.rpc_stream import Reply, Streaming
 from workers.net.grpc import Admitted, Call, MessageParser
 from workers.net.limits import Rate
 
@@ -28,15 +28,20 @@ WRONG = prefixed(b"a", 1)
 
 
 class Plane:
-    def __init__(self) -> None:
-        self.asked: list[tuple[bytes, Receiver]] = []
+    def __init__(self, rejected) -> None:
+        self.rejected = rejected
+        self.asked: list[tuple[bytes, Reply]] = []
         self.cancelled = 0
 
-    def submit(self, data, left_s, read_at, waits: Receiver, client: str, encoding: bytes) -> SimpleNamespace:
+    def infer(self, waits: Reply, data, *_) -> SimpleNamespace:
         if data == b"wrong":
             raise Invalid("wrong")
         self.asked.append((bytes(data), waits))
         return SimpleNamespace(query=SimpleNamespace(id=bytes(data).decode("latin-1")[:20]), waits=waits)
+
+    def refuse(self, waits: Reply, error) -> None:
+        self.rejected(error)
+        waits.settle(error.with_traceback(None))
 
     def withdraw(self, flight) -> None:
         self.cancelled += 1
@@ -45,8 +50,8 @@ class Plane:
 @contextlib.asynccontextmanager
 async def streaming(**given):
     async with serving(**given) as (server, echo):
-        plane = Plane()
-        endpoint = Streaming(plane.submit, echo.rejected, plane.withdraw)
+        plane = Plane(echo.rejected)
+        endpoint = Streaming(plane)
         echo.admit = lambda head: Admitted(echo.key, endpoint, client="a key")
         yield server, plane, endpoint
 

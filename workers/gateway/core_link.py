@@ -89,7 +89,6 @@ class CoreLink:
         self._task: asyncio.Task | None = None
 
     def start(self) -> None:
-        """Connect, and again whenever the link is lost."""
         self._task = self._loop.create_task(self._run(), name="core-link")
 
     @property
@@ -102,7 +101,6 @@ class CoreLink:
 
     @property
     def leads(self) -> bool:
-        """Whether the core can be reached and has devices."""
         return self._connection is not None and self._status.leads
 
     def hand_over(self) -> list[InFlightQuery]:

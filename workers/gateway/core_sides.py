@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from workers.net.waiting import wait_until
 from workers.protocol.control import FromMember, GatewayConfig
 from workers.protocol.frames import Hello
 from workers.protocol.fronts import FrontStats
@@ -19,8 +20,9 @@ from .options import GatewayOptions, member_socket
 from .remote_front import Fronts
 from .reports import Reports, merged
 from .rollout import Rollout
-from .ticks import prepared
 
+#: seconds after which one of several gateways accepts connections, even if it cannot serve yet
+PREPARE_S = 1.0
 #: seconds that the box's other gateways have for saying that they stop, too
 NOTICE_S = 0.3
 
@@ -57,7 +59,7 @@ class CoreHere:
             self.rollout.configure(config)
             self._fronts.configure(config)
         if options.local_gateways is not None:
-            await prepared(lambda: config is not None and not self.rollout.status().cold)
+            await wait_until(lambda: config is not None and not self.rollout.status().cold, PREPARE_S)
             await self._fronts.listen(options.local_gateways.core)
         return config
 
@@ -81,7 +83,6 @@ class CoreHere:
         return True
 
     async def certified(self, pem: bytes) -> None:
-        """Show fronts of other boxes this key and certificate."""
         await self._fronts.certified(pem)
 
     def slot(self, now: float) -> None:
@@ -103,8 +104,8 @@ class CoreHere:
     async def drain(self, grace_s: float) -> None:
         """Decide for those of the box's other gateways that stop, too, until they have."""
         if self._options.local_gateways is not None:
-            await prepared(lambda: self._fronts.leaving, min(NOTICE_S, grace_s))
-            await prepared(lambda: not self._fronts.leaving, grace_s - NOTICE_S)
+            await wait_until(lambda: self._fronts.leaving, min(NOTICE_S, grace_s))
+            await wait_until(lambda: not self._fronts.leaving, grace_s - NOTICE_S)
 
     async def close(self) -> None:
         """Hand over to the next core, if there is one, and finish writing the file."""

@@ -38,7 +38,7 @@ class ParseOrder(msgspec.Struct, array_like=True):
         body: perhaps compressed.
         encoding: see :data:`~workers.net.compression.ENCODINGS`.
         max_bytes: of the body, decompressed.
-        application: whose query it is; None: it is a gRPC message, which names it.
+        application, version: that the query names; None: it is a gRPC message with both.
         header_length: see :func:`workers.v2.http.parse`.
         signatures: by application, as msgpack.
     """
@@ -50,6 +50,7 @@ class ParseOrder(msgspec.Struct, array_like=True):
     application: str | None
     header_length: int | None
     signatures: bytes = b"\x80"
+    version: str | None = None
 
 
 class Parsed(msgspec.Struct, array_like=True):
@@ -88,7 +89,7 @@ def parse(order: ParseOrder) -> Parsed:
         if order.application is None:
             query = _parse_message(body, order, signatures, found)
         else:
-            found.application = order.application
+            found.application, found.version = order.application, order.version
             signature = signatures.get(order.application)
             query = None if signature is None else http.parse(body, order.header_length, signature, order.max_rows)
     except CompressionError as error:

@@ -56,7 +56,6 @@ class Parse:
         self.flight: InFlightQuery | None = None
 
     def finish(self, outcome: Parsed | GatewayError) -> None:
-        """Hand the result over, once."""
         done, self.done = self.done, None
         if isinstance(outcome, Parsed):
             self.id = outcome.id

@@ -46,7 +46,6 @@ class SharedStats:
         self._failing = False
 
     def write(self, keys: Mapping[str, int] = MappingProxyType({})) -> None:
-        """Publish this front's totals and its queries by key."""
         if not self._files:
             return
         data = msgspec.msgpack.encode(GatewayTotals(applications=self._totals, keys=dict(keys)))

@@ -25,7 +25,7 @@ class Progress:
     def slow(self, now: float, arrived: int) -> bool:
         """Whether a period has ended with too few bytes; to be called about each second."""
         if self.since is None:
-            self.restart(now, arrived)
+            self.since = now
         elapsed_s = now - self.since
         if elapsed_s < self._rate.period_s:
             return False

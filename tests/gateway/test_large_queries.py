@@ -194,7 +194,7 @@ def test_errors_of_large_queries_are_those_of_small_ones(served, parser):
 
 
 def test_a_parser_is_started_without_the_gateways_settings(served, parser):
-    """They include secrets, and ``/proc`` shows for a process's whole life what it was started with."""
+    """``/proc`` shows what a process was started with, and settings include secrets."""
     children = psutil.Process(served.process.pid).children(recursive=True)
     assert parser in children
     assert [name for one in children for name in one.environ() if name.startswith("NEREUS_")] == []

@@ -1,4 +1,4 @@
-"""The real tritonclient works unchanged over HTTP and gRPC against a real gateway process.
+"""The real tritonclient works unchanged over HTTP and gRPC against a gateway.
 
 What models make of every datatype, shape and coding is in ``tests/wild``, with real executors.
 """

@@ -1,4 +1,4 @@
-"""Clients over HTTP that send what they should not, slowly or too much, or go away, beside others who notice nothing.
+"""Trouble over HTTP beside others who notice nothing.
 
 The protocol's rules are tested in ``tests/net``; here is a row of each kind, for a real gateway and a real executor.
 """

@@ -154,7 +154,7 @@ class CoreLink:
             self._connection.send(Ping())
 
     def leave(self) -> None:
-        """Have the core decide for this front until it has stopped, though the core may stop, too."""
+        """Have the core decide for this front until it has stopped."""
         if self._connection is not None:
             self._connection.send(Leaving())
 

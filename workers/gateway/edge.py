@@ -1,4 +1,4 @@
-"""A query at its edge, from the bytes of its request to those of its answer; the same over HTTP and gRPC.
+"""A query at its edge, from the bytes of its request to those of its answer.
 
 1. Its head was admitted: the key exists and reaches the application, and the size is one that the application takes.
 2. :meth:`Edge.infer` gets its bytes once all have arrived.
@@ -75,7 +75,7 @@ class Edge(ABC):
 
     @abstractmethod
     def parse(self, reply: Any, data: Buffer, encoding: bytes, client: str) -> tuple[V2Query, Target] | ParseOrder:
-        """Parse a request, or say how the parser process is to. Raises GatewayError and V2Error."""
+        """Parse a request, or give an order to. Raises GatewayError and V2Error."""
 
     @abstractmethod
     def render(self, flight: InFlightQuery, answer: Answer) -> Any:

@@ -60,7 +60,7 @@ TAKEOVER_S = 2.5
 
 
 class Listener(Protocol):
-    """Receives what executors say of themselves. Called from the event loop; must not raise.
+    """Receives what executors say of themselves, in the event loop; must not raise.
 
     Attributes:
         core: receives the rest (:class:`.core.Core`).
@@ -69,10 +69,10 @@ class Listener(Protocol):
     core: Any
 
     def executor_state(self, device: str, state: ExecutorState) -> None:
-        """Handle the state of a device that this core has: when the core gets it, and at each change."""
+        """Handle the state of a device that this core gets, and each change of it."""
 
     def executor_lost(self, device: str, reason: str) -> None:
-        """Handle a lost connection or lease, and its queries; :meth:`executor_ended` follows."""
+        """Handle a lost connection or lease; :meth:`executor_ended` follows."""
 
     def executor_ended(self, device: str, ending: Ending | None) -> None:
         """Handle the end of the process; None: unknown, or only the connection ended."""

@@ -216,7 +216,7 @@ class Gateway:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """Look after queries at the end of each slot of arrivals, and report once a second."""
+        """Look after queries behind each slot of arrivals, and report each second."""
         second = time.monotonic() + 1.0
         while True:
             await asyncio.sleep(BurstDetector.slot_ends_in(time.monotonic()) + AFTER_S)

@@ -212,7 +212,10 @@ class Parsing:
 
 @contextlib.contextmanager
 def _without_settings() -> Iterator[None]:
-    """Start a process without this one's settings: ``/proc`` shows for its whole life what it was started with."""
+    """Start a process without this one's settings.
+
+    ``/proc`` shows for a process's whole life what it was started with.
+    """
     settings = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(PREFIX)}
     try:
         yield

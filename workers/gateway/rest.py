@@ -349,7 +349,7 @@ def _open(page: Callable[[Exchange], None]) -> Call:
 
 
 def _compressed(accepts: bytes, response: bytes | Response) -> bytes | Response:
-    """A response, compressed where the client accepts that and its size makes it worth while.
+    """A response, compressed where its client and its size suggest it.
 
     Args:
         response: a filled template is its header lines, an empty line, and its body.

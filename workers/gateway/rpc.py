@@ -1,4 +1,4 @@
-"""The V2 gRPC edge: calls of ``inference.GRPCInferenceService``, and health. :mod:`.edge` tells a query's story.
+"""The V2 gRPC edge: calls of ``inference.GRPCInferenceService``, and health.
 
 A call is admitted by its headers (method, key, deadline, compression), so that no client can make the gateway read a
 message that it would reject anyway. :mod:`workers.v2.grpc` parses and renders messages.

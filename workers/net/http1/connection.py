@@ -22,7 +22,7 @@ OVERLOADED = "too many request bodies are being read at once; try again"
 
 
 class HttpConnection(asyncio.Protocol):
-    """One client connection of a :class:`~.server.HttpServer`, and the sink of its parser.
+    """A client's connection to a :class:`~.server.HttpServer`; its parser's sink.
 
     Attributes:
         touched: ``time.monotonic()`` of the latest progress.
@@ -439,7 +439,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 class _DirectReader(asyncio.BufferedProtocol):
-    """Replaces a connection as the transport's protocol while a large body is read into its final place."""
+    """Reads a large body into its final place, as the transport's protocol."""
 
     def __init__(self, connection: HttpConnection, parser: RequestParser):
         self._connection = connection

@@ -16,7 +16,7 @@ from .headers import HeaderList
 
 
 class Http2Stream:
-    """One request on a :class:`~.connection.Http2Connection` and its response, to be extended.
+    """A request on an :class:`~.connection.Http2Connection`; to be extended.
 
     ``opened``, ``received``, ``gone``, ``drained`` and ``over`` are called from the event loop.
 

@@ -26,7 +26,6 @@ CANCEL_AGAIN_S = 0.2
 
 
 def key(name: str) -> str:
-    """The name of one of this appliance's keys; others may share the Redis."""
     return f"{settings.NEREUS.redis_prefix}:{name}"
 
 
@@ -71,7 +70,6 @@ async def publish_async(name: str, data: dict[str, Any]) -> None:
 
 
 async def publish_all(events: list[dict[str, Any]]) -> None:
-    """Send events, each an ``{"event", "data"}``, to all browsers in one message."""
     if events:
         await asyncio.to_thread(client().publish, EVENTS, dumps(events))
 

@@ -168,12 +168,10 @@ class WorkLease(models.Model):
 
     @property
     def waits(self) -> bool:
-        """Whether a request waits for work to begin."""
         return self.wanted > self.started
 
     @property
     def age_s(self) -> float:
-        """Seconds since the latest attempt ended; infinite where that is not known."""
         return clock.age(self.ended)
 
     def touch(self, **changes: Any) -> bool:

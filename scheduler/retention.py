@@ -47,7 +47,6 @@ _enforced_at: float | None = None
 
 
 def enforce() -> None:
-    """Delete what exceeds its limit, at most once in :data:`EVERY_S`."""
     global _enforced_at
     now = clock.steady()
     if _enforced_at is not None and now - _enforced_at < EVERY_S:
@@ -130,7 +129,6 @@ def _strangers() -> int:
 
 
 def _give_back_pages() -> None:
-    """Shrink SQLite's file by what is free in it; PostgreSQL does so by itself."""
     if connection.vendor == "sqlite":
         connection.ensure_connection()
         # As a script, since execute() runs one step only, which is one page.

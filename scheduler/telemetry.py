@@ -47,7 +47,6 @@ SIZES_HASH = live.key("sizes_arrived")
 
 
 def _ago(stats: GatewayStats | NodeStats) -> float:
-    """Seconds since the second ended, as far as that can be."""
     return min(stats.at, float(KEEP_S)) if stats.at > 0 else 0.0
 
 
@@ -93,11 +92,6 @@ def _counts(counts: ApplicationStats, spec: ApplicationSpec | None, variants: Co
 
 
 def node_second(node: str, stats: NodeStats, now: float, own: Container[str] | None = None) -> dict[str, Any]:
-    """Return a node's second as browsers read it.
-
-    Args:
-        own: the node's devices; others are left out.
-    """
     return {
         "t": int(now - _ago(stats)),
         "node": node,
@@ -198,7 +192,6 @@ def _texts(stream: str, seconds: float) -> list[tuple[float, str]]:
 
 
 def _read(stream: str, seconds: float) -> list[tuple[float, dict[str, Any]]]:
-    """(steady moment, second) of the last ``seconds``, oldest first."""
     ahead = clock.wall() - clock.steady()
     return [(at, {**json.loads(text), "t": round(at + ahead)}) for at, text in _texts(stream, seconds)]
 

@@ -34,10 +34,7 @@ def fits_memory(profile: LatencyProfile, device: DeviceResources) -> bool:
 
 
 def profile_on(variant: CandidateVariant, device: DeviceResources) -> LatencyProfile | None:
-    """Return the variant's profile on the device's type, or None.
-
-    None: it does not run there, or does not fit into memory.
-    """
+    """None: it does not run there, or does not fit into memory."""
     profile = variant.profiles.get(device.type)
     return profile if profile is not None and profile.points and fits_memory(profile, device) else None
 

@@ -57,14 +57,7 @@ LEAST = 1e-7
 
 @dataclass(slots=True)
 class Column:
-    """A column of the program.
-
-    Attributes:
-        entries: (row, coefficient).
-        worth: in the objective.
-        most: its largest value.
-        whole: it counts devices.
-    """
+    """With ``whole``, it counts devices; entries are (row, coefficient)."""
 
     entries: list[tuple[int, float]]
     worth: float = 0.0
@@ -174,7 +167,6 @@ class Program:
         return min(1.0, rate / self.options.applications[q].demand)
 
     def add(self, devices: Iterable[SharedDevice]) -> list[Column]:
-        """Add the contents that are no columns yet; returns these columns."""
         before = len(self.columns)
         for device in devices:
             key = _key(device)
@@ -193,11 +185,7 @@ class Program:
     # --- counts at their best use -----------------------------------------------------------------------------------
 
     def evaluated(self, counts: DeviceCounts) -> Evaluated | None:
-        """Return the best use of the counts, whose contents become columns.
-
-        Returns:
-            None where it serves less of floors than the start.
-        """
+        """None: the best use of the counts serves less of floors than the start."""
         lp = self._using(counts)
         return Evaluated(lp.getPrimal(), lp.getObjVal()) if solved(lp) else None
 
@@ -296,7 +284,6 @@ class Program:
     # --- SCIP --------------------------------------------------------------------------------------------------------
 
     def best_counts(self, start: Evaluated, budget: Budget) -> DeviceCounts | None:
-        """Return SCIP's counts over the most promising contents; None: it has none."""
         values = start.values + [0.0] * (len(self.columns) - len(start.values))
         lp = self._linear()
         costs = lp.getRedcost() if solved(lp) else [0.0] * len(values)

@@ -32,14 +32,6 @@ _GOLDEN = (5**0.5 - 1) / 2
 
 @dataclass(frozen=True, slots=True)
 class BestContent:
-    """The best content that a search found, and a bound.
-
-    Attributes:
-        value: gained by the content; where none was found, the least asked for.
-        bound: no content gains more.
-        chosen: indices into the search's slices, empty where none was found.
-    """
-
     value: float
     bound: float
     chosen: tuple[int, ...]
@@ -113,10 +105,6 @@ class ContentSearches:
         self._arrange(owner)
 
     def _arrange(self, owner: np.ndarray) -> None:
-        """Set up the slices by application.
-
-        They are (search x slice), filled up by the last one, which no search has.
-        """
         count, units = len(owner), np.arange(GRID + 1)
         filled = np.concatenate((self._uses, np.full((len(self._uses), 1), 2.0)), axis=1)
         sizes = np.minimum(np.floor(filled * GRID * (1 - ROUNDING)), GRID + 1).astype(int)
@@ -246,7 +234,6 @@ class ContentSearches:
     def _undominated(
         self, kept: np.ndarray, simple: np.ndarray, at: np.ndarray, gained: np.ndarray, left: np.ndarray
     ) -> np.ndarray:
-        """Drop what others of the same search dominate, where only time is limited."""
         one = simple[at[kept]]
         others, kept = kept[~one], kept[one]
         if not len(kept):
@@ -302,7 +289,6 @@ def _widest(kept: np.ndarray, at: np.ndarray, most: np.ndarray, dropped: np.ndar
 
 
 def fits(device: SharedDevice, group: IdenticalDevices) -> bool:
-    """Whether the slices fit into the time, memory and places of such a device."""
     slices, one = [slice_ for _, slice_, _ in device.residents], group.one
     return (
         sum(slice_.seconds for slice_ in slices) <= slice_budget_s(group, device.revisit_s) * (1 + ROUNDING)

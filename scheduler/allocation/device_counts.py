@@ -119,7 +119,6 @@ class DeviceCounts:
     # --- what changes would gain ------------------------------------------------------------------------------------
 
     def utility(self) -> np.ndarray:
-        """Points/s by application."""
         return self.table.min(axis=1)
 
     def gains(self) -> np.ndarray:

@@ -77,7 +77,6 @@ class Exchanges:
         return False
 
     def _use(self, counts: DeviceCounts, g: int, least: float) -> bool:
-        """Give a free device of group ``g`` its best use, if that gains over ``least``."""
         best, use = least, None
         if self.work <= 0:
             return False

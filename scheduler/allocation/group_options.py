@@ -144,11 +144,6 @@ class GroupOptions:
         return self._cached.variants_of.get(application, ())
 
     def slices(self, g: int, revisit_s: float) -> SliceTable:
-        """Return the slices that devices of group ``g`` may hold; may be empty.
-
-        Args:
-            revisit_s: the revisit period, seconds.
-        """
         key = (tuple((a.id, a.slo_s, a.weight) for a in self.applications), self._keys, g, revisit_s)
         table = self._cached.slices.get(key)
         if table is None:
@@ -177,7 +172,6 @@ def revisit_periods(applications: list[ApplicationDemand]) -> list[float]:
 
 
 def slice_budget_s(group: IdenticalDevices, revisit_s: float) -> float:
-    """Slice budget: seconds that all slices may take in one revisit period."""
     return FILL * group.one.available * revisit_s
 
 

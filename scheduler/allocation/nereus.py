@@ -60,7 +60,6 @@ def solve(problem: Problem) -> Allocation:
 
 
 def start(problem: Problem) -> Allocation:
-    """Return the allocation of the first step alone, which costs little."""
     return with_pinned(problem, _solve(replace(problem, previous=None), improve=False))[0]
 
 
@@ -206,7 +205,6 @@ class Search:
 
 
 def periods(options: GroupOptions) -> list[float]:
-    """The revisit periods to try: as many as the search has the time for."""
     shareable = [g for g, group in enumerate(options.groups) if group.one.max_resident != 1]
     tried = revisit_periods(options.applications) if shareable else []
     while len(tried) > 1 and sum(len(options.slices(g, p).slices) for g in shareable for p in tried) > LARGEST:

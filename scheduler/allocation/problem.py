@@ -182,12 +182,6 @@ class Placement:
 
 @dataclass(frozen=True)
 class PlannedPolicies:
-    """Policies by load of an application on some devices.
-
-    Attributes:
-        variants: resident on all of these devices, the fastest first.
-    """
-
     application: str
     devices: tuple[str, ...]
     variants: tuple[str, ...]

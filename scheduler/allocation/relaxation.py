@@ -201,14 +201,6 @@ def most_multiple(options: GroupOptions) -> float:
 
 
 def most_points(options: GroupOptions, served: float) -> float:
-    """Return an upper bound of the points of any plan that serves so much.
-
-    Args:
-        served: weighted items/s.
-
-    Returns:
-        Weighted items/s times accuracy.
-    """
     program = _Program(options)
     program.allow_leaving_out()
     share = [w / program.scale for w in program.weighted_demand]

@@ -17,14 +17,6 @@ LOAD_THRESHOLD = 0.25
 
 @dataclass(frozen=True)
 class ResidentCapacity:
-    """A variant resident on a device, and what it can serve there.
-
-    Attributes:
-        capacity: items/s that it can serve there.
-        max_batch: rows.
-        full_rate: P of the whole device.
-    """
-
     device: DeviceResources
     variant: CandidateVariant
     capacity: float
@@ -36,10 +28,6 @@ class ResidentCapacity:
 
 
 def dedicated_resident(device: DeviceResources, variant: CandidateVariant, capacity: Capacity) -> ResidentCapacity:
-    """Return the variant alone on the device (Eq. 5).
-
-    Its capacity is scaled by the device's availability.
-    """
     return ResidentCapacity(device, variant, capacity.rate * device.available, capacity.batch, full_rate=capacity.rate)
 
 

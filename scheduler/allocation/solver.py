@@ -64,13 +64,6 @@ def time_ran_out() -> None:
 
 @dataclass(frozen=True)
 class Solution:
-    """A solution that a solver found.
-
-    Attributes:
-        values: by variable name.
-        bound: proven upper bound of the maximised ``objective``.
-    """
-
     values: Mapping[str, float]
     objective: float
     bound: float

@@ -104,7 +104,6 @@ def _chosen(problem: Problem, plan: Allocation, start: Solve) -> Residents:
 
 
 def _beside(problem: Problem, multiple: float, chosen: Mapping[str, list[str]]) -> Problem:
-    """The problem at a multiple of the demand, on what residents leave of devices."""
     memory = {v.id: {kind: p.memory_bytes for kind, p in v.profiles.items()} for v in problem.variants}
     devices = []
     for device in problem.devices:
@@ -139,7 +138,6 @@ def _prices(problem: Problem, multiple: float) -> dict[str, float]:
 
 
 def _within(problem: Problem, residents: Residents, solve: Solve, free: Allocation) -> Allocation:
-    """The best allocation with these residents only."""
     found = solve(_restricted(problem, residents))
     # The strategy places pinned variants itself, so they may be on a device beside its residents.
     placed: dict[str, list[str]] = {}

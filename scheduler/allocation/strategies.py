@@ -27,12 +27,6 @@ class UnknownStrategy(ValueError):
 
 
 class UnusableProblem(ValueError):
-    """The problem contradicts itself or has values out of range.
-
-    Attributes:
-        faults: a line for each.
-    """
-
     def __init__(self, found: list[str]):
         super().__init__("; ".join(found))
         self.faults = found
@@ -96,8 +90,4 @@ for _name, _strategy in STRATEGIES.items():
 
 @register("nereus")
 def nereus_with_standby(problem: Problem) -> Allocation:
-    """Share devices between variants and applications (`nereus`).
-
-    Weighted queries served come first, then accuracy.
-    """
     return with_standby(problem, nereus.solve, nereus.start)

@@ -18,10 +18,6 @@ TOLERANCE = 1e-5
 
 
 def faults(problem: Problem) -> list[str]:
-    """Return the faults that make the problem unusable.
-
-    There is one line for each, with the field and its limit.
-    """
     found: list[str] = []
 
     def number(value: float, field: str, low: float, low_open: bool, high: float = math.inf) -> None:
@@ -234,10 +230,6 @@ def _standby(p: Placement, profile: LatencyProfile, slo_s: float) -> Iterable[st
 
 
 def _latency(points: Sequence[tuple[int, float]], rows: int) -> float:
-    """Return the seconds for ``rows``, linear between profiled sizes.
-
-    Below the smallest size they are the smallest's, above the largest one the largest's.
-    """
     batches = [batch for batch, _ in points]
     i = min(bisect_left(batches, rows), len(batches) - 1)
     high, high_s = points[i]

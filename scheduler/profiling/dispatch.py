@@ -131,7 +131,6 @@ def reconcile(node: Node, under_way: Collection[int]) -> list[control.ToMember]:
 
 
 def _claim(job: ProfileJob, device: Device) -> bool:
-    """Assign the job to the device; False if another task was first."""
     try:
         with transaction.atomic():
             return bool(
@@ -170,7 +169,6 @@ def _order(job: ProfileJob, device: Device) -> control.ProfileOrder:
 
 
 def requeue_silent() -> int:
-    """Queue jobs again whose device or order is lost, which is no attempt then."""
     running = list(ProfileJob.objects.filter(state="running").select_related("device__node", "variant__application"))
     silent = _reports.ages({job.pk: (job.attempts, job.started, job.heard) for job in running})
     count = 0

@@ -49,7 +49,6 @@ def announce(job: ProfileJob, points: tuple[ProfilePoint, ...] = ()) -> None:
 
 
 def _running(node: Node, pk: int) -> ProfileJob | None:
-    """Return the node's running job; None: it is no longer the node's."""
     return (
         ProfileJob.objects.filter(pk=pk, state="running", device__node=node)
         .select_related("variant__application", "device")
@@ -174,7 +173,6 @@ def give_up_or_retry(job: ProfileJob, why: str, retry: bool) -> None:
 
 
 def drifted(node: Node, message: control.Drift) -> None:
-    """Observed latency left the profile: measure again, unless that was just done."""
     device = Device.objects.filter(node=node, ref=message.device).first()
     variant = Variant.objects.filter(pk=message.variant, state__in=Variant.PLANNED).first()
     if device is None or variant is None:

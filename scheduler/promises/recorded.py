@@ -77,7 +77,6 @@ def record(seconds: Iterable[tuple[int, Mapping[str, tuple[float, float]]]], app
 
 
 def imagined(recorded: Recorded, rates: Mapping[str, float]) -> Recorded:
-    """The record with Poisson arrivals (items/s) where too little is recorded."""
     length = max(recorded.seconds, LEAST_S)
     numbers = random.Random("imagined")
     queries = dict(recorded.queries)

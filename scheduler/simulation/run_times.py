@@ -37,7 +37,6 @@ class RunTimes:
 
     @classmethod
     def of(cls, scenario: Scenario) -> RunTimes | None:
-        """None: every batch takes exactly its profiled time."""
         if not (scenario.profile_noise or scenario.run_ratios or scenario.profile_error or scenario.stall_s):
             return None
         return cls(scenario)
@@ -61,7 +60,6 @@ class RunTimes:
         return seconds
 
     def factor(self, variant: str, kind: str) -> float:
-        """True run time over the profile's."""
         factor = self._factors.get((variant, kind))
         if factor is None:
             own = random.Random(f"{self._seed}:profile error:{variant}:{kind}")

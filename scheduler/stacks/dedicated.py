@@ -64,7 +64,6 @@ class DedicatedChoices:
         return any(self.resident(device, v) is not None for v in self.variants.values())
 
     def residents(self, placements: Iterable[Placement]) -> dict[str, ResidentCapacity]:
-        """By device, the first of the placements that this problem still allows."""
         possible: dict[str, ResidentCapacity] = {}
         for placement in placements:
             device, variant = self.devices.get(placement.device), self.variants.get(placement.variant)
@@ -161,7 +160,6 @@ def _objective_and_bound(
 
 
 def one_by_one(variant: CandidateVariant) -> CandidateVariant:
-    """The variant in batches of one row, which take as long as the smallest."""
     profiles = {
         kind: LatencyProfile(
             ((1, profile.points[0][1]),),

@@ -27,7 +27,6 @@ LEAST_PART = 1e-3
 
 
 def only(problem: Problem, most_accurate: bool) -> tuple[CandidateVariant, ...]:
-    """Each application's most, or least, accurate variant that runs in time."""
     choices = DedicatedChoices(problem)
     kept: dict[str, tuple[tuple[float, float], CandidateVariant]] = {}
     types = {(d.type, d.available, d.memory_bytes, d.max_resident): d for d in problem.devices}
@@ -118,7 +117,6 @@ def first_placement(problem: Problem, choices: DedicatedChoices) -> dict[str, Re
 
 
 def _mix(applications: list[ApplicationDemand]) -> dict[str, float]:
-    """Demand by application, raised so that each is placed; equal without any."""
     largest = max(a.demand for a in applications)
     if largest <= NOTHING:
         return {a.id: 1.0 for a in applications}

@@ -127,10 +127,10 @@ class Binding(Protocol):
         """
 
     def rtt_changed(self, device: Hashable, rtt_s: float) -> None:
-        """Set the device's round trip in seconds."""
+        pass
 
     def learned(self, device: Hashable) -> LearnedLatencies | None:
-        """Latencies learned from the device's batches; None: nothing."""
+        pass
 
     def inherit(self, device: Hashable, learned: LearnedLatencies) -> None:
         """Begin with what another core has learned of the device.
@@ -145,7 +145,7 @@ class Binding(Protocol):
         """
 
     def arrived(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
-        """Queries arrived together."""
+        pass
 
     def probe(self, query: WaitingQuery, now: float) -> Decisions:
         """Dispatch a query to an idle device in order to refresh its estimates.
@@ -162,10 +162,10 @@ class Binding(Protocol):
         """
 
     def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
-        """Queries of dispatched batches were declined by their device, or lost with it."""
+        pass
 
     def withdrawn(self, query: WaitingQuery, now: float) -> Decisions:
-        """Forget a query; nothing happens unless it waits."""
+        pass
 
     def wake(self, now: float) -> Decisions:
         """The ``wake_at`` of the latest decisions is due. Early calls do no harm."""

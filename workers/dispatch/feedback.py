@@ -34,11 +34,10 @@ class CorrectedDevice(Protocol):
     backoff_until: float
 
     def recount(self) -> None:
-        """Corrections have changed."""
+        pass
 
 
 def learn(device: CorrectedDevice, option: ServingOption, rows: int, run_s: float, now: float) -> None:
-    """A batch ran for ``run_s`` seconds."""
     expected_s = option.seconds(rows)
     ratio = (run_s + option.row_transfer_s * rows) / expected_s
     if ratio < 1.0 and option.at_most:

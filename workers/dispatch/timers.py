@@ -22,7 +22,6 @@ class TimerQueue:
         self.at = INF
 
     def set(self, device: Any, when: float) -> None:
-        """Replace a device's timer; inf: remove it."""
         if device.wake_at != when:
             device.wake_at = when
             if when < INF:

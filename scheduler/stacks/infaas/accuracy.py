@@ -78,7 +78,6 @@ class _Cluster:
         }
 
     def improve(self, application: ApplicationDemand) -> bool:
-        """Take the action that lowers the drop the most; False: none lowers it."""
         own = [
             (s.variant.accuracy, s.capacity) for s in self.residents.values() if s.variant.application == application.id
         ]

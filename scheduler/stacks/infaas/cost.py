@@ -72,7 +72,6 @@ def count_for(rate: float, capacity: float) -> int:
 def scaled(
     problem: Problem, choices: DedicatedChoices, residents: Mapping[str, ResidentCapacity], why: str
 ) -> Allocation:
-    """The allocation of instances (by device), and of those that wait to go."""
     rates = evenly(problem, residents)
     residents, rates, since = with_waiting(problem, choices, residents, rates)
     allocation = allocation_with(

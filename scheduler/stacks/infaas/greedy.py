@@ -103,7 +103,6 @@ class _Cluster:
             self.running[device.id] = replace(option, device=device)
 
     def scale_down(self, application: ApplicationDemand) -> None:
-        """Downgrade, or remove the dearest instances, whichever saves more."""
         needed, running = asked(application.demand), self._running_of(application.id)
         cheaper = [
             action for action in self._instead(application.id, needed) if action.cost < 0 and action.option.capacity > 0

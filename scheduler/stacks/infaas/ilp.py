@@ -66,7 +66,6 @@ def _solve(problem: Problem, instances: InstanceOptions) -> dict[Option, int]:
 
 
 def _model(instances: InstanceOptions):
-    """A model with the counts N + delta, for which (3) and (4) hold."""
     model = new_model()
     n = {
         key: model.addVar(names(("n", key[0], i)), vtype="I", lb=0, ub=len(instances.groups[key[0]]))
@@ -119,7 +118,6 @@ def _cheapest(
 
 
 def _left_out(problem: Problem, instances: InstanceOptions, seconds: float, gap: float) -> dict[str, float]:
-    """The least that must be left out, items/s by application."""
     model, n = _model(instances)
     total = sum(a.weight * asked(a.demand) for a in problem.applications)
     shares, parts = {}, []

@@ -83,7 +83,6 @@ def _running(problem: Problem) -> dict[str, str]:
 
 
 def quotas(problem: Problem, options: Sequence[CoreOption], devices: Mapping[tuple[int, str], int]) -> dict[str, float]:
-    """Items/s by variant: the most accurate ones first, up to their capacity."""
     capacity: Counter[str] = Counter()
     variants = {}
     for option in options:

@@ -36,8 +36,6 @@ SERVED_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class DedicatedOption:
-    """Variant ``variant`` dedicated on a device of group ``group`` (an index)."""
-
     group: int
     variant: CandidateVariant
     capacity: Capacity

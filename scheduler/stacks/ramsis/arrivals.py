@@ -40,7 +40,6 @@ class Counts:
             raise ValueError(f"counts: rate must be above 0 and shape above 0 and at most 1, not {self}")
 
     def most(self, seconds: float) -> int:
-        """A count that is never exceeded in ``seconds``, except by a negligible chance."""
         mean = self.rate * seconds
         # By Bernstein's inequality: counts far above a small mean become less likely by a factor each, not a square.
         return int(mean + TAIL * math.sqrt(mean / self.shape) + TAIL * TAIL / 2 / self.shape) + 1

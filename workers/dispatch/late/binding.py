@@ -90,13 +90,6 @@ class LateBinding:
     def device_changed(
         self, device: Hashable, now: float, up: bool | None = None, busy_until: float | None = None
     ) -> Decisions:
-        """Update a device; the schedule of one that goes down moves elsewhere.
-
-        See :class:`..binding.Binding`.
-
-        Raises:
-            ValueError: ``busy_until`` is not finite.
-        """
         if busy_until is not None and not -INF < busy_until < INF:
             raise ValueError(f"busy_until: must be a finite time, not {busy_until}")
         known = self._groups.device(device)
@@ -167,10 +160,6 @@ class LateBinding:
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def arrived(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
-        """Schedule queries that arrived together.
-
-        See :class:`..binding.Binding`. All are scheduled before any batch is dispatched.
-        """
         if now >= self._sweep_at:
             self._sweep(now)
         find = self._groups.find_class
@@ -242,10 +231,6 @@ class LateBinding:
         device.free_at = max(end, device.loads_until)
 
     def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
-        """Reschedule returned queries, and let their device back off.
-
-        See :class:`..binding.Binding`. The device gets no batches for a backoff time, which is longer each time.
-        """
         reservations = [query.reservation for query in queries if query.reservation is not None]
         for device in dict.fromkeys(batch.device for batch in reservations):
             if device.up and now >= device.backoff_until:

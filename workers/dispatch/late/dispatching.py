@@ -41,7 +41,6 @@ class Dispatching:
         self.dispatches: list[ScheduledBatch] = []
 
     def consider_changed(self, now: float) -> None:
-        """Consider all changed devices, also those that change meanwhile."""
         changed = self._schedule.changed
         while changed:
             device = next(iter(changed))
@@ -93,7 +92,6 @@ class Dispatching:
             self._timers.set(device, INF)
 
     def dispatch(self, batch: ScheduledBatch, price: float, start: float, now: float) -> None:
-        """Dispatch a batch that is not, or no longer, scheduled; it starts at ``start``."""
         device = batch.device
         option = batch.option = self._choose_option(batch, start, price, now)
         batch.dispatched, batch.dispatched_at = True, now

@@ -86,7 +86,6 @@ class Schedule:
             self.refuse([query])
 
     def reserve_all(self, arrivals: Sequence[tuple[ServedClass | None, WaitingQuery]], now: float) -> None:
-        """Schedule queries that arrived together; None: their application is unknown."""
         last: ScheduledBatch | None = None
         # Recounted only once all that follow each other have joined.
         outdated: ScheduledDevice | None = None
@@ -193,7 +192,6 @@ class Schedule:
             batch.served.open.remove(batch)
 
     def remove(self, batch: ScheduledBatch, now: float) -> None:
-        """Take a batch off the schedule; its queries are the caller's again."""
         batch.device.scheduled.remove(batch)
         self._recount(batch.device, now)
         if batch in batch.served.open:
@@ -226,7 +224,6 @@ class Schedule:
         return False
 
     def _join(self, batch: ScheduledBatch, query: WaitingQuery) -> None:
-        """Add a query to a scheduled batch; a recount of its device must follow."""
         query.reservation = batch
         batch.queries.append(query)
         batch.rows += query.rows

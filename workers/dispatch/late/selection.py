@@ -167,7 +167,6 @@ def _next_best(
 
 
 def _level(offer: ClassOffer, waited_s: float, now: float) -> int:
-    """The level of the price that a query meets; its pressure counts as usual now."""
     pressure, usual = offer.pressure(now), offer.usual
     usual.total += pressure
     usual.queries += 1.0
@@ -266,10 +265,6 @@ def most_accurate_in_time(
 def most_accurate_by_profile(
     served: ServedClass, query: WaitingQuery, now: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """Return the most accurate option in time on an idle device by its profile.
-
-    Latency corrections are left out.
-    """
     best, utility = None, -INF
     for offer, device in served.candidates:
         if device.scheduled or device.dispatched or device.loading or device.free_at > now:

@@ -98,7 +98,6 @@ class Router:
         self._orders: dict[str, tuple[Shares, Round]] = {}
 
     def set_routes(self, routes: Mapping[str, Shares]) -> None:
-        """Replace all routes; one that did not change goes on with its order."""
         orders = {}
         for name, pairs in routes.items():
             shares = [(device, share) for device, share in pairs if share > 0]

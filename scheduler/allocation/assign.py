@@ -7,7 +7,7 @@ matrix is totally unimodular), and SCIP's LP solver finds one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyscipopt import LP
 
@@ -43,6 +43,13 @@ def assign(
         del spare[:more]
         given[bin_].sort(key=lambda d: order[d.id], reverse=True)
     return [given[bin_].pop() for bin_ in bins]
+
+
+def keep_loaded(devices: Sequence[DeviceResources], counts: Mapping[str, int]) -> dict[str, str]:
+    """The variant by device id, one a device at most, with the fewest loads; ``counts[m]`` devices get m."""
+    copies = [variant for variant, count in counts.items() for _ in range(count)]
+    hosts = assign(devices, [frozenset([variant]) for variant in copies], lambda _variant: 1.0)
+    return {device.id: variant for device, variant in zip(hosts, copies, strict=True)}
 
 
 def _flow(

@@ -24,7 +24,7 @@ from dataclasses import replace
 import numpy as np
 
 from .columns import Program
-from .concrete import EXACT, allocation_of, nothing_planned, on_devices
+from .concrete import EXACT, certified, on_devices
 from .contents import fits
 from .device_counts import DeviceCounts, SharedDevice
 from .disaggregation import use_idle_devices
@@ -34,6 +34,7 @@ from .groups import grouped
 from .pins import with_pinned, with_reservations
 from .problem import CERTIFIED, Allocation, Problem
 from .relaxation import Relaxation, most_multiple, relax
+from .residents import outcome
 from .solver import Budget, time_ran_out
 from .switching_cost import SwitchingCosts
 
@@ -115,7 +116,7 @@ def _solve(problem: Problem, improve: bool = True) -> Allocation:
     """The allocation before pinned variants; ``improve``: beyond the start."""
     options, bound = _relaxed(problem)
     if bound is None:
-        return nothing_planned(problem)
+        return replace(outcome(problem, ()), prices={device.type: 0.0 for device in problem.devices})
     switching = SwitchingCosts(options, bound)
     gap = max(problem.gap, GAP)
     floors = sum(a.weight * a.demand * a.floor for a in options.applications)
@@ -136,9 +137,9 @@ def _solve(problem: Problem, improve: bool = True) -> Allocation:
     plans = []
     for counts in candidates:
         use_idle_devices(counts)
-        plans.append(on_devices(counts, switching))
-    best = max(plans, key=lambda plan: plan.value)
-    plan = allocation_of(problem, options, bound, best, gap)
+        plans.append(on_devices(problem, counts, switching))
+    _, best = max(plans, key=lambda plan: plan[0])
+    plan = certified(problem, options, bound, best, gap)
     return replace(plan, method="milp" if bound.combined < math.inf else "search")
 
 

@@ -24,8 +24,6 @@ def with_pinned(problem: Problem, allocation: Allocation) -> tuple[Allocation, l
     """
     placed = {placement.variant for placement in allocation.placements}
     pinned = [v for v in problem.variants if v.pinned and not v.excluded and v.id not in placed]
-    if not pinned:
-        return allocation, []
     variants = {v.id: v for v in problem.variants}
     by_device: dict[str, list[Placement]] = {device.id: [] for device in problem.devices}
     for placement in allocation.placements:

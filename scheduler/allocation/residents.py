@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from .capacity import Capacity, dedicated_capacity, profile_on
 from .groups import usable
@@ -54,7 +54,6 @@ def assemble(
     residents = [s for s in residents if totals[s.variant.id] > 0]
     left_out = _left_out(applications, residents, totals)
     _use_spare_devices(problem, applications, residents, totals, left_out)
-    left_out = _left_out(applications, residents, totals)
 
     capacity: dict[str, float] = {}
     for resident in residents:
@@ -68,18 +67,39 @@ def assemble(
                 resident.device.id, resident.variant.id, rate, resident.max_batch, min(resident.time_share(rate), 1.0)
             )
         )
-    items = sum(totals.values())
-    accuracies = {s.variant.id: s.variant.accuracy for s in residents}
+    made = outcome(problem, placements)
+    status = "empty" if not placements else "optimal" if proven else "feasible"
+    return replace(made, objective=objective, bound=bound, gap=gap, status=status)
+
+
+def outcome(problem: Problem, placements: Sequence[Placement]) -> Allocation:
+    """What placements serve, leave out and load; the objective is the weighted accuracy of what they serve."""
+    applications = {a.id: a for a in problem.applications}
+    variants = {v.id: v for v in problem.variants}
+    loaded = {device.id: device.loaded for device in problem.devices}
+    rates = dict.fromkeys(applications, 0.0)
+    items = accurate = points = 0.0
+    for placement in placements:
+        variant, rate = variants[placement.variant], placement.rate
+        rates[variant.application] += rate
+        items += rate
+        accurate += rate * variant.accuracy
+        points += applications[variant.application].weight * rate * variant.accuracy
+    left_out = {
+        name: short if (short := a.demand - rates[name]) > a.demand * 2 * TOLERANCE else 0.0
+        for name, a in applications.items()
+    }
+    demand = sum(a.weight * a.demand for a in problem.applications)
+    objective = points / demand if demand > 0 else 0.0
     return Allocation(
         placements=tuple(placements),
-        served={a.id: a.demand - left_out[a.id] for a in problem.applications},
+        served={name: a.demand - left_out[name] for name, a in applications.items()},
         left_out=left_out,
-        accuracy=sum(accuracies[v] * rate for v, rate in totals.items() if rate > 0) / items if items > 0 else 0.0,
+        accuracy=accurate / items if items > 0 else 0.0,
         objective=objective,
-        bound=bound,
-        gap=gap,
-        status="empty" if not placements else "optimal" if proven else "feasible",
-        moves=sum(s.variant.id not in s.device.loaded for s in residents),
+        bound=objective,
+        status="optimal" if placements else "empty",
+        moves=sum([p.variant not in loaded[p.device] for p in placements]),
     )
 
 

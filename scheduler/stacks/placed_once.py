@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from pyscipopt import Model, quicksum
 
+from scheduler.allocation.assign import keep_loaded
 from scheduler.allocation.groups import IdenticalDevices, grouped
-from scheduler.allocation.matching import keep_loaded
 from scheduler.allocation.problem import Allocation, ApplicationDemand, CandidateVariant, Problem
 from scheduler.allocation.residents import ResidentCapacity
 from scheduler.allocation.solver import Budget, maximise, names, new_model

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 
 from pyscipopt import quicksum
 
-from scheduler.allocation.matching import keep_loaded
+from scheduler.allocation.assign import keep_loaded
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.allocation.residents import ResidentCapacity
 from scheduler.allocation.solver import Budget, maximise, names, new_model

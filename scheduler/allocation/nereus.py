@@ -114,6 +114,7 @@ def _relaxed(problem: Problem) -> tuple[GroupOptions, Relaxation | None]:
 
 def _solve(problem: Problem, improve: bool = True) -> Allocation:
     """The allocation before pinned variants; ``improve``: beyond the start."""
+    # Divisible devices bound every plan, and price devices' time.
     options, bound = _relaxed(problem)
     if bound is None:
         return replace(outcome(problem, ()), prices={device.type: 0.0 for device in problem.devices})
@@ -122,18 +123,25 @@ def _solve(problem: Problem, improve: bool = True) -> Allocation:
     floors = sum(a.weight * a.demand * a.floor for a in options.applications)
     enough = bound.points * (1 - gap) + SERVED * bound.served + (FLOOR - SERVED) * floors
     budget = Budget(math.inf if problem.milp_s is None else problem.milp_s)
+
+    # Where loads take time, the plan in force is adapted to the demand, with what is loaded.
     candidates = []
     if problem.previous is not None and switching.loads_take_time:
         loaded = GroupOptions(options.groups, options.applications, problem.variants, loaded_only=True)
-        kept = _counts_in_force(loaded, problem.previous)
-        if kept.value < enough:
-            Exchanges(Program(loaded, periods(loaded)), budget).improve(kept)
-        candidates.append(kept)
+        in_force = _counts_in_force(loaded, problem.previous)
+        if in_force.value < enough:
+            Exchanges(Program(loaded, periods(loaded)), budget).improve(in_force)
+        candidates.append(in_force)
+
+    # If that is not enough, device counts are searched for: the relaxation rounded down and exchanged, columns, their
+    # relaxation rounded and exchanged, SCIP.
     if not candidates or candidates[0].value < enough:
         search = Search(options, bound, budget, gap)
         search.run(enough if improve else -math.inf)
         candidates.append(search.best)
         bound = replace(bound, combined=search.bound, limited=search.limited, counted=search.counted)
+
+    # Counts become residents and rates on devices, and the best after its loads is the plan.
     plans = []
     for counts in candidates:
         use_idle_devices(counts)
@@ -174,19 +182,24 @@ class Search:
             return
         self._at, total = at, program.total
         self.bound = program.bound(at.value + self._gap * at.points, budget) * total
-        stale = 0
-        while program.values and not self._within(CERTIFIED) and stale < STALE and self._exchanges.work > 0:
-            if budget.left() <= 0:
-                time_ran_out()
-                break
-            stale = 0 if self._exchange(self._exchanges.rounded()) else stale + 1
-        if program.values and not self._within(self._gap):
-            self._take(program.best_counts(self._at, budget))
-            self._exchange(self.best.copy())
+        if program.values:
+            self._round()
+            if not self._within(self._gap):
+                self._take(program.best_counts(self._at, budget))
+                self._exchange(self.best.copy())
         if self._at.values[0] < 1 - EXACT:
             # At most so much more may be served; how accurately is bounded apart.
             self.counted = self._at.values[0] * total
             self.limited = program.bound(self._at.value, budget, self._at.values[0]) * total
+
+    def _round(self) -> None:
+        """Round the relaxation, and exchange, as long as that gains."""
+        stale = 0
+        while not self._within(CERTIFIED) and stale < STALE and self._exchanges.work > 0:
+            if self._budget.left() <= 0:
+                time_ran_out()
+                return
+            stale = 0 if self._exchange(self._exchanges.rounded()) else stale + 1
 
     def _exchange(self, counts: DeviceCounts) -> bool:
         self._exchanges.improve(counts)

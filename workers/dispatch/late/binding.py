@@ -16,7 +16,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from ..binding import Decisions, QueryClass, ServiceTerms, WaitingQuery
 from ..feedback import back_off, decay_corrections, learn
 from ..latency_correction import LearnedLatencies
-from ..options import INF, OptionSet
+from ..options import INF, LEVELS, OptionSet
 from ..timers import TimerQueue
 from .congestion import Congestion
 from .device_groups import DeviceGroups
@@ -191,7 +191,7 @@ class LateBinding:
             option, device = found
             served.demand.pending += 1
             start = now + device.starts_in(now)
-            self._dispatching.dispatch(ScheduledBatch(served, option, device, query), 1.0, start, now)
+            self._dispatching.dispatch(ScheduledBatch(served, option, device, query), LEVELS - 1, start, now)
         return self._decisions(now)
 
     def withdrawn(self, query: WaitingQuery, now: float) -> Decisions:

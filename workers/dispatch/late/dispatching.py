@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..options import INF, LEVELS, PRICES, ServingOption
+from ..options import INF, PRICES, ServingOption
 from ..timers import TimerQueue
 from .device_groups import DeviceGroups
 from .interarrival import STEP
@@ -83,17 +83,17 @@ class Dispatching:
                     return
             # On an idle device queries wait by choice.
             waited_s = now - batch.queries[0].arrived if not alone or device.free_at >= now else 0.0
-            price = offer.price(pressure, waited_s, now)
+            level = offer.level(pressure, waited_s, now)
             self._schedule.take_first(batch)
-            self.dispatch(batch, price, start, now)
+            self.dispatch(batch, level, start, now)
         if device.free_at > now and not device.dispatched and not device.loading and device.up:
             self._timers.set(device, device.free_at)
         elif device.wake_at != INF:
             self._timers.set(device, INF)
 
-    def dispatch(self, batch: ScheduledBatch, price: float, start: float, now: float) -> None:
+    def dispatch(self, batch: ScheduledBatch, level: int, start: float, now: float) -> None:
         device = batch.device
-        option = batch.option = self._choose_option(batch, start, price, now)
+        option = batch.option = self._choose_option(batch, start, level, now)
         batch.dispatched, batch.dispatched_at = True, now
         batch.end = start + device.seconds(option, batch.rows)
         if option.row_transfer_s:
@@ -145,7 +145,7 @@ class Dispatching:
             return min(batch.ready_at + COALESCE_S, latest)
         return now
 
-    def _choose_option(self, batch: ScheduledBatch, start: float, price: float, now: float) -> ServingOption:
+    def _choose_option(self, batch: ScheduledBatch, start: float, level: int, now: float) -> ServingOption:
         """Return the most valuable option that keeps the batch and others in time.
 
         The batch starts at ``start``; the others are all those scheduled behind it. Without such an option, the
@@ -153,9 +153,6 @@ class Dispatching:
         """
         device, rows, option = batch.device, batch.rows, batch.option
         options = device.option_sets[batch.served.query_class]
-        level = int(price * LEVELS)
-        if level >= LEVELS:
-            level = LEVELS - 1
         # Another option than the most accurate one must save more than it costs; often none can.
         if option is options.options[0] and PRICES[level] * option.seconds(rows) <= options.lead * rows:
             return option

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..binding import WaitingQuery
 from ..latency_correction import SLOW
-from ..options import INF, LEVELS, ServingOption
+from ..options import INF, ServingOption
 from .state import RESERVE_S, ClassOffer, ScheduledBatch, ScheduledDevice, ServedClass
 
 #: open batches that a query is tried on: far into overload there are hundreds, and none has room
@@ -170,8 +170,7 @@ def _level(offer: ClassOffer, waited_s: float, now: float) -> int:
     pressure, usual = offer.pressure(now), offer.usual
     usual.total += pressure
     usual.queries += 1.0
-    level = int(offer.price(pressure, waited_s, now) * LEVELS)
-    return level if level < LEVELS else LEVELS - 1
+    return offer.level(pressure, waited_s, now)
 
 
 def first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None, float]:

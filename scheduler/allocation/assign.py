@@ -55,12 +55,9 @@ def keep_loaded(devices: Sequence[DeviceResources], counts: Mapping[str, int]) -
 def _flow(
     kinds: list[tuple[frozenset[str], int]], asked: list[tuple[frozenset[str], int]], saving: Callable[[str], float]
 ) -> dict[tuple[frozenset[str], frozenset[str]], int]:
-    """Count the devices of each class that take bins of each class.
+    """Devices by (loaded variants of a class of devices, variants of a class of bins).
 
     Only pairs of classes that keep a variant loaded are counted.
-
-    Returns:
-        Number of devices by (loaded variants of the devices' class, variants of the bins' class).
     """
     pairs = [
         (i, j, sum(saving(v) for v in sorted(loaded & bin_)))

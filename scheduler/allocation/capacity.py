@@ -16,13 +16,7 @@ DEDICATED_SHARE_OF_SLO = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """A dedicated device's capacity.
-
-    Attributes:
-        batch: b*, rows.
-        latency_s: of b*, seconds.
-        rate: P, items/s.
-    """
+    """``batch``: b*, rows; ``latency_s``: of b*; ``rate``: P, items/s."""
 
     batch: int
     latency_s: float

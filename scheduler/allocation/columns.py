@@ -67,12 +67,7 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """Device counts at their best use.
-
-    Attributes:
-        values: of the program's columns.
-        value: in the objective, of which accuracy's part is ``points``.
-    """
+    """``values`` of the columns at the best use of some counts, and the objective."""
 
     values: list[float]
     value: float
@@ -215,10 +210,7 @@ class Program:
         return lp
 
     def _linear(self) -> LP:
-        """Return the relaxation.
-
-        Devices are limited by their groups' rows alone, so that their duals price them.
-        """
+        """Devices are limited by their groups' rows alone, so that their duals price them."""
         lp = LP(sense="maximize")
         lp.addRows([[]] * len(self.limits), [-INFINITE] * len(self.limits), self.limits)
         lp.addCols([list(c.entries) for c in self.columns], [c.worth for c in self.columns],
@@ -345,12 +337,9 @@ def _key(device: SharedDevice) -> tuple:
 
 
 def _useful(table: SliceTable, shares: np.ndarray) -> list[int]:
-    """Return the slices that no other of their application dominates.
+    """Indices of the slices that no other of their application dominates.
 
     At this demand, another one dominates a slice if it is no slower, no larger, no less accurate and supplies no less.
-
-    Returns:
-        Indices into the table's slices.
     """
     useful: list[int] = []
     accuracy = np.array([slice_.variant.accuracy for slice_ in table.slices])

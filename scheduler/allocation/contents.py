@@ -149,11 +149,7 @@ class ContentSearches:
     # --- the best contents ------------------------------------------------------------------------------------------
 
     def best(self, gains: np.ndarray, least: np.ndarray, which: Sequence[int]) -> list[BestContent]:
-        """The content of the highest gain above ``least`` of each search in ``which``.
-
-        Args:
-            least: by search.
-        """
+        """The content of the highest gain above ``least`` of each search in ``which``."""
         which = np.array(which, dtype=int)
         if not len(which):
             return []
@@ -245,10 +241,9 @@ class ContentSearches:
         return np.concatenate((others, kept[np.concatenate(([True], apart[1:] > best[:-1]))]))
 
     def _bounds(self, gain: np.ndarray, which: np.ndarray) -> list[list[np.ndarray]]:
-        """Return the most that each application and those after it gain.
+        """The most that each application and those after it gain.
 
-        Returns:
-            By application and resource, this gain by place in ``which``, residents left and grid units left.
+        By application and resource, it is by place in ``which``, residents left and grid units left.
         """
         counted = self._counted[which]
         levels = 1 + int(self._most[which][counted].max(initial=0))

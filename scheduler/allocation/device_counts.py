@@ -25,13 +25,7 @@ from .group_options import FLOOR, SERVED, GroupOptions, TimeSlice
 
 @dataclass(frozen=True, eq=False)
 class SharedDevice:
-    """A shared device with its residents.
-
-    Attributes:
-        group: its index.
-        revisit_s: the revisit period, seconds.
-        residents: (application, slice, points/s at each price).
-    """
+    """``residents``: (application, slice, points/s at each price)."""
 
     group: int
     revisit_s: float

@@ -23,11 +23,7 @@ WHOLE = 1e-6
 
 
 class Exchanges:
-    """Exchanges over the contents of a program.
-
-    Attributes:
-        work: slices that may still be priced; below 0 nothing is exchanged.
-    """
+    """``work``: slices that may still be priced; below 0 nothing is exchanged."""
 
     def __init__(self, program: Program, budget: Budget, work: int = EXCHANGED):
         self._program, self.work, self._budget = program, work, budget

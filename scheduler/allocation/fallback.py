@@ -26,10 +26,7 @@ QUOTED = 5
 
 
 class NoAllocation(Exception):
-    """No allocation was found that keeps every rule.
-
-    The message has the rules that the last one tried breaks.
-    """
+    """The message has the rules that the last allocation tried breaks."""
 
 
 def verified(problem: Problem, strategy: Strategy) -> Allocation:

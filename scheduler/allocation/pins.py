@@ -17,8 +17,6 @@ from .problem import Allocation, Placement, Problem
 def with_pinned(problem: Problem, allocation: Allocation) -> tuple[Allocation, list[str]]:
     """Let each pinned variant that is not placed stand by where it fits.
 
-    That is on a device that has it loaded, if possible.
-
     Returns:
         The allocation, and the ids of those that fit nowhere now, though a device could run them.
     """

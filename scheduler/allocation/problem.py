@@ -98,10 +98,7 @@ class LatencyProfile:
 
     @property
     def longest(self) -> tuple[tuple[int, float], ...]:
-        """The longest times of batches, by which their queries must be in time.
-
-        Rates follow from ``points``.
-        """
+        """The longest times of batches, by which their queries must be in time."""
         return self.slowest or self.points
 
 

@@ -12,6 +12,8 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from scheduler.simulation.arrivals import Trace
 
 #: seconds of arrivals that windows are made of: older ones say little about the next
@@ -78,24 +80,13 @@ def record(seconds: Iterable[tuple[int, Mapping[str, tuple[float, float]]]], app
 
 def imagined(recorded: Recorded, rates: Mapping[str, float]) -> Recorded:
     length = max(recorded.seconds, LEAST_S)
-    numbers = random.Random("imagined")
+    numbers = np.random.default_rng(1)
     queries = dict(recorded.queries)
     for name, rate in rates.items():
         if recorded.seconds < LEAST_S or not any(queries.get(name, ())):
-            queries[name] = tuple(float(_poisson(rate, numbers)) for _ in range(length))
+            queries[name] = tuple(numbers.poisson(rate, length).astype(float).tolist())
     queries = {name: counts if len(counts) == length else (0.0,) * length for name, counts in queries.items()}
     return Recorded(queries, recorded.rows)
-
-
-def _poisson(mean: float, numbers: random.Random) -> int:
-    if mean > 500:
-        return max(0, round(numbers.gauss(mean, math.sqrt(mean))))
-    count, product = 0, numbers.random()
-    limit = math.exp(-mean)
-    while product > limit:
-        product *= numbers.random()
-        count += 1
-    return count
 
 
 def trace(recorded: Recorded, seconds: int, factors: Mapping[str, float], seed: int, first: int | None = None) -> Trace:

@@ -30,13 +30,7 @@ class QueryClass(NamedTuple):
 
 
 class ServiceTerms(NamedTuple):
-    """The terms of an application, as bindings see them.
-
-    Attributes:
-        slo_s: its SLO in seconds.
-        serve_late: late queries are served, not refused.
-        sizes: its size classes.
-    """
+    """Terms of an application; ``serve_late``: late queries are served, not refused."""
 
     slo_s: float
     serve_late: bool = False
@@ -63,14 +57,7 @@ class WaitingQuery(Protocol):
 
 
 class Dispatch(Protocol):
-    """A batch to send to its device now.
-
-    Attributes:
-        option: the variant to run, and the most rows of one run.
-        rows: of all its queries.
-        dispatched_at: time of the decision.
-        end: when its answers are expected.
-    """
+    """A batch to send to its device now; ``end``: when its answers are expected."""
 
     device_name: Hashable
     application_name: str
@@ -133,16 +120,10 @@ class Binding(Protocol):
         pass
 
     def inherit(self, device: Hashable, learned: LearnedLatencies) -> None:
-        """Begin with what another core has learned of the device.
-
-        It is ignored if this core has learned something itself.
-        """
+        """Begin with what another core has learned, unless this one has learned something."""
 
     def lost(self, device: Hashable, now: float) -> Decisions:
-        """Handle the loss of a device and of the batches dispatched to it.
-
-        Queries to try again arrive by :meth:`returned`.
-        """
+        """Handle a device's loss. Queries to try again arrive by :meth:`returned`."""
 
     def arrived(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
         pass
@@ -171,8 +152,4 @@ class Binding(Protocol):
         """The ``wake_at`` of the latest decisions is due. Early calls do no harm."""
 
     def pressure(self, application: str, now: float) -> float:
-        """Return how busy an application's devices are.
-
-        Returns:
-            0 (idle) to 1 (for all of its SLO); 1 if the application has no devices.
-        """
+        """0 (idle) to 1 (for all of its SLO); 1 if the application has no devices."""

@@ -31,10 +31,7 @@ SWEEP_S = 0.1
 
 
 class LateBinding:
-    """A binding that schedules queries and dispatches batches just in time.
-
-    Implements :class:`..binding.Binding`.
-    """
+    """Implements :class:`..binding.Binding`."""
 
     def __init__(self) -> None:
         self._groups = DeviceGroups()
@@ -146,10 +143,7 @@ class LateBinding:
         self._consider(device, now)
 
     def _set_busy(self, device: ScheduledDevice, until: float, now: float) -> None:
-        """Record until when others' work holds a device.
-
-        It is ignored while batches of this binding are there, or while the device loads a variant.
-        """
+        """Ignored while batches of this binding are there, or the device loads a variant."""
         until = max(until, device.backoff_until)
         if not device.dispatched and not device.loading and (until > now or device.free_at > now):
             device.free_at = until
@@ -271,11 +265,7 @@ class LateBinding:
         self._groups.update(device, now)
 
     def _sweep(self, now: float) -> None:
-        """Look for changes that no event reports.
-
-        These are stragglers with nothing scheduled behind them, corrections that decay because no batch updates them,
-        and the demand by which congestion is measured.
-        """
+        """Look for changes that no event reports."""
         self._sweep_at = now + SWEEP_S
         if now >= self._congestion.look_at:
             self._congestion.look(self._groups.classes.values(), now)

@@ -28,11 +28,7 @@ COALESCED = 2.0
 
 
 class Dispatching:
-    """Dispatches scheduled batches.
-
-    Attributes:
-        dispatches: batches to send; the binding collects them.
-    """
+    """``dispatches``: batches to send; the binding collects them."""
 
     def __init__(self, groups: DeviceGroups, schedule: Schedule, timers: TimerQueue) -> None:
         self._groups = groups
@@ -105,20 +101,14 @@ class Dispatching:
         self.dispatches.append(batch)
 
     def _may_send_ahead(self, device: ScheduledDevice, now: float) -> bool:
-        """Return whether to send a batch while another one runs.
-
-        Behind a short run that saves little, and a larger batch is better. Without a round trip it saves nothing.
-        """
+        """Behind a short run it saves little, and without a round trip nothing."""
         if len(device.dispatched) > 1 or now > straggles_at(device):
             return False
         running, batch = device.dispatched[0], device.scheduled[0]
         return running.end - running.dispatched_at > AHEAD_S or batch.rows >= batch.option.max_rows
 
     def _delay_until(self, batch: ScheduledBatch, device: ScheduledDevice, pressure: float, now: float) -> float:
-        """Return when the batching delay of an idle device's only batch ends.
-
-        ``now`` or earlier means no delay, as when no query is expected in it.
-        """
+        """When the delay of an idle device's only batch ends; ``now`` or earlier: none."""
         option, rows = batch.option, batch.rows
         if rows >= option.max_rows or not option.improves[rows] or batch.deadline == INF:
             return now
@@ -146,10 +136,9 @@ class Dispatching:
         return now
 
     def _choose_option(self, batch: ScheduledBatch, start: float, level: int, now: float) -> ServingOption:
-        """Return the most valuable option that keeps the batch and others in time.
+        """The most valuable option that keeps the batch and all behind it in time.
 
-        The batch starts at ``start``; the others are all those scheduled behind it. Without such an option, the
-        scheduled one is returned.
+        Without one, the scheduled one is returned.
         """
         device, rows, option = batch.device, batch.rows, batch.option
         options = device.option_sets[batch.served.query_class]

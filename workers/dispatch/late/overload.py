@@ -21,10 +21,7 @@ def budget_s_of(served: ServedClass, query: WaitingQuery) -> float:
 
 
 def target_rows(option: ServingOption, device: ScheduledDevice, rows: int, budget_s: float) -> int:
-    """Return how many rows a batch opened with ``rows`` should have room for.
-
-    These are the fewest efficient ones of those that run in :data:`GROWTH_FRACTION` of the budget.
-    """
+    """The fewest efficient rows that run in :data:`GROWTH_FRACTION` of the budget."""
     limit_s = GROWTH_FRACTION * budget_s / device.corrections[option]
     most = option.max_rows
     while most > rows and option.seconds(most) > limit_s:

@@ -34,11 +34,7 @@ class Schedule:
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def reserve(self, served: ServedClass, query: WaitingQuery, now: float, again: bool = False) -> None:
-        """Schedule a query, or refuse it.
-
-        Args:
-            again: it was scheduled before, and is exempt from admission limits.
-        """
+        """Schedule or refuse it; ``again``: exempt from admission limits."""
         rows, deadline = query.rows, query.deadline + ROUNDING_S
         overloaded = not again and now - served.refused_at < OVERLOAD_S
         if overloaded:
@@ -139,10 +135,7 @@ class Schedule:
     # --- devices -----------------------------------------------------------------------------------------------------
 
     def check(self, device: ScheduledDevice, now: float) -> None:
-        """Downgrade a delayed device's late batches, or reschedule their queries.
-
-        A downgraded batch gets a faster option with which it is in time.
-        """
+        """Downgrade a delayed device's late batches, or reschedule their queries."""
         end = now + device.starts_in(now)
         displaced: list[WaitingQuery] = []
         late = False
@@ -178,10 +171,7 @@ class Schedule:
         self.reschedule(displaced, now)
 
     def take_first(self, batch: ScheduledBatch) -> None:
-        """Take a device's first batch off the schedule for dispatch.
-
-        An update of the device must follow.
-        """
+        """Take it off for dispatch; an update of the device must follow."""
         device = batch.device
         del device.scheduled[0]
         if device.scheduled:

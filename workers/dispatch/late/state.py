@@ -111,10 +111,7 @@ class ScheduledDevice:
         self.group_key = frozenset([(query_class, id(options)) for query_class, options in option_sets.items()])
 
     def starts_in(self, now: float) -> float:
-        """Return the seconds until a batch that takes no time would end.
-
-        It is dispatched as early as useful.
-        """
+        """Seconds until a batch that takes no time would end."""
         wait_s = self.free_at - now
         return wait_s if wait_s > self.rtt_s else self.rtt_s
 

@@ -28,13 +28,7 @@ STEP = 0.05
 
 @dataclass(slots=True, eq=False)
 class QueueBatch:
-    """Queries taken out of a ``queue`` to run together on a ``device``.
-
-    See :class:`.Dispatch`.
-
-    Attributes:
-        rows_sent: as dispatched, whatever the caller does to ``rows``.
-    """
+    """``rows_sent``: as dispatched, whatever the caller does to ``rows``."""
 
     device: QueuedDevice
     queue: ApplicationQueue
@@ -148,12 +142,9 @@ class QueuedDevice:
         return self.arrange(applications)
 
     def arrange(self, applications: Mapping[str, ServiceTerms]) -> list[QueuedQuery]:
-        """Make a queue for each application that the device offers.
+        """Make a queue for each application; the queries of others, taken out.
 
         This is due after a change of options or applications.
-
-        Returns:
-            The queries of applications or classes that are not offered, taken out of their queues.
         """
         self._reset()
         self.rates = {}
@@ -257,11 +248,7 @@ class QueuedDevice:
             self._running = None
 
     def ended(self, batch: QueueBatch, now: float, run_s: float | None) -> None:
-        """Record that a batch has ended, and learn from it.
-
-        Args:
-            run_s: seconds that its run took; None: not known, or it failed.
-        """
+        """``run_s``: seconds that the run took; None: not known, or it failed."""
         self.dispatched.remove(batch)
         if self.dispatched:
             following = self.dispatched[0]

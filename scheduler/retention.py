@@ -101,13 +101,7 @@ def _jobs() -> int:
 
 
 def _sessions() -> int:
-    """Delete sessions that ended, and those that would last longer than any can.
-
-    The latter were made while the clock was ahead.
-
-    Returns:
-        Number of deleted rows.
-    """
+    """Those that ended, or would last longer than any can (made by a clock ahead)."""
     now = timezone.now()
     longest = timedelta(seconds=settings.SESSION_COOKIE_AGE)
     kept = Session.objects.filter(expire_date__gte=now - longest, expire_date__lte=now + longest + timedelta(days=1))

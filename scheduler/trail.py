@@ -35,10 +35,7 @@ class DemandChange(NamedTuple):
 
 
 class DevicePrice(NamedTuple):
-    """What one more device would gain at most.
-
-    That is in points of accuracy, or in items/s where demand is left out.
-    """
+    """What one more would gain at most: points, or items/s where demand is left out."""
 
     type: str
     devices: int

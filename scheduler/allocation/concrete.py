@@ -43,11 +43,7 @@ def on_devices(problem: Problem, counts: DeviceCounts, switching: SwitchingCosts
 def certified(
     problem: Problem, options: GroupOptions, relaxed: Relaxation, made: Allocation, gap_target: float
 ) -> Allocation:
-    """The allocation with its bound, its gap and the prices of time.
-
-    Args:
-        gap_target: largest relative gap that counts as optimal.
-    """
+    """With bound, gap and prices; up to a gap of ``gap_target`` it is optimal."""
     demand = sum(a.weight * a.demand for a in problem.applications)
     served, points = made.served, made.objective * demand
     weighted = sum(a.weight * served[a.id] for a in problem.applications)

@@ -270,10 +270,7 @@ class ContentSearches:
 
 
 def _widest(kept: np.ndarray, at: np.ndarray, most: np.ndarray, dropped: np.ndarray) -> np.ndarray:
-    """Keep as many partial contents of each search as the beam is wide.
-
-    The most that those cut off could gain goes into ``dropped``, by place of the search.
-    """
+    """As many as the beam is wide, by search; ``dropped`` bounds what is cut off."""
     if len(kept) <= WIDTH:
         return kept
     kept = kept[np.lexsort((-most[kept], at[kept]))]

@@ -33,14 +33,10 @@ class SharedDevice:
 
 
 class DeviceCounts:
-    """Counts of devices, and what they are worth.
+    """Devices by application and group, those that are shared, and their worth.
 
-    Their worth is in points/s, with :data:`~.group_options.SERVED` points for each weighted item served, and
+    That is in points/s, with :data:`~.group_options.SERVED` points for each weighted item served, and
     :data:`~.group_options.FLOOR` points for one within a floor.
-
-    Attributes:
-        dedicated: devices by application and group.
-        shared: the devices that are shared.
     """
 
     def __init__(self, options: GroupOptions):

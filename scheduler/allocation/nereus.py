@@ -65,10 +65,7 @@ def start(problem: Problem) -> Allocation:
 
 
 def relaxed(problem: Problem) -> Relaxation | None:
-    """Return the relaxed problem's optimum; None where nothing can be served.
-
-    It is the most that can be served, the bound on accuracy, and the prices of time.
-    """
+    """What can be served, a bound on accuracy, prices of time; None: nothing can be."""
     return _relaxed(problem)[1]
 
 

@@ -83,10 +83,7 @@ def dispatch() -> int:
 
 
 def _preempted(usable: QuerySet[Device]) -> Device | None:
-    """Take one of these devices from a job for drift.
-
-    The job is queued again without counting an attempt.
-    """
+    """Take a device from a job for drift, which is queued again without an attempt."""
     running = ProfileJob.objects.filter(_FOR_DRIFT, state="running", device__in=usable)
     for job in running.select_related("device", "variant__application").order_by("-started"):
         device = job.device

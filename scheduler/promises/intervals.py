@@ -72,9 +72,7 @@ def of_windows(values: Sequence[float], apart: float = math.inf) -> Interval:
 
 
 def may_miss(held: Iterable[bool]) -> float:
-    """Return the share of intervals that may miss from now on.
-
-    None may where it is 0 or less.
+    """The share of intervals that may miss from now on; 0 or less: none may.
 
     Args:
         held: whether past intervals did as they were promised, oldest first.

@@ -129,11 +129,7 @@ class Snapshot:
         return imagined_record(self.recorded, silent), factors
 
     def imagined(self, changes: Changes) -> Problem:
-        """The problem with the changes.
-
-        A factor multiplies the estimates. Demand that is given in items/s is estimated from arrivals of that rate, as
-        plans are made for.
-        """
+        """A factor multiplies the estimates; demand in items/s is estimated from arrivals."""
         demand = {a.id: a.demand * changes.demand_factor for a in self.problem.applications}
         expected = {a.id: a.expected * changes.demand_factor for a in self.problem.applications}
         if changes.demand:

@@ -24,12 +24,7 @@ LEAST_S = 10
 
 @dataclass(frozen=True)
 class Recorded:
-    """Queries and items that arrived, by application and second.
-
-    Attributes:
-        queries: counts by application, of as many seconds each.
-        rows: items a query on average, by application.
-    """
+    """``queries``: counts by second; ``rows``: items a query on average."""
 
     queries: Mapping[str, tuple[float, ...]]
     rows: Mapping[str, float]
@@ -43,10 +38,7 @@ class Recorded:
         return sum(counts) / len(counts) * self.rows.get(application, 1.0) if counts else 0.0
 
     def history(self, factors: Mapping[str, float]) -> list[tuple[int, dict[str, float]]]:
-        """Return items by second before second 0, each application's times its factor.
-
-        This is what :func:`scheduler.control.demand.estimate` takes.
-        """
+        """Items by second before second 0, times factors, as demand is estimated from."""
         return [
             (
                 second - self.seconds,

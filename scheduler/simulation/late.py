@@ -49,10 +49,7 @@ class LateEngine(Engine):
         device.batches.append(batch)
 
     def _start(self, device: LateDevice, batch: Dispatch, now: float) -> None:
-        """Run a batch without the queries that would be late even alone.
-
-        The executor drops those.
-        """
+        """Run it without queries that would be late even alone: the executor drops those."""
         least = now + batch.option.by_rows[1] + self._network_s
         if least > batch.deadline + ROUNDING_S and batch.option.variant in device.loaded:
             late = [query for query in batch.queries if least > query.deadline + ROUNDING_S]
@@ -66,10 +63,7 @@ class LateEngine(Engine):
         super()._start(device, batch, now)
 
     def _on_end(self, now: float, device: LateDevice) -> None:
-        """End a batch.
-
-        The next may be on its way, and goes before a load that follows another one.
-        """
+        """The next batch may be on its way, and goes before a load behind another one."""
         if device.loads and now < device.serves_until and self._network_s:
             self._postpone_loads(device, now)
         super()._on_end(now, device)
@@ -209,10 +203,7 @@ class LateEngine(Engine):
                 self._load(device, now)
 
     def _moved(self) -> list[LateDevice]:
-        """Return devices with an application that no longer waits for a variant.
-
-        They are to be offered anew. Call it after a change of what is still to be loaded.
-        """
+        """Devices to offer anew: an application there no longer waits for a variant."""
         before, self._moving = self._moving, set()
         for device in self._devices.values():
             coming = [*device.loads, *([] if device.loading is None else [device.loading])]
@@ -227,10 +218,7 @@ class LateEngine(Engine):
         ]
 
     def _offer(self, devices: Iterable[LateDevice], now: float) -> None:
-        """Offer the dispatcher what the devices can run now.
-
-        A device that loads is offered with what it can run afterwards.
-        """
+        """A device that loads is offered with what it can run afterwards."""
         options = {device.name: self._options_of(device) for device in devices}
         self._act(self._binding.offered(options, now), now)
 

@@ -42,12 +42,7 @@ class RunTimes:
         return cls(scenario)
 
     def draw(self, variant: str, kind: str, profiled_s: float) -> float:
-        """Draw the seconds that a batch takes on a device.
-
-        Args:
-            kind: the device's type.
-            profiled_s: seconds that it takes by its profile.
-        """
+        """Seconds that a batch takes, whose profile says ``profiled_s``."""
         seconds = profiled_s * self.factor(variant, kind) if self._error else profiled_s
         ratios = self._ratios.get(variant)
         if ratios is not None:

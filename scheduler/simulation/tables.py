@@ -64,11 +64,7 @@ class Table:
     def number(
         self, key: str, default: float | None, low: float, high: float, whole: bool = False, above: bool = False
     ) -> float:
-        """Return a number from ``low`` to ``high``; without a default it must be there.
-
-        Args:
-            above: it must be more than ``low``.
-        """
+        """From ``low`` (``above``: more than that) to ``high``; needed without a default."""
         value = self.raw(key, default)
         if key not in self.values and default is None:
             self.fault(key, "is needed")

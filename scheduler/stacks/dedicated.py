@@ -22,10 +22,7 @@ NOTHING = 1e-9
 
 
 class DedicatedChoices:
-    """Possible dedicated residents of a problem: Eq. 5 by device and variant.
-
-    Source: Proteus, Section 4.
-    """
+    """Possible dedicated residents: Eq. 5 by device and variant (Proteus, Section 4)."""
 
     def __init__(self, problem: Problem):
         self.devices = {d.id: d for d in problem.devices}
@@ -99,13 +96,9 @@ def best_first(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> d
 def allocation_with(
     problem: Problem, residents: Mapping[str, ResidentCapacity], rates: Mapping[str, float], why: str, why_left_out: str
 ) -> Allocation:
-    """Return the allocation with these residents and rates.
+    """The allocation with these residents and rates (items/s), both by device.
 
-    Args:
-        residents: by device.
-        rates: items/s by device; may be 0.
-        why: explains the strategy.
-        why_left_out: explains why demand beyond the residents' capacity is left out.
+    ``why`` explains the strategy, ``why_left_out`` why demand beyond the residents' capacity is left out.
     """
     nothing = {a.id for a in problem.applications if a.demand <= NOTHING}
     placements = []

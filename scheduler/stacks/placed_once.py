@@ -60,12 +60,7 @@ def static(problem: Problem, which: str) -> Allocation:
 
 
 def fixed(problem: Problem, choices: DedicatedChoices) -> tuple[dict[str, ResidentCapacity], str]:
-    """Return the placement that holds for good, with the fastest variants.
-
-    Returns:
-        By device, the fastest resident of the application that it serves for good; and an explanation of when this was
-        placed.
-    """
+    """The placement that holds for good, with the fastest variants, and since when."""
     placed = in_force(problem, choices)
     if placed is None:
         return first_placement(problem, choices), "this plan gives it"

@@ -136,11 +136,7 @@ class Binding(Protocol):
         """
 
     def finished(self, batch: Dispatch, now: float, run_s: float | None = None) -> Decisions:
-        """Record that a dispatched batch is answered.
-
-        Args:
-            run_s: seconds of its run on the device; None: unknown, or it failed.
-        """
+        """A batch is answered; ``run_s``: None where it is unknown, or it failed."""
 
     def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
         pass

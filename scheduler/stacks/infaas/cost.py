@@ -27,14 +27,7 @@ Option = tuple[int, str]
 
 
 class InstanceOptions:
-    """Instances that a problem permits, and those in force.
-
-    Attributes:
-        groups: of identical devices.
-        group_of: the number of a device's group, by device.
-        options: by (group, variant id); capacities are those of any device of the group.
-        running: in force, by device.
-    """
+    """Instances that a problem permits, by (group, variant id), and those in force."""
 
     def __init__(self, problem: Problem, choices: DedicatedChoices):
         self.groups: list[IdenticalDevices] = grouped(problem.devices)

@@ -48,11 +48,7 @@ def developers_choice(problem: Problem) -> tuple[CandidateVariant, ...]:
 class _Action(NamedTuple):
     """Instances of an option to add, in place of some devices' instances.
 
-    Attributes:
-        cost: of the instances added, less that of the instances replaced.
-        accuracy: of the option's variant.
-        devices: that get the instances.
-        replaced: devices whose instances go.
+    ``cost`` is that of the instances added, less that of those replaced.
     """
 
     cost: float

@@ -85,13 +85,10 @@ def _capacity(instances: InstanceOptions, n, application: str):
 def _cheapest(
     problem: Problem, instances: InstanceOptions, left_out: Mapping[str, float], seconds: float, gap: float
 ) -> dict[Option, int] | None:
-    """Return the cheapest counts that leave out no more than ``left_out``.
+    """The cheapest counts; None: there are none, or none was found in time.
 
     Args:
-        left_out: items/s of each application's asked capacity.
-
-    Returns:
-        Instances by group and variant; None: there are none, or none was found in time.
+        left_out: items/s of each application's asked capacity that may be left out.
     """
     model, n = _model(instances)
     running = Counter(

@@ -189,10 +189,7 @@ def _on_devices(problem: Problem, groups, options, first: Solution | None, secon
 
 
 def relative_gap(solution: Solution | None) -> float:
-    """Return (bound - objective) / objective.
-
-    It is 0 below the solver's precision, where the bound is 0 and without a solution; else 1 where the objective is 0.
-    """
+    """0 below the solver's precision and without a bound; 1 where the objective is 0."""
     if solution is None or solution.bound <= 0:
         return 0.0
     if solution.objective <= 0:

@@ -43,10 +43,7 @@ def can_grow(
     deadline: float,
     budget_s: float,
 ) -> bool:
-    """Return whether a new batch could grow to target and sustaining batch in time.
-
-    On a device without other batches it need not.
-    """
+    """Whether it could grow to target and sustaining batch; alone there it need not."""
     if not (device.scheduled or device.dispatched):
         return True
     seconds = device.seconds(option, target_rows(option, device, rows, budget_s))

@@ -109,11 +109,7 @@ def _growth_starves(batch: ScheduledBatch, rows: int, now: float) -> bool:
 def best_new_batch(
     served: ServedClass, query: WaitingQuery, now: float, deadline: float, above: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """Return the best option for a new batch, and the device that starts it first.
-
-    The option is the most valuable one of more utility than ``above`` that is in time. The device starts it behind all
-    that is scheduled there.
-    """
+    """The most valuable option above a utility in time, and the device that is first."""
     highest = above
     found: tuple[ServingOption, ScheduledDevice, float] | None = None
     for offer in served.offers:
@@ -136,10 +132,7 @@ def best_new_batch(
 def _next_best(
     served: ServedClass, rows: int, now: float, deadline: float, above: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """Return the most valuable option that is in time, and its device.
-
-    A device where it starves no other class is preferred.
-    """
+    """As :func:`best_new_batch`, rather on a device where it starves no other class."""
     ranked = []
     for offer in served.offers:
         device, soonest_s = first_device(offer, now)
@@ -241,10 +234,7 @@ def _first_not_starving(
 def most_accurate_in_time(
     served: ServedClass, rows: int, now: float, deadline: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """Return the most accurate option that any device could run in time.
-
-    :func:`best_new_batch` tries one device of each group, but devices differ in round trip and latency correction.
-    """
+    """As :func:`best_new_batch`, on all devices: they differ in trip and correction."""
     best, utility = None, -INF
     for offer, device in served.candidates:
         options = offer.option_set.options

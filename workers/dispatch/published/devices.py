@@ -123,11 +123,7 @@ class QueuedDevice:
     def offer(
         self, option_sets: Mapping[QueryClass, OptionSet], applications: Mapping[str, ServiceTerms]
     ) -> list[QueuedQuery] | None:
-        """Replace what the device can run.
-
-        Returns:
-            The queries that it can no longer run, taken out of their queues; None: the options are the same as before.
-        """
+        """Queries that it can no longer run, taken out; None: the options are the same."""
         offered = {name: options.all_options for name, options in option_sets.items()}
         policies = {name: options.policies for name, options in option_sets.items()}
         if offered == self._options:
@@ -194,12 +190,7 @@ class QueuedDevice:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def decide(self, now: float) -> tuple[QueueBatch | None, list[QueuedQuery], float]:
-        """Decide what an open device does now.
-
-        Returns:
-            The batch to send (None: none), the queries that its policies drop, taken out, and when to ask again if
-            nothing happens before (inf: only then).
-        """
+        """The batch to send or None, queries dropped and taken out, when to ask again."""
         self._end_slice(now)
         if now >= self.decay_at:
             decay_corrections(self, now)

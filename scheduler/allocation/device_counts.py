@@ -111,6 +111,6 @@ class DeviceCounts:
     def utility(self) -> np.ndarray:
         return self.table.min(axis=1)
 
-    def gains(self) -> np.ndarray:
-        """Gain of one more device (application x group)."""
-        return (self.table[:, None] + self.earns).min(axis=2) - self.utility()[:, None]
+    def gains(self, g: int) -> np.ndarray:
+        """By application, the gain of one more device of the group."""
+        return (self.table + self.earns[:, g]).min(axis=1) - self.utility()

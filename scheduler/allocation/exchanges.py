@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .columns import AROUND, SEED, Program
-from .contents import BestContent
+from .contents import BestContent, ContentSearch, ContentSearches
 from .device_counts import DeviceCounts, SharedDevice
 from .solver import Budget, time_ran_out
 
@@ -22,19 +22,25 @@ EXCHANGED = 400_000
 WHOLE = 1e-6
 
 
+class _Group:
+    """The searches of a group's contents, and of all their slices: earnings and applications."""
+
+    def __init__(self, searches: list[ContentSearch]) -> None:
+        self.searches = searches
+        self.together = ContentSearches(searches) if searches else None
+        self.earns = np.concatenate([s.table.earns[s.slices] for s in searches]) if searches else np.zeros((0, 1))
+        self.owner = np.concatenate([s.owner for s in searches]) if searches else np.zeros(0, dtype=int)
+
+
 class Exchanges:
     """``work``: slices that may still be priced; below 0 nothing is exchanged."""
 
     def __init__(self, program: Program, budget: Budget, work: int = EXCHANGED):
         self._program, self.work, self._budget = program, work, budget
         self._rng = np.random.default_rng(SEED)
-        searches = program.searches
-        self._earns = np.concatenate([s.table.earns[s.slices] for s in searches]) if searches else np.zeros((0, 1))
-        self._owner = np.concatenate([s.owner for s in searches]) if searches else np.zeros(0, dtype=int)
-        groups = np.repeat([s.g for s in searches], [len(s.slices) for s in searches])
-        self._slices = [np.nonzero(groups == g)[0] for g in range(len(program.options.groups))]
+        self._groups = [_Group([s for s in program.searches if s.g == g]) for g in range(len(program.options.groups))]
         #: by group, least gain and gains of its slices: the best content of each search that may have one
-        self._known: dict[tuple[int, float, bytes], list[tuple[int, BestContent]]] = {}
+        self._known: dict[tuple[int, float, bytes], list[tuple[ContentSearch, BestContent]]] = {}
 
     def improve(self, counts: DeviceCounts) -> None:
         """Exchange until no device has a better use, or work or time are spent."""
@@ -76,35 +82,33 @@ class Exchanges:
         best, use = least, None
         if self.work <= 0:
             return False
-        gains = counts.gains()[:, g]
+        gains = counts.gains(g)
         q = int(gains.argmax())
         if gains[q] > best:
             best, use = float(gains[q]), q
-        for k, content in self._best_contents(counts, g, best):
-            self.work -= len(self._program.searches[k].slices)
+        for search, content in self._best_contents(counts, g, best):
+            self.work -= len(search.slices)
             if content.chosen and content.value > best:
-                best, use = content.value, self._program.searches[k].device(content.chosen)
+                best, use = content.value, search.device(content.chosen)
         if isinstance(use, SharedDevice):
             counts.share(use)
         elif use is not None:
             counts.dedicate(use, g)
         return use is not None
 
-    def _best_contents(self, counts: DeviceCounts, g: int, best: float) -> list[tuple[int, BestContent]]:
-        mine, together = self._slices[g], self._program.together
-        self.work -= AROUND + len(mine)
-        if together is None or not len(mine):
+    def _best_contents(self, counts: DeviceCounts, g: int, best: float) -> list[tuple[ContentSearch, BestContent]]:
+        group = self._groups[g]
+        self.work -= AROUND + len(group.owner)
+        if not group.searches:
             return []
-        owner = self._owner[mine]
-        gains = np.full(len(self._owner), -np.inf)
-        gains[mine] = (counts.table[owner] + self._earns[mine]).min(axis=1) - counts.utility()[owner]
+        gains = (counts.table[group.owner] + group.earns).min(axis=1) - counts.utility()[group.owner]
         # Different starts often lead to the same plan, and then to the same exchanges.
-        key = g, best, gains[mine].tobytes()
+        key = g, best, gains.tobytes()
         if key not in self._known:
-            fluid = together.fluid(gains)
+            fluid = group.together.fluid(gains)
             which = np.nonzero(fluid > best)[0]
-            found = together.best(gains, np.full(len(fluid), best), which)
-            self._known[key] = list(zip(which.tolist(), found, strict=True))
+            found = group.together.best(gains, np.full(len(fluid), best), which)
+            self._known[key] = [(group.searches[k], content) for k, content in zip(which, found, strict=True)]
         return self._known[key]
 
     def rounded(self) -> DeviceCounts:

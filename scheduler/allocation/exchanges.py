@@ -38,6 +38,8 @@ class Exchanges:
     def __init__(self, program: Program, budget: Budget, work: int = EXCHANGED):
         self._program, self.work, self._budget = program, work, budget
         self._rng = np.random.default_rng(SEED)
+        self._empty = DeviceCounts(program.options)
+        self._rounded_from: list[float] | None = None
         self._groups = [_Group([s for s in program.searches if s.g == g]) for g in range(len(program.options.groups))]
         #: by group, least gain and gains of its slices: the best content of each search that may have one
         self._known: dict[tuple[int, float, bytes], list[tuple[ContentSearch, BestContent]]] = {}
@@ -113,24 +115,16 @@ class Exchanges:
 
     def rounded(self) -> DeviceCounts:
         """The relaxation rounded: whole devices as it has them, and the rest drawn."""
-        program, values = self._program, self._program.values
-        uses: list[list[tuple[SharedDevice | int, float]]] = [[] for _ in program.options.groups]
-        for (q, g), column in program.dedicated.items():
-            uses[g].append((q, values[column]))
-        for column, device in program.contents:
-            uses[device.group].append((device, values[column] if column < len(values) else 0.0))
-        counts = DeviceCounts(program.options)
+        counts = self._empty.copy()
         dedicated = np.zeros_like(counts.dedicated)
         shared: list[SharedDevice] = []
-        for g, mine in enumerate(uses):
-            mine = [(use, value) for use, value in mine if value > WHOLE]
-            whole = [int(value + WHOLE) for _, value in mine]
-            rest = np.array([max(value - n, 0.0) for (_, value), n in zip(mine, whole, strict=True)])
-            chosen = [use for (use, _), n in zip(mine, whole, strict=True) for _ in range(n)]
-            while len(chosen) < counts.sizes[g] and rest.sum() > WHOLE:
-                i = int(self._rng.choice(len(rest), p=rest / rest.sum()))
-                chosen.append(mine[i][0])
-                rest[i] = 0.0
+        for g, (uses, whole, rest) in enumerate(self._relaxed()):
+            chosen, left = list(whole), rest.copy()
+            while len(chosen) < counts.sizes[g] and left.sum() > WHOLE:
+                chances = (left / left.sum()).cumsum()
+                i = int((chances / chances[-1]).searchsorted(self._rng.random(), side="right"))
+                chosen.append(uses[i])
+                left[i] = 0.0
             for use in chosen[: counts.sizes[g]]:
                 if isinstance(use, SharedDevice):
                     shared.append(use)
@@ -138,3 +132,20 @@ class Exchanges:
                     dedicated[use, g] += 1
         counts.set(dedicated, shared)
         return counts
+
+    def _relaxed(self) -> list[tuple[list[SharedDevice | int], list[SharedDevice | int], np.ndarray]]:
+        """By group: the relaxation's uses, each as often as it has whole devices, and what is left of each."""
+        program, values = self._program, self._program.values
+        if self._rounded_from is not values:
+            self._rounded_from, self._uses = values, []
+            found: list[list[tuple[SharedDevice | int, float]]] = [[] for _ in program.options.groups]
+            for (q, g), column in program.dedicated.items():
+                found[g].append((q, values[column]))
+            for column, device in program.contents:
+                found[device.group].append((device, values[column] if column < len(values) else 0.0))
+            for mine in found:
+                mine = [(use, value) for use, value in mine if value > WHOLE]
+                whole = [use for use, value in mine for _ in range(int(value + WHOLE))]
+                rest = np.array([max(value - int(value + WHOLE), 0.0) for _, value in mine])
+                self._uses.append(([use for use, _ in mine], whole, rest))
+        return self._uses

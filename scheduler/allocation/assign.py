@@ -46,7 +46,7 @@ def assign(
 
 
 def keep_loaded(devices: Sequence[DeviceResources], counts: Mapping[str, int]) -> dict[str, str]:
-    """The variant by device id, one a device at most, with the fewest loads; ``counts[m]`` devices get m."""
+    """The variant by device id with the fewest loads; ``counts[m]`` devices get m."""
     copies = [variant for variant, count in counts.items() for _ in range(count)]
     hosts = assign(devices, [frozenset([variant]) for variant in copies], lambda _variant: 1.0)
     return {device.id: variant for device, variant in zip(hosts, copies, strict=True)}

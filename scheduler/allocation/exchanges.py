@@ -23,7 +23,7 @@ WHOLE = 1e-6
 
 
 class _Group:
-    """The searches of a group's contents, and of all their slices: earnings and applications."""
+    """Searches of a group's contents; of all slices, earnings and applications."""
 
     def __init__(self, searches: list[ContentSearch]) -> None:
         self.searches = searches
@@ -134,7 +134,7 @@ class Exchanges:
         return counts
 
     def _relaxed(self) -> list[tuple[list[SharedDevice | int], list[SharedDevice | int], np.ndarray]]:
-        """By group: the relaxation's uses, each as often as it has whole devices, and what is left of each."""
+        """By group: the relaxation's uses, those of whole devices, what is left of each."""
         program, values = self._program, self._program.values
         if self._rounded_from is not values:
             self._rounded_from, self._uses = values, []

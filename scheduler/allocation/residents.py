@@ -66,7 +66,7 @@ def assemble(
 
 
 def outcome(problem: Problem, placements: Sequence[Placement]) -> Allocation:
-    """What placements serve, leave out and load; the objective is the weighted accuracy of what they serve."""
+    """What placements serve, leave out and load, and their weighted accuracy."""
     applications = {a.id: a for a in problem.applications}
     variants = {v.id: v for v in problem.variants}
     loaded = {device.id: device.loaded for device in problem.devices}

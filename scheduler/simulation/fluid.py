@@ -41,7 +41,7 @@ class Reference:
 
 
 def fluid_reference(scenario: Scenario, share_of_slo: float = DEDICATED_SHARE_OF_SLO) -> Reference:
-    """The reference over the whole run, where windows count by what they serve; the last one as a whole one."""
+    """The reference over the run, where windows (all of 5 s) count by what they serve."""
     times = np.asarray(scenario.arrivals.times, dtype=float)
     if not len(times):
         return Reference(None, None)

@@ -32,7 +32,7 @@ KEEPS_STANDBY = True
 
 
 class _Hosting(NamedTuple):
-    """Which applications devices serve, until a load begins or ends, or a plan is adopted.
+    """Which applications devices serve; until a load begins or ends, or a new plan.
 
     Attributes:
         here: by device.

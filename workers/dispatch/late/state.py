@@ -260,7 +260,7 @@ class ClassOffer:
         return backlog + backlog * (1.0 - backlog) * (EVEN - backlog)
 
     def level(self, pressure: float, waited_s: float, now: float) -> int:
-        """Return the level of the price of these devices' time: that of the highest pressure.
+        """Return the level of these devices' price of time: that of the highest pressure.
 
         There are the present one, the usual one, that of refusals, and congestion: the pressure of the demand's needs
         at the target wait, which follows the wait gently, so that devices do not alternate between the most accurate

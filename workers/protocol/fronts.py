@@ -46,6 +46,10 @@ class FrontStats(Frame, frozen=True):
     applications: dict[str, ApplicationStats]
 
 
+class Leaving(Frame, frozen=True):
+    """This front stops, and disconnects once its queries are answered."""
+
+
 class Configure(Frame, frozen=True):
     config: GatewayConfig
 
@@ -82,5 +86,5 @@ class Failed(Frame, frozen=True):
     handed_back: bool = False  # nothing has run, and the next core is to decide
 
 
-ToCore = Hello | Ping | SubmitQueries | WithdrawQueries | FrontStats
+ToCore = Hello | Ping | SubmitQueries | WithdrawQueries | FrontStats | Leaving
 FromCore = Configure | Status | Answered | Failed | Pong

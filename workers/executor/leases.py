@@ -10,16 +10,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from workers import log
 from workers.protocol.frame_connection import FrameConnection
-from workers.protocol.frames import AskLease, ExecutorState, Hello, LearnedOfDevice, LeaseState, ReleaseLease
-
-if TYPE_CHECKING:
-    from .peers import Peers
+from workers.protocol.frames import AskLease, ExecutorState, Frame, Hello, LearnedOfDevice, LeaseState, ReleaseLease
 
 _log = log.get("executor.leases")
 #: how long a lease lasts from when it was last asked for
@@ -105,9 +101,13 @@ class LeaseService:
     """Holds the device's one lease, and reports its changes to gateways."""
 
     def __init__(
-        self, peers: Peers, on_taken: Callable[[FrameConnection], None], state: Callable[[], ExecutorState]
+        self,
+        lease: Lease,
+        send: Callable[[FrameConnection, Frame], bool],
+        on_taken: Callable[[FrameConnection], None],
+        state: Callable[[], ExecutorState],
     ) -> None:
-        self._peers, self._lease, self._on_taken, self._state = peers, peers.lease, on_taken, state
+        self._lease, self._send, self._on_taken, self._state = lease, send, on_taken, state
         self._asking: set[FrameConnection] = set()
         #: by the core that has the device, or had it last
         self._learned: LearnedOfDevice | None = None
@@ -155,7 +155,7 @@ class LeaseService:
                 self._on_taken(before)
             if connection in self._asking:
                 # First, so that the core knows what still runs here before it dispatches anything.
-                self._peers.send(connection, msgspec.structs.replace(self._state(), learned=self._learned))
+                self._send(connection, msgspec.structs.replace(self._state(), learned=self._learned))
         self._changed(connection)
 
     def _changed(self, asking: FrameConnection | None) -> None:
@@ -164,4 +164,4 @@ class LeaseService:
                 self._tell(connection)
 
     def _tell(self, connection: FrameConnection, number: int = 0) -> None:
-        self._peers.send(connection, self._lease.state(connection, time.monotonic(), number))
+        self._send(connection, self._lease.state(connection, time.monotonic(), number))

@@ -52,7 +52,7 @@ class PeerServer:
         self._device = device
         self._identity = identity
         self._measuring = measuring
-        self._leases = LeaseService(device.peers, device.intake.not_leased, device.state)
+        self._leases = LeaseService(device.peers.lease, device.peers.send, device.intake.not_leased, device.state)
         self._remote: RemoteCores | None = None
         self._connections: set[FrameConnection] = set()
         self._handlers = self._handled()

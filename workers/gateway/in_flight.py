@@ -193,13 +193,13 @@ def pieces(flights: list[InFlightQuery]) -> list[list[InFlightQuery]]:
     """Split queries so that the inputs in one message stay small."""
     if sum([flight.query.terms.nbytes for flight in flights]) <= SEVERAL_BYTES:
         return [flights]
-    found: list[list[InFlightQuery]] = [[]]
+    groups: list[list[InFlightQuery]] = [[]]
     size = 0
     for flight in flights:
         nbytes = flight.query.terms.nbytes
-        if found[-1] and size + nbytes > SEVERAL_BYTES:
-            found.append([])
+        if groups[-1] and size + nbytes > SEVERAL_BYTES:
+            groups.append([])
             size = 0
-        found[-1].append(flight)
+        groups[-1].append(flight)
         size += nbytes
-    return found
+    return groups

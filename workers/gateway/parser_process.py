@@ -83,32 +83,32 @@ class Parsed(msgspec.Struct, array_like=True):
 
 def parse(order: ParseOrder) -> Parsed:
     """Carry out an order."""
-    found, signatures = Parsed(), _signatures(order.signatures)
+    parsed, signatures = Parsed(), _signatures(order.signatures)
     try:
         body = decompress(order.encoding, order.body, order.max_bytes)
         if order.application is None:
-            query = _parse_message(body, order, signatures, found)
+            query = _parse_message(body, order, signatures, parsed)
         else:
-            found.application, found.version = order.application, order.version
+            parsed.application, parsed.version = order.application, order.version
             signature = signatures.get(order.application)
             query = None if signature is None else http.parse(body, order.header_length, signature, order.max_rows)
     except CompressionError as error:
-        found.error, found.too_large = f"body: {error}", error.too_large
+        parsed.error, parsed.too_large = f"body: {error}", error.too_large
         if order.application is None:
-            found.error = f"message: {error}"
+            parsed.error = f"message: {error}"
             if error.too_large:
-                found.error = f"message: is larger than max ({order.max_bytes} bytes) once decompressed"
+                parsed.error = f"message: is larger than max ({order.max_bytes} bytes) once decompressed"
     except V2Error as error:
-        found.error = str(error)
+        parsed.error = str(error)
     except MemoryError:
-        found.error = "body: takes too much memory to parse"
+        parsed.error = "body: takes too much memory to parse"
     else:
         if query is not None:
             terms = query.terms
-            found.id, found.latency_s, found.parts = query.id, query.latency_s, [bytes(part) for part in query.parts]
-            found.shape, found.rows, found.outputs = terms.shape, terms.rows, terms.outputs
-            found.nbytes, found.min_accuracy = terms.nbytes, terms.min_accuracy
-    return found
+            parsed.id, parsed.latency_s, parsed.parts = query.id, query.latency_s, [bytes(part) for part in query.parts]
+            parsed.shape, parsed.rows, parsed.outputs = terms.shape, terms.rows, terms.outputs
+            parsed.nbytes, parsed.min_accuracy = terms.nbytes, terms.min_accuracy
+    return parsed
 
 
 @functools.lru_cache(1)
@@ -116,13 +116,13 @@ def _signatures(packed: bytes) -> dict[str, Signature]:
     return msgspec.msgpack.decode(packed, type=dict[str, Signature])
 
 
-def _parse_message(body: Any, order: ParseOrder, signatures: dict[str, Signature], found: Parsed) -> V2Query | None:
+def _parse_message(body: Any, order: ParseOrder, signatures: dict[str, Signature], parsed: Parsed) -> V2Query | None:
     """A gRPC message's query; None: for an application that does not exist."""
     fields = grpc.split(body)
-    found.id = fields.id[:MAX_ID]
+    parsed.id = fields.id[:MAX_ID]
     message = fields.parse()
-    found.application, found.version = message.model_name, message.model_version or None
-    signature = signatures.get(found.application)
+    parsed.application, parsed.version = message.model_name, message.model_version or None
+    signature = signatures.get(parsed.application)
     if signature is None:
         return None
     return grpc.query(message, fields.contents, signature, order.max_rows)

@@ -60,11 +60,11 @@ class Reports:
 
 def merged(parts: Iterable[dict[str, ApplicationStats]]) -> dict[str, ApplicationStats]:
     """Merge the statistics of several fronts; latencies are means weighted by answers."""
-    found: dict[str, ApplicationStats] = {}
+    sums: dict[str, ApplicationStats] = {}
     for part in parts:
         for name, stats in part.items():
-            found[name] = _add(found[name], stats) if name in found else stats
-    return found
+            sums[name] = _add(sums[name], stats) if name in sums else stats
+    return sums
 
 
 def _add(one: ApplicationStats, other: ApplicationStats) -> ApplicationStats:

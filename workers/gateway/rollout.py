@@ -107,8 +107,8 @@ class Rollout:
         """Connect to the plan's devices, and to those that old routes or queries need."""
         if self.config is None:
             return
-        found = {device.device: self._endpoint(device) for device in self.config.plan.devices}
-        wanted = {device: endpoint for device, endpoint in found.items() if endpoint is not None}
+        endpoints = {device.device: self._endpoint(device) for device in self.config.plan.devices}
+        wanted = {device: endpoint for device, endpoint in endpoints.items() if endpoint is not None}
         needed = self._adoption.devices() | {device for device, count in self.core.outstanding.items() if count}
         for device in needed - wanted.keys():
             executor = self.executors.get(device)

@@ -161,10 +161,7 @@ async def test_the_next_core_knows_what_the_last_one_learned_of_a_device(tmp_pat
 
 
 async def test_queries_wait_for_devices_that_the_last_core_has_still_to_give_back(tmp_path, tiny_models):
-    """Queries wait for devices that the last core has still to give back.
-
-    Each application has one device. One of them hangs while its core stops, and the other one is given back.
-    """
+    # Each application has one device. One of them hangs while its core stops, and the other one is given back.
     quick, hanging = application("quick", SLO_S, XY), application("hanging", SLO_S, XY)
     async with site(tmp_path, (quick, tiny_models["quick"]), (hanging, tiny_models["medium"])) as made:
         stuck = made.served["box/d1"][0].process

@@ -92,10 +92,7 @@ async def test_a_new_variant_takes_over_without_a_failure(gateways, control_plan
 
 
 async def test_an_endless_query_fails_and_the_device_serves_on(gateways, tmp_path):
-    """An endless query fails, and the only device serves on.
-
-    Ordinary queries are answered again as soon as the watchdog has stopped the run.
-    """
+    # Ordinary queries are answered again as soon as the watchdog has stopped the run.
     path = endless(tmp_path / "endless.onnx")
     made = variant(1, path, name="endless")
     app = application("app", 0.2, WIDE, late="serve")

@@ -18,7 +18,7 @@ from tests.executor.harness import WAIT_S, XY, Executor, application, resident, 
 from workers.gateway import executors, rollout
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.core_link import CoreLink
-from workers.gateway.cores import Cores, OwnCore
+from workers.gateway.cores import Cores
 from workers.gateway.front import Front
 from workers.gateway.in_flight import Answer, InFlightQuery
 from workers.gateway.metrics import GatewayMetrics
@@ -56,7 +56,7 @@ class Site:
         self._path = folder / "core"
         metrics = GatewayMetrics("front")
         self.front = Front(Accounts(metrics, Limits(10_000, 10_000, 1 << 30, 64)))
-        self.choice = Cores(self.front, "two", OwnCore(self.cores[1], self.front), self._link)
+        self.choice = Cores(self.front, "two", self.cores[1], self._link)
         self.cores[0].on_lead = self.fronts.report
         self.cores[1].on_lead = self.choice.choose
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from workers.protocol.gateways import ApplicationTotals
 from workers.protocol.specs import ApplicationStats, QuerySample
 
@@ -41,11 +43,10 @@ class Limits:
     query_rows: int
 
 
-class _InFlight:
-    __slots__ = ("bytes", "queries", "rows")
-
-    def __init__(self) -> None:
-        self.queries = self.rows = self.bytes = 0
+class _InFlight(msgspec.Struct):
+    queries: int = 0
+    rows: int = 0
+    bytes: int = 0
 
 
 class _Second(ApplicationStats):

@@ -17,7 +17,7 @@ from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, LoadPolicySpec, PlanSpec, ProfilePoint, Resident
 
-from .transfer import row_bytes
+from .network import row_bytes
 
 #: seconds that a batch occupies a device around its run: the least that executors measure. Late binding learns the rest
 AROUND_S = 0.0002

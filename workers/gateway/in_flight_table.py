@@ -13,8 +13,7 @@ from workers.protocol.run_limits import GRACE_S, limit_s
 from .executors import Executors
 from .in_flight import InFlightQuery, pieces
 from .metrics import GatewayMetrics
-from .rtt import RttEstimator
-from .transfer import TransferEstimator
+from .network import RttEstimator, TransferEstimator
 
 #: the lowest budget that is sent, in seconds
 _LONG_PAST_S = -3600.0

@@ -18,10 +18,9 @@ import msgspec
 from workers.confinement.libc import prctl
 from workers.confinement.limits import PR_SET_PDEATHSIG, lower_limit
 from workers.net.compression import CompressionError, decompress
-from workers.protocol.frames import RequestShape
 from workers.protocol.specs import Signature
 from workers.v2 import grpc, http
-from workers.v2.query import MAX_ID, Terms, V2Error, V2Query
+from workers.v2.query import MAX_ID, V2Error, V2Query
 
 #: bytes of memory beside those for the request
 BASE_BYTES = 1 << 30
@@ -53,32 +52,22 @@ class ParseOrder(msgspec.Struct, array_like=True):
     version: str | None = None
 
 
-class Parsed(msgspec.Struct, array_like=True):
+class Parsed(msgspec.Struct):
     """A parsed request, or what is wrong with it.
 
     Attributes:
         error: for the client; empty: none.
         too_large: the error is its size.
-        application, version: that the query names.
-        id, latency_s, parts: of the query; ``shape`` to ``min_accuracy``: of its terms.
+        id, application, version: that the query names; also known for most of those that are wrong.
+        query: None: it is wrong, or there is no such application.
     """
 
     error: str = ""
     too_large: bool = False
+    id: str = ""
     application: str = ""
     version: str | None = None
-    id: str = ""
-    latency_s: float | None = None
-    parts: list[bytes] = []
-    shape: RequestShape | None = None
-    rows: int = 0
-    outputs: tuple[tuple[str, bool], ...] = ()
-    nbytes: int = 0
-    min_accuracy: float | None = None
-
-    def query(self) -> V2Query:
-        terms = Terms(self.shape, self.rows, self.outputs, self.nbytes, self.latency_s, self.min_accuracy)
-        return V2Query(self.id, terms, self.parts, self.latency_s)
+    query: V2Query | None = None
 
 
 def parse(order: ParseOrder) -> Parsed:
@@ -104,10 +93,9 @@ def parse(order: ParseOrder) -> Parsed:
         parsed.error = "body: takes too much memory to parse"
     else:
         if query is not None:
-            terms = query.terms
-            parsed.id, parsed.latency_s, parsed.parts = query.id, query.latency_s, [bytes(part) for part in query.parts]
-            parsed.shape, parsed.rows, parsed.outputs = terms.shape, terms.rows, terms.outputs
-            parsed.nbytes, parsed.min_accuracy = terms.nbytes, terms.min_accuracy
+            # Views cannot be sent.
+            query.parts = [bytes(part) for part in query.parts]
+            parsed.id, parsed.query = query.id, query
     return parsed
 
 

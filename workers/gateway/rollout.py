@@ -125,6 +125,10 @@ class Rollout:
             return None
         return Endpoint(f"tls:{device.address}", PeerIdentity("node", node.name, node.key_hash))
 
+    @property
+    def leads(self) -> bool:
+        return self.executors.leads
+
     def status(self) -> CoreStatus:
         adoption, core = self._adoption, self.core
         states = self.executors.states()

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.executor.harness import WIDE, Executor, application, resident, variant
-from tests.gateway.conftest import AUTH, KEY, ROWS, GatewayProcess, config, free_ports, wait_for
+from tests.gateway.conftest import AUTH, KEY, ROWS, GatewayProcess, config, free_ports, until
 from tests.gateway.conftest import application as stand_in
 from tests.gateway.conftest import plan as stand_in_plan
 from tests.gateway.test_failures import X
@@ -42,10 +42,6 @@ ELSEWHERE = "another-boot"
 def query(rows: int = 1) -> dict:
     data = np.arange(rows * 4, dtype=np.float32)
     return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [rows, 4], "data": data.tolist()}]}
-
-
-async def until(condition, what: str):
-    return await asyncio.to_thread(wait_for, condition, what)
 
 
 class Boxes:

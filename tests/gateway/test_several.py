@@ -185,9 +185,9 @@ def test_grpc_is_shared_too(two):
 
 
 def test_a_lone_gateway_shares_its_ports_with_nobody(two):
-    result = run(NEREUS_HOME=str(two.first.home / "other"), NEREUS_HTTP=f"127.0.0.1:{two.first.port}")
-    assert result.returncode == 1
-    assert "NEREUS_HTTP" in result.stderr
+    for name, address in (("NEREUS_HTTP", f"127.0.0.1:{two.first.port}"), ("NEREUS_GRPC", two.first.grpc)):
+        result = run(NEREUS_HOME=str(two.first.home / "other"), **{"NEREUS_HTTP": "127.0.0.1:0", name: address})
+        assert result.returncode == 1 and name in result.stderr
 
 
 @pytest.mark.parametrize(("number", "gateways"), [(3, "2"), (0, "2"), (2, "1")])

@@ -1,4 +1,6 @@
-"""The network between the core and its devices: round trips, and transfer times of tensors. Pure.
+"""The network between the core and its devices. Pure.
+
+Round trips, and transfer times of tensors.
 
 Both are high quantiles, so that a stall of the network does not count.
 """

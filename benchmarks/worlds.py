@@ -25,8 +25,7 @@ from workers.dispatch.stack import LATE_BINDING
 
 from .evaluation.ramsis import APPLICATION, COLUMN, KIND, SLO_MS, WORKERS
 from .evaluation.ramsis import worlds as ramsis_worlds
-from .evaluation.sections.worlds import ERROR, SLOS_MS, STALL_EVERY, STALL_MS
-from .evaluation.worlds import PROTEUS, REALISTIC
+from .evaluation.worlds import ERROR, PROTEUS, REALISTIC, SLOS_MS, STALL_EVERY, STALL_MS
 from .solver import World, problem
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import json
+import math
+import random
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -31,8 +34,13 @@ PROTEUS = {
     "slo_ms": {"default": 300},
     "seed": 1,
 }
+TRACES = ("zipf_exponential", "medium-normal_load", "zipf_exponential_bursty", "zipf_flat_uniform", "zipf_gamma")
 #: loads and a network that take time, latencies that vary, and (see :func:`realistic`) few residents
 REALISTIC = {"load_time_s": 2.0, "network_ms": 1.0, "profile_noise": 0.05}
+#: SLOs in ms that differ by application; profiles that are wrong by up to this share; one batch in many stalls
+SLOS_MS = {"default": 300, "mobilenet": 100, "yolo": 200, "t5": 500, "gpt2": 600}
+ERROR = 0.5
+STALL_MS, STALL_EVERY = 500, 100
 
 
 @dataclass(frozen=True)
@@ -82,23 +90,25 @@ def _content(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "missing"
 
 
-def published(data: Path, trace: str, quick: bool, **changes: Any) -> World:
-    """Return the world of the Proteus simulator on one of its traces.
+def _key(values: Mapping[str, Any]) -> str:
+    # Not sorted: the order of device types is the order of devices.
+    return json.dumps(values)
 
-    Args:
-        changes: replace values of the scenario.
-    """
+
+def published(data: Path, trace: str, quick: bool, **changes: Any) -> World:
+    """The world of the Proteus simulator on one of its traces; ``changes`` replace values of the scenario."""
     values = {**PROTEUS, "name": trace, "trace": f"traces/{trace}.csv.gz", **changes}
     return World(_key(values), data, QUICK_S if quick else None)
 
 
-def faster(data: Path, into: Path, trace: str, factor: float, quick: bool) -> World:
-    """Return the published world with a faster trace.
+def realistic(data: Path, trace: str, residents: int, quick: bool) -> World:
+    """The published world with what it leaves out, and ``residents`` variants on a device at most."""
+    limits = dict.fromkeys(PROTEUS["devices"], residents)
+    return published(data, trace, quick, **REALISTIC, max_resident=limits, name=f"{trace}, {residents} residents")
 
-    Args:
-        into: folder in which the trace is written.
-        factor: how many times as fast.
-    """
+
+def faster(data: Path, into: Path, trace: str, factor: float, quick: bool) -> World:
+    """The published world with a trace that is ``factor`` times as fast, which is written into a folder."""
     source, written = data / f"traces/{trace}.csv.gz", into.absolute() / f"{trace}-{factor:g}.csv"
     if source.exists() and not written.exists():
         into.mkdir(parents=True, exist_ok=True)
@@ -111,16 +121,8 @@ def faster(data: Path, into: Path, trace: str, factor: float, quick: bool) -> Wo
     return World(_key(values), data, QUICK_S if quick else None)
 
 
-def every(data: Path, trace: str, period_s: float, quick: bool) -> World:
-    """The published world with plans every ``period_s`` seconds."""
-    return published(data, trace, quick, name=f"{trace}, every {period_s:g} s", control={"period_s": period_s})
-
-
 def poisson_like(data: Path, trace: str, quick: bool) -> World:
-    """Return the world with Poisson arrivals at the mean rates of ``trace``.
-
-    The applications are the same.
-    """
+    """The published world with Poisson arrivals at the mean rates of ``trace``."""
     arrivals = published(data, trace, False).scenario().arrivals
     duration_s = arrivals.times[-1]
     rates = {name: 0.0 for name in arrivals.names}
@@ -131,12 +133,8 @@ def poisson_like(data: Path, trace: str, quick: bool) -> World:
 
 
 def slo_multiple(data: Path, trace: str, multiple: float, quick: bool) -> World:
-    """Return the published world with SLOs as a multiple of the fastest latency.
-
-    Each application's is that of its fastest variant on a CPU device at batch 1.
-    """
-    fastest = fastest_ms(data / PROTEUS["profiles"])
-    slo = {name: round(ms * multiple, 6) for name, ms in fastest.items()}
+    """The published world where each application's SLO is a multiple of :func:`fastest_ms`."""
+    slo = {name: round(ms * multiple, 6) for name, ms in fastest_ms(data / PROTEUS["profiles"]).items()}
     return published(data, trace, quick, slo_ms=slo, name=f"{trace}, SLO {multiple:g}x")
 
 
@@ -149,28 +147,77 @@ def fastest_ms(profiles: Path) -> dict[str, float]:
     return fastest
 
 
-def realistic(data: Path, trace: str, residents: int, quick: bool) -> World:
-    """Return the published world with what it leaves out.
-
-    Args:
-        residents: variants on a device at most.
-    """
-    limits = dict.fromkeys(PROTEUS["devices"], residents)
-    name = f"{trace}, realistic, {residents} residents"
-    return published(data, trace, quick, **REALISTIC, max_resident=limits, name=name)
-
-
 def heterogeneous(quick: bool) -> World:
-    """Return the world of three boxes and twelve applications.
-
-    It is benchmarks/evaluation/heterogeneous/scenario.toml.
-    """
+    """Three boxes and twelve applications: benchmarks/evaluation/heterogeneous/scenario.toml."""
     folder = HERE / "heterogeneous"
     load(folder / "scenario.toml")
     values = tomllib.loads((folder / "scenario.toml").read_text())
     return World(_key(values), folder, QUICK_S if quick else None)
 
 
-def _key(values: Mapping[str, Any]) -> str:
-    # Not sorted: the order of device types is the order of devices.
-    return json.dumps(values)
+# --- unlike GPUs: four types, and one application that bursts ---------------------------------------------------------
+
+#: run times of the types: ampere's to the power of the first, times pascal's to that of the second, times the third
+TYPES = {"ampere": (1.0, 0.0, 1.0), "turing": (0.5, 0.5, 1.0), "pascal": (0.0, 1.0, 1.0), "kepler": (0.0, 1.0, 1.5)}
+DEVICES = 15
+RESIDENTS = {"ampere": 4, "turing": 3, "pascal": 3, "kepler": 2}
+LOAD_S = 1.0
+#: seconds, and queries/s of all applications, split by Zipf's law: nearly all that the devices carry
+DURATION_S, RATE = 300, 3500.0
+#: the share of it that arrives at the start, and the second from which all of it does
+START, RISE_S = 0.2, 30.0
+#: the application that bursts, how many times as much then arrives of it, and from when to when
+BURSTING, FACTOR, BURSTS = "resnet", 3.0, tuple((float(at), at + 8.0) for at in range(50, 300, 40))
+
+
+def unlike_gpus(data: Path, into: Path, quick: bool, rate: float = RATE) -> World:
+    """Unlike GPUs; ``into``: where profiles and trace are written in the simulator's format."""
+    into.mkdir(parents=True, exist_ok=True)
+    applications = ["none"]
+    if (data / PROTEUS["profiles"]).exists():
+        applications = _profiles(data / PROTEUS["profiles"], into / "profiles.csv")
+        (into / "trace.csv").write_text("arrival_ms,application\n" + "".join(_arrivals(applications, rate)))
+    values = {
+        **PROTEUS,
+        "name": f"unlike GPUs, {rate:g}/s",
+        "trace": "trace.csv",
+        "devices": dict.fromkeys(TYPES, DEVICES),
+        "max_resident": RESIDENTS,
+        "load_time_s": LOAD_S,
+        # Evenly, not by Zipf's law: nobody knows the mix before the start.
+        "control": {"initial_qps": round(START * rate / len(applications))},
+    }
+    return World(_key(values), into, QUICK_S if quick else None)
+
+
+def _profiles(source: Path, made: Path) -> list[str]:
+    """Write the profiles of all types and return the applications."""
+    latency, accuracy = PROTEUS["latency"], "accuracy_normalized"
+    published_ms: dict[tuple[str, str, str, str], dict[str, float]] = {}
+    with source.open(newline="") as file:
+        for row in csv.DictReader(file):
+            key = row["application"], row["variant"], row[accuracy], row["batch"]
+            published_ms.setdefault(key, {})[row["device_type"]] = float(row[latency])
+    lines = [f"application,variant,{accuracy},device_type,batch,{latency}\n"]
+    for (application, variant, value, batch), ms in published_ms.items():
+        if {"ampere", "pascal"} <= ms.keys():
+            for kind, (first, second, times) in TYPES.items():
+                run_ms = math.exp(first * math.log(ms["ampere"]) + second * math.log(ms["pascal"])) * times
+                lines.append(f"{application},{variant},{value},{kind},{batch},{run_ms:.4f}\n")
+    made.write_text("".join(lines))
+    return list(dict.fromkeys(application for application, *_ in published_ms))
+
+
+def _arrivals(applications: list[str], total: float) -> list[str]:
+    """Poisson arrivals with a fixed seed."""
+    numbers, times = random.Random(1), []
+    parts = sum(1 / place for place in range(1, len(applications) + 1))
+    for place, application in enumerate(applications, 1):
+        rate, at = total / place / parts, 0.0
+        peak = rate * (FACTOR if application == BURSTING else 1.0)
+        while (at := at + numbers.expovariate(peak)) < DURATION_S:
+            bursting = application == BURSTING and any(start <= at < end for start, end in BURSTS)
+            risen = START + (1 - START) * min(1.0, at / RISE_S)
+            if numbers.random() < risen * (1.0 if bursting else rate / peak):
+                times.append((at, application))
+    return [f"{at * 1000:.6f},{application}\n" for at, application in sorted(times)]

@@ -22,20 +22,16 @@ from appliance.load.sender import Load
 from benchmarks.load.driver import Generator, LoadError
 from benchmarks.load.process import Summary
 
-from .contenders import Appliance, Variant, add_contenders, contenders, started
 from .figures import heading
-from .models import convolutions, perceptron
+from .harness import Contending, Variant, add_contenders, contenders, started
+from .models import convolutions
 from .watch import Watch
 
 SLO_S = 0.2
 #: accuracy in percent by variant, least accurate first
 VARIANTS = {"fast": 76.0, "medium": 84.0, "slow": 90.0}
-#: Sizes of a kind's variants: a CNN gains next to nothing from batches, an MLP much; a small CNN is profiled soon.
-KINDS = {
-    "cnn": (convolutions, (1.0, 1.6, 2.5)),
-    "mlp": (perceptron, (32, 56, 96)),
-    "small": (convolutions, (0.25, 0.4, 0.6)),
-}
+#: widths of a kind's variants; small ones are profiled soon
+KINDS = {"cnn": (1.0, 1.6, 2.5), "small": (0.25, 0.4, 0.6)}
 #: the application that is pressed, and one with the least accurate variant alone, which measures capacity
 PRESSED, FASTEST = "pressed", "fastest"
 ENDED = re.compile(r'^nereus_gateway_queries_total\{application="([^"]+)",outcome="([^"]+)"\} (\S+)$', re.MULTILINE)
@@ -46,22 +42,18 @@ BETTER = 1.03
 
 
 class Pressed:
-    """Both applications on a running appliance."""
-
-    def __init__(self, appliance: Appliance, folder: Path, kind: str, grpc: bool):
-        build, sizes = KINDS[kind]
+    def __init__(self, appliance: Contending, folder: Path, kind: str, grpc: bool):
         self.appliance = appliance
         self._grpc = grpc
         self._file = folder / "rows.npy"
         self._variants = [
-            Variant(name, build(folder, name, size), accuracy)
-            for (name, accuracy), size in zip(VARIANTS.items(), sizes, strict=True)
+            Variant(name, convolutions(folder, name, width), accuracy)
+            for (name, accuracy), width in zip(VARIANTS.items(), KINDS[kind], strict=True)
         ]
         appliance.register(FASTEST, SLO_S * 1e3, self._variants[:1])
         appliance.register(PRESSED, SLO_S * 1e3, self._variants)
 
     def load(self, application: str = PRESSED, **given: Any) -> Load:
-        """A load of one of the applications, away from the executor's core."""
         cores = self.appliance.away()
         return self.appliance.load(application, self._variants, self._file, self._grpc, cores=cores, **given)
 
@@ -132,7 +124,6 @@ class Run:
 
     @property
     def counted_all(self) -> bool:
-        """Whether the gateway counted as many queries as clients sent."""
         return sum(self.counted.values()) == len(self.records)
 
 
@@ -155,7 +146,6 @@ def carry_out(pressed: Pressed, generator: Generator, load: Load, every_s: float
 
 
 def cores_in_use(run: Run, start: float, end: float) -> str:
-    """Cores by process between two moments of the load, in words."""
     began = run.summary.began
     cores = {name: run.watch.cores(name, began + start, began + end) for name in ("gateway", "executor")}
     cores["the load generator"] = run.summary.cpu_s / run.summary.seconds

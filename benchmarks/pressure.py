@@ -20,8 +20,8 @@ from appliance.load.records import Records
 from appliance.load.sender import Phase
 from benchmarks.load.driver import Generator, LoadError
 
-from .contenders import between
 from .figures import Row, markdown
+from .harness import between
 from .pressed import SLO_S, VARIANTS, Capacity, Pressed, Run, capacity, carry_out, cores_in_use, main_of
 
 #: of capacity: the load before and after, and in the burst
@@ -62,7 +62,6 @@ class Found:
         return self.run.records.between(*self.burst)
 
     def served(self, start: float, end: float) -> float:
-        """Queries/s that were answered in time between two moments of the load."""
         ended = self.run.records.rows["ended"]
         some = self.run.records.in_time & (ended >= start) & (ended < end)
         return float(np.count_nonzero(some)) / (end - start)
@@ -157,7 +156,6 @@ def _growth(found: Found, process: str) -> tuple[float, float]:
 
 
 def verdicts(found: Found) -> list[tuple[bool, str]]:
-    """Each thing that must hold: whether it does, and the figures."""
     run, burst = found.run, found.in_burst()
     ratio = found.served(*found.burst) / found.capacity
     at_once_ms = AT_ONCE * SLO_S * 1e3
@@ -192,7 +190,6 @@ def verdicts(found: Found) -> list[tuple[bool, str]]:
 
 
 def page(found: Found) -> str:
-    """The figures in Markdown."""
     burst, run = found.in_burst(), found.run
     capacities = " and ".join(
         f"{one.rate:.0f} ({one.connections} connections, {one.missed} not in time)" for one in found.capacities

@@ -28,8 +28,8 @@ from appliance.load.records import Records
 from appliance.load.sender import Load
 from benchmarks.load.driver import Generator, LoadError
 
-from .contenders import Appliance, Contender, Variant, add_contenders, between, contenders, started
 from .figures import Row, heading, markdown
+from .harness import Contender, Contending, Variant, add_contenders, between, contenders, started
 from .models import tiny
 from .mosec import Mosec
 
@@ -130,7 +130,6 @@ def measure(servers: Sequence[Server], loads: Sequence[tuple[int, int, str]], ro
 
 
 def costs(found: Found) -> list[Row]:
-    """A row for each load and server: medians over rounds."""
     rows: list[Row] = []
     for ((count, idle, protocol), name), rounds in sorted(found.items()):
         row: dict[str, object] = {"connections": count, "idle": idle, "protocol": protocol, "server": name}
@@ -214,7 +213,7 @@ def _with_tls(plain: Sequence[Contender]) -> list[Contender]:
     return [one for pair in zip(plain, encrypted, strict=True) for one in pair]
 
 
-def _server(appliance: Appliance, variants: Sequence[Variant], file: Path, options: dict) -> Server:
+def _server(appliance: Contending, variants: Sequence[Variant], file: Path, options: dict) -> Server:
     appliance.register(APPLICATION, SLO_MS, variants)
 
     def load(count: int, idle: int, protocol: str) -> Load:

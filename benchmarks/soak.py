@@ -19,8 +19,8 @@ import numpy as np
 from appliance.load.sender import Phase
 from benchmarks.load.driver import Generator
 
-from .contenders import between
 from .figures import Row, markdown
+from .harness import between
 from .pressed import Pressed, Run, capacity, carry_out, cores_in_use, main_of
 
 CONNECTIONS = 128
@@ -128,7 +128,6 @@ def growth(name: str, limit: Limit, moments: np.ndarray, values: np.ndarray, par
 
 
 def grown(found: Found) -> list[Growth]:
-    """All that must not grow."""
     run = found.run
     warming_s = min(WARMING_S, WARMING_SHARE * found.seconds)
     part_s = min(MINUTE_S, found.seconds / 4) / PARTS
@@ -187,7 +186,6 @@ def _growth(one: Growth) -> Row:
 
 
 def verdict(found: Found, growths: Sequence[Growth]) -> tuple[bool, str]:
-    """Whether all is well, and the line that says so or what is not."""
     run = found.run
     complaints = [f"{one.name} grew by {one.grown:.2f} {one.limit.unit}".strip() for one in growths if not one.holds]
     if run.records.untold:
@@ -202,7 +200,6 @@ def verdict(found: Found, growths: Sequence[Growth]) -> tuple[bool, str]:
 
 
 def page(found: Found, growths: Sequence[Growth]) -> str:
-    """The figures in Markdown."""
     records = found.run.records
     lines = [
         f"{found.rate:.0f} queries/s of {found.capacity:.0f}, for {found.seconds:.0f} s. Cores in use: "

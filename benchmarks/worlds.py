@@ -105,12 +105,11 @@ class Figures:
 @cache
 def _ramsis_folder() -> Path:
     into = KEPT / "ramsis"
-    ramsis_worlds(DATA.parent / "ramsis", into, False)
+    ramsis_worlds(DATA.parent / "ramsis", into)
     return into
 
 
 def scenario(name: str, seed: int) -> Scenario:
-    """The world of that name."""
     values = {**PROTEUS, "name": name, **LATE[name], "seed": seed}
     values = {key: value for key, value in values.items() if value is not None}
     made = parse(values, _ramsis_folder() if name.startswith("RAMSIS") else DATA)
@@ -161,7 +160,6 @@ def _plans() -> dict[str, tuple[int, int, float]]:
 
 
 def measure(names: Sequence[str], seeds: Sequence[int], part: str | None, processes: int) -> dict[str, list[Figures]]:
-    """Figures by world, one for each seed."""
     jobs = [(name, seed, part) for name in names for seed in seeds]
     with ProcessPoolExecutor(processes) as pool:
         figures = list(pool.map(_run, jobs))
@@ -201,7 +199,6 @@ def render(table: Mapping[str, list[Figures]], beside: Mapping[str, list[Figures
 
 
 def _spread(values: Sequence[float], digits: int) -> str:
-    """The mean and half the range over seeds."""
     return f"{statistics.mean(values):.{digits}f} ± {(max(values) - min(values)) / 2:.{digits}f}"
 
 
@@ -210,7 +207,6 @@ def _read(path: Path) -> dict[str, list[Figures]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
     names = [*LATE, *_plans()]
     parser = argparse.ArgumentParser(prog="python -m benchmarks worlds", description=__doc__.splitlines()[0])
     parser.add_argument("--without", action="append", choices=list(PARTS), metavar="PART", help=", ".join(PARTS))

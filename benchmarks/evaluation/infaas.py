@@ -1,4 +1,4 @@
-"""The section on INFaaS (Romero et al., ATC '21): its own objective, the cost of instances."""
+"""INFaaS (Romero et al., ATC '21): its own objective, the cost of instances."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOAD_S = 1.0
 
 def _grid(context: Context) -> Grid:
     trace = "zipf_exponential"
-    world = published(context.data, trace, context.quick, name=f"{trace}, costs", cost=COST, load_time_s=LOAD_S)
+    world = published(context.data, trace, name=f"{trace}, costs", cost=COST, load_time_s=LOAD_S)
     return {trace: of(world, STACKS)}
 
 

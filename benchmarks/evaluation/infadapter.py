@@ -31,7 +31,7 @@ from scheduler.stacks.infadapter.capacity_line import CapacityLine, fitted
 
 from .page import Claim, Context, Found, Grid, Section, claim, number, percent
 from .runs import Case, Outcome
-from .worlds import QUICK_S, World
+from .worlds import World
 
 APPLICATION, KIND, SLO_MS = "resnet", "core", 750
 #: cores of the experiments, and cores and queries/s of the plans of Figure 2
@@ -84,7 +84,7 @@ def _lines(points: Points) -> dict[str, CapacityLine]:
 
 
 def _plan(points: Points, stack: str, budget: int = FEWER) -> tuple[dict[str, int], float]:
-    """Cores by variant, and the accuracy loss, of a plan for Figure 2's load before anything is loaded."""
+    """Cores by variant and the accuracy loss of a plan for Figure 2's load."""
     slopes = {variant: line.slope for variant, line in _lines(points).items()}
     problem = Problem(
         tuple(DeviceResources(f"{KIND}-{i}", KIND) for i in range(budget)),
@@ -105,8 +105,8 @@ def _plan(points: Points, stack: str, budget: int = FEWER) -> tuple[dict[str, in
     return dict(Counter(placement.variant for placement in plan.placements)), BEST - plan.accuracy
 
 
-def worlds(data: Path, into: Path, quick: bool) -> dict[tuple[str, float | None, str], World]:
-    """The worlds by trace, beta and forecaster; a beta of None: exactly the budget's cores, for who uses all.
+def worlds(data: Path, into: Path) -> dict[tuple[str, float | None, str], World]:
+    """The worlds by trace, beta and forecaster; beta None: just the budget's cores.
 
     Args:
         data: folder with ``resnet_cpu_capacity.csv`` and ``twitter_qps.txt.bz2``.
@@ -126,18 +126,17 @@ def worlds(data: Path, into: Path, quick: bool) -> dict[tuple[str, float | None,
         control = {"period_s": PERIOD_S, "initial_qps": rates.get(trace, 1.0), "solve_s": SOLVE_S}
         # New instances are made beside the old ones, as in the paper's cluster, which has more cores than the budget.
         twice = {"devices": {KIND: 2 * BUDGET}, "max_resident": {KIND: 1}, "make_before_break": True}
-        first_s = QUICK_S if quick else None
         for beta, forecaster in (*((beta, TREND) for beta in BETAS), *((BETA, name) for name in LEARNING)):
             values = {**base, **twice, "name": f"InfAdapter, {trace}, beta {beta:g}, {forecaster}"}
             values |= {"costs": {"core": beta, "budget": BUDGET}, "control": {**control, "forecaster": forecaster}}
-            made[trace, beta, forecaster] = World(json.dumps(values), into, first_s)
+            made[trace, beta, forecaster] = World(json.dumps(values), into)
         values = {**base, "name": f"InfAdapter, {trace}, all cores", "devices": {KIND: BUDGET}, "control": control}
-        made[trace, None, TREND] = World(json.dumps(values), into, first_s)
+        made[trace, None, TREND] = World(json.dumps(values), into)
     return made
 
 
 def _converted(data: Path, into: Path) -> dict[str, float]:
-    """Write profiles, capacities and traces in the simulator's format; where files are missing the runs say so.
+    """Write profiles, capacities and traces in the simulator's format.
 
     Returns:
         The mean rate of the first minute of each trace, in queries/s.
@@ -183,7 +182,7 @@ def samples(seconds: Sequence[float]) -> dict[str, Sequence[float]]:
 
 
 def _arrivals(rates: Sequence[float]) -> list[str]:
-    """The lines of a trace with as many arrivals in each second as given, at equally likely times."""
+    """The lines of a trace with as many arrivals in each second as given."""
     numbers, made = random.Random(1), []
     for second, rate in enumerate(rates):
         times = sorted(numbers.random() for _ in range(round(rate)))
@@ -199,7 +198,7 @@ def _label(stack: str, beta: float) -> str:
 
 
 def _grid(context: Context) -> Grid:
-    made = worlds(context.data.parent / "infadapter", context.runner.folder / "infadapter", context.quick)
+    made = worlds(context.data.parent / "infadapter", context.runner.folder / "infadapter")
     return {
         trace: {
             **{_label(one, beta): Case(made[trace, beta, TREND], one) for one in (OURS, SINGLE) for beta in BETAS},

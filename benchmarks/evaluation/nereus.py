@@ -1,4 +1,4 @@
-"""Sections on the default stack: where devices and profiles misbehave, and without one part at a time."""
+"""Sections on the default stack: harder worlds, and without one part at a time."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ COLD_S = 10
 
 
 def _worlds(context: Context) -> Grid:
-    data, quick, kept = context.data, context.quick, context.runner.folder
-    loads = ramsis.worlds(data.parent / "ramsis", kept / "ramsis", quick)
+    data, kept = context.data, context.runner.folder
+    loads = ramsis.worlds(data.parent / "ramsis", kept / "ramsis")
     bursty = TRACES[2]
     worlds = {
         "RAMSIS, Twitter trace": loads[ramsis.TWITTER],
         **{f"RAMSIS, {load}/s": loads[str(load)] for load in reversed(ramsis.LOADS[-4:])},
-        TRACES[4]: published(data, TRACES[4], quick),
-        **{f"{trace}, {RESIDENTS} residents": realistic(data, trace, RESIDENTS, quick) for trace in TRACES[:3]},
-        "three boxes": heterogeneous(quick),
-        **{f"unlike GPUs, {rate:,.0f}/s": unlike(data, kept / f"unlike-{rate:g}", quick, rate) for rate in (RATE, 2e3)},
-        f"{bursty}, unlike SLOs": published(data, bursty, quick, name=f"{bursty}, unlike SLOs", slo_ms=SLOS_MS),
-        "wrong profiles": published(data, MEDIUM, quick, name="wrong profiles", profile_error=ERROR),
-        "stalls": published(data, MEDIUM, quick, name="stalls", stall_ms=STALL_MS, stall_every=STALL_EVERY),
+        TRACES[4]: published(data, TRACES[4]),
+        **{f"{trace}, {RESIDENTS} residents": realistic(data, trace, RESIDENTS) for trace in TRACES[:3]},
+        "three boxes": heterogeneous(),
+        **{f"unlike GPUs, {rate:,.0f}/s": unlike(data, kept / f"unlike-{rate:g}", rate) for rate in (RATE, 2e3)},
+        f"{bursty}, unlike SLOs": published(data, bursty, name=f"{bursty}, unlike SLOs", slo_ms=SLOS_MS),
+        "wrong profiles": published(data, MEDIUM, name="wrong profiles", profile_error=ERROR),
+        "stalls": published(data, MEDIUM, name="stalls", stall_ms=STALL_MS, stall_every=STALL_EVERY),
     }
     return {name: {STACK: Case(world, STACK)} for name, world in worlds.items()}
 
@@ -46,7 +46,6 @@ def _bounds(_context: Context, found: Found) -> Iterator[str]:
 
 
 def row(outcome: Outcome) -> tuple[str, ...]:
-    """The figures of a world."""
     summary, served = outcome.summary, outcome.summary["fluid_reference_slo_served"]
     late = sum(second.arrived - second.in_time for second in outcome.seconds if second.second < COLD_S)
     return (
@@ -61,7 +60,7 @@ def row(outcome: Outcome) -> tuple[str, ...]:
 
 
 def _parts(context: Context) -> Grid:
-    world = realistic(context.data, MEDIUM, RESIDENTS, context.quick)
+    world = realistic(context.data, MEDIUM, RESIDENTS)
     late = {f"without {part}": (STACK, "nereus", f"{LATE_BINDING}-wo-{part}") for part in PARTS}
     forms = {
         STACK: (STACK,),

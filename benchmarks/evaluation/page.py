@@ -1,4 +1,4 @@
-"""The page: sections between markers, so that one can be made again while the others stay."""
+"""The page: sections between markers, each of which can be made alone."""
 
 from __future__ import annotations
 
@@ -49,10 +49,8 @@ class Context:
     data: Path
     images: Path
     prefix: str
-    quick: bool
 
     def image(self, name: str, figure: Figure, alternative: str) -> str:
-        """Write the figure and return the line that shows it."""
         self.images.mkdir(parents=True, exist_ok=True)
         (self.images / name).write_bytes(png(figure))
         return f"![{alternative}]({self.prefix}/{name})"
@@ -160,14 +158,13 @@ def _claimed(claims: Iterable[Claim]) -> str:
 
 
 def _cut_short(outcomes: Mapping[str, Outcome]) -> str:
-    """A note on plans whose search was ended by its time limit: they may differ from machine to machine."""
+    """A note on plans whose search was ended by its time limit."""
     counts = {name: (o.summary["solves_cut_short"], o.summary["solves"]) for name, o in outcomes.items()}
     noted = ", ".join(f"{name} {cut} of {solves}" for name, (cut, solves) in counts.items() if cut)
     return f"Plans for which a search was ended by its time limit: {noted}." if noted else ""
 
 
 def code_date() -> str:
-    """The day and the commit of the code that figures are of."""
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%cs (%h)", "--", *FOLDERS]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     return made.stdout.strip() or "no commit"
@@ -195,13 +192,11 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def read_sections(text: str) -> dict[str, str]:
-    """The sections of a page by name, without their markers."""
     parts = re.split(r"^<!-- section: ([\w-]+) -->\n", text, flags=re.M)
     return {name: body.strip("\n") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def compose(head: str, sections: Mapping[str, str]) -> str:
-    """The whole page."""
     parts = [f"<!-- section: {name} -->\n{body.strip(chr(10))}" for name, body in sections.items()]
     return "\n\n".join([head.strip("\n"), *parts]) + "\n"
 
@@ -229,7 +224,7 @@ FIGURES = (
     PaperFigure("Proteus", "Fig. 1", "accuracy and throughput of variants", "not done: each application's page has it"),
     PaperFigure("Proteus", "Fig. 4, 6.2", "end to end", "end-to-end", r"Fig\. 4|Section 6\.2\)"),
     PaperFigure("Proteus", "6.1.5", "plans every 30 s", "period", r"6\.1\.5"),
-    PaperFigure("Proteus", "6.2", "simulator and cluster", "not done: `benchmarks fidelity` measures it live"),
+    PaperFigure("Proteus", "6.2", "simulator and cluster", "not done: [measured](cluster.md#figures)"),
     PaperFigure("Proteus", "Fig. 5", "bursts over time", "bursty", r"Fig\. 5"),
     PaperFigure("Proteus", "Fig. 6", "batching alone", "batching", r"Fig\. 6"),
     PaperFigure("Proteus", "Fig. 7", "ablations", "proteus-parts", r"6\.5"),
@@ -280,5 +275,4 @@ def _verdicts(figure: PaperFigure, sections: Mapping[str, str]) -> tuple[str, st
 
 
 def anchor(title: str) -> str:
-    """The name that Markdown readers give to a heading."""
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")

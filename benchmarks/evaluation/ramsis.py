@@ -23,7 +23,7 @@ from scheduler.stacks.ramsis.worker import LENGTHS, QUEUE, WorkerVariant, worker
 from .page import Claim, Context, Found, Grid, Section, claim, number, percent, table
 from .proteus import of
 from .runs import Case
-from .worlds import QUICK_S, World
+from .worlds import World
 
 WORKERS, SLO_MS, COLUMN = 60, 150, "p95_ms"
 APPLICATION, KIND = "image", "n1"
@@ -54,7 +54,7 @@ FORMS_AT = (1200, 2000, 3200)
 SHOWN, COMPARABLE, SAME = 0.05, 0.005, 0.5
 
 
-def worlds(data: Path, into: Path, quick: bool) -> dict[str, World]:
+def worlds(data: Path, into: Path) -> dict[str, World]:
     """The worlds by load, measured and known, and on the trace.
 
     Args:
@@ -74,12 +74,12 @@ def worlds(data: Path, into: Path, quick: bool) -> dict[str, World]:
         values = {**values, "name": f"ramsis, {load}/s, known", "control": control}
         made[f"{load}{KNOWN}"] = World(json.dumps(values), into)
     values = {**base, "name": "ramsis, Twitter trace", "trace": "trace.csv", "control": {"initial_qps": 1850}}
-    made[TWITTER] = World(json.dumps(values), into, QUICK_S if quick else None)
+    made[TWITTER] = World(json.dumps(values), into)
     return made
 
 
 def _planned_as(load: float) -> float:
-    """The rate before the start for which the first plan's demand, which has a margin over it, is ``load``."""
+    """The rate before the start for which the first plan's demand is ``load``."""
     rate = float(load)
     for _ in range(20):
         rate *= load / estimate([(-1, {APPLICATION: rate})], [APPLICATION], 0, None, 1000)[APPLICATION]
@@ -87,7 +87,7 @@ def _planned_as(load: float) -> float:
 
 
 def _converted(data: Path, into: Path) -> None:
-    """Write profiles and trace in the simulator's format; where files are missing the runs say so."""
+    """Write profiles and trace in the simulator's format."""
     into.mkdir(parents=True, exist_ok=True)
     if (data / "image_profile.csv").exists():
         with (data / "image_profile.csv").open(newline="") as file:
@@ -102,7 +102,6 @@ def _converted(data: Path, into: Path) -> None:
 
 
 def _arrivals(path: Path) -> list[str]:
-    """Poisson arrivals within each second of the trace, with a fixed seed."""
     numbers, lines = random.Random(1), []
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
@@ -113,11 +112,11 @@ def _arrivals(path: Path) -> list[str]:
 
 
 def _worlds(context: Context) -> dict[str, World]:
-    return worlds(context.data.parent / "ramsis", context.runner.folder / "ramsis", context.quick)
+    return worlds(context.data.parent / "ramsis", context.runner.folder / "ramsis")
 
 
 def _expectations(world: World) -> dict[int, Expected]:
-    """By constant load, what the policy that knows it expects (Section 5.1 of the paper)."""
+    """By constant load, what the policy that knows it expects (Section 5.1)."""
     variants = []
     for model in world.scenario().models:
         latency = model.latency(KIND)
@@ -145,7 +144,6 @@ def _prototype(_context: Context, _found: Found) -> Iterator[str]:
 
 
 def _load_claims(_context: Context, found: Found) -> Iterator[Claim]:
-    """As in Fig. 6: where RAMSIS and a baseline both violate less than 5%."""
     gains, more, relative = [], [], {}
     for stack in BASELINES:
         pairs = [(cells[OURS], cells[stack]) for cells in found.values() if {OURS, stack} <= cells.keys()]
@@ -195,7 +193,7 @@ def _form_claims(context: Context, found: Found) -> Iterator[Claim]:
 
 
 def expected_claims(known: Mapping[str, object], expected: Mapping[int, Expected]) -> Iterator[Claim]:
-    """The policy for the true load beside what it expects, where it expects few violations."""
+    """The policy for the true load beside its expectation of few violations."""
     pairs = [
         (load, known[f"{load}/s"], one)
         for load, one in expected.items()

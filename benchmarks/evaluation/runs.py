@@ -1,4 +1,4 @@
-"""Runs of the evaluation: in a few processes, each result kept by a hash of all that it depends on."""
+"""Runs of the evaluation, kept by a hash of all that they depend on."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ COUNTS = ("queries", "in_time", "late", "dropped", "solves_cut_short")
 
 
 class SourceChanged(RuntimeError):
-    """The code was edited during the evaluation: results would be kept under the wrong key."""
+    """The code was edited meanwhile: results would be kept under the wrong key."""
 
 
 def source_digest(root: Path = ROOT) -> str:
-    """A digest of the code that results depend on, the solver's version included."""
     digest = hashlib.sha256(version(SOLVER).encode())
     for path in sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
@@ -52,11 +51,9 @@ class Case:
     routing: str | None = None
 
     def seeds(self) -> list[Case]:
-        """The runs by each seed of its world."""
         return [replace(self, world=world) for world in self.world.seeds()]
 
     def key(self, source: str) -> str:
-        """The name of this run's result by :func:`source_digest`."""
         stack = stacks.choose(self.strategy, self.batching, self.routing)
         parts = [self.world.digest(), stack.strategy, stack.batching, stack.routing, source]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -19,9 +19,6 @@ from scheduler.simulation.profiles import read_profiles
 from scheduler.simulation.scenario import Scenario, load, parse
 
 HERE = Path(__file__).parent
-#: seconds of a trace that a quick evaluation takes
-QUICK_S = 60.0
-
 #: seeds of a world in which something is drawn by chance, and the keys of scenarios that say so
 SEEDS = 3
 DRAWN = ("generator", "profile_noise", "profile_error", "stall_ms")
@@ -49,12 +46,10 @@ class World:
 
     Attributes:
         values: the scenario as JSON, so that the world can be a key.
-        first_s: seconds; later arrivals are left out. None: all arrivals count.
     """
 
     values: str
     folder: Path
-    first_s: float | None = None
 
     def scenario(self) -> Scenario:
         """Read and checked.
@@ -62,13 +57,7 @@ class World:
         Raises:
             ScenarioError: it cannot be used; the data are missing, for example.
         """
-        scenario = parse(json.loads(self.values), self.folder)
-        if self.first_s is None:
-            return scenario
-        arrivals = scenario.arrivals
-        count = sum(t < self.first_s for t in arrivals.times)
-        cut = replace(arrivals, times=arrivals.times[:count], applications=arrivals.applications[:count])
-        return replace(scenario, arrivals=cut)
+        return parse(json.loads(self.values), self.folder)
 
     def seeds(self) -> tuple[World, ...]:
         """This world by each of its seeds; itself alone where nothing is drawn."""
@@ -79,10 +68,9 @@ class World:
         return tuple(replace(self, values=_key({**values, "seed": first + more})) for more in range(SEEDS))
 
     def digest(self) -> str:
-        """Changes with the values and with the content of the files that they name."""
         values = json.loads(self.values)
         files = [_content(self.folder / values[key]) for key in ("profiles", "capacities", "trace") if key in values]
-        return hashlib.sha256(json.dumps([self.values, self.first_s, files]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([self.values, files]).encode()).hexdigest()
 
 
 @cache
@@ -95,20 +83,20 @@ def _key(values: Mapping[str, Any]) -> str:
     return json.dumps(values)
 
 
-def published(data: Path, trace: str, quick: bool, **changes: Any) -> World:
-    """The world of the Proteus simulator on one of its traces; ``changes`` replace values of the scenario."""
+def published(data: Path, trace: str, **changes: Any) -> World:
+    """The world of the Proteus simulator on one of its traces, with changed values."""
     values = {**PROTEUS, "name": trace, "trace": f"traces/{trace}.csv.gz", **changes}
-    return World(_key(values), data, QUICK_S if quick else None)
+    return World(_key(values), data)
 
 
-def realistic(data: Path, trace: str, residents: int, quick: bool) -> World:
-    """The published world with what it leaves out, and ``residents`` variants on a device at most."""
+def realistic(data: Path, trace: str, residents: int) -> World:
+    """The published world with what it leaves out, and few residents a device."""
     limits = dict.fromkeys(PROTEUS["devices"], residents)
-    return published(data, trace, quick, **REALISTIC, max_resident=limits, name=f"{trace}, {residents} residents")
+    return published(data, trace, **REALISTIC, max_resident=limits, name=f"{trace}, {residents} residents")
 
 
-def faster(data: Path, into: Path, trace: str, factor: float, quick: bool) -> World:
-    """The published world with a trace that is ``factor`` times as fast, which is written into a folder."""
+def faster(data: Path, into: Path, trace: str, factor: float) -> World:
+    """The published world with a faster trace, which is written into a folder."""
     source, written = data / f"traces/{trace}.csv.gz", into.absolute() / f"{trace}-{factor:g}.csv"
     if source.exists() and not written.exists():
         into.mkdir(parents=True, exist_ok=True)
@@ -118,24 +106,24 @@ def faster(data: Path, into: Path, trace: str, factor: float, quick: bool) -> Wo
                 ms, application = line.split(",")
                 file.write(f"{float(ms) / factor:.3f},{application}")
     values = {**PROTEUS, "name": f"{trace}, {factor:g} times as fast", "trace": str(written)}
-    return World(_key(values), data, QUICK_S if quick else None)
+    return World(_key(values), data)
 
 
-def poisson_like(data: Path, trace: str, quick: bool) -> World:
+def poisson_like(data: Path, trace: str) -> World:
     """The published world with Poisson arrivals at the mean rates of ``trace``."""
-    arrivals = published(data, trace, False).scenario().arrivals
+    arrivals = published(data, trace).scenario().arrivals
     duration_s = arrivals.times[-1]
     rates = {name: 0.0 for name in arrivals.names}
     for index in arrivals.applications:
         rates[arrivals.names[index]] += 1 / duration_s
-    generator = {"kind": "poisson", "duration_s": QUICK_S if quick else round(duration_s), "rates": rates}
+    generator = {"kind": "poisson", "duration_s": round(duration_s), "rates": rates}
     return World(_key({**PROTEUS, "name": f"poisson, rates of {trace}", "generator": generator}), data)
 
 
-def slo_multiple(data: Path, trace: str, multiple: float, quick: bool) -> World:
-    """The published world where each application's SLO is a multiple of :func:`fastest_ms`."""
+def slo_multiple(data: Path, trace: str, multiple: float) -> World:
+    """The published world with SLOs that are multiples of :func:`fastest_ms`."""
     slo = {name: round(ms * multiple, 6) for name, ms in fastest_ms(data / PROTEUS["profiles"]).items()}
-    return published(data, trace, quick, slo_ms=slo, name=f"{trace}, SLO {multiple:g}x")
+    return published(data, trace, slo_ms=slo, name=f"{trace}, SLO {multiple:g}x")
 
 
 def fastest_ms(profiles: Path) -> dict[str, float]:
@@ -147,12 +135,12 @@ def fastest_ms(profiles: Path) -> dict[str, float]:
     return fastest
 
 
-def heterogeneous(quick: bool) -> World:
-    """Three boxes and twelve applications: benchmarks/evaluation/heterogeneous/scenario.toml."""
+def heterogeneous() -> World:
+    """Three boxes and twelve applications: heterogeneous/scenario.toml."""
     folder = HERE / "heterogeneous"
     load(folder / "scenario.toml")
     values = tomllib.loads((folder / "scenario.toml").read_text())
-    return World(_key(values), folder, QUICK_S if quick else None)
+    return World(_key(values), folder)
 
 
 # --- unlike GPUs: four types, and one application that bursts ---------------------------------------------------------
@@ -170,8 +158,8 @@ START, RISE_S = 0.2, 30.0
 BURSTING, FACTOR, BURSTS = "resnet", 3.0, tuple((float(at), at + 8.0) for at in range(50, 300, 40))
 
 
-def unlike_gpus(data: Path, into: Path, quick: bool, rate: float = RATE) -> World:
-    """Unlike GPUs; ``into``: where profiles and trace are written in the simulator's format."""
+def unlike_gpus(data: Path, into: Path, rate: float = RATE) -> World:
+    """Unlike GPUs; ``into``: where profiles and trace are written."""
     into.mkdir(parents=True, exist_ok=True)
     applications = ["none"]
     if (data / PROTEUS["profiles"]).exists():
@@ -187,11 +175,10 @@ def unlike_gpus(data: Path, into: Path, quick: bool, rate: float = RATE) -> Worl
         # Evenly, not by Zipf's law: nobody knows the mix before the start.
         "control": {"initial_qps": round(START * rate / len(applications))},
     }
-    return World(_key(values), into, QUICK_S if quick else None)
+    return World(_key(values), into)
 
 
 def _profiles(source: Path, made: Path) -> list[str]:
-    """Write the profiles of all types and return the applications."""
     latency, accuracy = PROTEUS["latency"], "accuracy_normalized"
     published_ms: dict[tuple[str, str, str, str], dict[str, float]] = {}
     with source.open(newline="") as file:
@@ -209,7 +196,6 @@ def _profiles(source: Path, made: Path) -> list[str]:
 
 
 def _arrivals(applications: list[str], total: float) -> list[str]:
-    """Poisson arrivals with a fixed seed."""
     numbers, times = random.Random(1), []
     parts = sum(1 / place for place in range(1, len(applications) + 1))
     for place, application in enumerate(applications, 1):

@@ -1,4 +1,4 @@
-"""The evaluation: runs made once, sections made alone, the papers' claims beside what was found."""
+"""The evaluation: runs made once, sections made alone, and the papers' claims."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from benchmarks.evaluation import __main__ as evaluation
 from benchmarks.evaluation import infadapter, nereus, proteus, ramsis, runs, worlds
 from benchmarks.evaluation.page import PaperFigure, compose, index, read_sections, table
-from benchmarks.evaluation.runs import ROOT, Case, Outcome, Runner, SourceChanged
+from benchmarks.evaluation.runs import Case, Outcome, Runner, SourceChanged
 from benchmarks.evaluation.worlds import SEEDS, published
 from scheduler.simulation import simulate
 from scheduler.simulation.seconds import Second
@@ -56,7 +56,7 @@ def test_one_command_makes_sections_and_the_next_keeps_them(tmp_path, capsys):
     capsys.readouterr()
     assert evaluate(tmp_path, "--only", "bursty") == 0
     assert "0 runs made" in capsys.readouterr().err and (tmp_path / "page.md").read_text() == page
-    assert evaluate(tmp_path, "--quick", "--only", "proteus-parts") == 0
+    assert evaluate(tmp_path, "--only", "proteus-parts") == 0
     after = read_sections((tmp_path / "page.md").read_text())
     assert after["bursty"] == read_sections(page)["bursty"]
     assert "| without model selection |" in after["proteus-parts"] and "Not made yet" in after["slo"]
@@ -65,11 +65,6 @@ def test_one_command_makes_sections_and_the_next_keeps_them(tmp_path, capsys):
 def test_missing_data_are_named(tmp_path, capsys):
     assert evaluate(tmp_path, "--only", "bursty") == 1
     assert "cannot be read" in (tmp_path / "page.md").read_text() + capsys.readouterr().err
-
-
-def test_a_quick_evaluation_never_touches_the_real_page():
-    assert evaluation.page_of(evaluation._parser().parse_args(["--quick"])) != evaluation.PAGE
-    assert evaluation.page_of(evaluation._parser().parse_args([])) == evaluation.PAGE == ROOT / "docs" / "evaluation.md"
 
 
 def test_a_wrong_number_of_processes_is_answered_with_its_limits(capsys):
@@ -105,7 +100,7 @@ def test_the_index_counts_the_verdicts_on_each_figure():
 
 
 def test_a_run_is_made_once_and_found_again_as_it_was(tmp_path):
-    case = Case(published(folder(tmp_path / "data"), TRACE, False), "proteus", "nexus", "shares")
+    case = Case(published(folder(tmp_path / "data"), TRACE), "proteus", "nexus", "shares")
     first, again = Runner(tmp_path / "kept", 1), Runner(tmp_path / "kept", 1)
     first.run([case, case])
     again.run([case])
@@ -120,7 +115,7 @@ def test_a_run_is_made_once_and_found_again_as_it_was(tmp_path):
 
 
 def test_a_world_in_which_something_is_drawn_runs_once_for_each_seed(tmp_path):
-    case = Case(published(folder(tmp_path / "data"), TRACE, False, name="noise", profile_noise=0.2), "proteus")
+    case = Case(published(folder(tmp_path / "data"), TRACE, name="noise", profile_noise=0.2), "proteus")
     runner = Runner(tmp_path / "kept", 1)
     runner.run([case])
     found = runner.outcome(case)
@@ -136,15 +131,15 @@ def test_a_key_changes_with_all_that_a_result_depends_on_and_with_nothing_else(t
     data, moved, changed = (folder(tmp_path / name) for name in ("data", "moved", "changed"))
     text = (changed / "profiles.csv").read_text()
     (changed / "profiles.csv").write_text(text.replace("faces,tiny,80,", "faces,tiny,81,"))
-    case = Case(published(data, TRACE, False), "proteus")
-    assert case.key("s") == Case(published(moved, TRACE, False), "proteus", "proteus", "shares").key("s")
+    case = Case(published(data, TRACE), "proteus")
+    assert case.key("s") == Case(published(moved, TRACE), "proteus", "proteus", "shares").key("s")
     different = [
         case.key("other source"),
-        Case(published(data, TRACE, True), "proteus").key("s"),
-        Case(published(data, TRACE, False, seed=2), "proteus").key("s"),
-        Case(published(data, TRACE, False), "proteus", "nexus").key("s"),
-        Case(published(data, TRACE, False), "proteus", None, "uniform").key("s"),
-        Case(published(changed, TRACE, False), "proteus").key("s"),
+        Case(published(data, "zipf_exponential"), "proteus").key("s"),
+        Case(published(data, TRACE, seed=2), "proteus").key("s"),
+        Case(published(data, TRACE), "proteus", "nexus").key("s"),
+        Case(published(data, TRACE), "proteus", None, "uniform").key("s"),
+        Case(published(changed, TRACE), "proteus").key("s"),
     ]
     assert len({case.key("s"), *different}) == len(different) + 1
 
@@ -153,13 +148,13 @@ def test_code_that_changed_meanwhile_ends_the_evaluation_and_keeps_nothing(tmp_p
     runner = Runner(tmp_path / "kept", 1)
     runner.source = "of older code"
     with pytest.raises(SourceChanged, match="start it again"):
-        runner.run([Case(published(folder(tmp_path / "data"), TRACE, False), "proteus")])
+        runner.run([Case(published(folder(tmp_path / "data"), TRACE), "proteus")])
     assert not list((tmp_path / "kept").glob("*.json"))
 
 
 def test_a_run_that_fails_is_reported_and_not_kept_and_the_others_go_on(tmp_path):
     data = folder(tmp_path / "data")
-    good, bad = (Case(published(place, TRACE, False), "proteus") for place in (data, tmp_path / "none"))
+    good, bad = (Case(published(place, TRACE), "proteus") for place in (data, tmp_path / "none"))
     runner = Runner(tmp_path / "kept", 2)
     runner.run([bad, good])
     assert runner.made == 1 and runner.outcome(good) and runner.outcome(bad) is None
@@ -181,17 +176,17 @@ def test_the_source_is_all_code_that_results_may_depend_on(tmp_path):
 
 def test_an_slo_multiple_is_of_the_fastest_variant_on_a_cpu_and_a_faster_trace_has_the_same_queries(tmp_path):
     data = folder(tmp_path / "data")
-    slo_s = worlds.slo_multiple(data, TRACE, 1.5, False).scenario().slo_s
+    slo_s = worlds.slo_multiple(data, TRACE, 1.5).scenario().slo_s
     assert slo_s == pytest.approx({"faces": 0.03, "words": 0.03, "plates": 0.03})
-    usual = published(data, TRACE, False).scenario().arrivals
-    fast = worlds.faster(data, tmp_path / "made", TRACE, 2.0, False).scenario().arrivals
+    usual = published(data, TRACE).scenario().arrivals
+    fast = worlds.faster(data, tmp_path / "made", TRACE, 2.0).scenario().arrivals
     assert fast.applications == usual.applications
     assert fast.times == pytest.approx([t / 2 for t in usual.times], abs=1e-5)
 
 
 def test_unlike_gpus_have_run_times_of_their_own_and_one_application_bursts(tmp_path, monkeypatch):
     monkeypatch.setattr(worlds, "BURSTING", "words")
-    scenario = worlds.unlike_gpus(folder(tmp_path / "data"), tmp_path / "made", False, 220.0).scenario()
+    scenario = worlds.unlike_gpus(folder(tmp_path / "data"), tmp_path / "made", 220.0).scenario()
     tiny = next(model for model in scenario.models if model.id == "faces/tiny")
     ms = {kind: points[0][1] * 1000 for kind, points in tiny.points.items()}
     assert ms["ampere"] < ms["turing"] < ms["pascal"] < ms["kepler"]
@@ -266,7 +261,7 @@ def test_claims_of_proteus_on_periods_policies_parts_and_slos():
 
 @pytest.fixture
 def few_workers(tmp_path, monkeypatch):
-    """RAMSIS' world with two workers and a light load, as files in the published format."""
+    """RAMSIS' world with two workers, as files in the published format."""
     data = tmp_path / "ramsis"
     data.mkdir()
     lines = ["model,accuracy,batch,p50_ms,p95_ms,mean_ms,n"]
@@ -282,7 +277,7 @@ def few_workers(tmp_path, monkeypatch):
 
 
 def test_ramsis_world_is_the_published_one_and_has_all_forms(few_workers, tmp_path):
-    found = ramsis.worlds(few_workers, tmp_path / "made", quick=False)
+    found = ramsis.worlds(few_workers, tmp_path / "made")
     scenario = found["twitter"].scenario()
     assert [model.name for model in scenario.models] == ["quick", "good"]
     assert scenario.models[1].points["n1"][1] == (2, 0.052)
@@ -315,7 +310,7 @@ def test_ramsis_claims_hold_for_the_loads_that_the_paper_shows():
 
 @pytest.fixture
 def few_cores(tmp_path, monkeypatch):
-    """InfAdapter's world with samples of twelve seconds and three cores, as files in the published format."""
+    """InfAdapter's world with three cores, as files in the published format."""
     data = tmp_path / "infadapter"
     data.mkdir()
     lines = ["variant,cpu_cores,slo_ms,p99_ms,capacity_qps,saturation_qps"]
@@ -335,7 +330,7 @@ def few_cores(tmp_path, monkeypatch):
 
 def test_infadapters_world_is_the_published_one_and_has_a_verdict_for_each_claim(few_cores, tmp_path):
     data, spiked = few_cores
-    scenario = infadapter.worlds(data, tmp_path / "made", quick=False)["bursty", 0.05, "trend"].scenario()
+    scenario = infadapter.worlds(data, tmp_path / "made")["bursty", 0.05, "trend"].scenario()
     assert scenario.models[0].points["core"] == ((1, pytest.approx(1 / 24)),)
     assert scenario.models[4].capacities["core"][1] == (2, 7.0)
     assert len(scenario.devices) == 6 and scenario.costs.budget == 3 and scenario.make_before_break

@@ -11,8 +11,7 @@ from . import ramsis
 from .page import Context, Found, Grid, Section, number, percent, table
 from .proteus import MEDIUM
 from .runs import Case, Outcome
-from .worlds import ERROR, RATE, SLOS_MS, STALL_EVERY, STALL_MS, TRACES, heterogeneous, published, realistic
-from .worlds import unlike_gpus as unlike
+from .worlds import ERROR, SLOS_MS, STALL_EVERY, STALL_MS, TRACES, heterogeneous, published, realistic
 
 STACK = "nereus"
 #: variants that a device may hold in the realistic world
@@ -22,8 +21,8 @@ COLD_S = 10
 
 
 def _worlds(context: Context) -> Grid:
-    data, kept = context.data, context.runner.folder
-    loads = ramsis.worlds(data.parent / "ramsis", kept / "ramsis")
+    data = context.data
+    loads = ramsis.worlds(data.parent / "ramsis", context.runner.folder / "ramsis")
     bursty = TRACES[2]
     worlds = {
         "RAMSIS, Twitter trace": loads[ramsis.TWITTER],
@@ -31,7 +30,6 @@ def _worlds(context: Context) -> Grid:
         TRACES[4]: published(data, TRACES[4]),
         **{f"{trace}, {RESIDENTS} residents": realistic(data, trace, RESIDENTS) for trace in TRACES[:3]},
         "three boxes": heterogeneous(),
-        **{f"unlike GPUs, {rate:,.0f}/s": unlike(data, kept / f"unlike-{rate:g}", rate) for rate in (RATE, 2e3)},
         f"{bursty}, unlike SLOs": published(data, bursty, name=f"{bursty}, unlike SLOs", slo_ms=SLOS_MS),
         "wrong profiles": published(data, MEDIUM, name="wrong profiles", profile_error=ERROR),
         "stalls": published(data, MEDIUM, name="stalls", stall_ms=STALL_MS, stall_every=STALL_EVERY),
@@ -78,11 +76,10 @@ SECTIONS = (
         "Near the capacity of the devices, and where profiles, devices or run times are not what plans assume. The "
         "loads and the Twitter trace are RAMSIS' world: its least accurate variant alone carries "
         f"{ramsis.CAPACITY:,}/s, and for 30 s of the trace more arrives than that. *Three boxes*: "
-        "`benchmarks/evaluation/heterogeneous`, twelve applications and made-up profiles. *Unlike GPUs*: 15 devices of "
-        "each of four types, two to four residents, loads of 1 s, and one application that bursts to three times its "
-        "load. *Unlike SLOs*: 100 to 600 ms by application. *Wrong profiles*: each variant takes on each device type "
-        f"its profile times a factor from {1 - ERROR:g} to {1 + ERROR:g} that nobody tells the planner. *Stalls*: one "
-        f"batch in {STALL_EVERY}, by chance, takes {STALL_MS} ms more, longer than the SLO.\n\n"
+        "`benchmarks/evaluation/heterogeneous`, twelve applications and made-up profiles. *Unlike SLOs*: 100 to 600 ms "
+        "by application. *Wrong profiles*: each variant takes on each device type its profile times a factor from "
+        f"{1 - ERROR:g} to {1 + ERROR:g} that nobody tells the planner. *Stalls*: one batch in {STALL_EVERY}, by "
+        f"chance, takes {STALL_MS} ms more, longer than the SLO.\n\n"
         f"*In the first {COLD_S} s*: the part of the violations that falls there, while everything is loaded and no "
         "demand is known, as a share of all queries. *Bound*: no rule could violate less, by arithmetic: queries that "
         "arrive more than their SLO before the first load of their application can have ended; or what the fluid "

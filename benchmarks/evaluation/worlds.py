@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import hashlib
 import json
-import math
-import random
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -141,69 +138,3 @@ def heterogeneous() -> World:
     load(folder / "scenario.toml")
     values = tomllib.loads((folder / "scenario.toml").read_text())
     return World(_key(values), folder)
-
-
-# --- unlike GPUs: four types, and one application that bursts ---------------------------------------------------------
-
-#: run times of the types: ampere's to the power of the first, times pascal's to that of the second, times the third
-TYPES = {"ampere": (1.0, 0.0, 1.0), "turing": (0.5, 0.5, 1.0), "pascal": (0.0, 1.0, 1.0), "kepler": (0.0, 1.0, 1.5)}
-DEVICES = 15
-RESIDENTS = {"ampere": 4, "turing": 3, "pascal": 3, "kepler": 2}
-LOAD_S = 1.0
-#: seconds, and queries/s of all applications, split by Zipf's law: nearly all that the devices carry
-DURATION_S, RATE = 300, 3500.0
-#: the share of it that arrives at the start, and the second from which all of it does
-START, RISE_S = 0.2, 30.0
-#: the application that bursts, how many times as much then arrives of it, and from when to when
-BURSTING, FACTOR, BURSTS = "resnet", 3.0, tuple((float(at), at + 8.0) for at in range(50, 300, 40))
-
-
-def unlike_gpus(data: Path, into: Path, rate: float = RATE) -> World:
-    """Unlike GPUs; ``into``: where profiles and trace are written."""
-    into.mkdir(parents=True, exist_ok=True)
-    applications = ["none"]
-    if (data / PROTEUS["profiles"]).exists():
-        applications = _profiles(data / PROTEUS["profiles"], into / "profiles.csv")
-        (into / "trace.csv").write_text("arrival_ms,application\n" + "".join(_arrivals(applications, rate)))
-    values = {
-        **PROTEUS,
-        "name": f"unlike GPUs, {rate:g}/s",
-        "trace": "trace.csv",
-        "devices": dict.fromkeys(TYPES, DEVICES),
-        "max_resident": RESIDENTS,
-        "load_time_s": LOAD_S,
-        # Evenly, not by Zipf's law: nobody knows the mix before the start.
-        "control": {"initial_qps": round(START * rate / len(applications))},
-    }
-    return World(_key(values), into)
-
-
-def _profiles(source: Path, made: Path) -> list[str]:
-    latency, accuracy = PROTEUS["latency"], "accuracy_normalized"
-    published_ms: dict[tuple[str, str, str, str], dict[str, float]] = {}
-    with source.open(newline="") as file:
-        for row in csv.DictReader(file):
-            key = row["application"], row["variant"], row[accuracy], row["batch"]
-            published_ms.setdefault(key, {})[row["device_type"]] = float(row[latency])
-    lines = [f"application,variant,{accuracy},device_type,batch,{latency}\n"]
-    for (application, variant, value, batch), ms in published_ms.items():
-        if {"ampere", "pascal"} <= ms.keys():
-            for kind, (first, second, times) in TYPES.items():
-                run_ms = math.exp(first * math.log(ms["ampere"]) + second * math.log(ms["pascal"])) * times
-                lines.append(f"{application},{variant},{value},{kind},{batch},{run_ms:.4f}\n")
-    made.write_text("".join(lines))
-    return list(dict.fromkeys(application for application, *_ in published_ms))
-
-
-def _arrivals(applications: list[str], total: float) -> list[str]:
-    numbers, times = random.Random(1), []
-    parts = sum(1 / place for place in range(1, len(applications) + 1))
-    for place, application in enumerate(applications, 1):
-        rate, at = total / place / parts, 0.0
-        peak = rate * (FACTOR if application == BURSTING else 1.0)
-        while (at := at + numbers.expovariate(peak)) < DURATION_S:
-            bursting = application == BURSTING and any(start <= at < end for start, end in BURSTS)
-            risen = START + (1 - START) * min(1.0, at / RISE_S)
-            if numbers.random() < risen * (1.0 if bursting else rate / peak):
-                times.append((at, application))
-    return [f"{at * 1000:.6f},{application}\n" for at, application in sorted(times)]

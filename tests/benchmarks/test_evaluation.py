@@ -184,19 +184,6 @@ def test_an_slo_multiple_is_of_the_fastest_variant_on_a_cpu_and_a_faster_trace_h
     assert fast.times == pytest.approx([t / 2 for t in usual.times], abs=1e-5)
 
 
-def test_unlike_gpus_have_run_times_of_their_own_and_one_application_bursts(tmp_path, monkeypatch):
-    monkeypatch.setattr(worlds, "BURSTING", "words")
-    scenario = worlds.unlike_gpus(folder(tmp_path / "data"), tmp_path / "made", 220.0).scenario()
-    tiny = next(model for model in scenario.models if model.id == "faces/tiny")
-    ms = {kind: points[0][1] * 1000 for kind, points in tiny.points.items()}
-    assert ms["ampere"] < ms["turing"] < ms["pascal"] < ms["kepler"]
-    start, end = worlds.BURSTS[0]
-    arrivals, words = scenario.arrivals, scenario.arrivals.names.index("words")
-    times = [t for t, name in zip(arrivals.times, arrivals.applications, strict=True) if name == words]
-    inside, before = (sum(low <= t < high for t in times) for low, high in ((start, end), (2 * start - end, start)))
-    assert inside > 2 * before
-
-
 @pytest.mark.parametrize(("cold", "served", "bound"), [(0.002, 1.0, 0.2), (0.0, 0.997, 0.3), (0.002, 0.997, 0.3)])
 def test_a_world_shows_the_start_and_what_no_rule_can_serve(cold, served, bound):
     summary = {"fluid_reference_slo_served": served, "fluid_reference_slo_accuracy": 99.0, "cold_bound": cold}

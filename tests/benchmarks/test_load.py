@@ -19,10 +19,15 @@ import pytest
 from appliance.load.records import HTTP, ROW, Records
 from appliance.load.sender import Load, Phase, arrivals
 from benchmarks import pressure, query, soak
+from benchmarks.cluster.attempts import asked
+from benchmarks.faults import history
+from benchmarks.faults.clients import Stream, Work
+from benchmarks.harness import ClientProcess
 from benchmarks.load.driver import Generator, LoadError
 from benchmarks.load.process import Summary
 from benchmarks.pressed import Run
 from benchmarks.watch import Watch
+from tools.child import eventually
 
 pytestmark = pytest.mark.wide
 
@@ -45,11 +50,11 @@ class Server:
     An entry is the bytes of the answer, "hang up" or "nothing".
     """
 
-    def __init__(self, script: list, warm: int):
+    def __init__(self, script: list, warm: int, host: str = "127.0.0.1", port: int = 0):
         self.script, self.asked, self.warm = script, 0, warm
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
-        server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._talk, "127.0.0.1", 0), self._loop)
+        server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._talk, host, port), self._loop)
         self.port = server.result(60).sockets[0].getsockname()[1]
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -125,6 +130,39 @@ def test_a_closed_loop_goes_on_after_refusals_and_lost_connections(tmp_path):
     assert records.ends().keys() == {"503", "connection failed"}
     # Two clients that wait 50 ms after each refusal.
     assert 2 <= np.count_nonzero(records.refused) <= 34
+
+
+def test_an_answer_that_nobody_asked_for_is_counted(tmp_path):
+    server = Server([ok() + ok()], warm=2)
+    try:
+        with Generator() as generator:
+            records, summary = generator.run(load(server.port, tmp_path / "r.npy", due=[(0.0, 0), (0.1, 0)]), 1.0)
+    finally:
+        server.close()
+    assert records.ends() == {"connection failed": 2} and np.count_nonzero(records.answered) == 2
+    assert any("nobody asked for" in note for note in summary.notes)
+
+
+def test_clients_record_each_query_and_repeat_it_at_the_next_address(tmp_path):
+    first = Server([refusal(), "hang up", ok()], warm=0)
+    second = Server([ok()], warm=0, host="127.0.0.2", port=first.port)
+    stream = Stream("a", "http", 50.0, [1], [b"\0\0\0\0"], {"fast": [RIGHT]})
+    hosts = ["127.0.0.1", "127.0.0.2"]
+    try:
+        with ClientProcess(
+            "benchmarks.faults.clients", Work(str(tmp_path / "r"), first.port, "k", [stream], hosts)
+        ) as it:
+            eventually(lambda: first.asked > 30 and second.asked > 30, why="both were asked")
+    finally:
+        first.close()
+        second.close()
+    queries = asked(history.read(it.file))
+    ends = Counter((one.place, one.first.end.end) for one in queries)
+    assert (
+        ends.keys() == {(0, "fail"), (0, "unknown"), (0, "ok"), (1, "ok")} and len(queries) == sum(ends.values()) > 30
+    )
+    assert all(one.last.end.end == "ok" and one.last.end.right for one in queries)
+    assert all((one.again is None) == (one.first.end.end == "ok") for one in queries)
 
 
 def test_arrivals_are_poisson_at_the_rate_of_each_phase():

@@ -201,9 +201,9 @@ def test_claims_of_proteus_end_to_end():
         "sommelier": outcome(0.028, 90, 16, 158), "infaas-accuracy": outcome(0.043, 92, 13.7, 155),
         "proteus": outcome(0.01, 97, 4.85, 161), "nereus": outcome(0.0, 99, 1.0, 162),
     }  # fmt: skip
-    assert verdicts(proteus._end_to_end_claims(None, {"a": paper})) == ["reproduced"] * 6
+    assert verdicts(proteus._end_to_end_claims(None, {"a": paper})) == ["reproduced"] * 10
     other = {**paper, "proteus": outcome(0.05, 99.9, 0.6, 110), "clipper-ha": outcome(0.09, 99.5, 0.5, 100)}
-    assert verdicts(proteus._end_to_end_claims(None, {"a": other}))[-3:] == ["reproduced", "refuted", "refuted"]
+    assert verdicts(proteus._end_to_end_claims(None, {"a": other}))[3:] == ["reproduced"] * 2 + ["refuted"] * 5
     assert list(proteus._end_to_end_claims(None, {"a": {"proteus": paper["proteus"]}})) == []
 
 

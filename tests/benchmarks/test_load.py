@@ -147,20 +147,16 @@ def test_clients_record_each_query_and_repeat_it_at_the_next_address(tmp_path):
     first = Server([refusal(), "hang up", ok()], warm=0)
     second = Server([ok()], warm=0, host="127.0.0.2", port=first.port)
     stream = Stream("a", "http", 50.0, [1], [b"\0\0\0\0"], {"fast": [RIGHT]})
-    hosts = ["127.0.0.1", "127.0.0.2"]
+    work = Work(str(tmp_path / "r"), first.port, "key", [stream], ["127.0.0.1", "127.0.0.2"])
     try:
-        with ClientProcess(
-            "benchmarks.faults.clients", Work(str(tmp_path / "r"), first.port, "k", [stream], hosts)
-        ) as it:
+        with ClientProcess("benchmarks.faults.clients", work) as clients:
             eventually(lambda: first.asked > 30 and second.asked > 30, why="both were asked")
     finally:
         first.close()
         second.close()
-    queries = asked(history.read(it.file))
+    queries = asked(history.read(clients.file))
     ends = Counter((one.place, one.first.end.end) for one in queries)
-    assert (
-        ends.keys() == {(0, "fail"), (0, "unknown"), (0, "ok"), (1, "ok")} and len(queries) == sum(ends.values()) > 30
-    )
+    assert ends.keys() == {(0, "fail"), (0, "unknown"), (0, "ok"), (1, "ok")}
     assert all(one.last.end.end == "ok" and one.last.end.right for one in queries)
     assert all((one.again is None) == (one.first.end.end == "ok") for one in queries)
 

@@ -12,7 +12,7 @@ import redis
 
 from benchmarks.figures import Row
 from benchmarks.harness import ROLES, Appliance, role_of
-from benchmarks.soak import Growth, Limit, growth
+from benchmarks.pressed import Growth, Limit, growth
 
 MIB = 2**20
 MEMORY = Limit(0.15, 24.0, "MiB")

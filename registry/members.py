@@ -87,11 +87,8 @@ def accept_claim(member: Node | Gateway) -> Node | Gateway:
 
     Raises Conflict: nobody claims the name now, or the claimant's join token has been used up meanwhile.
     """
-    kind = _kind(member)
     with transaction.atomic():
-        row = type(member).objects.select_for_update().filter(pk=member.pk).first()
-        if row is None or not row.claimed:
-            raise Conflict(f"nobody claims the name of {kind} {member.name!r} now")
+        kind, row = _claimed(member)
         if row.claim_with is None or not use_token(row.claim_with):
             raise Conflict(f"the join token behind the claim on {member.name!r} was deleted or is used up")
         record("accepted a claim", kind, row.name, after=_claim(row))
@@ -107,16 +104,20 @@ def accept_claim(member: Node | Gateway) -> Node | Gateway:
 
 def refuse_claim(member: Node | Gateway) -> Node | Gateway:
     """Turn the claimant away. Raises Conflict: nobody claims the name now."""
-    kind = _kind(member)
     with transaction.atomic():
-        row = type(member).objects.select_for_update().filter(pk=member.pk).first()
-        if row is None or not row.claimed:
-            raise Conflict(f"nobody claims the name of {kind} {member.name!r} now")
+        kind, row = _claimed(member)
         record("refused a claim", kind, row.name, after=_claim(row))
         _end_claim(row)
         row.save(update_fields=["claim_channel", "claimed_at", "claim_s"])
         events.changed(kind, row.name)
     return row
+
+
+def _claimed(member: Node | Gateway) -> tuple[str, Node | Gateway]:
+    kind, row = _kind(member), type(member).objects.select_for_update().filter(pk=member.pk).first()
+    if row is None or not row.claimed:
+        raise Conflict(f"nobody claims the name of {kind} {member.name!r} now")
+    return kind, row
 
 
 def _claim(row: Node | Gateway) -> dict[str, str]:

@@ -17,6 +17,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from appliance.redis_server import executable as redis_executable
 from tests import tiny
+from tests.running import eventually, redis_answers
 
 #: Files whose tests take longest begin first, so that no process is left alone with them at the end. Those with whole
 #: appliances, which take all cores when they start, take turns with those that wait.
@@ -181,14 +182,7 @@ def redis_server():
         stdout=subprocess.DEVNULL,
     )
     client = redis.Redis(unix_socket_path=socket)
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            client.ping()
-            break
-        except redis.ConnectionError:
-            assert process.poll() is None and time.monotonic() < deadline, "Redis does not answer"
-            time.sleep(0.02)
+    eventually(lambda: redis_answers(client), why="Redis answers", of=[process])
     yield client
     process.terminate()
     process.wait(60)

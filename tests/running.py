@@ -5,19 +5,28 @@ The appliance itself is :mod:`tools.child`.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import redis
 
-from tools import child
 from tools.child import ROOT, RunningAppliance, free_ports
+from tools.waiting import eventually, eventually_async
 
-__all__ = ["ROOT", "SIGNATURE", "RunningAppliance", "eventually", "free_ports", "register", "v2_request", "wait_ready"]
-
-#: an answer of REST takes the control plane up to a twentieth of a second, which what is waited for lacks on few cores
-eventually = functools.partial(child.eventually, every=0.5)
+__all__ = [
+    "ROOT",
+    "SIGNATURE",
+    "RunningAppliance",
+    "eventually",
+    "eventually_async",
+    "free_ports",
+    "redis_answers",
+    "register",
+    "v2_request",
+    "wait_ready",
+]
 
 SIGNATURE = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
@@ -53,6 +62,12 @@ def wait_ready(client: httpx2.Client, name: str, timeout: float = 500) -> list[d
         return variants if variants and all(v["state"] == "ready" for v in variants) else None
 
     return eventually(ready, timeout, why=f"{name}'s variants ready")
+
+
+def redis_answers(client: redis.Redis) -> bool:
+    with contextlib.suppress(redis.ConnectionError):
+        return client.ping()
+    return False
 
 
 def v2_request(rows: int = 1, value: float = 0.5) -> dict:

@@ -14,6 +14,7 @@ from cryptography import x509
 
 from tests.authority import Authority
 from tests.running import free_ports
+from tools.waiting import eventually_async
 from workers import control_trust, tls
 from workers.certificates import OwnCertificate, top_of_chain
 from workers.control_trust import TrustError, authority_file, fingerprint, obtain, refresh
@@ -123,8 +124,7 @@ async def refused_link(values: Settings) -> MemberLink:
     )
     running = asyncio.create_task(link.run())
     try:
-        while link.state == "connecting":
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: link.state != "connecting")
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -130,6 +130,7 @@ def _command(pid: int) -> bytes:
         return b""
 
 
+@pytest.mark.wide
 def test_plan_changes_under_load_fail_no_query(appliance, patient):
     """Turning the accuracies over makes each new plan prefer another variant."""
     with appliance.rest() as client, load(appliance, rate=25) as running:
@@ -157,6 +158,7 @@ def _answers_with(appliance, variant: str) -> bool:
     return answer.status_code == 200 and answer.json()["parameters"]["variant"] == variant
 
 
+@pytest.mark.wide
 def test_the_data_plane_serves_on_while_the_control_plane_is_away(appliance, patient):
     supervisor = appliance.process.pid
     services = ("web", "celery", "planning", "simulation", "beat", "redis")
@@ -191,6 +193,7 @@ def _any_answer(appliance) -> bool:
         return client.post("/v2/models/tiny/infer", json=v2_request()).status_code == 200
 
 
+@pytest.mark.wide
 def test_a_query_sent_as_soon_as_a_first_variant_is_ready_is_answered(appliance, tiny_models):
     with appliance.rest() as client, appliance.inference() as inference:
         register(client, "fresh", {"quick": tiny_models["quick"]}, late="serve")
@@ -207,6 +210,7 @@ def test_a_query_sent_as_soon_as_a_first_variant_is_ready_is_answered(appliance,
         eventually(lambda: client.get("/applications/fresh/").status_code == 404, why="the application is gone")
 
 
+@pytest.mark.wide
 def test_more_applications_than_devices_share_them_and_all_answer(appliance, tiny_models):
     names = ["second", "third"]
     with appliance.rest() as client:

@@ -23,6 +23,7 @@ from tests import postgresql
 from tests.control.linked import TIMING, background, until
 from tests.control.world import KIND
 from tests.running import ROOT, eventually, free_ports
+from tools.waiting import eventually_async
 from workers.link import MemberLink, Membership
 from workers.protocol import control
 from workers.protocol.specs import DeviceInfo, DeviceState
@@ -181,8 +182,7 @@ async def test_members_of_either_web_process_hold_each_plan_whichever_worker_mad
                 # along, until others find that nobody took it up.
                 await asyncio.to_thread(ask)
                 end = time.monotonic() + TTL_S
-                while not held() and time.monotonic() < end:
-                    await asyncio.sleep(0.1)
+                await eventually_async(lambda: not (not held() and time.monotonic() < end))
                 return held()
 
             await until(ask_and_wait, "the plan at both", 240)

@@ -202,7 +202,18 @@ def leaked(answer) -> str:
     return text[max(0, found.start() - 60) : found.end() + 20] if found else ""
 
 
-@pytest.mark.parametrize("world", [nothing, quiet, deleted, forgotten, unreached, odd, large, a_year])
+@pytest.mark.parametrize(
+    "world",
+    [
+        nothing,
+        quiet,
+        deleted,
+        forgotten,
+        unreached,
+        odd,
+        *(pytest.param(one, marks=pytest.mark.wide) for one in (large, a_year)),
+    ],
+)
 def test_every_address_answers_in_words(clean_redis, world):
     name = world(clean_redis)
     wrong = []

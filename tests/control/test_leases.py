@@ -25,6 +25,7 @@ from tests.control.test_plan_requests import queued
 from tests.control.world import application, node, variant
 from tests.forked import ForkedProcess, of_commands
 from tests.running import ROOT
+from tools.waiting import eventually
 
 pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
@@ -169,11 +170,11 @@ class Workers:
         self.running[process.pid] = process
         return process
 
-    def read(self, seconds: float = 0.0) -> list[list[str]]:
+    def read(self) -> list[list[str]]:
         """New lines, with the process in front."""
         found = []
         streams = {process.stdout: pid for pid, process in self.running.items()}
-        for stream in select.select(list(streams), [], [], seconds)[0]:
+        for stream in select.select(list(streams), [], [], 0)[0]:
             pid = streams[stream]
             *whole, self._begun[pid] = (self._begun.get(pid, b"") + (stream.read() or b"")).split(b"\n")
             found += [[str(pid), *line.decode().split()] for line in whole if line and not line.startswith(b"{")]
@@ -182,12 +183,7 @@ class Workers:
 
     def until(self, what, seconds: float = 500.0) -> list[str]:
         """The first line for which ``what`` is true."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            for line in self.read(0.2):
-                if what(line):
-                    return line
-        raise AssertionError(f"not within {seconds} s; {self.lines[-10:]}")
+        return eventually(lambda: next(filter(what, self.read()), None), seconds, 0.1)
 
     def holder(self) -> int:
         """A process that just began to plan."""

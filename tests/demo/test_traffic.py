@@ -24,6 +24,7 @@ from appliance.demo.traffic import (
     wait_ready,
 )
 from tests.demo.serving import V2Server, application
+from tools.waiting import eventually_async
 
 pytestmark = pytest.mark.wide
 
@@ -102,9 +103,7 @@ async def test_queries_take_turns_on_a_few_connections(shapes):
 
 
 async def counted(sent: Traffic, what: str) -> None:
-    async with asyncio.timeout(60):
-        while not taken(sent)[what]:
-            await asyncio.sleep(0.05)
+    await eventually_async(lambda: taken(sent)[what])
 
 
 async def test_the_load_survives_a_server_that_restarts(shapes):
@@ -118,8 +117,7 @@ async def test_the_load_survives_a_server_that_restarts(shapes):
     assert "no connection" in sent.last_error()
     async with V2Server(port=first.port) as second, asyncio.timeout(60):
         # Answers of the first server may still be counted.
-        while not second.queries:
-            await asyncio.sleep(0.05)
+        await eventually_async(lambda: second.queries)
         await counted(sent, "in_time")
         running.cancel()
         await sent.close()
@@ -129,8 +127,7 @@ async def test_stopping_is_immediate_and_owns_up_to_what_was_in_flight(shapes):
     async with V2Server(lambda n: (200, 600.0)) as server:
         sent = traffic(server, shapes, patience_s=600)
         running = asyncio.create_task(sent.run())
-        while server.queries < 5:
-            await asyncio.sleep(0.02)
+        await eventually_async(lambda: server.queries >= 5)
         running.cancel()
         # It waits neither for their answers nor for its own patience.
         await asyncio.wait_for(sent.close(), 60)
@@ -146,8 +143,7 @@ async def test_waiting_outlasts_a_gateway_that_is_not_there_or_not_ready_yet(sha
     server = V2Server(port=unused_tcp_port)
     server.ready = False
     async with server:
-        while server.polls < 2:
-            await asyncio.sleep(0.05)
+        await eventually_async(lambda: server.polls >= 2)
         assert not waiting.done() and not await asyncio.to_thread(ready, url)
         server.ready = True
         await asyncio.wait_for(waiting, 60)
@@ -182,9 +178,7 @@ async def test_a_key_is_used_from_the_moment_it_is_given(shapes):
         running = asyncio.create_task(sent.run())
         await counted(sent, "in_time")
         sent.use("rotated")
-        async with asyncio.timeout(60):
-            while server.keys != {"Bearer secret", "Bearer rotated"}:
-                await asyncio.sleep(0.05)
+        await eventually_async(lambda: server.keys == {"Bearer secret", "Bearer rotated"})
         running.cancel()
         await sent.close()
 

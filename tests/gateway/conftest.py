@@ -12,7 +12,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from pathlib import Path
 from subprocess import PIPE
 
@@ -22,7 +21,7 @@ import pytest
 from websockets.sync.server import serve
 
 from tests.forked import ForkedProcess, of_members
-from tests.running import free_ports
+from tests.running import eventually, free_ports
 from workers.dispatch import stacks
 from workers.node.losses import how_it_ended
 from workers.protocol import control, endings
@@ -113,13 +112,7 @@ def free_port() -> int:
 
 
 def wait_for(condition, what: str, seconds: float = 300.0):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.01)
-    raise AssertionError(f"not within {seconds:g} s: {what}")
+    return eventually(condition, seconds, why=what)
 
 
 class DeviceProcess:
@@ -144,7 +137,7 @@ class DeviceProcess:
         )
         threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True).start()
         threading.Thread(target=self._supervise, args=(self.process,), daemon=True).start()
-        wait_for(lambda: len(self.reported("listening")) > before, f"{self.name} listens")
+        eventually(lambda: len(self.reported("listening")) > before, why=f"{self.name} listens", of=[self.process])
 
     def _listen(self, stream) -> None:
         for line in stream:
@@ -174,7 +167,8 @@ class DeviceProcess:
         before = len(self.reported("told"))
         self.process.stdin.write(json.dumps(command) + "\n")
         self.process.stdin.flush()
-        wait_for(lambda: len(self.reported("told")) > before, f"{self.name} carries out the command")
+        done = lambda: len(self.reported("told")) > before  # noqa: E731
+        eventually(done, why=f"{self.name} carries out the command", of=[self.process])
 
     def warm(self, *variants: tuple[str, str]) -> None:
         self.tell(warm=[warm(*v) for v in variants])
@@ -238,18 +232,23 @@ class GatewayProcess:
         self.log: list[str] = []
         threading.Thread(target=self._listen, daemon=True).start()
         if listens:
-            wait_for(self.listens, "the gateway listens")
+            eventually(self.listens, why="the gateway listens", of=[self])
 
     def _listen(self) -> None:
         for line in self.process.stderr:
             self.log.append(line)
 
     def listens(self) -> bool:
-        assert self.process.poll() is None, "".join(self.log)
         if self.several:
             return self.admin_socket.exists()
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def poll(self) -> int | None:
+        return self.process.poll()
+
+    def last_lines(self) -> str:
+        return "".join(self.log[-40:])
 
     def logged(self, event: str) -> bool:
         return any(f'"event": "{event}"' in line for line in self.log)
@@ -261,7 +260,7 @@ class GatewayProcess:
         return self.http.get("/health").json()
 
     def wait_ready(self) -> None:
-        wait_for(self.ready, "the gateway is ready")
+        eventually(self.ready, why="the gateway is ready", of=[self])
 
     def post(self, path: str, body: dict | bytes, **headers: str) -> httpx2.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()

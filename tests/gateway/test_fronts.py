@@ -7,6 +7,7 @@ import gc
 import time
 import weakref
 
+from tools.waiting import eventually_async
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.catalog import Catalog
 from workers.gateway.core_link import CoreLink
@@ -34,10 +35,12 @@ def seconds(*arrived: int) -> list[FrontStats]:
 
 async def taken(fronts: Fronts, count: int) -> list[int]:
     found: list[int] = []
-    end = time.monotonic() + 60
-    while len(found) < count and time.monotonic() < end:
-        found += [one["a"].arrived for one in fronts.take_stats()]
-        await asyncio.sleep(0.01)
+
+    def enough() -> bool:
+        found.extend(one["a"].arrived for one in fronts.take_stats())
+        return len(found) >= count
+
+    await eventually_async(enough)
     return found
 
 

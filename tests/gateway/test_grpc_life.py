@@ -23,6 +23,7 @@ import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
 
+from tools.waiting import eventually_async
 from workers.gateway.gateway import Gateway
 from workers.gateway.options import GatewayOptions
 
@@ -187,8 +188,7 @@ async def test_sigterm_finishes_what_is_under_way(gateways, devices):
         waiting = [infer(request().SerializeToString(), metadata=KEYED) for _ in range(5)]
         stream = channel.stream_stream(SERVICE + "ModelStreamInfer")(metadata=KEYED)
         await stream.write(request().SerializeToString())
-        while len(only.reported("query")) < 6:
-            await asyncio.sleep(0.02)
+        await eventually_async(lambda: len(only.reported("query")) >= 6)
         gateway.process.send_signal(signal.SIGTERM)
         for one in waiting:
             assert pb.ModelInferResponse.FromString(await one).model_version == "big"

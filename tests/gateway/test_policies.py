@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from tests.executor.harness import Executor, application, resident, variant
+from tools.waiting import eventually_async
 from workers.protocol.specs import DevicePlan, DevicePolicies, LoadPolicySpec, PlanSpec, Route
 
 from .conftest import AUTH, GatewayProcess, config, wait_for
@@ -107,9 +108,7 @@ async def test_a_switch_of_stacks_with_policies_under_load_fails_no_query(two):
         for version, stack in enumerate(("nereus", "ramsis", "infadapter", "infaas-greedy", "ramsis"), 3):
             await adopt(version, policies(1e6), stack)
             before = sum(found.values())
-            async with asyncio.timeout(120):
-                while sum(found.values()) < before + 40:
-                    await asyncio.sleep(0.01)
+            await eventually_async(lambda before=before: sum(found.values()) >= before + 40)
         stop.set()
         await asyncio.gather(*running)
     assert found["heavy"] and gateway.health()["in_flight"] == 0

@@ -15,6 +15,7 @@ import pytest
 import tritonclient.http as triton
 
 from tests.executor.harness import WIDE, Executor, application, endless, resident, variant
+from tools.waiting import eventually_async
 from workers.protocol.specs import DevicePlan, PlanSpec, Route
 
 from .conftest import AUTH, config, wait_for
@@ -80,18 +81,15 @@ async def test_kill_9_under_load_hangs_no_query(gateways, tiny_models, tmp_path,
 
     async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, verify=False) as http:
         clients = [asyncio.create_task(client(http)) for _ in range(8)]
-        async with asyncio.timeout(120):
-            while found[200] < 20:
-                await asyncio.sleep(0.02)
+        await eventually_async(lambda: found[200] >= 20)
         executor.process.kill()
         await executor.ended()
         await executor.__aexit__()
         served = found[200]
         async with Executor(tmp_path) as again:
             again.apply(1, [resident(made, max_batch=1)], [app], [tiny_models["quick"]])
-            while found[200] < served + 20:
-                await asyncio.sleep(0.02)
-                assert not any(one.done() for one in clients)
+            await eventually_async(lambda: found[200] >= served + 20 or any(one.done() for one in clients))
+            assert not any(one.done() for one in clients)
             stop.set()
             await asyncio.gather(*clients)
     assert found[503] > 0

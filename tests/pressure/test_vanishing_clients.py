@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import grpc.aio
 import numpy as np
@@ -20,6 +19,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tests.gateway.conftest import KEY, wait_for
 from tests.gateway.test_late_binding import counted
+from tools.waiting import eventually_async
 
 from .conftest import COLUMNS
 from .wire import Client, answer, request
@@ -138,7 +138,4 @@ async def _ask(served, x: np.ndarray) -> tuple[int, dict, bytes]:
 
 
 async def _until(condition) -> None:
-    end = time.monotonic() + 120
-    while not await asyncio.to_thread(condition):
-        assert time.monotonic() < end
-        await asyncio.sleep(0.005)
+    await eventually_async(lambda: asyncio.to_thread(condition))

@@ -55,7 +55,7 @@ def main() -> int:
     KEPT.mkdir(exist_ok=True)
     counts, failed, passed = dict.fromkeys(("failed", *GOOD), 0), [], True
     for step, (workers, tests) in STEPS.items():
-        # Those of a file share what is made for it.
+        # Those of a file share what is made for it, and those of a folder, which follow each other, its appliance.
         status, outcome = run(step, "-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder", "-m", tests)
         counts = {kind: count + len(outcome[kind]) for kind, count in counts.items()}
         failed += outcome["failed"]

@@ -1,4 +1,4 @@
-"""One real appliance for all tests here.
+"""One real appliance a process of tests.
 
 It has one application, whose variants are ready.
 """

@@ -31,7 +31,7 @@ from workers.settings import Settings
 
 pytestmark = [
     pytest.mark.wide,
-    pytest.mark.skipif(not postgresql.program("initdb"), reason="PostgreSQL is not installed"),
+    postgresql.needed,
 ]
 
 FILL = """
@@ -105,25 +105,24 @@ class Home:
 def homes(tmp_path, redis_server) -> Iterator[list[Home]]:
     from django.conf import settings
 
-    with postgresql.running() as server:
-        shared = {
-            "NEREUS_DATABASE_URL": server.url,
-            "NEREUS_REDIS_URL": settings.REDIS_URL,
-            "NEREUS_REDIS_PREFIX": "two-control-planes",
-        }
-        made = [Home(tmp_path, name, **shared) for name in ("left", "right")]
+    shared = {
+        "NEREUS_DATABASE_URL": postgresql.database(),
+        "NEREUS_REDIS_URL": settings.REDIS_URL,
+        "NEREUS_REDIS_PREFIX": "two-control-planes",
+    }
+    made = [Home(tmp_path, name, **shared) for name in ("left", "right")]
+    for home in made:
+        home.run("prepare")
+    made[0].run("shell", "-v", "0", "-c", FILL)
+    try:
         for home in made:
-            home.run("prepare")
-        made[0].run("shell", "-v", "0", "-c", FILL)
-        try:
-            for home in made:
-                home.start()
-            for home in made:
-                eventually(home.serves, why="a web process")
-            yield made
-        finally:
-            for home in made:
-                home.stop()
+            home.start()
+        for home in made:
+            eventually(home.serves, why="a web process")
+        yield made
+    finally:
+        for home in made:
+            home.stop()
 
 
 class Linked:

@@ -117,6 +117,7 @@ def test_of_several_beats_one_sends_each_task_and_another_takes_its_place():
 WORKER = """
 import time
 from scheduler.control import leases, planner
+leases.TTL_S, leases.RENEW_S = 4.0, 0.4
 while True:
     # Others have their turn, and the cores theirs.
     time.sleep(0.2)
@@ -195,22 +196,14 @@ class Workers:
             process.wait()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=postgresql.needed)])
 def workers(request, tmp_path, clean_redis):
     from django.conf import settings
 
-    redis = {"NEREUS_REDIS_URL": settings.REDIS_URL}
-    if request.param == "sqlite":
-        made = Workers(tmp_path, **redis)
-        yield made
-        made.end()
-        return
-    if not postgresql.program("initdb"):
-        pytest.skip("PostgreSQL is not installed")
-    with postgresql.running() as server:
-        made = Workers(tmp_path, NEREUS_DATABASE_URL=server.url, **redis)
-        yield made
-        made.end()
+    database = {"NEREUS_DATABASE_URL": postgresql.database()} if request.param == "postgresql" else {}
+    made = Workers(tmp_path, NEREUS_REDIS_URL=settings.REDIS_URL, **database)
+    yield made
+    made.end()
 
 
 # Each death costs a lease's time, during which the others keep all cores busy: one will do in the short form.

@@ -1,4 +1,5 @@
 """Live against simulated: the same queries at the same times, answered twice.
+
 A real appliance with two one-core devices answers them, and the simulator does, on profiles and run times measured in
 the same run with everything up. Violations are counted strictly at the client.
 

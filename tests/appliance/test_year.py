@@ -1,7 +1,4 @@
-"""The year in short: a whole appliance whose wall clock is moved.
-
-It is moved through boots in 1970 and 2040.
-"""
+"""A whole appliance whose wall clock is moved through a year, and through boots in 1970 and 2040."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import pytest
 
 from tests.running import ROOT
 
-pytestmark = pytest.mark.wide
+pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 
 
 def year(*arguments: str) -> str:
@@ -30,7 +27,5 @@ def test_days_pass_and_the_clock_is_set_wrongly_and_corrected():
     assert "8 days of 3 s" in page and ", 0 failed" in page
 
 
-@pytest.mark.long
-@pytest.mark.timeout(7200)
 def test_a_year_passes():
     assert "365 days" in year()

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from subprocess import PIPE
 
@@ -181,6 +182,16 @@ class DeviceProcess:
         os.kill(self.process.pid, number)
 
 
+#: runs a gateway with other constants
+RUN = """
+import importlib, json, runpy, sys
+for name, value in json.loads(sys.argv.pop(1)).items():
+    module, _, constant = name.rpartition(".")
+    setattr(importlib.import_module(module), constant, value)
+runpy.run_module("workers.gateway", run_name="__main__", alter_sys=True)
+"""
+
+
 class GatewayProcess:
     """A process ``python -m workers.gateway`` without a control plane.
 
@@ -190,6 +201,7 @@ class GatewayProcess:
         beside: another process, whose home and ports it shares.
         number: which of several gateways it is.
         listens: whether to wait until it listens.
+        constants: values of modules' constants that are too long for a test, by their full names.
     """
 
     def __init__(
@@ -199,6 +211,7 @@ class GatewayProcess:
         beside: GatewayProcess | None = None,
         number: int = 1,
         listens: bool = True,
+        constants: Mapping[str, float] | None = None,
         **settings: str,
     ):
         self.home = home = home if beside is None else beside.home
@@ -226,8 +239,9 @@ class GatewayProcess:
             **settings,
         }
         self.several = "NEREUS_GATEWAYS" in settings
+        program = ["-m", "workers.gateway"] if not constants else ["-c", RUN, json.dumps(constants)]
         which = ["--number", str(number)]
-        self.process = of_members().start("-m", "workers.gateway", *which, env=environ, stderr=PIPE, text=True)
+        self.process = of_members().start(*program, *which, env=environ, stderr=PIPE, text=True)
         self.http = httpx2.Client(base_url=self.url, timeout=120, verify=False)
         self.log: list[str] = []
         threading.Thread(target=self._listen, daemon=True).start()

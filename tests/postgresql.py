@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.forked import of_commands
-from tests.running import free_ports
+from tests.running import bare_environment, free_ports
 
 MIGRATED = "migrated"
 
@@ -79,7 +79,7 @@ def server() -> Server:
 
 @functools.cache
 def _template() -> str:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
+    kept = bare_environment()
     with tempfile.TemporaryDirectory() as home:
         settings = {"NEREUS_HOME": home, "NEREUS_DATABASE_URL": server().create(MIGRATED)}
         done = of_commands().run("manage.py", "migrate", "-v", "0", env=kept | settings)

@@ -12,13 +12,14 @@ from typing import Any
 import httpx2
 import redis
 
-from tools.child import ROOT, RunningAppliance, free_ports
+from tools.child import ROOT, RunningAppliance, bare_environment, free_ports
 from tools.waiting import eventually, eventually_async
 
 __all__ = [
     "ROOT",
     "SIGNATURE",
     "RunningAppliance",
+    "bare_environment",
     "eventually",
     "eventually_async",
     "free_ports",

@@ -61,6 +61,11 @@ def _claims() -> int:
     return os.open(Path(tempfile.gettempdir()) / f"nereus-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
 
 
+def bare_environment() -> dict[str, str]:
+    """This process's environment without settings of an appliance."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
+
+
 class RunningAppliance:
     """``manage.py up`` of the checkout ``root`` in a home folder of its own."""
 
@@ -70,7 +75,7 @@ class RunningAppliance:
         self.arguments = arguments
         console, http, grpc, node = free_ports(4)
         self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")},
+            **bare_environment(),
             "NEREUS_HOME": str(home),
             "NEREUS_CONSOLE": f"127.0.0.1:{console}",
             "NEREUS_HTTP": f"127.0.0.1:{http}",

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from tests.environment import HOME
-from tests.running import ROOT
+from tests.running import ROOT, bare_environment
 
 pytestmark = pytest.mark.wide
 
@@ -144,7 +144,7 @@ def python_of_tasks() -> Path:
 
 
 def environment() -> dict[str, str]:
-    mine = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
+    mine = bare_environment()
     return mine | {
         "LC_ALL": "C.UTF-8",
         "ANSIBLE_LOCALHOST_WARNING": "false",

@@ -94,68 +94,12 @@ def test_executors_are_confined_and_nothing_else_is(appliance):
     assert confined == {pid for pid in appliance.group_members() if b"workers.executor" in _command(pid)} != set()
 
 
-def test_a_killed_executor_comes_back_and_no_query_hangs(appliance, patient):
-    with load(appliance, rate=25) as running:
-        eventually(lambda: running.report.ok > 30, why="queries are answered")
-        victims = [pid for pid in appliance.group_members() if b"workers.executor" in _command(pid)]
-        os.kill(victims[0], signal.SIGKILL)
-        answered = running.report.ok
-        eventually(lambda: running.report.ok > answered + 100, why="queries are answered again")
-        report = running.stop()
-    assert report.unanswered == 0
-    # Answered, or refused clearly: not in time (503), or no answer from the device (504).
-    assert set(report.statuses) <= {200, 503, 504}, report.errors[:5]
-    assert report.ok >= 0.9 * report.sent, report.errors[:5]
-
-    def all_up():
-        with appliance.rest() as client:
-            states = {d["ref"]: d["state"] for d in client.get("/devices/").json()["results"]}
-        return states and set(states.values()) == {"up"}
-
-    eventually(all_up, why="the executor is back")
-
-    def planned_without():
-        with appliance.rest() as client:
-            plans = client.get("/plans/?limit=50").json()["results"]
-        return any("device box/cpu" in plan["trigger_detail"] for plan in plans)
-
-    eventually(planned_without, why="a plan after the loss")
-
-
 def _command(pid: int) -> bytes:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             return file.read()
     except OSError:
         return b""
-
-
-@pytest.mark.wide
-def test_plan_changes_under_load_fail_no_query(appliance, patient):
-    """Turning the accuracies over makes each new plan prefer another variant."""
-    with appliance.rest() as client, load(appliance, rate=25) as running:
-        seen = set()
-        for best in ("quick", "medium", "heavy", "quick", "heavy"):
-            for name in ("quick", "medium", "heavy"):
-                answer = client.patch(
-                    f"/applications/tiny/variants/{name}/", json={"accuracy": 99 if name == best else 60}
-                )
-                assert answer.status_code == 200, answer.text
-            client.post("/plan/")
-            eventually(lambda best=best: _answers_with(appliance, best), why=f"{best} answers")
-            seen.add(best)
-        report = running.stop()
-        for rank, name in enumerate(("quick", "medium", "heavy")):
-            client.patch(f"/applications/tiny/variants/{name}/", json={"accuracy": 90 + rank * 4})
-    assert seen == {"quick", "medium", "heavy"}
-    assert report.statuses == {200: report.sent}, report.errors[:5]
-    assert report.unanswered == 0
-
-
-def _answers_with(appliance, variant: str) -> bool:
-    with appliance.inference() as client:
-        answer = client.post("/v2/models/tiny/infer", json=v2_request())
-    return answer.status_code == 200 and answer.json()["parameters"]["variant"] == variant
 
 
 @pytest.mark.wide

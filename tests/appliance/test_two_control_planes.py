@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from scheduler.control.leases import TTL_S
 from tests import postgresql
 from tests.control.linked import TIMING, background, until
 from tests.control.world import KIND
-from tests.running import ROOT, eventually, free_ports
+from tests.running import ROOT, bare_environment, eventually, free_ports
 from tools.waiting import eventually_async
 from workers.link import MemberLink, Membership
 from workers.protocol import control
@@ -47,7 +46,7 @@ class Home:
     def __init__(self, folder: Path, name: str, **settings: str) -> None:
         (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("NEREUS_")}
+        kept = bare_environment()
         self.environment = {
             **kept,
             "PYTHONPATH": str(ROOT),

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import pytest
 
-from tests.running import ROOT
+from tests.running import ROOT, bare_environment
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 
 
 def year(*arguments: str) -> str:
     """The page of ``benchmarks year``; its own checks must hold."""
-    bare = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
+    bare = bare_environment()
     command = [sys.executable, "-m", "benchmarks", "year", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=bare, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]

@@ -24,7 +24,7 @@ from tests import postgresql
 from tests.control.test_plan_requests import queued
 from tests.control.world import application, node, variant
 from tests.forked import ForkedProcess, of_commands
-from tests.running import ROOT
+from tests.running import ROOT, bare_environment
 from tools.waiting import eventually
 
 pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
@@ -150,7 +150,7 @@ class Workers:
         self.lines: list[list[str]] = []
 
     def environment(self, home: str) -> dict[str, str]:
-        given = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
+        given = bare_environment()
         return given | {"NEREUS_HOME": str(self._folder / home), "PYTHONPATH": str(ROOT)} | self._settings
 
     def manage(self, *arguments: str) -> None:

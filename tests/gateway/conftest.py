@@ -22,7 +22,7 @@ import pytest
 from websockets.sync.server import serve
 
 from tests.forked import ForkedProcess, of_members
-from tests.running import eventually, free_ports
+from tests.running import bare_environment, eventually, free_ports
 from workers.dispatch import stacks
 from workers.node.losses import how_it_ended
 from workers.protocol import control, endings
@@ -227,7 +227,7 @@ class GatewayProcess:
         self.file = members / f"gateway-{self.name}-config.json"
         if config is not None:
             self.file.write_bytes(msgspec.json.encode(config))
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("NEREUS_")}
+        environ = bare_environment()
         environ |= {
             "NEREUS_HOME": str(home),
             "NEREUS_HTTP": f"127.0.0.1:{self.port}",

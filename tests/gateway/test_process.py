@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import signal
 import socket
 import stat
@@ -24,6 +23,7 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
+from tests.running import bare_environment
 from tools.waiting import eventually, eventually_async
 from workers.protocol import control
 from workers.protocol.specs import Band
@@ -291,7 +291,7 @@ async def test_sigterm_does_not_wait_for_ever(gateways, devices):
 
 
 def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess:
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("NEREUS_")} | settings
+    environ = bare_environment() | settings
     return subprocess.run(
         [sys.executable, "-m", "workers.gateway", *arguments], env=environ, capture_output=True, text=True, timeout=300
     )

@@ -6,7 +6,6 @@ Several processes record them at once, and they are read back over every tier.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from tests import postgresql
 from tests.forked import ForkedProcess, of_commands
 from tests.history.test_recording import report
+from tests.running import bare_environment
 
 pytestmark = [
     pytest.mark.wide,
@@ -36,7 +36,7 @@ print(json.dumps([[one["resolution"] for one in found], sums, HistoryPosition.ob
 def test_processes_on_postgresql_record_each_second_once(tmp_path, clean_redis):
     from django.conf import settings
 
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("NEREUS_")}
+    kept = bare_environment()
     environment = {
         **kept,
         "NEREUS_HOME": str(tmp_path),

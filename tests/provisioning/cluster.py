@@ -19,7 +19,7 @@ import workers
 from tests.grpc_load import GrpcLoad
 from tests.load import Load
 from tests.provisioning import boxes
-from tests.running import ROOT
+from tests.running import ROOT, bare_environment
 
 #: NEREUS_TEST_BUNDLE: an unpacked bundle that was made before; empty: one is made of this tree
 BUNDLE = os.environ.get("TEST_BUNDLE", "")
@@ -119,7 +119,7 @@ class Cluster:
         run.wait()
 
     def _command(self, playbook: str, options: tuple[str, ...], variables: dict) -> tuple[list[str], dict[str, str]]:
-        mine = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
+        mine = bare_environment()
         values = {"nereus_bundle": str(self.bundle), "nereus_disk_mb": 1000, **variables}
         command = [
             f"{boxes.python()}/ansible-playbook",

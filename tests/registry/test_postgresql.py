@@ -5,7 +5,6 @@ SQLite has one writer at a time, and text of any characters.
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable
 
@@ -13,6 +12,7 @@ import pytest
 
 from tests import postgresql
 from tests.forked import of_commands
+from tests.running import bare_environment
 
 pytestmark = [
     pytest.mark.wide,
@@ -25,7 +25,7 @@ Shell = Callable[[str], list[str]]
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory) -> Shell:
     """Run code on a migrated database; returns what it printed after ``found``."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")} | {
+    environment = bare_environment() | {
         "NEREUS_HOME": str(tmp_path_factory.mktemp("home")),
         "NEREUS_DATABASE_URL": postgresql.database(),
         "NEREUS_ALLOWED_HOSTS": "testserver",

@@ -66,7 +66,6 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def create(self, name: str, template: str = "template0") -> str:
-        """Create a database, and return its URL."""
         where = ("-h", "127.0.0.1", "-p", str(self.port), "-U", "nereus")
         self._do("createdb", *where, "-T", template, name, env={**os.environ, "PGPASSWORD": "word"})
         return f"postgresql://nereus:word@127.0.0.1:{self.port}/{name}"

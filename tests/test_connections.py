@@ -31,7 +31,6 @@ POSTGRES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=T
 
 
 def as_user() -> dict:
-    """How to start a program that refuses to run as root."""
     if os.getuid() != 0:
         return {}
     user = pwd.getpwnam("nobody")
@@ -74,7 +73,6 @@ def postgresql(tmp_path_factory):
 
 
 def manage(home: Path, code: str, **settings: str) -> subprocess.CompletedProcess:
-    """Run code in a process with the product's settings."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("NEREUS_", "PG", "DJANGO"))}
     environ |= {"NEREUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "appliance.settings"} | settings
     return of_commands().run("-c", f"import django; django.setup(); {code}", env=environ)

@@ -115,7 +115,6 @@ async def test_an_impostor_that_shows_the_pinned_authority_gets_no_token(tmp_pat
 
 
 async def refused_link(values: Settings) -> MemberLink:
-    """A member's link once it has not come up."""
     link = MemberLink(
         Membership("node", "box", values.control_url, values.home, TOKEN),
         join=lambda _: control.JoinNode(name="box"),

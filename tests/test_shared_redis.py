@@ -112,7 +112,6 @@ def test_two_prefixes_do_not_see_each_other(shared, tmp_path):
 
 @contextmanager
 def worker(home: Path, settings: dict[str, str]) -> Iterator[None]:
-    """Celery's worker of an appliance."""
     environment = {"NEREUS_HOME": str(home), "PATH": "/usr/bin:/bin", **settings}
     command = [sys.executable, "-m", "appliance.local.lean_celery", "worker", "-Q", "control"]
     command += ["-n", "control@nereus", "--loglevel", "info"]

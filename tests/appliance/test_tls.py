@@ -16,7 +16,7 @@ import pytest
 from cryptography import x509
 
 from tests.forked import of_commands
-from tests.running import RunningAppliance, eventually, register, v2_request
+from tests.running import eventually, serving, v2_request
 from tests.scanning import objections
 
 pytestmark = pytest.mark.wide
@@ -25,20 +25,13 @@ pytestmark = pytest.mark.wide
 @pytest.fixture(scope="module")
 def encrypted(tmp_path_factory, tiny_models):
     environment = {"NEREUS_TLS": "on", "NEREUS_PUBLIC_URL": "https://localhost:9443", "NEREUS_PLAN_PERIOD_S": "5"}
-    running = RunningAppliance(tmp_path_factory.mktemp("encrypted") / "home", environment=environment)
-    try:
-        running.start()
-        with running.rest() as client:
-            register(client, "tiny", {"quick": tiny_models["quick"]}, late="serve")
+    home, models = tmp_path_factory.mktemp("encrypted") / "home", {"quick": tiny_models["quick"]}
+    with serving(home, models, **environment) as running:
         yield running
-    finally:
-        running.stop()
-        print(running.log()[-20000:])  # shown by pytest when a test failed
 
 
 def test_members_link_and_fetch_models_and_queries_are_answered(encrypted):
     with encrypted.inference() as client:
-        eventually(lambda: client.get("/v2/models/tiny/ready").status_code == 200, why="tiny ready to serve")
         assert client.post("/v2/models/tiny/infer", json=v2_request(rows=1)).status_code == 200
     eventually(lambda: linked(encrypted), why="the node is linked")
     assert any(line["url"].startswith("wss://") for line in encrypted.events("link_up"))
@@ -117,7 +110,6 @@ def test_django_finds_nothing_to_object_to_in_a_deployment(encrypted):
 
 
 def answers(appliance) -> bool:
-    """Whether a client that trusts the authority of now has its query answered."""
     try:
         with appliance.inference() as client:
             return client.post("/v2/models/tiny/infer", json=v2_request(rows=1)).status_code == 200

@@ -35,7 +35,6 @@ def shapes(tmp_path):
 
 
 def stream(shapes, qps: float = 100.0) -> QueryStream:
-    """About ``qps``, with no burst in the first seconds."""
     return QueryStream(shapes, RateProfile(LoadCapacity(qps / 0.68, qps * 5), phase=0.2), seed=1)
 
 

@@ -104,7 +104,6 @@ CUT_ELSEWHERE = [Sent("late", "left", "http", 500.0), Ended("late", 501.0, "unkn
 
 
 def _answer(events: list[Event], server: Server) -> int:
-    """The place of some answer that was not cut."""
     return next(i for i, one in enumerate(events) if isinstance(one, Ended) and one.end == "ok" and one.at > 5.2)
 
 

@@ -111,10 +111,6 @@ class Cluster:
 
     @staticmethod
     def cut_off(run: subprocess.Popen) -> None:
-        """Kill a playbook with all that it started on this machine.
-
-        It ends as if this machine had lost its power.
-        """
         os.killpg(run.pid, signal.SIGKILL)
         run.wait()
 

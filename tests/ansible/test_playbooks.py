@@ -192,7 +192,7 @@ def test_releases_lie_side_by_side_and_a_link_is_switched(box):
     (box.source / "gone").unlink()
     box.commit("1.1")
     # In one run of Ansible, whose start takes seconds.
-    succeeded(box.play("site.yml", str(PLAYBOOKS / "rollback.yml"), nereus_settings=settings, nereus_backup=False))
+    succeeded(box.play("rollback.yml", str(PLAYBOOKS / "site.yml"), nereus_settings=settings, nereus_backup=False))
     (second,) = box.releases - {first}
     assert box.current.readlink().name == first and (box.prefix / "previous").readlink().name == second
     assert second.startswith("1.1-") and not (box.prefix / "previous" / "gone").exists()

@@ -16,7 +16,8 @@ def appliance(tmp_path_factory, tiny_models):
 
     It has two one-core CPU devices where there are two cores.
     """
-    with serving(tmp_path_factory.mktemp("appliance") / "home", tiny_models, NEREUS_PLAN_PERIOD_S="5") as running:
+    periods = {"NEREUS_PLAN_PERIOD_S": "5", "NEREUS_PROMISE_PERIOD_S": "30"}
+    with serving(tmp_path_factory.mktemp("appliance") / "home", tiny_models, **periods) as running:
         yield running
 
 

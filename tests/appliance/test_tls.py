@@ -17,7 +17,6 @@ from cryptography import x509
 
 from tests.forked import of_commands
 from tests.running import eventually, serving, v2_request
-from tests.scanning import objections
 
 pytestmark = pytest.mark.wide
 
@@ -80,15 +79,6 @@ def test_heads_without_end_are_refused_and_half_ones_are_closed(encrypted):
         assert half.recv(1000) == b"" and silent.recv(1000) == b""
         assert time.monotonic() - began > 1
     assert httpx2.get(f"{encrypted.console}/health/", verify=encrypted.trust(), timeout=60).status_code == 200
-
-
-def test_the_scanner_objects_to_nothing_but_the_life_of_an_own_certificate(encrypted):
-    """The scanner objects to nothing at the console but the certificate's life.
-
-    It is long on purpose: a clock that is years off must not lock everybody out.
-    """
-    (found,) = objections([port_of(encrypted)], encrypted.home / "tls" / "authority.pem")
-    assert found.keys() == {"maximum_certificate_lifespan"}
 
 
 def test_one_command_rotates_the_certificate_and_its_authority(encrypted):

@@ -50,17 +50,12 @@ class CertificateError(Exception):
 
 @dataclass(frozen=True)
 class Authority:
-    """Key and certificate of an authority."""
-
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
 
 
 class OwnCertificate:
-    """The files of an own authority under ``folder``.
-
-    Several processes may use them at once.
-    """
+    """The files of an own authority under ``folder``, for several processes at once."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -97,10 +92,7 @@ class OwnCertificate:
         return True
 
     def shown_authority(self) -> bytes:
-        """Return the authority's certificate as PEM; empty before it is made.
-
-        The same by the authority before it follows, if there was one.
-        """
+        """The authority (PEM), and itself by the one before it; empty before it is made."""
         authority = disk.read(self.authority_file)
         return b"" if authority is None else authority + (disk.read(self._cross_file) or b"")
 
@@ -187,7 +179,6 @@ class OwnCertificate:
             return None
 
     def _authority(self) -> Authority:
-        """The authority, made at the first start."""
         key_data, data = disk.read(self.authority_key_file), disk.read(self.authority_file)
         if key_data is None and data is None:
             return self._new_authority()
@@ -216,7 +207,6 @@ class OwnCertificate:
 
     @contextmanager
     def _locked(self):
-        """One process at a time issues."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._folder / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -235,10 +225,7 @@ def canonical(name: str) -> str:
 
 
 def box_names() -> list[str]:
-    """Return names and addresses by which clients reach this box, loopback included.
-
-    No name server is asked.
-    """
+    """Names and addresses of this box, loopback included; asks no name server."""
     host = os.uname().nodename
     names = [host, "localhost", "127.0.0.1", "::1"]
     if "." not in host:
@@ -280,7 +267,6 @@ def top_of_chain(chain: bytes, more: bytes = b"") -> bytes:
 
 
 def names_of(certificate: x509.Certificate) -> list[str]:
-    """Names and addresses in a certificate."""
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -393,5 +379,4 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def public_pem(certificate: x509.Certificate) -> bytes:
-    """A certificate as PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)

@@ -37,10 +37,7 @@ logger = log.get("trust")
 
 
 class TrustError(Exception):
-    """The control plane is not the pinned one.
-
-    The text says why, and what to do.
-    """
+    """The control plane is not the pinned one; says why, and what to do."""
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
@@ -89,10 +86,7 @@ async def obtain(settings: Settings) -> None:
 
 
 async def follow(settings: Settings) -> None:
-    """Use the authority that replaces the pinned one, until cancelled.
-
-    It is used only where the pinned one certifies it.
-    """
+    """Use an authority that the pinned one certifies, until cancelled."""
     while True:
         await asyncio.sleep(FOLLOW_EVERY_S)
         try:

@@ -38,7 +38,6 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def read(path: Path) -> bytes | None:
-    """The file's content, or None when it does not exist."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

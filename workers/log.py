@@ -108,7 +108,6 @@ def _quoting_less(record: logging.LogRecord) -> bool:
 
 
 def _bounded(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Cut long values."""
     record = event.get("_record")
     if record is not None and hasattr(record, "left_out"):
         event["left_out"] = record.left_out
@@ -122,10 +121,7 @@ def _bounded(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, 
 
 
 def configure(process: str, level: str = "info", path: Path | None = None) -> None:
-    """Write JSON lines with time, level, process and event.
-
-    They go to ``path`` or standard error, and the libraries' logs join them.
-    """
+    """Write JSON lines to ``path`` or standard error, the libraries' logs as well."""
     shared = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -169,5 +165,4 @@ def configure(process: str, level: str = "info", path: Path | None = None) -> No
 
 
 def get(name: str) -> structlog.stdlib.BoundLogger:
-    """A logger bound to a component's name."""
     return structlog.get_logger(name)

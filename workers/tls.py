@@ -46,10 +46,7 @@ class ServerIdentity:
         self._update()
 
     async def watch(self) -> None:
-        """Use replaced files until cancelled.
-
-        Where they cannot be used, the present certificate stays.
-        """
+        """Use replaced files until cancelled, if they can be used."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             self.refresh()
@@ -155,10 +152,7 @@ async def control_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def _own_console(settings: Settings) -> ssl.SSLContext:
-    """Return a context that trusts this box's own console, whatever the clock shows.
-
-    Nothing but its certificate counts.
-    """
+    """Trust this box's own console by its certificate alone, whatever the clock."""
     if settings.tls_cert is None:
         context = ssl.create_default_context(cafile=own(settings).authority_file)
     else:

@@ -1,7 +1,4 @@
-"""A dispatched batch that finds its device idle runs as it is read.
-
-It runs by the shortest way that its model allows.
-"""
+"""A dispatched batch that finds its device idle runs as it is read."""
 
 from __future__ import annotations
 
@@ -10,25 +7,19 @@ import functools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import msgspec
-import numpy as np
 import uvloop
 
 from workers import identity
-from workers.executor import answers
-from workers.executor.batch import admit
 from workers.executor.device import DeviceService
 from workers.executor.measuring import Measuring
 from workers.executor.peers import Peers
-from workers.executor.request_shapes import CheckedShapes
 from workers.executor.runtime import Runtime
 from workers.executor.server import PeerServer
 from workers.executor.watchdog import Watchdog
 from workers.protocol.frame_connection import encode
-from workers.protocol.frames import ReceivedBatch, RequestShape, RunBatch, TensorHeader
+from workers.protocol.frames import RequestShape, RunBatch, TensorHeader
 
 from .harness import Executor, application, resident, rows, variant
-from .test_dispatched_data import LOOK_UP, look_up
 
 #: what the device believes of a batch; short enough to run in the event loop's own thread
 MOMENT_S = 0.00002
@@ -112,28 +103,3 @@ async def test_of_batches_that_come_in_one_piece_only_those_of_its_first_moment_
         gateway.connection.transport.write(sent[2])
         await gateway.answer(30)
     assert executor.at_once == [True, False, True]
-
-
-def test_a_query_that_the_model_raises_for_does_not_make_later_ones_take_the_longer_way(tmp_path):
-    path = look_up(tmp_path / "m.onnx")
-    info = Executor(tmp_path).info
-    model, shapes = Runtime(info, Watchdog()).load(str(path), LOOK_UP), CheckedShapes(application(signature=LOOK_UP))
-    assert model.check_bindings() == ""
-    short = model.io_bindings.most_rows
-    assert short > 2
-
-    def granted(*ids: int):
-        shape = RequestShape(1, (TensorHeader("ids", "INT64", (1, 1), 8),))
-        message = RunBatch(1, "app", 1, 16, (shape,), tuple((id, 0, 1.0) for id in ids))
-        raw = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=ReceivedBatch)
-        batch, wrong = admit(raw, memoryview(np.array(ids, np.int64).tobytes()), shapes, None, 0.0)
-        assert not wrong
-        return answers.of_batch(model, batch)
-
-    done, failed, _ = granted(3, 77)
-    assert [place for place, _ in failed] == [1]
-    assert bytes(done[0].body[0]) == np.array([6, 7], np.float32).tobytes()
-    assert model.io_bindings.most_rows == short
-    done, failed, _ = granted(1, 4)
-    assert not failed
-    assert b"".join(done[0].body) == np.array([2, 3, 8, 9], np.float32).tobytes()

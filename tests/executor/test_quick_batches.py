@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime
 from prometheus_client.parser import text_string_to_metric_families
 
-from workers.protocol.frames import Metrics, MetricsRequest, Withdraw
+from workers.protocol.frames import Withdraw
 
 from .harness import Executor, application, resident, rows, variant
 
@@ -33,8 +33,7 @@ async def test_granted_queries_get_their_own_answers_and_each_is_counted(tiny_mo
             result, outputs = await gateway.answer(id)
             np.testing.assert_allclose(outputs["y"], session.run(None, x)[0], rtol=1e-4, atol=1e-5)
             assert 0 <= result.queue_s <= time.monotonic() - begun
-        executor.node.connection.send(MetricsRequest())
-        page = (await executor.node.next(Metrics)).text
+        page = await executor.metrics()
     families = {family.name: family for family in text_string_to_metric_families(page)}
     waited = families["nereus_executor_queue_seconds"].samples
     counts = [sample.value for sample in waited if sample.name.endswith("_bucket")]

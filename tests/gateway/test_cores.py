@@ -24,7 +24,7 @@ from workers.gateway.catalog import Catalog
 from workers.gateway.core_link import CoreLink
 from workers.gateway.cores import Cores, OwnCore
 from workers.gateway.errors import Unavailable
-from workers.gateway.executor_connection import ExecutorConnection
+from workers.gateway.executors import ExecutorConnection
 from workers.gateway.front import Front
 from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.remote_front import Fronts

@@ -16,7 +16,7 @@ import pytest
 from tests.full_disks import full_disk
 from tests.net import wire as h2
 from tests.net.http2_client import HEAD, Peer, connected, eventually, prefixed
-from tests.pressure.wire import answer
+from tests.pressure.wire import answer, post
 from tools.waiting import eventually_async
 from workers.gateway import config_file
 from workers.gateway.config_file import ConfigFile
@@ -24,7 +24,8 @@ from workers.gateway.gateway import FREE_DESCRIPTORS, Gateway
 from workers.gateway.options import GatewayOptions
 from workers.protocol.control import GatewayConfig
 
-from .conftest import KEY, application, config, free_port, plan
+from .conftest import AUTH, KEY, application, config, free_port, plan
+from .test_failures import BODY, PATH
 from .test_grpc_errors import CODE, request
 
 
@@ -151,3 +152,22 @@ async def test_a_configuration_that_cannot_be_stored_is_no_fault(tmp_path, caplo
     await file.close()
     assert "config_not_stored" in caplog.text
     assert file.load() is None
+
+
+async def test_keys_and_applications_that_are_gone_are_so_on_open_connections(tmp_path):
+    """Nothing is warm, so what is admitted gets a 503, and what is not says why."""
+    known = config(plan(1, {}, {}), [application("numbers"), application("words")])
+    words, numbers = (config(plan(2, {}, {}), [application(name)]) for name in ("words", "numbers"))
+    revoked = msgspec.structs.replace(known, key_hashes=("0" * 64,))
+    async with fronts(tmp_path) as (gateway, port, _):
+        gateway.configure(known)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        found = []
+        # A key that is refused ends its connection.
+        for given, times in ((known, 2), (words, 2), (numbers, 2), (revoked, 1)):
+            gateway.configure(given)
+            for _ in range(times):
+                writer.write(post(PATH, BODY, **AUTH))
+                found.append((await answer(reader))[0])
+        assert found == [503, 503, 404, 404, 503, 503, 401]
+        writer.close()

@@ -146,11 +146,11 @@ async def test_the_next_core_knows_what_the_last_one_learned_of_a_device(tmp_pat
     """Its profile says 10 ms a row, and it takes less or more."""
     app = application("app", SLO_S, XY)
     async with site(tmp_path, (app, tiny_models["medium"])) as made:
-        assert made.cores[1].learned("box/d0") is None
+        assert made.cores[1].core.learned("box/d0") is None
         for number in range(20):
             made.ask(f"q{number}", app)
             await made.until(lambda number=number: len(made.ended) == number + 1, "it is answered")
-        learned = made.cores[0].learned("box/d0")
+        learned = made.cores[0].core.learned("box/d0")
         await made.stop_first()
         await made.until(lambda: made.cores[1].executors.leads, "the second core has the device")
         inherited = made.cores[1].executors.get("box/d0").state.learned

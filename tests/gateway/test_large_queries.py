@@ -194,6 +194,13 @@ def test_errors_of_large_queries_are_those_of_small_ones(served, parser):
     assert (response.status_code, "at most 1048576 bytes once decompressed" in response.json()["error"]) == (413, True)
 
 
+def test_a_parser_is_started_without_the_gateways_settings(served, parser):
+    """``/proc`` shows what a process was started with, and settings include secrets."""
+    children = psutil.Process(served.process.pid).children(recursive=True)
+    assert parser in children
+    assert [name for one in children for name in one.environ() if name.startswith("NEREUS_")] == []
+
+
 async def test_small_queries_are_served_and_answers_stay_in_order_while_one_is_parsed(served, parser):
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     with stopped(parser):

@@ -65,7 +65,7 @@ class Echo:
 
     def message(self, call, data) -> None:
         self.answered += 1
-        call.answer(bytes(data))
+        call.settle(bytes(data))
 
 
 @pytest.fixture(scope="module")

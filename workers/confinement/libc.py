@@ -29,5 +29,4 @@ def prctl(option: int, *arguments: int) -> int:
 
 
 def unshare(flags: int) -> bool:
-    """Whether this process has the new namespaces now."""
     return _libc.unshare(flags) == 0

@@ -171,11 +171,7 @@ def listening_socket(endpoint: str) -> socket.socket:
 
 
 def bind(address: str) -> socket.socket | None:
-    """Return a socket bound to ``host:port``.
-
-    Returns:
-        None, with a line in the log, where that is impossible: this box is served all the same.
-    """
+    """A socket bound to ``host:port``; None: impossible, and this box is served alone."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     try:

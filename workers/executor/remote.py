@@ -53,5 +53,4 @@ class RemoteCores:
                 _log.error("certificate_unusable", reason=str(error))
 
     def close(self) -> None:
-        """Listen no more."""
         self._listener.close()

@@ -82,8 +82,6 @@ class CheckedShape:
 
 
 class CheckedShapes:
-    """The request shapes of one application, checked."""
-
     def __init__(self, spec: ApplicationSpec):
         self.spec = spec
         self.padding = spec.padding
@@ -91,11 +89,6 @@ class CheckedShapes:
         self._lists: dict[bytes, tuple[CheckedShape | str, ...]] = {}
 
     def checked(self, shape: RequestShape) -> CheckedShape:
-        """A request shape, checked.
-
-        Raises:
-            InvalidQuery: naming the field and what it must be.
-        """
         checked = self._shapes.get(shape)
         if checked is None:
             _check(shape, self.spec)

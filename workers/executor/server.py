@@ -34,7 +34,7 @@ from workers.protocol.frames import (
 from workers.protocol.framing import FrameError
 
 from .device import DeviceService
-from .lease_service import LeaseService
+from .leases import LeaseService
 from .measuring import Measuring
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ class PeerServer:
         self._of: dict[FrameConnection, dict[type, Handler]] = {}
 
     def connection(self, kind: type[FrameConnection] = FrameConnection, **named) -> FrameConnection:
-        """A protocol for one more peer."""
         made = self._on_message, self._on_closed, self._connections.add
         return kind(ReceivedByExecutor, *made, _memory, **named)
 
@@ -93,7 +92,6 @@ class PeerServer:
         handle(connection, message, body)
 
     def _handled(self) -> dict[str, dict[type, Handler]]:
-        """Handlers by role and type of message."""
         device, intake, measuring, leases = self._device, self._device.intake, self._measuring, self._leases
         return {
             "gateway": {
@@ -108,6 +106,8 @@ class PeerServer:
                 Apply: lambda _, message, __: device.residency.apply(message),
                 Measure: lambda _, message, __: measuring.order(message),
                 MeasureCancel: lambda _, message, __: measuring.cancel(message.job),
+            },
+            "metrics": {
                 MetricsRequest: lambda connection, *_: device.peers.send(connection, Metrics(device.metrics())),
             },
         }
@@ -125,8 +125,10 @@ class PeerServer:
             peers.send(connection, self._identity)
             peers.node_joined(connection)
             peers.send(connection, StateReport(self._device.device_state()))
+        elif message.role == "metrics":
+            connection.peer = message
         else:
-            raise FrameError(f"role {message.role!r}: must be gateway or node")
+            raise FrameError(f"role {message.role!r}: must be gateway, node or metrics")
         self._of[connection] = self._handlers[message.role]
         _log.info("peer_joined", role=message.role, name=message.name)
 

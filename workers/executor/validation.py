@@ -28,10 +28,7 @@ class ValidationError(ValueError):
 
 
 def text_bytes(array_shape: tuple[int, ...], width: int) -> int:
-    """Return the bytes of memory that an array of texts takes here.
-
-    Each text takes a reference and an object, and its characters twice.
-    """
+    """Bytes of an array of texts in memory: each is an object and its text twice."""
     return math.prod(array_shape) * (8 + 56 + 8 * width)
 
 
@@ -98,7 +95,6 @@ def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 
 def _head(archive: zipfile.ZipFile, name: str, rows: int) -> np.ndarray:
-    """Return an array's first rows, without reading the others."""
     with archive.open(f"{name}.npy") as file:
         shape, fortran, dtype = npy_header(file)
         if dtype.hasobject or not shape:

@@ -42,8 +42,6 @@ class Limits:
 
 
 class _InFlight:
-    """The queries that one client has in flight."""
-
     __slots__ = ("bytes", "queries", "rows")
 
     def __init__(self) -> None:
@@ -120,13 +118,6 @@ class Accounts:
             named[name] = named.get(name, 0) + 1
 
     def _beyond_part(self, mine: _InFlight) -> Overloaded | None:
-        """Return the error for a client with more than its part of a reached limit.
-
-        Clients that have less may exceed the limit, up to twice as much.
-
-        Returns:
-            None: no limit is reached, or the client has no more than its part.
-        """
         limits, clients = self.limits, len(self._clients)
         for most, total, part, things in (
             (limits.queries, self.queries, mine.queries, "queries"),

@@ -75,11 +75,6 @@ class BindingDriver:
         self._alarm = Alarm(self._loop, self._rang)
 
     def use(self, stack: str, now: float) -> None:
-        """Switch to the stack of that name; waiting queries are bound again.
-
-        Raises:
-            UnknownStack: there is none of that name; the present one stays.
-        """
         if stack == self.stack:
             return
         self._binding, self.stack = create(stack), stack
@@ -102,7 +97,6 @@ class BindingDriver:
 
     @property
     def held(self) -> list[InFlightQuery]:
-        """Queries that wait here, in order of arrival."""
         return list(self._held.values())
 
     def expired(self, now: float) -> list[InFlightQuery]:
@@ -143,7 +137,6 @@ class BindingDriver:
         self._act(self._binding.offered(options, now), now)
 
     def in_use(self, device: str) -> bool:
-        """Return whether the device takes batches now."""
         return device in self._up
 
     def set_up(self, device: str, up: bool, now: float) -> None:
@@ -176,12 +169,10 @@ class BindingDriver:
         self._act(self._binding.device_changed(device, now, busy_until=now + state.busy_s + work_s), now)
 
     def set_rtt(self, device: str, rtt_s: float) -> None:
-        """Set the seconds to the device and back."""
         self._rtts[device] = rtt_s
         self._binding.rtt_changed(device, rtt_s)
 
     def learned(self, device: str) -> LearnedLatencies | None:
-        """Latencies learned from the device's batches; None: nothing."""
         return self._binding.learned(device)
 
     def lost(self, device: str, now: float) -> None:

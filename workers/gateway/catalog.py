@@ -54,7 +54,6 @@ class Catalog:
         return found
 
     def permit(self, client: str, application: str) -> None:
-        """Check that the key with this hash reaches an application. Raises Forbidden."""
         permit(self.config.key_limits.get(client), application)
 
     def reached(self, client: str) -> list[str]:
@@ -76,14 +75,12 @@ class Catalog:
         check_expiry(self.config.key_limits.get(client))
 
     def application(self, name: str) -> ApplicationSpec:
-        """The application of that name. Raises NotFound."""
         spec = self.applications.get(name)
         if spec is None:
             raise NotFound(f"model {name[:80]!r}: no such application")
         return spec
 
     def residents(self, application: str) -> list[tuple[str, Resident]]:
-        """(device, resident) of an application in the newest plan."""
         return self._residents.get(application, [])
 
     def variants(self, application: str) -> dict[str, VariantSpec]:

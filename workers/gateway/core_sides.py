@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from workers.net.waiting import wait_until
 from workers.protocol.control import FromMember, GatewayConfig
 from workers.protocol.frames import Hello
 from workers.protocol.fronts import FrontStats
@@ -19,7 +20,11 @@ from .options import GatewayOptions, member_socket
 from .remote_front import Fronts
 from .reports import Reports, merged
 from .rollout import Rollout
-from .ticks import prepared
+
+#: seconds after which one of several gateways accepts connections, even if it cannot serve yet
+PREPARE_S = 1.0
+#: seconds that the box's other gateways have for saying that they stop, too
+NOTICE_S = 0.3
 
 
 class CoreHere:
@@ -53,9 +58,9 @@ class CoreHere:
         if config is not None:
             self.rollout.configure(config)
             self._fronts.configure(config)
-        if options.siblings is not None:
-            await prepared(lambda: config is not None and not self.rollout.status().cold)
-            await self._fronts.listen(options.siblings.core)
+        if options.local_gateways is not None:
+            await wait_until(lambda: config is not None and not self.rollout.status().cold, PREPARE_S)
+            await self._fronts.listen(options.local_gateways.core)
         return config
 
     def watch(self, choose: Callable[[], object]) -> None:
@@ -78,7 +83,6 @@ class CoreHere:
         return True
 
     async def certified(self, pem: bytes) -> None:
-        """Show fronts of other boxes this key and certificate."""
         await self._fronts.certified(pem)
 
     def slot(self, now: float) -> None:
@@ -98,8 +102,10 @@ class CoreHere:
         self.rollout.keep_executors()
 
     async def drain(self, grace_s: float) -> None:
-        """Decide for the box's other gateways until they have stopped."""
-        await prepared(lambda: not self._fronts.here, grace_s)
+        """Decide for those of the box's other gateways that stop, too, until they have."""
+        if self._options.local_gateways is not None:
+            await wait_until(lambda: self._fronts.leaving, min(NOTICE_S, grace_s))
+            await wait_until(lambda: not self._fronts.leaving, grace_s - NOTICE_S)
 
     async def close(self) -> None:
         """Hand over to the next core, if there is one, and finish writing the file."""
@@ -115,7 +121,7 @@ class CoreBeside:
 
     def __init__(self, options: GatewayOptions, front: Front, adopt: Callable[[GatewayConfig], None]) -> None:
         self._file = ConfigFile(options.file)
-        endpoint = Endpoint(f"unix:{options.siblings.core}")
+        endpoint = Endpoint(f"unix:{options.local_gateways.core}")
         self.core = CoreLink(endpoint, Hello("front", options.name), front, adopt)
 
     async def start(self) -> GatewayConfig | None:
@@ -132,7 +138,8 @@ class CoreBeside:
         chosen.report(FrontStats(stats))
 
     async def drain(self, grace_s: float) -> None:
-        """Nothing: it decides for nobody."""
+        """Decides for nobody; its queries need the first gateway's core meanwhile."""
+        self.core.leave()
 
     async def close(self) -> None:
         await self.core.close()

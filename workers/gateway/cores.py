@@ -153,7 +153,6 @@ class Cores:
 
     @property
     def alternatives(self) -> bool:
-        """Whether clients have another gateway."""
         return bool(self._others)
 
     @property

@@ -73,8 +73,6 @@ class NoSuchVariant(NotFound):
 
 
 class MethodNotAllowed(GatewayError):
-    """The path exists, with other methods. Permanent."""
-
     status, code, outcome = 405, Code.UNIMPLEMENTED, None
 
     def __init__(self, method: str, allowed: tuple[str, ...]):
@@ -83,20 +81,14 @@ class MethodNotAllowed(GatewayError):
 
 
 class UnsupportedMethod(GatewayError):
-    """The protocol has such a method, which is not served here. Permanent."""
-
     status, code, outcome = 501, Code.UNIMPLEMENTED, None
 
 
 class BodyTooLarge(GatewayError):
-    """The body, decompressed, is larger than the limit. Permanent."""
-
     status, code, outcome = 413, Code.RESOURCE_EXHAUSTED, None
 
 
 class UnsupportedEncoding(GatewayError):
-    """An unsupported Content-Encoding. Permanent."""
-
     status, code, outcome = 415, Code.UNIMPLEMENTED, None
 
 
@@ -154,8 +146,6 @@ class HandedBack(Unavailable):
 
 
 class TimedOut(GatewayError):
-    """The device did not answer in time. Retryable."""
-
     status, code, outcome = 504, Code.DEADLINE_EXCEEDED, "dropped"
 
 

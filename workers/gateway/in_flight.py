@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +18,10 @@ from .errors import GatewayError
 #: the wait in the core and at the device; network: between front, core and device; batch: assembling the batch and
 #: encoding its outputs; model: the model's runs
 STAGES = ("queue_ms", "network_ms", "batch_ms", "model_ms")
+#: seconds after its deadline at which a query is given up, at least; its SLO if longer
+GRACE_S = 0.25
+#: SLOs after its deadline at which a query is given up where late answers are served
+SERVE_SLOS = 10.0
 
 
 class Run:
@@ -98,6 +101,8 @@ class Answer:
 
 
 Outcome = Answer | GatewayError
+#: takes a query's outcome once, and returns the error that the client got instead of an answer, if any
+Answering = Callable[["InFlightQuery", Outcome], GatewayError | None]
 
 
 class InFlightBatch:
@@ -122,7 +127,7 @@ class InFlightQuery:
     """An unanswered query. Times are seconds on the gateway's monotonic clock.
 
     Attributes:
-        answer: takes the query and its outcome; None once it was called, or the query was withdrawn.
+        answer: None once it was called, or the query was withdrawn.
         context: the edge's own.
         due: when its answer must be back.
         expires: when it is given up.
@@ -147,7 +152,6 @@ class InFlightQuery:
     client: str = ""
     device: str | None = None
     error: GatewayError | None = None
-    expires: float = math.inf
     losses: int = 0
     sent_at: float = 0.0
     suspected: bool = False
@@ -162,7 +166,7 @@ class InFlightQuery:
         query: V2Query,
         variant: str | None,
         read_at: float,
-        answer: Callable[[InFlightQuery, Outcome], None],
+        answer: Answering,
         context: Any,
     ):
         terms = query.terms
@@ -180,7 +184,8 @@ class InFlightQuery:
         budget, latency_s = spec.slo_s, query.latency_s
         due: float = read_at + (budget if latency_s is None or latency_s > budget else latency_s)
         self.due = self.deadline = due
-        self.answer: Callable[[InFlightQuery, Outcome], None] | None = answer
+        self.expires = due + (SERVE_SLOS * budget if spec.late == "serve" else max(budget, GRACE_S))
+        self.answer: Answering | None = answer
         self.context = context
 
 

@@ -27,8 +27,6 @@ _ANSWER_MARGIN_S = 1.0
 
 
 class InFlightTable:
-    """In-flight queries by device."""
-
     def __init__(self, executors: Executors, metrics: GatewayMetrics):
         self._executors = executors
         self._metrics = metrics

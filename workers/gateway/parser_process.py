@@ -38,7 +38,7 @@ class ParseOrder(msgspec.Struct, array_like=True):
         body: perhaps compressed.
         encoding: see :data:`~workers.net.compression.ENCODINGS`.
         max_bytes: of the body, decompressed.
-        application: whose query it is; None: it is a gRPC message, which names it.
+        application, version: that the query names; None: it is a gRPC message with both.
         header_length: see :func:`workers.v2.http.parse`.
         signatures: by application, as msgpack.
     """
@@ -50,6 +50,7 @@ class ParseOrder(msgspec.Struct, array_like=True):
     application: str | None
     header_length: int | None
     signatures: bytes = b"\x80"
+    version: str | None = None
 
 
 class Parsed(msgspec.Struct, array_like=True):
@@ -88,7 +89,7 @@ def parse(order: ParseOrder) -> Parsed:
         if order.application is None:
             query = _parse_message(body, order, signatures, found)
         else:
-            found.application = order.application
+            found.application, found.version = order.application, order.version
             signature = signatures.get(order.application)
             query = None if signature is None else http.parse(body, order.header_length, signature, order.max_rows)
     except CompressionError as error:
@@ -128,12 +129,11 @@ def _parse_message(body: Any, order: ParseOrder, signatures: dict[str, Signature
 
 
 def confine(max_request_bytes: int) -> None:
-    """Limit this process, which dies with the gateway and keeps none of its settings.
+    """Limit this process, which dies with the gateway.
 
     It gives way to everything else on the machine, and takes no more memory than a request can need.
     """
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    os.environ.clear()
     os.nice(NICE)
     most = BASE_BYTES + BYTES_PER_BYTE * max_request_bytes
     lower_limit(resource.RLIMIT_AS, most)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import multiprocessing
+import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 import msgspec
 
 from workers import log
+from workers.environ import PREFIX
 
 from .catalog import Catalog
 from .errors import BodyTooLarge, GatewayError, Invalid, ModelFailed, Overloaded, Unavailable
@@ -53,7 +56,6 @@ class Parse:
         self.flight: InFlightQuery | None = None
 
     def finish(self, outcome: Parsed | GatewayError) -> None:
-        """Hand the result over, once."""
         done, self.done = self.done, None
         if isinstance(outcome, Parsed):
             self.id = outcome.id
@@ -165,7 +167,9 @@ class Parsing:
             order.signatures = self._signatures(catalog)
             try:
                 async with asyncio.timeout(PARSE_S):
-                    found = await loop.run_in_executor(self._use_pool(), parse, order)
+                    with _without_settings():
+                        parsing = loop.run_in_executor(self._use_pool(), parse, order)
+                    found = await parsing
                 self._started = True
                 return self._checked(found, catalog)
             except TimeoutError:
@@ -204,3 +208,16 @@ class Parsing:
             for process in multiprocessing.active_children():
                 process.kill()
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _without_settings() -> Iterator[None]:
+    """Start a process without this one's settings.
+
+    ``/proc`` shows for a process's whole life what it was started with.
+    """
+    settings = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(PREFIX)}
+    try:
+        yield
+    finally:
+        os.environ.update(settings)

@@ -20,12 +20,6 @@ OVERLOAD_ROWS = 3
 
 
 class Reports:
-    """Reports of one core.
-
-    Args:
-        send: takes messages for the control plane and never blocks.
-    """
-
     def __init__(self, rollout: Rollout, send: Callable[[FromMember], None]) -> None:
         self._rollout = rollout
         self._send = send

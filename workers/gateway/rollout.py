@@ -13,7 +13,7 @@ from workers import log, machine
 from workers.dispatch.bindings import UnknownStack
 from workers.protocol.control import GatewayConfig
 from workers.protocol.endings import Ending
-from workers.protocol.frames import ExecutorState, LearnedOfDevice, Moved, Refusal, Results
+from workers.protocol.frames import ExecutorState, Moved
 from workers.protocol.gateways import CoreStatus, DeviceStatus
 from workers.protocol.specs import DevicePlan, PeerSpec
 from workers.transport.endpoints import Endpoint, TlsClient
@@ -118,7 +118,6 @@ class Rollout:
         self.executors.keep(wanted)
 
     def _endpoint(self, device: DevicePlan) -> Endpoint | None:
-        """The endpoint at which this core reaches the device; None: there is none."""
         node = self._nodes.get(device.node)
         if node is None or not node.machine or node.machine == self._machine:
             return Endpoint(device.endpoint) if device.endpoint else None
@@ -206,18 +205,6 @@ class Rollout:
             self._step(now)
         self._look_who_leads()
 
-    def executor_results(self, device: str, results: Results, body: memoryview) -> None:
-        self.core.results(device, results, body)
-
-    def executor_refusal(self, device: str, refusal: Refusal) -> None:
-        self.core.refused_by_device(device, refusal)
-
-    def executor_reclaimed(self, device: str) -> None:
-        self.core.reclaimed(device)
-
-    def executor_echo(self, device: str, seconds: float) -> None:
-        self.core.echoed(device, seconds)
-
     def executor_lost(self, device: str, reason: str) -> None:
         """Reroute the queries of a lost executor, with updated options of the others."""
         logger.warning("executor_lost", device=device, reason=reason)
@@ -235,10 +222,6 @@ class Rollout:
             self.bursts.restart(time.monotonic())
             if self.on_lead is not None:
                 self.on_lead()
-
-    def learned(self, device: str) -> LearnedOfDevice | None:
-        learned = self.core.learned(device)
-        return None if learned is None else LearnedOfDevice(*learned)
 
     def executor_ended(self, device: str, ending: Ending | None) -> None:
         self.core.ended(device, ending)

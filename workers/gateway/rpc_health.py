@@ -24,8 +24,6 @@ _PATH = b"/grpc.health.v1.Health/"
 
 
 class Serving(IntEnum):
-    """``HealthCheckResponse.ServingStatus``."""
-
     SERVING = 1
     NOT_SERVING = 2
     SERVICE_UNKNOWN = 3
@@ -105,7 +103,6 @@ class Health:
         call.waiter = None
 
     def stop(self) -> None:
-        """The gateway stops: end calls of Watch, so that their clients look elsewhere."""
         for call in list(self._watching):
             self.forget(call)
             call.fail(Unavailable(Unavailable.STOPPING))
@@ -116,7 +113,7 @@ class _Check(GrpcMethod):
         self._health = health
 
     def message(self, call: Call, data: bytes) -> None:
-        call.answer(_answer(self._health.status(call, _service(data))))
+        call.settle(_answer(self._health.status(call, _service(data))))
 
 
 class _Watch(GrpcMethod):

@@ -262,7 +262,6 @@ def _refusal(flight: InFlightQuery, known: _Input, now: float) -> ModelFailed:
 
 
 def _ends(flight: InFlightQuery) -> int:
-    """A quick hash of the application and both ends of each input."""
     ends = [(bytes(part[:_ENDS]), bytes(part[-_ENDS:])) for part in flight.query.parts]
     return hash((flight.spec.name, flight.query.terms.shape.inputs, *ends))
 

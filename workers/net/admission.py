@@ -76,7 +76,6 @@ class Connections(set[Kept], Generic[Kept]):
         return None
 
     def close(self, connection: Kept) -> None:
-        """Forget a connection that has ended."""
         if connection not in self:
             return
         self.discard(connection)

@@ -25,19 +25,12 @@ _STOPPED, _DEAD = "Tt", "ZXx"
 
 
 class ProcessStat(NamedTuple):
-    """Fields of ``/proc/PID/stat``.
+    """Fields of ``/proc/PID/stat``."""
 
-    Attributes:
-        state: one letter.
-        cpu_ticks: CPU time in clock ticks.
-        started: start time since boot in clock ticks.
-        status: wait status.
-    """
-
-    state: str
-    cpu_ticks: int
-    started: int
-    status: int
+    state: str  # one letter
+    cpu_ticks: int  # CPU time in clock ticks
+    started: int  # start time since boot in clock ticks
+    status: int  # wait status
 
 
 def process_stat(pid: int) -> ProcessStat | None:
@@ -98,10 +91,7 @@ class ExecutorProcess:
 
     @classmethod
     def find(cls, path: Path) -> ExecutorProcess | None:
-        """Return the running process that the file names.
-
-        None: there is none, or its process id is another's by now.
-        """
+        """The running process that the file names; None: gone, or its id is another's."""
         named = read_pid(path)
         if named is None:
             return None
@@ -130,7 +120,6 @@ class ExecutorProcess:
         os.replace(whole, path)
 
     def send(self, number: signal.Signals) -> None:
-        """Signal the process if it still runs."""
         if self.running:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._descriptor, number)
@@ -139,10 +128,7 @@ class ExecutorProcess:
         await self._ended.wait()
 
     def idle(self) -> bool:
-        """Return whether the process is stopped or asleep.
-
-        It counts as asleep if it took next to no CPU time since the last call.
-        """
+        """Whether it is stopped, or took next to no CPU time since the last call."""
         status = process_stat(self.pid)
         if status is None:
             return False
@@ -151,7 +137,6 @@ class ExecutorProcess:
         return status.state in _STOPPED or (status.state == "S" and status.cpu_ticks <= before + 1)
 
     def release(self) -> None:
-        """Stop watching it."""
         if self._descriptor >= 0:
             asyncio.get_running_loop().remove_reader(self._descriptor)
             os.close(self._descriptor)
@@ -173,10 +158,7 @@ class ExecutorProcess:
 
 
 def read_pid(path: Path) -> tuple[int, int] | None:
-    """Return the process id and start time that the file names.
-
-    None: no such file, or it is not whole.
-    """
+    """Process id and start time in the file; None: no such file, or it is not whole."""
     try:
         pid, started = map(int, path.read_text().split())
     except (OSError, ValueError):

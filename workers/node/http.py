@@ -76,10 +76,7 @@ class NodePages:
         exchange.respond(*response)
 
     def health(self) -> dict:
-        """Return the content of ``/health``.
-
-        ``status`` is ``ok`` when every device is up or draining; the control plane's absence alone harms no query.
-        """
+        """``/health``: ``ok`` while all devices serve, with or without a control plane."""
         states = self._daemon.states()
         config = self._daemon.config
         return {
@@ -121,7 +118,6 @@ def listen(address: Address) -> socket.socket:
 
 
 async def serve(daemon: NodeDaemon, listener: socket.socket, access: MetricsAccess = LOOPBACK) -> None:
-    """Answer requests until cancelled."""
     server = HttpServer(NodePages(daemon, access), LIMITS)
     await server.start_at(listener)
     try:

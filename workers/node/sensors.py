@@ -42,10 +42,7 @@ NOTHING = Reading()
 
 
 def bounded(value: float | None, most: float) -> float | None:
-    """Return the value where it can be true, else None.
-
-    Sensors that are asleep or broken give 0, -273 or 2**32.
-    """
+    """The value where it can be true: broken sensors give 0, -273 or 2**32."""
     return value if value is not None and 0 < value <= most else None
 
 
@@ -66,10 +63,7 @@ def package_celsius(chips: Mapping[str, Sequence], package: int) -> float | None
 
 
 class PackagePower:
-    """Power of CPU packages, in watts, by RAPL's energy counters.
-
-    Packages whose counters cannot be read are left out.
-    """
+    """Power of CPU packages in watts, by RAPL's energy counters as far as readable."""
 
     def __init__(self, root: Path = POWERCAP) -> None:
         self._root = root
@@ -164,7 +158,6 @@ class SensorThread:
         self._thread = threading.Thread(target=self._run, name="sensors", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -39,17 +39,11 @@ _LATEST = datetime.datetime(9999, 11, 1, tzinfo=datetime.UTC)
 
 @dataclass(frozen=True)
 class IssuedMember:
-    """A certificate that was issued to a member.
+    """A certificate that was issued to a member."""
 
-    Attributes:
-        certificate: PEM, with the way to the earlier authority.
-        key_hash: of its key.
-        until: its end.
-    """
-
-    certificate: str
-    key_hash: str
-    until: datetime.datetime
+    certificate: str  # PEM, with the way to the earlier authority
+    key_hash: str  # of its key
+    until: datetime.datetime  # its end
 
 
 class ClusterAuthority:

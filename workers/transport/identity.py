@@ -50,20 +50,15 @@ logger = log.get("identity")
 
 
 def identity_file(home: Path, role: str, name: str) -> Path:
-    """The file of a member's key and certificate."""
     return home / "members" / f"{role}-{disk.safe_name(name)}.pem"
 
 
 class PeerIdentity(NamedTuple):
-    """A member at the other end of a connection.
-
-    Attributes:
-        key_hash: sha256 (hex) of its SubjectPublicKeyInfo.
-    """
+    """A member at the other end of a connection."""
 
     role: str
     name: str
-    key_hash: str
+    key_hash: str  # sha256 (hex) of its SubjectPublicKeyInfo
 
 
 class MemberIdentity:
@@ -99,14 +94,10 @@ class MemberIdentity:
 
     @property
     def issued(self) -> bool:
-        """Whether there is a certificate."""
         return bool(self._certificates)
 
     def request(self) -> str:
-        """Return a certificate signing request (PEM) for this member.
-
-        It names the member and is signed by its key.
-        """
+        """A certificate signing request (PEM) that names this member."""
         builder = x509.CertificateSigningRequestBuilder(
             x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nereus member")])
         ).add_extension(x509.SubjectAlternativeName([member_uri(self._role, self._name)]), critical=False)
@@ -134,14 +125,10 @@ class MemberIdentity:
             listener()
 
     def on_replaced(self, listener: Callable[[], None]) -> None:
-        """Have ``listener`` called after each :meth:`store` of another certificate."""
         self._listeners.append(listener)
 
     def due(self, now: datetime.datetime | None = None) -> bool:
-        """Return whether to ask for the next certificate.
-
-        There is none, a third of its life has passed, or the clock shows a moment outside of it, as after a jump.
-        """
+        """Whether there is none, a third of its life is over, or the clock jumped."""
         if not self._certificates:
             return True
         now = now or datetime.datetime.now(datetime.UTC)
@@ -149,11 +136,9 @@ class MemberIdentity:
         return now < leaf.not_valid_before_utc or leaf.not_valid_after_utc - now < VALIDITY - RENEW_AFTER
 
     def server_context(self) -> ssl.SSLContext:
-        """As :func:`server_context`."""
         return server_context(self.pem)
 
     def client_context(self) -> ssl.SSLContext:
-        """As :func:`client_context`."""
         return client_context(self.pem)
 
     # --- the file ---------------------------------------------------------------------------------------------------
@@ -228,12 +213,7 @@ def server_context(pem: bytes) -> ssl.SSLContext:
 
 
 def client_context(pem: bytes) -> ssl.SSLContext:
-    """Return a TLS 1.3 context for connections to members of the cluster.
-
-    A server that refuses this member says so only when it is read from.
-
-    Args and raises: as :func:`server_context`.
-    """
+    """A TLS 1.3 context for connections to members; as :func:`server_context`."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, pem)
 
 
@@ -273,21 +253,14 @@ def member_of(extensions: x509.Extensions) -> tuple[str, str]:
 
 
 def key_hash(key: ec.EllipticCurvePublicKey) -> str:
-    """Return the hash of a public key.
-
-    It is the sha256 (hex) of the key's SubjectPublicKeyInfo (DER), as :class:`PeerSpec` has it.
-    """
+    """sha256 (hex) of the key's SubjectPublicKeyInfo (DER), as in ``PeerSpec``."""
     return hashlib.sha256(
         key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     ).hexdigest()
 
 
 def stored_key(file: Path) -> str:
-    """Return the :func:`key_hash` of the key that a member keeps in ``file``.
-
-    Returns:
-        Empty: there is none that can be read.
-    """
+    """The :func:`key_hash` of the key in a member's ``file``; empty: none is readable."""
     try:
         key = serialization.load_pem_private_key(_split(file.read_bytes())[0], None)
     except (OSError, CertificateError, *UNREADABLE):
@@ -307,7 +280,6 @@ def _issued(leaf: x509.Certificate, issuer: x509.Certificate) -> bool:
 
 
 def _split(pem: bytes) -> tuple[bytes, bytes]:
-    """The key, and the certificates."""
     blocks = PEM.findall(pem)
     keys = [block for block in blocks if b"PRIVATE KEY" in block]
     if len(keys) != 1:
@@ -340,10 +312,7 @@ def _context(protocol: int, pem: bytes) -> ssl.SSLContext:
 
 
 def _load_chain(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
-    """Load a chain and a key that are in memory.
-
-    They go through pipes, because a confined process can neither open nor make files.
-    """
+    """Load them through pipes: a confined process can neither open nor make files."""
     ends = [_filled(chain), _filled(key)]
     try:
         context.load_cert_chain(*(f"/proc/self/fd/{end}" for end in ends), password=_no_password)

@@ -48,18 +48,15 @@ class Http2Error(Exception):
 
 
 def header(length: int, kind: int, flags: int, stream: int) -> bytes:
-    """The header of a frame with ``length`` bytes of payload."""
     return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream)
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A whole frame."""
     length = len(payload)
     return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream) + payload
 
 
 def settings(values: dict[int, int]) -> bytes:
-    """A SETTINGS frame."""
     return frame(SETTINGS, 0, 0, b"".join([_SETTING.pack(name, value) for name, value in values.items()]))
 
 
@@ -118,7 +115,6 @@ def literal(name: bytes, value: bytes) -> bytes:
 
 
 def _integer(value: int) -> bytes:
-    """An integer with a prefix of seven bits (RFC 7541, section 5.1)."""
     if value < 0x7F:
         return bytes((value,))
     encoded = bytearray(b"\x7f")

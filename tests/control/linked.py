@@ -41,15 +41,14 @@ async def served():
     """The appliance's ASGI application on a port; yields the port."""
     from appliance.asgi import application
 
-    (port,) = free_ports(1)
-    config = uvicorn.Config(application, host="127.0.0.1", port=port, lifespan="off", log_config=None)
+    config = uvicorn.Config(application, host="127.0.0.1", port=0, lifespan="off", log_config=None)
     config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None
     task = asyncio.create_task(server.serve())
     try:
         await until(lambda: server.started, "the control plane's start")
-        yield port
+        yield server.servers[0].sockets[0].getsockname()[1]
     finally:
         server.should_exit = True
         await task

@@ -5,6 +5,7 @@ They are started as an operator would start them.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -114,6 +115,11 @@ def free_port() -> int:
 
 def wait_for(condition, what: str, seconds: float = 300.0):
     return eventually(condition, seconds, why=what)
+
+
+async def until(condition, what: str):
+    """The same beside other tasks."""
+    return await asyncio.to_thread(wait_for, condition, what)
 
 
 class DeviceProcess:

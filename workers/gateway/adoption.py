@@ -42,7 +42,7 @@ def planned_applications(plan: PlanSpec) -> dict[str, _Planned]:
 
 
 def _residents(plan: PlanSpec) -> dict[str, frozenset[int]]:
-    return {device.device: frozenset(one.variant.id for one in device.residents) for device in plan.devices}
+    return {device.device: frozenset(resident.variant.id for resident in device.residents) for device in plan.devices}
 
 
 class Adoption:

@@ -46,7 +46,7 @@ class Slots:
             counts = self._counts[slot] = [0, 0]
             if len(self._counts) > 2 * KEPT:
                 oldest = max(self._counts) - KEPT
-                self._counts = {one: counts for one, counts in self._counts.items() if one > oldest}
+                self._counts = {slot: counts for slot, counts in self._counts.items() if slot > oldest}
         counts[0] += rows
         counts[1] += queries
 

@@ -200,7 +200,7 @@ class Accounts:
             run.device,
             run.rows,
             max(0.0, queue_s) * 1e3,
-            *run.stages_ms,
+            *run.stages_ms(),
             tries=flight.tries,
         )
 

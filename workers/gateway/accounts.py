@@ -205,10 +205,7 @@ class Accounts:
         )
 
     def failed(self, flight: InFlightQuery, error: GatewayError) -> None:
-        """Record that a query ended in an error.
-
-        A valid query that an executor calls invalid is a failure of the appliance, not of the client.
-        """
+        """Count a query's error, the appliance's even where an executor says invalid."""
         dropped = error.outcome == "dropped"
         self._refused(flight.spec.name, dropped)
         second = self._seconds[flight.spec.name]

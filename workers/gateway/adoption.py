@@ -82,10 +82,7 @@ class Adoption:
         self.routes: Routes = {}
 
     def set_target(self, plan: PlanSpec, now: float) -> None:
-        """Make ``plan`` the target.
-
-        An application still on its way keeps its time limit, so that frequent plans cannot hold it back forever.
-        """
+        """Make ``plan`` the target; applications on their way keep their time limit."""
         before, self._residents = self._residents, _residents(plan)
         self.target = plan
         self.adopted = None

@@ -97,10 +97,7 @@ class BindingDriver:
     # --- applications and devices -------------------------------------------------------------------------------------
 
     def configure(self, applications: Mapping[str, ApplicationSpec], now: float) -> None:
-        """Replace the applications.
-
-        Held queries of others are refused, and those whose size class is gone move to another one.
-        """
+        """Replace applications: refuse others' queries, and move those of gone classes."""
         terms = self._service_terms = {
             name: ServiceTerms(spec.slo_s, spec.late == "serve", shapes.classes(spec))
             for name, spec in applications.items()

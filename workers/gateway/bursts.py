@@ -30,10 +30,7 @@ def slot_at(now: float) -> int:
 
 
 class Slots:
-    """Rows and queries of one application by slot.
-
-    The newest :data:`KEPT` slots are kept, and at most as many others.
-    """
+    """Rows and queries of one application by slot; at least the newest :data:`KEPT`."""
 
     __slots__ = ("_counts",)
 

@@ -83,11 +83,7 @@ class Constraints:
         self._forget()
 
     def restrict(self, flight: InFlightQuery) -> None:
-        """Restrict a query with constraints to the variants that meet them.
-
-        Raises:
-            Unavailable: there is none now; the text names the nearest.
-        """
+        """Restrict a query to variants that meet its constraints. Raises Unavailable."""
         spec, terms, variant, latency_s = flight.spec, flight.query.terms, flight.variant, flight.query.latency_s
         key = spec.name, terms.rows, variant, terms.min_accuracy, latency_s
         if key not in self._permitted:

@@ -70,12 +70,7 @@ class Parse:
 
 
 class Parsing:
-    """The parser process and the requests that wait for it.
-
-    Args:
-        catalog: the present one.
-        max_request_bytes: of one request, decompressed.
-    """
+    """The parser process and the requests that wait for it."""
 
     def __init__(self, catalog: Callable[[], Catalog], max_request_bytes: int):
         self._catalog = catalog
@@ -104,11 +99,7 @@ class Parsing:
         return False
 
     def submit(self, parse: Parse) -> None:
-        """Queue a request.
-
-        Raises:
-            Overloaded: no other client has more bytes waiting.
-        """
+        """Queue a request. Raises: Overloaded: no other client has more bytes waiting."""
         while sum([waiting.size for waiting in self._waiting]) + parse.size > self._max_bytes:
             sizes: Counter[str] = Counter()
             for waiting in self._waiting:

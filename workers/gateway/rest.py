@@ -316,10 +316,7 @@ class Rest(Edge):
     # --- the rest ---
 
     def _keyed(self, call: Call) -> Call:
-        """A handler that checks the key at each request.
-
-        An admitted head is remembered, and its key may expire.
-        """
+        """Check the key at each request: heads are remembered, and keys expire."""
 
         def checked(exchange: Exchange, admitted: _Admitted) -> None:
             self._front.catalog.check_client(admitted.client)

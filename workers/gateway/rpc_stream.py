@@ -62,11 +62,7 @@ class _StreamQuery:
 
 
 class Streaming(GrpcMethod):
-    """The endpoint of stream calls.
-
-    Queries of a stream are answered in order; an error ends a query, not the stream.
-
-    """
+    """Answers streams in order; an error ends a query, not the stream."""
 
     streams = takes_compressed = True
 

@@ -28,10 +28,7 @@ def plans(executor: Executor, version: int, *residents) -> PlanSpec:
 
 
 def asked(gateway: GatewayProcess, protocol: str) -> dict:
-    """Ask one query, and return its response parameters and ``client_ms``.
-
-    The latter is how long the query took as its client sees it.
-    """
+    """A query's response parameters, and its time for the client as ``client_ms``."""
     grpc = protocol == "grpc"
     triton = triton_grpc if grpc else triton_http
     tensor = triton.InferInput("x", [1, 4], "FP32")

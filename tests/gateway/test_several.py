@@ -94,10 +94,7 @@ def settled(gateway: GatewayProcess) -> int:
 
 
 def done(two: Pair, *also: str) -> dict[str, float]:
-    """Count the queries that each process has done, by its own metrics.
-
-    ``also`` names further metrics that are added to the count.
-    """
+    """Queries that each process has done by its metrics, and those of ``also``."""
     pages = {g.name: samples(page(g)) for g in two}
     names = ("nereus_gateway_queries_total", *also)
     return {name: sum(found[metric, name] for metric in names) for name, found in pages.items()}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
 import httpx2
 
 from appliance.demo.rest import client
-from benchmarks.scale.__main__ import Members
-from benchmarks.scale.plane import Plane
 from tools.child import eventually
+
+from .__main__ import Members
+from .plane import Plane
 
 #: seconds for anything that the site must get to
 LONGEST_S = 600.0
@@ -46,10 +46,9 @@ class Site:
 
     @property
     def secrets(self) -> dict[str, str]:
-        return json.loads((self.plane.home / "credentials.json").read_text())
+        return self.plane.credentials
 
     def rest(self) -> httpx2.Client:
-        """A client of the REST API with all rights."""
         found = client(self.console, self.secrets["api_token"])
         found.timeout = LONGEST_S
         return found
@@ -67,12 +66,11 @@ class Site:
         self.members = Members(self.console, nodes, devices)
         eventually(self.members.configured, LONGEST_S, 0.2, "all members joined")
         if part > 0:
-            self.plane.manage("benchmarks", "history", "--home", str(self.plane.home), "--part", str(part))
+            self.plane.manage("benchmarks.scale.history", str(part))
         for _ in range(PLANS):
             self.plan()
 
     def plan(self) -> None:
-        """Ask for a plan, and wait until there is a newer one than before."""
         with self.rest() as rest:
             before = self._version(rest)
             eventually(lambda: rest.post("/plan/").status_code == 202, LONGEST_S, 0.5, "a plan asked for")

@@ -67,7 +67,7 @@ class Members:
 
 
 class Rest:
-    """A client that reads the REST API every :data:`EVERY_S` seconds; a context manager."""
+    """A client that reads the REST API in turn; a context manager."""
 
     def __init__(self, plane: Plane) -> None:
         self._client = plane.rest()

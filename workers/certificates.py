@@ -41,6 +41,8 @@ MAX_NAMES = 64
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 #: blocks of a PEM file, as this module writes it
 PEM = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\n", re.DOTALL)
+#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which the standard library does not name
+NO_CHECK_TIME = 0x200000
 _DNS_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 
 
@@ -159,7 +161,7 @@ class OwnCertificate:
         authority = disk.read(self.authority_file)
         return (
             authority is not None
-            and _issued_by(certificate, authority)
+            and issued_by(certificate, authority)
             and set(wanted[:MAX_NAMES]) <= set(names_of(certificate))
         )
 
@@ -256,8 +258,8 @@ def top_of_chain(chain: bytes, more: bytes = b"") -> bytes:
         others += x509.load_pem_x509_certificates(more) if more else []
     except ValueError as error:
         raise CertificateError(f"the certificate's chain cannot be read: {error}") from None
-    while not _issued_by(top, public_pem(top)):
-        issuer = next((one for one in others if _issued_by(top, public_pem(one))), None)
+    while not issued_by(top, public_pem(top)):
+        issuer = next((one for one in others if issued_by(top, public_pem(one))), None)
         if issuer is None:
             return b""
         # Each is used once, so that authorities that certify each other end the search.
@@ -355,7 +357,8 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _issued_by(certificate: x509.Certificate, authority: bytes) -> bool:
+def issued_by(certificate: x509.Certificate, authority: bytes) -> bool:
+    """Whether the authority (PEM) signed it; what is wrong with either is no proof."""
     try:
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
     except Exception:
@@ -380,3 +383,8 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def public_pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def no_password() -> str:
+    """For ``load_cert_chain``, which would ask the terminal."""
+    raise ValueError("the key has a passphrase")

@@ -19,11 +19,7 @@ from typing import Any
 
 
 def _structlog() -> ModuleType:
-    """Return structlog, imported without rich.
-
-    Where other tools brought rich along, structlog loads it for colours. No line here has colours, and rich takes as
-    long to load as structlog itself: a tenth of a process's start.
-    """
+    """structlog without rich, which would take as long to load for colours."""
     hidden = sys.modules.setdefault("rich", None) is None
     try:
         return importlib.import_module("structlog")

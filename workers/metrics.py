@@ -25,22 +25,10 @@ class Metric(Protocol):
     """An accumulating metric over one validation set."""
 
     def add(self, outputs: Outputs, labels: np.ndarray) -> None:
-        """Add some rows to the measurement.
-
-        Args:
-            outputs: arrays by name in the signature's order, rows first.
-            labels: rows first.
-
-        Raises:
-            MetricError: the shapes or types do not fit.
-        """
+        """Add rows of outputs (in the signature's order) and labels; MetricError."""
 
     def percent(self) -> float:
-        """The metric over all rows taken in.
-
-        Raises:
-            MetricError: there were none, or too few for this metric.
-        """
+        """The metric over all rows; MetricError if there are too few."""
 
 
 class _Hits:
@@ -170,12 +158,6 @@ def create(name: str) -> Metric:
     if name not in _METRICS:
         raise MetricError(f"metric {name!r}: must be one of {', '.join(_METRICS)}")
     return _METRICS[name]()
-
-
-def compute(name: str, outputs: Outputs | np.ndarray, labels: np.ndarray) -> float:
-    metric = create(name)
-    metric.add(outputs if isinstance(outputs, Mapping) else {"output": outputs}, labels)
-    return metric.percent()
 
 
 def _shapes(outputs: Outputs) -> str:

@@ -244,11 +244,7 @@ class Settings:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
-        """Parse and check all settings together.
-
-        Raises:
-            SettingsError: with one line for each variable that is wrong or unknown.
-        """
+        """Parse all settings; SettingsError has a line for each that is wrong or unknown."""
         read = Reader(os.environ if environ is None else environ)
         values = {
             field.name: read.read(variable) for field in fields(cls) if (variable := field.metadata.get("variable"))

@@ -55,13 +55,7 @@ class Topology(msgspec.Struct, frozen=True):
 
 
 def read(usable: Iterable[int] | None = None, root: Path = _ROOT) -> Topology:
-    """Return this box's topology.
-
-    Where the kernel does not report them, all is one node, and cores have one thread.
-
-    Args:
-        usable: processors (default: those that this process may run on).
-    """
+    """This box's topology, or ``usable`` processors'; one node where nothing is known."""
     found = tuple(sorted(os.sched_getaffinity(0) if usable is None else usable))
     nodes = _nodes(root)
     return Topology(
@@ -98,11 +92,7 @@ def _nodes(root: Path) -> dict[int, int]:
 
 
 def parse(text: str) -> set[int]:
-    """Processors as the kernel lists them: ``0-3,8``.
-
-    Raises:
-        ValueError: it is no such list.
-    """
+    """Processors as the kernel lists them, ``0-3,8``; ValueError if it is no list."""
     found: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import numpy as np
 import uvloop
 
 from workers import identity
@@ -17,7 +18,7 @@ from workers.executor.runtime import Runtime
 from workers.executor.server import PeerServer
 from workers.executor.watchdog import Watchdog
 from workers.protocol.frame_connection import encode
-from workers.protocol.frames import RequestShape, RunBatch, TensorHeader
+from workers.protocol.frames import RequestShape, RunBatch, TensorHeader, Withdraw
 
 from .harness import Executor, application, resident, rows, variant
 
@@ -103,3 +104,24 @@ async def test_of_batches_that_come_in_one_piece_only_those_of_its_first_moment_
         gateway.connection.transport.write(sent[2])
         await gateway.answer(30)
     assert executor.at_once == [True, False, True]
+
+
+async def test_a_backlog_of_quick_batches_leaves_the_loop_to_others(tiny_models, tmp_path):
+    """A backlog of quick batches leaves the loop to others.
+
+    Frames are read between quick batches that follow each other: a cancelled query is not answered.
+    """
+    path, app = tiny_models["heavy"], application(slo_s=600.0)
+    async with Executor(tmp_path, queue_rows="4096") as executor:
+        # Milliseconds a row, whatever the profile says: the first batch tells, later ones go to the thread.
+        made = resident(variant(1, path), MOMENT_S, 1)
+        gateway = await executor.applied(1, [made], [app], [path])
+        x = {"x": np.ones((1, 4), np.float32)}
+        ids = [gateway.dispatch(x, budget_s=600.0) for _ in range(600)]
+        await gateway.answer(ids[0])
+        gateway.connection.send(Withdraw(ids[-1]))
+        for id in ids[:-1]:
+            await gateway.answer(id)
+        after = gateway.dispatch(x, budget_s=600.0)
+        await gateway.answer(after)
+    assert ids[-1] not in gateway.answers

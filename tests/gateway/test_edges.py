@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import resource
 from collections.abc import AsyncIterator
 
@@ -161,15 +162,21 @@ async def test_keys_and_applications_that_are_gone_are_so_on_open_connections(tm
     known = config(plan(1, {}, {}), [application("numbers"), application("words")])
     words, numbers = (config(plan(2, {}, {}), [application(name)]) for name in ("words", "numbers"))
     revoked = msgspec.structs.replace(known, key_hashes=("0" * 64,))
-    async with fronts(tmp_path) as (gateway, port, _):
+    # A key that is refused ends its connection over HTTP.
+    asked = ((known, 2), (words, 2), (numbers, 2), (revoked, 1))
+    async with fronts(tmp_path) as (gateway, port, grpc_port), connected(grpc_port) as peer:
         gateway.configure(known)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        found = []
-        # A key that is refused ends its connection.
-        for given, times in ((known, 2), (words, 2), (numbers, 2), (revoked, 1)):
+        statuses, codes, numbers_of_calls = [], [], itertools.count(1, 2)
+        for given, times in asked:
             gateway.configure(given)
             for _ in range(times):
                 writer.write(post(PATH, BODY, **AUTH))
-                found.append((await answer(reader))[0])
-        assert found == [503, 503, 404, 404, 503, 503, 401]
+                statuses.append((await answer(reader))[0])
+                number = next(numbers_of_calls)
+                peer.ask(number, request().SerializeToString(), keyed("ModelInfer"))
+                codes.append((await ended(peer, number))[0])
+        assert statuses == [503, 503, 404, 404, 503, 503, 401]
+        unavailable, missing = [CODE.UNAVAILABLE] * 2, [CODE.NOT_FOUND] * 2
+        assert codes == [*unavailable, *missing, *unavailable, CODE.UNAUTHENTICATED]
         writer.close()

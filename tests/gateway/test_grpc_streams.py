@@ -256,10 +256,7 @@ class Timed(Plane):
 
 
 async def test_the_time_of_a_query_that_waits_for_room_begins_with_its_turn():
-    """The time of a query that waits for room in its stream begins with its turn.
-
-    The same holds for a pipelined query: as far as its client can tell, it was not read before.
-    """
+    # The same holds for a pipelined query: as far as its client can tell, it was not read before.
     async with streaming() as (server, _, endpoint), connected(server.port) as peer:
         timed = endpoint.edge = Timed(endpoint.edge.rejected)
         peer.send(peer.head(1))

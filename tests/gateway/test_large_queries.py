@@ -311,7 +311,7 @@ def catalog(*applications) -> Catalog:
 async def test_a_request_for_an_application_that_is_gone_by_its_turn_is_left_to_its_edge():
     async with parsed(catalog()) as outcome:
         # The edge says that there is no such application.
-        assert isinstance(outcome, Parsed) and outcome.shape is None
+        assert isinstance(outcome, Parsed) and outcome.query is None
 
 
 async def test_a_request_that_was_parsed_by_another_signature_may_come_again():
@@ -321,4 +321,4 @@ async def test_a_request_that_was_parsed_by_another_signature_may_come_again():
         async with parsed(catalog(*([before] if before else [])), catalog(renewed)) as outcome:
             assert isinstance(outcome, Unavailable) and "have just changed" in str(outcome)
     async with parsed(catalog(words), catalog(words)) as outcome:
-        assert outcome.rows == 1
+        assert outcome.query.terms.rows == 1

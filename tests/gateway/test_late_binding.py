@@ -25,7 +25,7 @@ from tests.executor.harness import WIDE, Executor, application, resident, turnin
 from tests.pressure.wire import answer, post
 from workers.protocol.specs import DevicePlan, PlanSpec, Route
 
-from .conftest import AUTH, GatewayProcess, config, wait_for
+from .conftest import AUTH, GatewayProcess, config, until
 
 #: time enough on any machine: what is refused, is refused for another reason
 APP = application("app", 60.0)
@@ -44,10 +44,6 @@ def plan_of(version: int, executors: list[Executor], *residents, stack: str = "n
     devices = tuple(DevicePlan(e.info.id, e.endpoint, residents, relief=tuple(relief)) for e in executors)
     routes = tuple(Route("app", e.info.id, 1 / len(executors)) for e in executors)
     return PlanSpec(version, devices, routes, stack=stack)
-
-
-async def until(condition, what: str):
-    return await asyncio.to_thread(wait_for, condition, what)
 
 
 def counted(gateway: GatewayProcess, metric: str) -> float:
@@ -205,31 +201,6 @@ async def reached_any(found: collections.Counter, count: int) -> None:
     async with asyncio.timeout(120):
         while sum(found.values()) < count:
             await asyncio.sleep(0.01)
-
-
-async def test_a_second_core_stands_by_and_takes_over(world):
-    first = await world.start(2, world.heavy, relief=[world.quick], NEREUS_NODE_NAME="one")
-    plan = plan_of(1, world.executors, world.heavy, relief=[world.quick])
-    second = world.gateways(config(plan, [APP]), NEREUS_NODE_NAME="two")
-    found: collections.Counter = collections.Counter()
-    stop = asyncio.Event()
-    async with client() as http:
-        assert (await http.post(second.url + PATH, json=body())).status_code == 503, "it has no device"
-        running = asyncio.create_task(load(http, first, stop, found, clients=12))
-        await reached_any(found, 100)
-        stop.set()
-        await running
-        assert {status for status, _ in found} == {200}, found
-        first.process.kill()
-        await world.warm(second, 4)
-        stop.clear()
-        found.clear()
-        running = asyncio.create_task(load(http, second, stop, found, clients=12))
-        await reached_any(found, 100)
-        stop.set()
-        await running
-    assert {status for status, _ in found} == {200}, found
-    assert second.health()["in_flight"] == 0
 
 
 async def test_an_application_that_goes_has_what_is_held_for_it_ended(world, control_plane, tmp_path):

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from workers.gateway.device_options import DeviceOptions
 from workers.gateway.gateway import Gateway
+from workers.gateway.network import LARGE_BYTES, LEAST, MOST, STALE_S, STEP, TransferEstimator, row_bytes
 from workers.gateway.options import GatewayOptions
-from workers.gateway.transfer import LARGE_BYTES, LEAST, MOST, STALE_S, STEP, TransferEstimator, row_bytes
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, Signature, TensorSpec
 

@@ -17,23 +17,19 @@ from workers.net.limits import Http2Limits, RefusalLimits
 
 from . import http1_client as http1
 from . import wire as h2
-from .http2_client import HEAD, Peer, connected, eventually, prefixed, serving
+from .http2_client import HEAD, Peer, connected, eventually, prefixed, serving, to
 
 #: no tokens come back while a test runs, however slow the machine
 FEW = Http2Limits(refusals=RefusalLimits(burst=20, per_s=0.0))
 
 
-def on_path(path: str) -> list[tuple[str, str]]:
-    return [(name, path if name == ":path" else value) for name, value in HEAD]
-
-
 def client_resets(peer: Peer, number: int) -> None:
-    peer.send(peer.head(number, fields=on_path("/hold")), h2.rst_stream(number, h2.CANCEL))
+    peer.send(peer.head(number, fields=to("/hold")), h2.rst_stream(number, h2.CANCEL))
 
 
 def made_to_reset(peer: Peer, number: int) -> None:
     """A window update of 0 makes the server reset the stream ("MadeYouReset")."""
-    peer.send(peer.head(number, fields=on_path("/hold")), h2.window_update(number, 0))
+    peer.send(peer.head(number, fields=to("/hold")), h2.window_update(number, 0))
 
 
 def malformed(peer: Peer, number: int) -> None:
@@ -41,7 +37,7 @@ def malformed(peer: Peer, number: int) -> None:
 
 
 def refused(peer: Peer, number: int) -> None:
-    peer.send(peer.head(number, h2.END_HEADERS | h2.END_STREAM, on_path("/unknown")))
+    peer.send(peer.head(number, h2.END_HEADERS | h2.END_STREAM, to("/unknown")))
 
 
 @pytest.mark.parametrize("request_it", [client_resets, made_to_reset, malformed, refused])
@@ -86,7 +82,7 @@ async def test_remembered_headers_are_those_of_accepted_requests_within_a_sum():
     assert len(literal) < 1024 < len(block) + 1024
     async with serving() as (server, _), connected(server.port) as peer:
         # One large entry of the table, to which each of many small blocks refers.
-        peer.send(peer.head(1, h2.END_HEADERS | h2.END_STREAM, [*on_path("/unknown"), ("big", "y" * 3900)]))
+        peer.send(peer.head(1, h2.END_HEADERS | h2.END_STREAM, [*to("/unknown"), ("big", "y" * 3900)]))
         for place in range(1, 64):
             small = literal.replace(b"/echo", b"/nope") + b"\xbe" + bytes([0, 1, 120, 1, place + 32])
             peer.send(h2.frame(h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, 2 * place + 1, small))
@@ -107,8 +103,8 @@ async def test_remembered_headers_are_those_of_accepted_requests_within_a_sum():
 
 async def test_a_stream_ends_once_its_client_may_no_longer_call():
     async with serving() as (server, echo), connected(server.port) as peer:
-        peer.send(peer.head(1, fields=on_path("/streams")), h2.frame(h2.DATA, 0, 1, prefixed(b"first")))
-        peer.send(peer.head(3, fields=on_path("/streams")), h2.frame(h2.DATA, 0, 3, prefixed(b"second")))
+        peer.send(peer.head(1, fields=to("/streams")), h2.frame(h2.DATA, 0, 1, prefixed(b"first")))
+        peer.send(peer.head(3, fields=to("/streams")), h2.frame(h2.DATA, 0, 3, prefixed(b"second")))
         await eventually(lambda: len(echo.held) == 2, "both are open")
         server.readmit()
         assert not echo.gone, "it still may"

@@ -193,10 +193,7 @@ async def test_a_server_that_stops_waits_for_answers_to_be_taken():
 
 
 async def test_a_real_client_loses_no_call_while_its_server_stops():
-    """A real client loses no call while its server stops.
-
-    It has another address. Calls that begin while GOAWAY is on its way are answered by the server that stops.
-    """
+    # It has another address. Calls that begin while GOAWAY is on its way are answered by the server that stops.
     for _ in range(5):
         async with serving(announce_s=300.0) as (first, _), serving() as (second, echo):
             target = f"ipv4:127.0.0.1:{first.port},127.0.0.1:{second.port}"

@@ -40,10 +40,7 @@ async def test_a_server_that_stops_waits_for_the_last_one_though_it_was_idle_bef
 
 
 async def test_clients_learn_from_their_next_answer_that_a_server_stops():
-    """Clients learn from their next answer that a server stops.
-
-    Clients whose connection was idle learn it, too: it stays open for the moment for which the server lingers.
-    """
+    # Clients whose connection was idle learn it, too: it stays open for the moment for which the server lingers.
     async with serving() as (server, _), connected(server) as one, connected(server) as two:
         for browser in (one, two):
             browser.send(get("/next"))

@@ -19,7 +19,7 @@ from workers.net.http2.stream import Http2Stream
 from workers.net.limits import Http2Limits
 
 from . import wire as h2
-from .http2_client import HEAD, Peer, connected, eventually, prefixed, serving, still_serves
+from .http2_client import HEAD, Peer, connected, eventually, prefixed, serving, still_serves, to
 
 U32 = struct.Struct(">I").pack
 #: floods stay short, so that a busy machine reads them within a second
@@ -155,9 +155,8 @@ async def test_windows_are_given_back_so_that_any_amount_can_be_sent():
 
 async def test_many_streams_of_one_connection_are_answered_in_any_order():
     async with serving() as (server, echo), connected(server.port) as peer:
-        hold = [(name, "/hold" if name == ":path" else value) for name, value in HEAD]
         for number in range(1, 200, 2):
-            peer.ask(number, b"%d" % number, hold)
+            peer.ask(number, b"%d" % number, to("/hold"))
         await eventually(lambda: len(echo.held) == 100, "all are there")
         for call in reversed(echo.held):
             call.settle(b"to %d" % call.number)
@@ -188,7 +187,7 @@ async def test_others_have_their_turn_between_calls_that_came_in_one_read():
 
 async def held_call(peer, echo, number: int) -> None:
     count = len(echo.held)
-    peer.ask(number, b"held", [(name, "/hold" if name == ":path" else value) for name, value in HEAD])
+    peer.ask(number, b"held", to("/hold"))
     await eventually(lambda: len(echo.held) > count, "it is there")
 
 
@@ -254,8 +253,7 @@ async def test_a_client_that_arrives_as_the_server_stops_is_greeted_first():
 
 async def test_who_sends_more_than_a_window_is_hung_up_on():
     async with serving(message_bytes=1 << 24, most_bytes=1 << 26) as (server, _), connected(server.port) as peer:
-        fields = [(name, "/streams" if name == ":path" else value) for name, value in HEAD]
-        peer.send(peer.head(1, fields=fields))
+        peer.send(peer.head(1, fields=to("/streams")))
         await eventually(lambda: server.streams == 1, "it is open")
         (connection,) = server.connections
         connection.streams[1].held = True
@@ -270,8 +268,7 @@ async def test_who_sends_more_than_a_window_is_hung_up_on():
 
 async def test_what_comes_for_a_stream_that_was_answered_is_ignored():
     async with serving() as (server, _), connected(server.port) as peer:
-        nothing = [(name, "/nothing" if name == ":path" else value) for name, value in HEAD]
-        peer.send(peer.head(1, fields=nothing))
+        peer.send(peer.head(1, fields=to("/nothing")))
         _, fields = await peer.response(1)
         assert fields[b"grpc-status"] == b"12"
         # The client learns that the rest is of no use, and may have sent some of it.
@@ -288,7 +285,7 @@ async def test_what_comes_for_a_stream_that_was_answered_is_ignored():
 async def test_a_client_that_is_gone_is_noticed_by_its_silence():
     limits = Http2Limits(keepalive_s=0.5, keepalive_timeout_s=1.0)
     async with serving(http2=limits) as (server, echo), connected(server.port) as peer:
-        peer.ask(1, b"x", [(name, "/hold" if name == ":path" else value) for name, value in HEAD])
+        peer.ask(1, b"x", to("/hold"))
         flags, _, payload = await peer.until(h2.PING)
         assert not flags
         peer.send(h2.frame(h2.PING, h2.ACK, 0, payload))

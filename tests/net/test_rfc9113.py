@@ -18,10 +18,10 @@ from hyperframe.frame import ContinuationFrame, DataFrame, GoAwayFrame, HeadersF
 from workers.net.limits import Http2Limits
 
 from . import wire
-from .http2_client import HEAD, Peer, connected, prefixed, serving
+from .http2_client import HEAD, Peer, connected, prefixed, serving, to
 
 END, HEADERS_END, BOTH = wire.END_STREAM, wire.END_HEADERS, wire.END_STREAM | wire.END_HEADERS
-HOLD = [(name, "/hold" if name == ":path" else value) for name, value in HEAD]
+HOLD = to("/hold")
 BLOCK = hpack.Encoder().encode(HEAD)
 PING_ACK = PingFrame(0, b"12345678", flags=["ACK"]).serialize()
 

@@ -203,10 +203,7 @@ def test_many_who_stop_in_the_middle_of_a_request_cost_others_nothing(served, nu
 
 
 def test_who_asks_for_much_and_reads_nothing_is_not_given_the_gateways_memory(served):
-    """A client that asks for much and reads nothing fills no memory of the gateway.
-
-    300 MB of answers are asked for in one go. The gateway holds a small part of them meanwhile.
-    """
+    # 300 MB of answers are asked for in one go. The gateway holds a small part of them meanwhile.
     x = np.random.default_rng(1).standard_normal((48, COLUMNS), dtype=np.float32)
     asked, count = request("large", x), 100
     before = served.rss("gateway")
@@ -232,10 +229,7 @@ def test_who_asks_for_much_and_reads_nothing_is_not_given_the_gateways_memory(se
 
 
 def test_large_bodies_that_never_end_are_refused_before_memory_is_gone(served):
-    """Large bodies that never end are refused before memory is gone.
-
-    Bodies of unfinished requests have a limit together, beyond which new ones are refused with a time to retry.
-    """
+    # Bodies of unfinished requests have a limit together, beyond which new ones are refused with a time to retry.
     whole, before, connections = request("large", LARGEST), served.rss("gateway"), served.connections("gateway")
     with served.bystanders(), ExitStack() as stack:
         clients = [stack.enter_context(Client(served.gateway.port)) for _ in range(18)]
@@ -258,11 +252,8 @@ def test_large_bodies_that_never_end_are_refused_before_memory_is_gone(served):
 
 @pytest.mark.parametrize("known", [False, True], ids=["a new head", "a head seen before"])
 def test_memory_of_bodies_whose_clients_vanish_is_given_back(served, known):
-    """Memory of bodies whose clients vanish is given back.
-
-    Clients vanish time and again, so that bodies that were kept would add up to more than a process may have had to
-    spare before.
-    """
+    # Clients vanish time and again, so that bodies that were kept would add up to more than a process may have had to
+    # spare before.
     if known:
         with Client(served.gateway.port) as client:
             client.send(request("large", LARGEST))

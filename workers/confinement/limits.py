@@ -42,14 +42,7 @@ def limit(cpu_s: int, address_space: int, file_bytes: int) -> None:
 
 
 def lower_limit(kind: int, soft: int, hard: int | None = None) -> None:
-    """Set a resource limit, or leave the one in force where that is lower.
-
-    Raising a hard limit is a privilege, which may have been dropped already.
-
-    Args:
-        kind: one of ``resource.RLIMIT_*``.
-        hard: None: as ``soft``.
-    """
+    """Lower a ``resource.RLIMIT_*``; raising it back is a privilege."""
     wanted = (soft, soft if hard is None else hard)
     inherited = resource.getrlimit(kind)[1]
     if inherited != resource.RLIM_INFINITY:

@@ -74,11 +74,7 @@ def _runs(model: RunnableModel, batch: DispatchedBatch) -> list[Sequence[int]]:
 def _answers(
     model: RunnableModel, batch: DispatchedBatch, places: Sequence[int], inputs: Arrays, outputs: Arrays
 ) -> list[GroupAnswer]:
-    """Encode the outputs of a run, query by query where outputs or padding differ.
-
-    Raises:
-        CodecError: an output has no V2 datatype.
-    """
+    """Encode the outputs of a run, query by query where outputs or padding differ."""
     shapes = batch.shapes if len(places) == len(batch.ids) else [batch.shapes[place] for place in places]
     groups = [(places if shapes is not batch.shapes else None, shapes, outputs)]
     if not batch.same or (batch.padding and batch.body is None):

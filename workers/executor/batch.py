@@ -74,11 +74,7 @@ class DispatchedBatch(msgspec.Struct, eq=False):
         return whole
 
     def inputs(self, places: Sequence[int]) -> Arrays:
-        """Inputs of queries that share a run, padded where the application says so.
-
-        Raises:
-            PaddingError: they would be too large.
-        """
+        """Inputs of queries that share a run, padded; raises PaddingError if too large."""
         self._split()
         return padding.concatenate([self.arrays[place] for place in places], self.padding)
 

@@ -111,11 +111,7 @@ class DeviceLoop:
         self.stopping = False
 
     async def run(self) -> None:
-        """Returns once :attr:`stopping` is set and nothing waits any more.
-
-        Raises:
-            Exception: an internal fault; nothing runs after it.
-        """
+        """Returns once it is stopping and nothing waits; raises internal faults."""
         self.wake()
         await self._ended
 

@@ -86,11 +86,7 @@ class Exclusive:
         return next(waiting, 0.0)
 
     def before_batches(self, now: float, queued_rows: int, oldest: float = math.inf) -> ExclusiveRequest | None:
-        """Return the request that goes before any batch at ``now``, if any.
-
-        Args:
-            oldest: when the first batch that waits arrived.
-        """
+        """The request that goes before any batch; ``oldest`` of these came at that time."""
         if not self.requests:
             return None
         request = self._first(WorkKind.PLAN)

@@ -19,14 +19,7 @@ _NOT_LEASED = "another core has this device"
 
 
 class Intake:
-    """Takes batches in.
-
-    Each query is answered once: here where it is refused, else when its batch has run.
-
-    Args:
-        queue_rows: rows that may wait.
-        lease: whose batches are taken.
-    """
+    """Takes batches in: a query is refused here, or answered once its batch has run."""
 
     def __init__(
         self,

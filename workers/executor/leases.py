@@ -10,16 +10,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from workers import log
 from workers.protocol.frame_connection import FrameConnection
-from workers.protocol.frames import AskLease, ExecutorState, Hello, LearnedOfDevice, LeaseState, ReleaseLease
-
-if TYPE_CHECKING:
-    from .peers import Peers
+from workers.protocol.frames import AskLease, ExecutorState, Frame, Hello, LearnedOfDevice, LeaseState, ReleaseLease
 
 _log = log.get("executor.leases")
 #: how long a lease lasts from when it was last asked for
@@ -61,12 +57,7 @@ class Lease:
         return self._epoch, self._holder is None, self._reclaimed_at is not None
 
     def ask(self, core: Hashable, name: str, leads: bool, now: float, lasts_s: float = LEASE_S) -> None:
-        """A core asks to get or to keep the device.
-
-        Args:
-            leads: it holds another device already.
-            lasts_s: how long it keeps it without asking again.
-        """
+        """Get or keep the device for ``lasts_s``; ``leads``: the core holds another one."""
         if core is self._holder:
             self._until = now + lasts_s
         elif self._takes(name, now):
@@ -88,11 +79,7 @@ class Lease:
         return self.ranks.get(name, math.inf)
 
     def release(self, core: Hashable, stops: bool = False) -> None:
-        """The holder gives the device back; nothing where another one holds it.
-
-        Args:
-            stops: it wants no device any more.
-        """
+        """Give the device back; ``stops``: the core wants none any more."""
         if core is self._holder:
             self._holder, self._name, self._until, self._reclaimed_at = None, "", -math.inf, None
             self._offered = stops
@@ -111,19 +98,16 @@ class Lease:
 
 
 class LeaseService:
-    """Holds the device's one lease, and reports its changes to gateways.
-
-    Requests, releases and lost connections change it.
-
-    Args:
-        on_taken: called with a connection that lost the lease while it was open.
-        state: the device's present state, of which a core that gets the device has an old one.
-    """
+    """Holds the device's one lease, and reports its changes to gateways."""
 
     def __init__(
-        self, peers: Peers, on_taken: Callable[[FrameConnection], None], state: Callable[[], ExecutorState]
+        self,
+        lease: Lease,
+        send: Callable[[FrameConnection, Frame], bool],
+        on_taken: Callable[[FrameConnection], None],
+        state: Callable[[], ExecutorState],
     ) -> None:
-        self._peers, self._lease, self._on_taken, self._state = peers, peers.lease, on_taken, state
+        self._lease, self._send, self._on_taken, self._state = lease, send, on_taken, state
         self._asking: set[FrameConnection] = set()
         #: by the core that has the device, or had it last
         self._learned: LearnedOfDevice | None = None
@@ -171,7 +155,7 @@ class LeaseService:
                 self._on_taken(before)
             if connection in self._asking:
                 # First, so that the core knows what still runs here before it dispatches anything.
-                self._peers.send(connection, msgspec.structs.replace(self._state(), learned=self._learned))
+                self._send(connection, msgspec.structs.replace(self._state(), learned=self._learned))
         self._changed(connection)
 
     def _changed(self, asking: FrameConnection | None) -> None:
@@ -180,4 +164,4 @@ class LeaseService:
                 self._tell(connection)
 
     def _tell(self, connection: FrameConnection, number: int = 0) -> None:
-        self._peers.send(connection, self._lease.state(connection, time.monotonic(), number))
+        self._send(connection, self._lease.state(connection, time.monotonic(), number))

@@ -45,11 +45,7 @@ def keep(loaded: Loaded, batch: DispatchedBatch) -> None:
 
 
 async def mixed(model: RunnableModel, kept: KeptBatch, step: Callable[[Callable[[], Any]], Any]) -> str:
-    """Describe how queries influence each other; empty: not, or the model fails.
-
-    Args:
-        step: runs a call on the device; to be awaited.
-    """
+    """Describe how queries influence each other; empty: not, or the model fails."""
     names = [spec.name for spec in model.signature.outputs]
 
     async def run(inputs: Arrays) -> Sequence[np.ndarray]:
@@ -71,12 +67,7 @@ def take_batching(model: RunnableModel, device: str, variant: VariantSpec, diffe
 
 
 class LullChecks:
-    """Checks the variants of a device in turn.
-
-    Args:
-        exclusive: see :meth:`.DeviceLoop.exclusive`.
-        report: sends a message to the control plane.
-    """
+    """Checks the variants of a device in turn."""
 
     def __init__(
         self,

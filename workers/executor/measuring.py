@@ -100,11 +100,7 @@ class Measuring:
         self._task: asyncio.Task | None = None
 
     def order(self, message: Measure) -> None:
-        """Queue a job; one with a known number replaces the old one.
-
-        Nothing happens if it is the same job. A node may ask again after it lost its connection, or its daemon was
-        started again.
-        """
+        """Queue a job in place of another one of its number; the same job goes on."""
         order = message.order
         if any(job.order == order for job in (*self._jobs, self._current) if job is not None):
             return

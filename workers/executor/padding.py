@@ -38,11 +38,7 @@ def lengths(axes: Axes, arrays: Arrays, padding: Mapping[str, float]) -> dict[st
 
 
 def concatenate(queries: Sequence[Arrays], padding: Mapping[str, float]) -> Arrays:
-    """Join queries' inputs into one batch, those in ``padding`` filled up at the end.
-
-    Raises:
-        PaddingError: they would take more than :data:`MAX_BYTES`.
-    """
+    """Join queries' inputs, padding shorter ones; raises PaddingError if too large."""
     if len(queries) == 1:
         return queries[0]
     if (size := _padded_bytes(queries, padding)) > MAX_BYTES:

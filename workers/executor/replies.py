@@ -37,13 +37,7 @@ class Replies:
         occupied_s: float,
         stopped_s: float = 0.0,
     ) -> None:
-        """Answer every query of a batch that ran.
-
-        Args:
-            queue_s: seconds from receipt to start.
-            occupied_s: seconds that the batch occupied the device.
-            stopped_s: the watchdog's limit in seconds if it stopped the batch, else 0.
-        """
+        """Answer a batch; ``stopped_s``: the limit at which the watchdog stopped it, or 0."""
         answers, failed, run_s = outcome
         ids, connection, variant = batch.ids, batch.connection, loaded.variant
         if connection.remote:

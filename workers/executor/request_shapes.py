@@ -59,14 +59,7 @@ class CheckedShape:
         )
 
     def arrays(self, body: memoryview, starts: tuple[int, ...]) -> dict[str, np.ndarray]:
-        """Return one query's inputs by name, views of ``body`` where they can be.
-
-        Args:
-            starts: where each begins in the body.
-
-        Raises:
-            InvalidQuery: naming the input and what it must be.
-        """
+        """One query's inputs, views of ``body`` if possible; raises InvalidQuery."""
         arrays = {}
         for (header, dtype, count), start in zip(self._inputs, starts, strict=True):
             if dtype is not None:

@@ -28,14 +28,7 @@ BREAK_GRACE_S = 2.0
 
 
 class Residency:
-    """The plan in force, and the way from one plan to the next.
-
-    Args:
-        residents: kept up to date here.
-        load: runs a call in the loader thread.
-        exclusive: :meth:`.DeviceLoop.exclusive` for plan work.
-        on_change: called after each change of plan, warmth or errors.
-    """
+    """The plan in force, and the way from one plan to the next."""
 
     def __init__(
         self,

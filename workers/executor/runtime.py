@@ -268,13 +268,7 @@ class Runtime:
 
 @functools.cache
 def _share_arena(limit: int) -> None:
-    """Have all sessions allocate from one arena.
-
-    One of them runs at a time, so they need not each keep their peak.
-
-    Args:
-        limit: bytes of memory that the process may take; 0: any number.
-    """
+    """Have all sessions, of which one runs at a time, allocate from one arena."""
     place = bound.OrtMemoryInfo("Cpu", bound.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, bound.OrtMemType.DEFAULT)
     # 0 and -1: onnxruntime's defaults. An arena without a bound of its own answers a request that fails by taking, with
     # the next one, all that the process may still have.

@@ -52,7 +52,7 @@ class PeerServer:
         self._device = device
         self._identity = identity
         self._measuring = measuring
-        self._leases = LeaseService(device.peers, device.intake.not_leased, device.state)
+        self._leases = LeaseService(device.peers.lease, device.peers.send, device.intake.not_leased, device.state)
         self._remote: RemoteCores | None = None
         self._connections: set[FrameConnection] = set()
         self._handlers = self._handled()
@@ -63,11 +63,7 @@ class PeerServer:
         return kind(ReceivedByExecutor, *made, _memory, **named)
 
     def listen_to_cores(self, bound: socket.socket, limits: PeerLimits) -> None:
-        """Listen to cores of other boxes, once the node daemon has said which.
-
-        Args:
-            limits: of their frames.
-        """
+        """Listen to cores of other boxes, once the node daemon has said which."""
         # Imported where there may be some: it takes memory in each executor.
         from .remote import RemoteCores
 

@@ -84,11 +84,7 @@ def first_rows(path: str, signature: Signature, rows: int = FIRST_ROWS) -> dict[
 
 
 def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Read a ``.npy`` file's shape, whether it is in Fortran's order, and dtype.
-
-    Raises:
-        ValueError: it is no such file.
-    """
+    """A ``.npy`` file's shape, whether in Fortran's order, and dtype; or ValueError."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     return read(file)

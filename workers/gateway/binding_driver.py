@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any
 
 import msgspec
 
@@ -36,27 +36,16 @@ SOON_S = 0.00005
 RETRY_S = 0.1
 
 
-class DecisionHandler(Protocol):
-    """Carries decisions out. Called from the event loop; must not raise."""
-
-    def dispatch(self, batch: Dispatch, now: float) -> bool:
-        """Send a batch to its device; False if that is impossible now."""
-
-    def refused_by_binding(self, flight: InFlightQuery) -> None:
-        """End a query that no device can answer in time."""
-
-    def usable(self, device: str) -> bool:
-        """Return True if the device is connected and accepts queries."""
-
-
 class BindingDriver:
     """Holds queries until their batch is dispatched.
+
+    The handler (:class:`.core.Core`) carries decisions out: ``dispatch``, ``refused_by_binding``, ``usable``.
 
     A flight given to :meth:`submit` is dispatched or refused by the handler exactly once, unless it is withdrawn or
     declined meanwhile.
     """
 
-    def __init__(self, handler: DecisionHandler, metrics: GatewayMetrics):
+    def __init__(self, handler: Any, metrics: GatewayMetrics):
         self._handler = handler
         self._metrics = metrics
         self.stack = DEFAULT
@@ -301,7 +290,7 @@ class BindingDriver:
                 self._handler.refused_by_binding(flight)
 
     def _dispatch(self, batch: Dispatch, now: float) -> None:
-        in_flight = InFlightBatch(batch, self._binding)
+        in_flight = InFlightBatch(batch, self._binding, len(batch.queries))
         held = self._held
         flights: list[InFlightQuery] = batch.queries  # type: ignore[assignment]
         for flight in flights:

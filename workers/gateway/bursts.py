@@ -52,8 +52,8 @@ class Slots:
 
     def before(self, end: int, slots: int) -> tuple[int, int]:
         """(rows, queries) of the ``slots`` slots before slot ``end``."""
-        found = [counts for counts in map(self._counts.get, range(end - slots, end)) if counts is not None]
-        return sum([rows for rows, _ in found]), sum([queries for _, queries in found])
+        arrivals = [counts for counts in map(self._counts.get, range(end - slots, end)) if counts is not None]
+        return sum([rows for rows, _ in arrivals]), sum([queries for _, queries in arrivals])
 
 
 class BurstDetector:

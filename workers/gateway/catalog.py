@@ -47,11 +47,11 @@ class Catalog:
         if not self.configured:
             raise Unavailable(NOT_CONFIGURED + "; try again")
         # Only hashes are compared, so the time of a comparison reveals nothing about keys.
-        found = hashlib.sha256(key.strip()).hexdigest()
-        if found not in self._keys:
+        key_hash = hashlib.sha256(key.strip()).hexdigest()
+        if key_hash not in self._keys:
             raise Unauthenticated(_unknown(key.strip().decode("latin-1")))
-        check_expiry(self.config.key_limits.get(found))
-        return found
+        check_expiry(self.config.key_limits.get(key_hash))
+        return key_hash
 
     def permit(self, client: str, application: str) -> None:
         permit(self.config.key_limits.get(client), application)

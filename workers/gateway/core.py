@@ -41,8 +41,8 @@ from .executors import Executors
 from .in_flight import InFlightQuery, Run
 from .in_flight_table import InFlightTable
 from .metrics import GatewayMetrics
+from .network import LARGE_BYTES, TransferEstimator
 from .suspects import Suspects
-from .transfer import LARGE_BYTES, TransferEstimator
 
 logger = log.get("gateway.core")
 
@@ -58,7 +58,7 @@ SILENT_S = 5.0
 class Core:
     """Queries of all fronts until they end.
 
-    Also the :class:`~.binding_driver.DecisionHandler` of the binding.
+    It carries out what the binding decides (:class:`~.binding_driver.BindingDriver`).
 
     Attributes:
         transfers_changed: :meth:`byte_s` of some device has changed since this was last set to False.
@@ -214,6 +214,7 @@ class Core:
     # --- decisions carried out ----------------------------------------------------------------------------------------
 
     def dispatch(self, batch: Dispatch, now: float) -> bool:
+        """Send a batch to its device; False if that is impossible now."""
         if not self._sent.dispatch(batch, now):
             return False
         if batch.queries[0] is self._suspects.on_trial:

@@ -129,7 +129,7 @@ class Edge(ABC):
             # The configuration may have been replaced meanwhile.
             self._front.catalog.check_client(parse.client)
             spec, variant = self._front.resolve(outcome.application, outcome.version, parse.client)
-            query = outcome.query()
+            query = outcome.query
             if left_s is not None:
                 _limit_time(query, left_s)
             flight = self._front.submit(spec, query, variant, read_at, self.answered, reply, parse.client)

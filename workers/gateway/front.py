@@ -134,7 +134,7 @@ class Front:
             # Since its arrival here.
             queue = queue_s + flight.sent_at - flight.arrived
             try:
-                error = answer(flight, Answer(run, queue, headers, parts))
+                error = answer(flight, Answer(run, round(queue * 1e3, 3), headers, parts))
             except Exception as failure:
                 logger.exception("answer_failed", application=flight.spec.name)
                 error = ModelFailed(f"internal error: {type(failure).__name__}")

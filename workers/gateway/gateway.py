@@ -88,7 +88,7 @@ class Gateway:
         first = local_gateways is None or local_gateways.own == 0
         self._side: CoreHere | CoreBeside
         if first:
-            self._side = CoreHere(options, self._front, self._metrics, send)
+            self._side = CoreHere(options, self._metrics, send)
         else:
             self._side = CoreBeside(options, self._front, self._adopt)
         self._cores = Cores(self._front, options.member, self._side.core, self._link_to)

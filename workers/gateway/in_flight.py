@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from workers.dispatch.binding import Dispatch, QueryClass
 from workers.protocol import shapes
 from workers.protocol.frame_limits import SEVERAL_BYTES
@@ -74,19 +76,18 @@ class Run:
         )
 
 
-class Answer:
-    """A result: its run, its time in queues, and its outputs.
+class Answer(msgspec.Struct, eq=False):
+    """A result of a run.
 
-    That time is the first of :data:`STAGES`. The outputs come as headers with their packed data.
+    Attributes:
+        queue_ms: the first of :data:`STAGES`.
+        headers, parts: of its outputs, packed.
     """
 
-    __slots__ = ("headers", "parts", "queue_ms", "run")
-
-    def __init__(self, run: Run, queue_s: float, headers: tuple[TensorHeader, ...], parts: Sequence[Buffer]):
-        self.run = run
-        self.queue_ms = round(queue_s * 1e3, 3)
-        self.headers = headers
-        self.parts = parts
+    run: Run
+    queue_ms: float
+    headers: tuple[TensorHeader, ...]
+    parts: Sequence[Buffer]
 
     def parameters(self) -> dict[str, str | float | int]:
         """The response's parameters (accuracy in percent, times in milliseconds)."""
@@ -105,22 +106,19 @@ Outcome = Answer | GatewayError
 Answering = Callable[["InFlightQuery", Outcome], GatewayError | None]
 
 
-class InFlightBatch:
+class InFlightBatch(msgspec.Struct, eq=False):
     """A batch at its device.
 
     Attributes:
+        binding: whose decision it was.
         left: its queries that have no answer yet.
         ran: rows and seconds of its run, once an answer has reported them.
-        binding: whose decision it was.
     """
 
-    __slots__ = ("batch", "binding", "left", "ran")
-
-    def __init__(self, batch: Dispatch, binding: Any) -> None:
-        self.batch = batch
-        self.binding = binding
-        self.left = len(batch.queries)
-        self.ran: tuple[int, float] | None = None
+    batch: Dispatch
+    binding: Any
+    left: int
+    ran: tuple[int, float] | None = None
 
 
 class InFlightQuery:
@@ -193,13 +191,13 @@ def pieces(flights: list[InFlightQuery]) -> list[list[InFlightQuery]]:
     """Split queries so that the inputs in one message stay small."""
     if sum([flight.query.terms.nbytes for flight in flights]) <= SEVERAL_BYTES:
         return [flights]
-    found: list[list[InFlightQuery]] = [[]]
+    groups: list[list[InFlightQuery]] = [[]]
     size = 0
     for flight in flights:
         nbytes = flight.query.terms.nbytes
-        if found[-1] and size + nbytes > SEVERAL_BYTES:
-            found.append([])
+        if groups[-1] and size + nbytes > SEVERAL_BYTES:
+            groups.append([])
             size = 0
-        found[-1].append(flight)
+        groups[-1].append(flight)
         size += nbytes
-    return found
+    return groups

@@ -169,9 +169,9 @@ class Parsing:
                 async with asyncio.timeout(PARSE_S):
                     with _without_settings():
                         parsing = loop.run_in_executor(self._use_pool(), parse, order)
-                    found = await parsing
+                    parsed = await parsing
                 self._started = True
-                return self._checked(found, catalog)
+                return self._checked(parsed, catalog)
             except TimeoutError:
                 self._end_process()
                 return Invalid(f"body: takes longer than {PARSE_S:g} s to parse")
@@ -181,11 +181,11 @@ class Parsing:
                 self._end_process()
         return ModelFailed("internal error: the request could not be parsed")
 
-    def _checked(self, found: Parsed, catalog: Catalog) -> Parsed | GatewayError:
-        parsed_as, present = (one.applications.get(found.application) for one in (catalog, self._catalog()))
-        if not found.error and present is not None and (parsed_as is None or parsed_as.signature != present.signature):
+    def _checked(self, parsed: Parsed, catalog: Catalog) -> Parsed | GatewayError:
+        parsed_as, present = (one.applications.get(parsed.application) for one in (catalog, self._catalog()))
+        if not parsed.error and present is not None and (parsed_as is None or parsed_as.signature != present.signature):
             return Unavailable("the application's inputs have just changed; try again")
-        return found
+        return parsed
 
     def _signatures(self, catalog: Catalog) -> bytes:
         if self._packed is None or self._packed[0] is not catalog:

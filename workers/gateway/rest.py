@@ -202,17 +202,17 @@ class Rest(Edge):
             # Strangers are not to displace the heads of clients.
             head.remembered = False
             return _Admitted(self._open[path])
-        found = self._model_path(path)
-        if path not in self._fixed and found is None and path[:1] != ("v2",):
+        model_path = self._model_path(path)
+        if path not in self._fixed and model_path is None and path[:1] != ("v2",):
             raise NotFound(f"path {_shown(head.target)}: not found")
         client = head.client = self._front.catalog.authenticate(headers.get(b"authorization"))
         if path in self._fixed:
             methods, call = self._fixed[path]
             model, version = "", None
-        elif found is None:
+        elif model_path is None:
             raise self._no_such(path, head)
         else:
-            model, version, verb = found
+            model, version, verb = model_path
             self._front.catalog.permit(client, model)
             methods, call = self._of_model[verb]
         _allow(method, methods)

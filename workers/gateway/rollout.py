@@ -107,8 +107,8 @@ class Rollout:
         """Connect to the plan's devices, and to those that old routes or queries need."""
         if self.config is None:
             return
-        found = {device.device: self._endpoint(device) for device in self.config.plan.devices}
-        wanted = {device: endpoint for device, endpoint in found.items() if endpoint is not None}
+        endpoints = {device.device: self._endpoint(device) for device in self.config.plan.devices}
+        wanted = {device: endpoint for device, endpoint in endpoints.items() if endpoint is not None}
         needed = self._adoption.devices() | {device for device, count in self.core.outstanding.items() if count}
         for device in needed - wanted.keys():
             executor = self.executors.get(device)
@@ -124,6 +124,10 @@ class Rollout:
         if not device.address:
             return None
         return Endpoint(f"tls:{device.address}", PeerIdentity("node", node.name, node.key_hash))
+
+    @property
+    def leads(self) -> bool:
+        return self.executors.leads
 
     def status(self) -> CoreStatus:
         adoption, core = self._adoption, self.core

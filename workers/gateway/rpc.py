@@ -152,9 +152,9 @@ class Rpc(Edge):
             if self._memory_of is not front.catalog:
                 self._memory_of, self._memory = front.catalog, GrpcMemory()
             fields = grpc.split(data)
-            found = self._memory.find(fields)
-            if found is not None:
-                return found
+            remembered = self._memory.find(fields)
+            if remembered is not None:
+                return remembered
             if len(data) <= IN_LOOP_BYTES or not self._large(fields):
                 return self._read(fields, client)
         return ParseOrder(bytes(data), encoding, self._message_bytes, front.accounts.limits.query_rows, None, None)

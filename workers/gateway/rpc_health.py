@@ -70,10 +70,10 @@ class Health:
 
     def watch(self, call: Call, service: str) -> None:
         """Send a service's status now, and whenever it changes."""
-        found = self._watched(call, service)
-        self._watching[call] = service, found
+        status = self._watched(call, service)
+        self._watching[call] = service, status
         call.waiter = service
-        call.send(_answer(found))
+        call.send(_answer(status))
 
     def _watched(self, call: Call, service: str) -> Serving:
         try:
@@ -89,14 +89,14 @@ class Health:
         for call, (service, sent) in list(self._watching.items()):
             key = service, call.client
             try:
-                found = known.get(key) or known.setdefault(key, self._watched(call, service))
+                status = known.get(key) or known.setdefault(key, self._watched(call, service))
             except StatusError as error:
                 self.forget(call)
                 call.fail(error)
                 continue
-            if found is not sent and call.outbox is None:
-                self._watching[call] = service, found
-                call.send(_answer(found))
+            if status is not sent and call.outbox is None:
+                self._watching[call] = service, status
+                call.send(_answer(status))
 
     def forget(self, call: Call) -> None:
         self._watching.pop(call, None)

@@ -267,7 +267,7 @@ def _ends(flight: InFlightQuery) -> int:
 
 
 def _digest(flight: InFlightQuery) -> bytes:
-    found = hashlib.blake2b(repr((flight.spec.name, flight.query.terms.shape.inputs)).encode(), digest_size=16)
+    digest = hashlib.blake2b(repr((flight.spec.name, flight.query.terms.shape.inputs)).encode(), digest_size=16)
     for part in flight.query.parts:
-        found.update(part)
-    return found.digest()
+        digest.update(part)
+    return digest.digest()

@@ -50,13 +50,7 @@ def find(settings: Settings, present: Iterable[DeviceInfo] = ()) -> tuple[Device
 
 
 def expected(settings: Settings) -> int:
-    """Return the most devices that :func:`find` can find.
-
-    No driver is asked, since it may hang.
-
-    Raises:
-        SettingsError: as :func:`find`, for cores.
-    """
+    """The most devices that :func:`find` finds; asks no driver, which may hang."""
     gpu_files = Path("/dev").glob("nvidia[0-9]*") if settings.gpu else ()
     return len(_parts(settings.cpu_devices, topology.read())) + len(list(gpu_files))
 
@@ -125,11 +119,7 @@ def _gpu_device(settings: Settings, number: int, gpu: gpus.Gpu) -> DeviceInfo:
 
 
 def endpoint(settings: Settings, short: str) -> str:
-    """The executor's unix socket.
-
-    Raises:
-        SettingsError: the path does not fit into a socket address.
-    """
+    """The executor's unix socket; SettingsError where its path is too long."""
     path = settings.socket_folder / f"{disk.safe_name(settings.node_name, 24)}-{short}.sock"
     if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
         raise SettingsError([f"NEREUS_HOME={settings.home}: too deep; {path} is longer than {SOCKET_PATH_LIMIT} bytes"])

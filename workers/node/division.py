@@ -40,11 +40,7 @@ class Division(msgspec.Struct, frozen=True):
 
 
 def divide(topology: Topology, keep: bool) -> Division:
-    """Equal devices on all cores.
-
-    Args:
-        keep: leave a core to other processes of the box, where it has more than :data:`KEEP_BEYOND`.
-    """
+    """Equal devices; ``keep``: with a core left over beyond :data:`KEEP_BEYOND`."""
     groups, present = _groups(topology), len(topology.cores())
     if topology.quota is not None:
         groups = _first(groups, max(1, math.floor(topology.quota)))
@@ -89,11 +85,7 @@ def _devices(groups: Sequence[list[tuple[int, ...]]], size: int, count: int) -> 
 
 
 def summary(division: Division, others: str) -> str:
-    """The division in one line for the operator.
-
-    Args:
-        others: who has the cores that are left, as in ``control plane and gateway``; empty: nobody.
-    """
+    """The division in one line; ``others`` have what is left; empty: nobody."""
     line = _cores(division.present)
     if division.cores < division.present:
         line += f", {division.cores} by the control group's quota"

@@ -70,11 +70,7 @@ class ExecutorProcess:
 
     @classmethod
     def start(cls, command: Sequence[str], environ: Mapping[str, str], cores: Sequence[int]) -> ExecutorProcess:
-        """Start ``command`` in a session of its own, on ``cores`` (empty: any).
-
-        Raises:
-            OSError: it cannot be started.
-        """
+        """Start ``command`` in a session of its own, on ``cores`` (empty: any)."""
         pid = os.posix_spawnp(
             command[0],
             list(command),
@@ -110,11 +106,7 @@ class ExecutorProcess:
         return not self._ended.is_set()
 
     def write(self, path: Path) -> None:
-        """Name the process in the file.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Name the process in the file; raises OSError."""
         whole = path.with_suffix(".pid-new")
         whole.write_text(f"{self.pid} {self.started}\n")
         os.replace(whole, path)
@@ -167,16 +159,7 @@ def read_pid(path: Path) -> tuple[int, int] | None:
 
 
 async def end_leftovers(settings: Settings, devices: Collection[DeviceInfo], within_s: float = 3.0) -> list[int]:
-    """End executors of earlier daemons whose devices are none any more.
-
-    The earlier daemons had this daemon's name.
-
-    Args:
-        within_s: seconds to wait after each of SIGTERM and SIGKILL.
-
-    Returns:
-        Process ids of the executors.
-    """
+    """End executors of this name's earlier daemons for devices that are gone; pids."""
     stem = re.escape(disk.safe_name(settings.node_name, 24))
     own = {pid_path(device.endpoint) for device in devices}
     ended = []

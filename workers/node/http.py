@@ -99,11 +99,7 @@ def _problem(status: int, detail: str) -> Response:
 
 
 def listen(address: Address) -> socket.socket:
-    """A listening socket.
-
-    Raises:
-        OSError: the address is taken or not this box's; the text names the variable.
-    """
+    """A listening socket; OSError names the variable of an address that is not free."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

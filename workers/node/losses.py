@@ -58,14 +58,7 @@ def how_it_ended(code: int, answered: bool, oom_killed: bool, fault: Path | None
 
 
 def how_another_ended(fault: Path, oom_killed: bool) -> Loss:
-    """Return the loss of a process whose exit status is unknown.
-
-    This daemon did not start it.
-
-    Args:
-        fault: see :func:`workers.protocol.endings.fault_path`.
-        oom_killed: as for :func:`how_it_ended`.
-    """
+    """The loss of a process with no known exit status: as :func:`how_it_ended`."""
     note = _note(fault)
     if match := _EXIT.match(note):
         return how_it_ended(int(match[1]), True, oom_killed, fault)

@@ -24,13 +24,7 @@ RETRY = (2.0, 60.0)
 
 
 class DeviceRollout:
-    """One device's plan on its way.
-
-    Args:
-        device: whose.
-        apply: called with each new Apply.
-        changed: called when :attr:`problem` or what is needed may have changed.
-    """
+    """One device's plan on its way."""
 
     def __init__(
         self,

@@ -41,12 +41,7 @@ class _End(NamedTuple):
 
 
 class ProfileJobs:
-    """The jobs under way, by id.
-
-    Args:
-        executors: by device id.
-        send: sends a message to the control plane.
-    """
+    """The jobs under way, by id."""
 
     def __init__(
         self,

@@ -59,13 +59,7 @@ def file(settings: Settings) -> Path:
 
 
 def restore(settings: Settings) -> Layout:
-    """Return the layout for this start.
-
-    It is the last one, as far as the box still has its cores, else that of the settings.
-
-    Raises:
-        SettingsError: the settings' own division cannot be used.
-    """
+    """The last layout, as far as the box has its cores, else that of the settings."""
     before = _stored(settings)
     try:
         found = devices.find(divided_as(settings, before.ordered), before.devices)

@@ -47,13 +47,7 @@ def bounded(value: float | None, most: float) -> float | None:
 
 
 def package_celsius(chips: Mapping[str, Sequence], package: int) -> float | None:
-    """Return the temperature (degrees Celsius) of a CPU package; None: not known.
-
-    It is its own sensor's, else the warmest of its chip.
-
-    Args:
-        chips: as :func:`psutil.sensors_temperatures` gives them.
-    """
+    """Temperature of a CPU package, else of its chip's warmest sensor; None: unknown."""
     for name in CPU_CHIPS:
         found = [entry for entry in chips.get(name, ()) if bounded(entry.current, MOST_CELSIUS) is not None]
         own = [entry for entry in found if re.fullmatch(rf"(Package|Physical) id {package}", entry.label or "")]

@@ -269,11 +269,7 @@ class ExecutorSupervisor:
             self._guard(self._on_frame, frame)
 
     def _unfitness(self, frame: frames.Frame) -> str:
-        """Return why an executor of an earlier daemon cannot stay; empty: it can.
-
-        Args:
-            frame: the first that it sent.
-        """
+        """Why an earlier daemon's executor cannot stay, by its first frame; or empty."""
         if not isinstance(frame, frames.ExecutorIdentity):
             different = "another protocol"
         else:

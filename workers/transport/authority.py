@@ -91,11 +91,7 @@ class ClusterAuthority:
         return (public_pem(self._authority.certificate) + self._earlier).decode()
 
     def issue(self, request: str, role: str, name: str, now: datetime.datetime) -> IssuedMember:
-        """A member's certificate for 30 days.
-
-        Raises:
-            CertificateError: the request is not one of this member; its text says why.
-        """
+        """A member's certificate for 30 days; CertificateError says what is wrong."""
         key = requested_key(request, role, name)
         now = min(max(now, _EARLIEST), _LATEST)
         certificate = issue(

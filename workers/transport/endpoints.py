@@ -166,13 +166,7 @@ class MemberListener:
         self._pem = b""
 
     async def use(self, pem: bytes) -> None:
-        """Listen from now on as the member with this key and these certificates.
-
-        Connections stay.
-
-        Raises:
-            CertificateError: they cannot be used; what was used before stays.
-        """
+        """Listen as the member of these keys and certificates from now on."""
         if pem == self._pem:
             return
         context = server_context(pem)

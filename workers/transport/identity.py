@@ -15,7 +15,6 @@ import os
 import re
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -27,7 +26,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from workers import disk, log
-from workers.certificates import PEM, CertificateError, private_pem
+from workers.certificates import (
+    NO_CHECK_TIME,
+    PEM,
+    CertificateError,
+    issued_by,
+    no_password,
+    private_pem,
+    public_pem,
+)
 
 #: a certificate's time from its issue, and when its member asks for the next one
 VALIDITY, RENEW_AFTER = datetime.timedelta(days=30), datetime.timedelta(days=10)
@@ -42,8 +49,6 @@ UNREADABLE = (
     x509.UnsupportedGeneralNameType,
 )
 
-#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which the standard library does not name
-_NO_CHECK_TIME = 0x200000
 _URI = re.compile(r"nereus:(node|gateway)/([A-Za-z0-9_.~%-]+)")
 
 logger = log.get("identity")
@@ -81,13 +86,7 @@ class MemberIdentity:
 
     @property
     def pem(self) -> bytes:
-        """Key, certificate chain and authorities, as PEM.
-
-        :func:`server_context` and :func:`client_context` take them in this form.
-
-        Raises:
-            CertificateError: there is no certificate yet.
-        """
+        """Key, certificate chain and authorities, as PEM; CertificateError without any."""
         if not self._certificates:
             raise CertificateError(f"{self._role} {self._name!r} has no certificate of its cluster yet")
         return private_pem(self._key) + self._certificates
@@ -188,7 +187,7 @@ class MemberIdentity:
             raise CertificateError(f"the issued certificate is for {found.role} {found.name!r}")
         if found.key_hash != key_hash(self._key.public_key()):
             raise CertificateError("the issued certificate is for another key")
-        if not any(_issued(leaf, other) for other in others):
+        if not any(issued_by(leaf, public_pem(other)) for other in others):
             raise CertificateError("none of the authorities that came along has issued the certificate")
         server_context(private_pem(self._key) + pem)
 
@@ -218,11 +217,7 @@ def client_context(pem: bytes) -> ssl.SSLContext:
 
 
 def peer_of(connection: ssl.SSLObject | ssl.SSLSocket) -> PeerIdentity:
-    """The member at the other end, after the handshake.
-
-    Raises:
-        CertificateError: it has shown no certificate, or one without role and name of a member.
-    """
+    """The member at the other end after the handshake; CertificateError if none."""
     data = connection.getpeercert(True)
     if not data:
         raise CertificateError("the peer has shown no certificate")
@@ -272,13 +267,6 @@ def _identity(certificate: x509.Certificate) -> PeerIdentity:
     return PeerIdentity(*member_of(certificate.extensions), key_hash(certificate.public_key()))
 
 
-def _issued(leaf: x509.Certificate, issuer: x509.Certificate) -> bool:
-    with suppress(Exception):
-        leaf.verify_directly_issued_by(issuer)
-        return True
-    return False
-
-
 def _split(pem: bytes) -> tuple[bytes, bytes]:
     blocks = PEM.findall(pem)
     keys = [block for block in blocks if b"PRIVATE KEY" in block]
@@ -296,7 +284,7 @@ def _context(protocol: int, pem: bytes) -> ssl.SSLContext:
     # A peer is known by its listed key, wherever it is.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
-    context.verify_flags |= _NO_CHECK_TIME
+    context.verify_flags |= NO_CHECK_TIME
     try:
         parsed = x509.load_pem_x509_certificates(certificates)
         blocks = PEM.findall(certificates)
@@ -315,7 +303,7 @@ def _load_chain(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
     """Load them through pipes: a confined process can neither open nor make files."""
     ends = [_filled(chain), _filled(key)]
     try:
-        context.load_cert_chain(*(f"/proc/self/fd/{end}" for end in ends), password=_no_password)
+        context.load_cert_chain(*(f"/proc/self/fd/{end}" for end in ends), password=no_password)
     finally:
         for end in ends:
             os.close(end)
@@ -333,7 +321,3 @@ def _filled(data: bytes) -> int:
     finally:
         os.close(writing)
     return reading
-
-
-def _no_password() -> str:
-    raise ValueError("the key has a passphrase")

@@ -327,9 +327,9 @@ class Call(Http2Stream):
         self._count(0)
         self._kept = 0
 
-    def _count_unsent(self, unsent: int, kept: int) -> None:
-        more = unsent - self._unsent + kept - self._kept_responses
-        self._unsent, self._kept_responses = unsent, kept
+    def _count_unsent(self, unsent: int, responses: int) -> None:
+        more = unsent - self._unsent + responses - self._kept_responses
+        self._unsent, self._kept_responses = unsent, responses
         self._server.unsent += more
         self.connection.unsent_bytes += more
 

@@ -59,18 +59,18 @@ class MessageParser:
         Raises:
             StatusError: the bytes are no message, or one that is too large.
         """
-        found: list[tuple[bool, Buffer]] = []
+        messages: list[tuple[bool, Buffer]] = []
         self._arrived += len(data)
         if self._place is not None:
             data = self._fill(data)
             if self._filled < len(self._place):
-                return found
-            found.append((self._compressed, self._place))
+                return messages
+            messages.append((self._compressed, self._place))
             self._place, self._filled = None, 0
         if self._buffer:
             self._buffer += data
             if len(self._buffer) < self._needed:
-                return found
+                return messages
             data = bytes(self._buffer)
             self._buffer.clear()
         offset, size = 0, len(data)
@@ -83,15 +83,15 @@ class MessageParser:
                 # Not initialised, so that a length that a client only claims takes no memory.
                 self._place, self._compressed = memoryview(np.empty(length, np.uint8)), bool(flag)
                 self._fill(data[offset + PREFIX :])
-                return found
+                return messages
             if end > size:
                 self._needed = PREFIX + length
                 break
             # A copy: as a view, a small message would keep everything that arrived with it.
-            found.append((bool(flag), bytes(data[offset + PREFIX : end])))
+            messages.append((bool(flag), bytes(data[offset + PREFIX : end])))
             offset = end
         self._buffer += data[offset:]
-        return found
+        return messages
 
     def _check(self, flag: int, length: int) -> None:
         if flag > 1:

@@ -63,8 +63,8 @@ class HttpConnection(asyncio.Protocol):
     @property
     def peer(self) -> str:
         """The client's address as it is; empty: it is gone."""
-        found = self._transport.get_extra_info("peername") if self._transport is not None else None
-        return found[0] if isinstance(found, tuple) else ""
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return peer[0] if isinstance(peer, tuple) else ""
 
     @property
     def held_bytes(self) -> int:

@@ -299,10 +299,10 @@ class FrameHandler(ABC):
         if flags & h2.ACK:
             _require_size(len(payload), 0)
             return
-        found = h2.parse_settings(payload)
+        values = h2.parse_settings(payload)
         # Each may take a pass over all streams.
-        self._control(len(found) * (1 + len(self.streams)))
-        for name, value in found:
+        self._control(len(values) * (1 + len(self.streams)))
+        for name, value in values:
             if name == h2.INITIAL_WINDOW_SIZE:
                 for stream in self.streams.values():
                     stream.window += value - self.initial_window

@@ -1,7 +1,8 @@
-"""Transfer times of tensors to a device on another box and back. Pure.
+"""The network between the core and its devices. Pure.
 
-They are in seconds a byte, for each connection: a batch's time on the way, less the round trip of a small one, by its
-bytes (inputs and outputs together).
+Round trips, and transfer times of tensors.
+
+Both are high quantiles, so that a stall of the network does not count.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ from collections import deque
 from workers.protocol.datatypes import ITEM_BYTES
 from workers.protocol.specs import ApplicationSpec, TensorSpec
 
+#: samples in the window, and between two updates of the estimate
+RTT_WINDOW, EVERY = 256, 16
+RTT_QUANTILE = 0.99
+#: the estimate before its first update, and at most, so that outliers cannot hold up later queries
+INITIAL_S, LONGEST_S = 0.002, 0.2
 #: bytes of a batch below which its time on the way is the round trip: TCP sends about as much at once
 LARGE_BYTES = 32 * 1024
 #: batches of which a high quantile counts, so that a stall of the network does not
@@ -25,8 +31,49 @@ LEAST, MOST = 5e-11, 1e-5
 STALE_S = 10.0
 
 
+class RttEstimator:
+    """A high quantile of the round trip over the latest :data:`RTT_WINDOW` queries.
+
+    The executor's own work is left out.
+
+    A sample is the core's round trip less the executor's queue and run times (seconds).
+
+    Attributes:
+        seconds: the estimate.
+    """
+
+    def __init__(self) -> None:
+        self._samples: deque[float] = deque(maxlen=RTT_WINDOW)
+        self._new = 0
+        self.seconds = INITIAL_S
+
+    def begin(self, sample_s: float) -> None:
+        """Add a sample, which raises the estimate at once if it is the first one.
+
+        A device far away must not get queries that would come back late.
+        """
+        if not self._samples:
+            self.seconds = min(LONGEST_S, max(self.seconds, sample_s))
+        self.add(sample_s)
+
+    def add(self, sample_s: float) -> None:
+        """Add a sample.
+
+        Sorting is rare: every :data:`EVERY` samples, and four times a window once that is full.
+        """
+        samples = self._samples
+        samples.append(sample_s if sample_s > 0.0 else 0.0)
+        self._new += 1
+        if self._new >= EVERY and (4 * self._new >= RTT_WINDOW or len(samples) < RTT_WINDOW):
+            self._new = 0
+            ordered = sorted(samples)
+            self.seconds = min(LONGEST_S, ordered[int(RTT_QUANTILE * (len(ordered) - 1))])
+
+
 class TransferEstimator:
-    """Seconds a byte on one connection.
+    """Seconds a byte to a device on another box and back, for inputs and outputs.
+
+    A batch's time on the way, less the round trip of a small one, by its bytes.
 
     Attributes:
         byte_s: the estimate in use; 0 before the first large batch.

@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from registry import clock, members, services
 from registry.audit.recording import record as audit
-from registry.errors import Conflict, InputFault, InvalidInput
+from registry.errors import Conflict, InvalidInput, invalid
 from registry.models import Application, Node, Variant
 from scheduler import live, queue
 from scheduler.allocation import strategies
@@ -94,7 +94,6 @@ def give_up_lost() -> int:
 
 
 def resume() -> None:
-    """Take up again, at a worker's start, what this home's worker left behind."""
     begun = Q(state=State.PLANNING) | Q(state=State.SIMULATING, progress__gt=0.0)
     left = WhatIf.objects.filter(begun, holder=settings.NEREUS.instance)
     error = "The simulation worker ended twice while it answered this. Its log says why."
@@ -111,7 +110,6 @@ class Withdrawn(Exception):
 
 
 def cancel(row: WhatIf, by: str) -> None:
-    """End one that has no answer yet; Conflict: it has, or its plan is being made."""
     waits = WhatIf.objects.filter(pk=row.pk, state__in=[State.WAITING, State.SIMULATING])
     if not waits.update(state=State.FAILED, error=f"Cancelled by {by}."):
         row.refresh_from_db()
@@ -324,5 +322,5 @@ def _variant(name: str) -> Variant:
     application, _, variant = name.partition("/")
     found = Variant.objects.filter(application__name=application, name=variant).first()
     if found is None:
-        raise InvalidInput([InputFault(f"variants.{name}", "is gone")])
+        raise invalid(f"variants.{name}", "is gone")
     return found

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.executor.harness import Executor
+from tools.waiting import eventually_async
 from workers.executor.answers import GroupAnswer
 from workers.executor.replies import split_large
 from workers.protocol.frame_connection import FrameConnection, encode
@@ -109,7 +110,6 @@ def ends(tmp_path) -> Ends:
 
 @contextlib.asynccontextmanager
 async def raw(identity: MemberIdentity, port: int):
-    """A member that sends what it likes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=identity.client_context())
     yield reader, writer
     writer.transport.abort()
@@ -143,14 +143,24 @@ async def test_after_its_hello_a_member_may_send_as_much_as_its_role_needs(ends)
     assert ends.received == [0, MIB]
 
 
+@pytest.mark.parametrize("request_line", [b"GET / HTTP/1.1", b"PRI * HTTP/2.0"])
+async def test_http_without_tls_is_told_whom_the_port_is_for(ends, request_line):
+    async with ends.listening() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request_line + b"\r\nhost: box\r\n\r\n")
+        told = await reader.read()
+        assert told.startswith(b"HTTP/1.1 400 ") and endpoints.MEMBERS_ALONE.encode() in told
+        writer.close()
+    assert ends.received == []
+
+
 async def test_a_member_has_a_bounded_number_of_connections(ends, monkeypatch):
     monkeypatch.setattr(endpoints, "MOST_CONNECTIONS", 2)
     async with contextlib.AsyncExitStack() as opened, ends.listening() as port:
         for _ in range(2):
             _, writer = await opened.enter_async_context(raw(ends.gateway, port))
             writer.write(hello())
-        while len(ends.received) < 2:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: len(ends.received) >= 2)
         await opened.enter_async_context(raw(ends.gateway, port))
         assert "has 2 connections here, which is most" in await cut(ends)
 

@@ -28,11 +28,7 @@ _PLAIN_BYTES = 16 * 1024
 async def listen(
     factory: Factory, host: str, port: int, reuse_port: bool = False, context: ssl.SSLContext | None = None
 ) -> asyncio.Server:
-    """Listen with TLS where there is a context, else without.
-
-    Raises:
-        OSError: the address cannot be used.
-    """
+    """Listen, with TLS where there is a context. Raises OSError."""
     if context is not None:
         factory = TlsAcceptor(factory, context).connection
     loop = asyncio.get_running_loop()
@@ -43,25 +39,31 @@ class TlsAcceptor:
     """Shakes hands with clients of one listening socket.
 
     Those that succeed are handed to their protocol. Those that speak HTTP without TLS are told so.
+
+    Args:
+        cure: tells them what to do; ``{host}`` is the one that they asked for.
     """
 
-    def __init__(self, factory: Factory, context: ssl.SSLContext, limits: TlsLimits | None = None):
+    def __init__(
+        self,
+        factory: Factory,
+        context: ssl.SSLContext,
+        limits: TlsLimits | None = None,
+        cure: str = "use https://{host}",
+    ):
         self.factory = factory
         self.context = context
         self.limits = limits or TlsLimits()
+        self.cure = cure
         #: handshakes under way by their clients' hosts, the oldest first
         self._pending: dict[str, dict[_Handshake, None]] = {}
         self._count = 0
 
     def connection(self) -> asyncio.BaseProtocol:
-        """A protocol for a socket that was accepted; a server's factory."""
         return _Handshake(self)
 
     def begin(self, handshake: _Handshake) -> None:
-        """Count a handshake.
-
-        Beyond the limit, the oldest of the host with most of them is closed.
-        """
+        """Count a handshake; beyond the limit, the oldest of the largest host ends."""
         if self._count >= self.limits.handshakes:
             next(iter(max(self._pending.values(), key=len))).abort()
         self._pending.setdefault(handshake.host, {})[handshake] = None
@@ -78,10 +80,7 @@ class TlsAcceptor:
 
 
 class _Handshake(asyncio.Protocol):
-    """A connection until its handshake is over.
-
-    The first byte shows whether it speaks TLS.
-    """
+    """A connection until its handshake is over; the first byte tells TLS from HTTP."""
 
     def __init__(self, acceptor: TlsAcceptor):
         self._acceptor = acceptor
@@ -109,7 +108,7 @@ class _Handshake(asyncio.Protocol):
             self._task = asyncio.get_running_loop().create_task(self._shake_hands())
         elif self._task is None and (b"\r\n\r\n" in self._early or len(self._early) > _PLAIN_BYTES):
             self._answered = True
-            self._socket.write(_plain_answer(self._early))
+            self._socket.write(_plain_answer(self._early, self._acceptor.cure))
             self._socket.write_eof()
             self._early = b""
 
@@ -117,7 +116,6 @@ class _Handshake(asyncio.Protocol):
         self.abort()
 
     def abort(self) -> None:
-        """Close at once."""
         self._acceptor.end(self)
         self._timer.cancel()
         self._socket.abort()
@@ -161,7 +159,7 @@ class _Handshake(asyncio.Protocol):
             self._early = b""
 
 
-def _plain_answer(request: bytes) -> bytes:
+def _plain_answer(request: bytes, cure: str) -> bytes:
     """Return the answer to a client that sent HTTP where TLS is spoken.
 
     gRPC clients, which begin with HTTP/2's preface, show its status; after a GOAWAY they would connect again and again.
@@ -169,7 +167,7 @@ def _plain_answer(request: bytes) -> bytes:
     fields = request.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")[1:]
     named = (value.strip() for name, _, value in (one.partition(":") for one in fields) if name.lower() == "host")
     host = next(named, "")
-    text = f"this port speaks TLS, and the request came without: use https://{host[:300]}"
+    text = f"this port speaks TLS, and the request came without: {cure.format(host=host[:300])}"
     # Problem details (RFC 9457), with the member of the V2 protocol's errors.
     problem = {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": text, "error": text}
     body = json.dumps(problem).encode()

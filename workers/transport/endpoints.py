@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from workers import log
+from workers.net.limits import TlsLimits
+from workers.net.tls import TlsAcceptor
 from workers.protocol import frame_connection
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frame_limits import GREETING, PeerLimits
@@ -33,37 +35,28 @@ _KEEPALIVE_IDLE_S, _KEEPALIVE_EVERY_S, _KEEPALIVE_MISSES = 2, 1, 2
 MOST_CONNECTIONS = 80
 #: connections that are being accepted
 _BACKLOG = 128
+#: told to HTTP clients
+MEMBERS_ALONE = "it is for members of this cluster; queries go to NEREUS_HTTP, browsers and REST to NEREUS_CONSOLE"
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address of a listening process.
+    """The address of a listening process."""
 
-    Attributes:
-        address: ``unix:/path``, or ``tls:HOST:PORT``.
-        member: whom to find at the other end of TLS.
-    """
-
-    address: str
-    member: PeerIdentity | None = None
+    address: str  # ``unix:/path``, or ``tls:HOST:PORT``
+    member: PeerIdentity | None = None  # whom to find at the other end of TLS
 
     @property
     def local(self) -> bool:
-        """Whether it is a unix socket."""
         return self.address.startswith("unix:")
 
 
 @dataclass(frozen=True)
 class TlsClient:
-    """Connections of this member to others on other boxes.
+    """Connections of this member to others on other boxes."""
 
-    Attributes:
-        context: raises :class:`CertificateError` where it has no certificate yet.
-        limits: of frames.
-    """
-
-    context: Callable[[], ssl.SSLContext]
-    limits: PeerLimits
+    context: Callable[[], ssl.SSLContext]  # raises :class:`CertificateError` where it has no certificate yet
+    limits: PeerLimits  # of frames
 
 
 class MemberConnection(FrameConnection):
@@ -151,7 +144,7 @@ async def connect(
 
 
 class MemberListener:
-    """Accepts members over mutual TLS.
+    """Accepts members over mutual TLS. Needs uvloop.
 
     Args:
         listener: a bound TCP socket, which lives as long as this.
@@ -173,23 +166,16 @@ class MemberListener:
         self._pem = b""
 
     async def use(self, pem: bytes) -> None:
-        """Listen from now on as the member with this key and these certificates.
-
-        Connections stay.
-
-        Raises:
-            CertificateError: they cannot be used; what was used before stays.
-        """
+        """Listen as the member of these keys and certificates from now on."""
         if pem == self._pem:
             return
         context = server_context(pem)
+        acceptor = TlsAcceptor(self._accepted, context, TlsLimits(handshake_s=HANDSHAKE_S), MEMBERS_ALONE)
         server = await asyncio.get_running_loop().create_server(
-            self._accepted,
+            acceptor.connection,
             # uvloop closes the socket together with its server.
             sock=self._listener.dup(),
             backlog=_BACKLOG,
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_S,
         )
         before, self._server, self._pem = self._server, server, pem
         if before is not None:
@@ -203,7 +189,6 @@ class MemberListener:
                 connection.transport.abort()
 
     def close(self) -> None:
-        """Stop listening; connections stay."""
         if self._server is not None:
             self._server.close()
         self._listener.close()

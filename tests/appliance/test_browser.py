@@ -37,7 +37,7 @@ def number(page: InThread, name: str, attribute: str = "") -> float:
 def test_a_wrong_password_is_refused(appliance, chromium):
     with tab(chromium, base_url=appliance.console) as page:
         sign_in(page, "admin", "not the password")
-        expect(page.locator(".error")).to_be_visible()
+        expect(page.get_by_test_id("login-error")).to_be_visible()
         expect(page.get_by_test_id("login-password")).to_be_visible()
         expect(page.get_by_test_id("kpi-demand")).to_have_count(0)
 

@@ -170,7 +170,7 @@ async def test_a_burst_steps_down_in_accuracy_and_nobody_is_refused(world, tmp_p
     world.models = {"slow": slow_path, "quick": quick_path}
     # Whatever the machine's pace is, the accurate variant has time for a third of so many queries.
     row_s = seconds_of(slow_path)
-    slo_s = max(4.0, 10 * row_s)
+    slo_s = max(6.0, 10 * row_s)
     count, app = round(3 * slo_s / row_s), application("app", slo_s, WIDE)
     slow = resident(variant(1, slow_path, accuracy=99.9, name="slow"), row_s, max_batch=1)
     quick = resident(variant(2, quick_path, accuracy=80.0, name="quick"), 0.0005, max_batch=8)

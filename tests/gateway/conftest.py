@@ -123,10 +123,7 @@ async def until(condition, what: str):
 
 
 class DeviceProcess:
-    """A device and the events that it reported.
-
-    Its end is published as a node daemon would publish it, unless ``supervised`` is False.
-    """
+    """A device and its events; its end is published if it is ``supervised``."""
 
     supervised = True
 
@@ -299,10 +296,7 @@ class GatewayProcess:
 
 
 class ControlPlane:
-    """The other end of a gateway's link, which admits and configures it.
-
-    It is a real websocket server.
-    """
+    """The other end of a gateway's link, which admits and configures it."""
 
     def __init__(self):
         self.messages: list = []
@@ -376,10 +370,7 @@ def gateways(tmp_path):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """One gateway with one device that serves everything.
-
-    It is for tests that change neither.
-    """
+    """One gateway with one device that serves everything; tests change neither."""
     folder = tmp_path_factory.mktemp("s")
     device = DeviceProcess(folder, "d0")
     placed = {"d0": [("numbers", "big"), ("words", "only"), ("every", "only"), ("nan", "only")]}

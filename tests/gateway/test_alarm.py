@@ -25,10 +25,7 @@ class Bell:
 
 
 def everywhere(test):
-    """Run a test on uvloop and asyncio's own loop, with either timer.
-
-    One timer is the system's, the other one the loop's.
-    """
+    """Run a test on both event loops, with the system's timer and the loop's."""
 
     @pytest.mark.parametrize("timer", ["file", "loop"])
     @pytest.mark.parametrize("make", [uvloop.new_event_loop, asyncio.new_event_loop])

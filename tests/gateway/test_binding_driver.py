@@ -168,10 +168,7 @@ class HandlerStub:
 
 
 class Held:
-    """A binding driver with one device, and its handler.
-
-    The device takes ``run_s`` for up to ``most`` rows.
-    """
+    """A driver, its handler, and a device that takes ``run_s`` for ``most`` rows."""
 
     def __init__(self, slo_s: float = 60.0, run_s: float = 0.01, most: int = 1):
         self.spec = application("numbers", slo_s)

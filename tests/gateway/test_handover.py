@@ -44,10 +44,7 @@ def patient(monkeypatch):
 
 
 class Site:
-    """Devices, two cores, and the front of the second core.
-
-    The first core decides on the front's queries.
-    """
+    """Devices, two cores, and the second's front, on whose queries the first decides."""
 
     def __init__(self, folder: Path, served: dict[str, tuple[Executor, ApplicationSpec, Path]]) -> None:
         self.ended: dict[str, object] = {}

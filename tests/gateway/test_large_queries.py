@@ -289,10 +289,7 @@ def test_answers_of_a_stream_stay_in_order_whichever_queries_are_parsed_apart(se
 
 @contextlib.asynccontextmanager
 async def parsed(*catalogs: Catalog):
-    """What becomes of a request for ``words`` while catalogs are replaced.
-
-    It is parsed by the first one, and the last one is in force by its end.
-    """
+    """What becomes of a request that is parsed by the first catalog, under the last."""
     outcome: asyncio.Future = asyncio.get_running_loop().create_future()
     present = [catalogs[0]]
     parsing = Parsing(lambda: present[0], 1 << 20)

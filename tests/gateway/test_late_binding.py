@@ -96,10 +96,7 @@ def client(*gateways: GatewayProcess) -> httpx2.AsyncClient:
 
 
 async def together(gateway: GatewayProcess, bodies: list[dict]) -> list[tuple[int, dict]]:
-    """Send queries in one go, and return (status, body) of each answer.
-
-    Their connections are opened before.
-    """
+    """(status, body) of each query; all are sent in one go, on open connections."""
     opened = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", gateway.port) for _ in bodies))
     asked = [post(PATH, json.dumps(one).encode(), **AUTH) for one in bodies]
     for (_, writer), data in zip(opened, asked, strict=True):
@@ -121,10 +118,7 @@ def seconds_of(path: Path) -> float:
 
 
 async def load(http, gateway, stop: asyncio.Event, found: collections.Counter, clients: int = 8) -> None:
-    """Send queries one after the other from each client until ``stop`` is set.
-
-    ``found`` gets the number of answers by (status, variant or error).
-    """
+    """Send until ``stop``; count answers by (status, variant or error)."""
 
     async def one() -> None:
         while not stop.is_set():

@@ -61,10 +61,7 @@ class Peer:
         return kind, flags, number, await asyncio.wait_for(self.reader.readexactly(length), 60)
 
     async def until(self, kind: int) -> tuple[int, int, bytes]:
-        """Return (flags, stream, payload) of the next frame of a kind.
-
-        Frames before it are discarded.
-        """
+        """(flags, stream, payload) of the next frame of a kind."""
         while True:
             found, *rest = await self.frame()
             if found == kind:

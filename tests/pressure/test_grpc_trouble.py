@@ -70,11 +70,7 @@ def test_many_calls_that_are_cancelled_at_once(served):
 
 
 def large_stream(channel: grpc.Channel, x: np.ndarray, count: int, over: threading.Event | None = None):
-    """Open a stream of queries that are asked as fast as they are taken.
-
-    Returns:
-        The call, and the list of the queries that were taken.
-    """
+    """A stream asked as fast as it is taken, and the queries that were taken."""
     asked, sent = message("large", x), []
 
     def much():

@@ -110,7 +110,7 @@ def _chosen(problem: Problem, multiple: float, placed: Iterable[Placement]) -> R
 
 
 def _beside(problem: Problem, multiple: float, chosen: Mapping[str, list[str]]) -> Problem:
-    """The problem at a multiple of the demand, beside residents: where these leave no place, they alone may serve."""
+    """A multiple of the demand beside residents, which full devices have alone."""
     memory = {v.id: {kind: p.memory_bytes for kind, p in v.profiles.items()} for v in problem.variants}
     devices, only = [], {}
     for device in problem.devices:

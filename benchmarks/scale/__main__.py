@@ -17,7 +17,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -25,11 +24,11 @@ import httpx2
 import redis
 
 from appliance.demo.rest import client
-from benchmarks.watch import Watch
+from benchmarks.watch import Sampling, Watch
 from tools.child import ROOT, eventually
 
 from . import pages
-from .plane import Plane, bound
+from .plane import Plane
 
 #: seconds for anything that members must get to
 LONGEST_S = 600.0
@@ -43,11 +42,9 @@ PATHS = ("/applications/", "/nodes/", "/devices/?limit=100", "/plans/?limit=5")
 
 
 class Members:
-    """The process that plays the members."""
-
     def __init__(self, console: str, nodes: int, devices: int) -> None:
         self._process = subprocess.Popen(
-            bound("benchmarks.scale.members", console, nodes, devices),
+            [sys.executable, "-m", "benchmarks.scale.members", console, str(nodes), str(devices)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -61,7 +58,6 @@ class Members:
         return json.loads(self._process.stdout.readline())
 
     def configured(self) -> dict | None:
-        """The state once all members have joined and hold a configuration."""
         state = self.ask("state")
         return state if state["configured"] == state["members"] else None
 
@@ -70,33 +66,32 @@ class Members:
         self._process.wait()
 
 
-class Rest(threading.Thread):
-    """A client that reads the REST API, :data:`EVERY_S` after each answer."""
+class Rest:
+    """A client that reads the REST API in turn; a context manager."""
 
-    def __init__(self, plane: Plane, token: str) -> None:
-        super().__init__(daemon=True)
-        self._plane, self._token = plane, token
-        self._ended = threading.Event()
+    def __init__(self, plane: Plane) -> None:
+        self._client = plane.rest()
+        self._client.timeout = LONGEST_S
+        self._sampling = Sampling([(self._ask, EVERY_S)])
         self.took: list[tuple[float, float]] = []
         self.failed = 0
 
-    def run(self) -> None:
-        with client(self._plane.console, self._token) as rest:
-            rest.timeout = LONGEST_S
-            number = 0
-            while not self._ended.wait(EVERY_S):
-                began = time.monotonic()
-                try:
-                    ok = rest.get(PATHS[number % len(PATHS)]).status_code == 200
-                except httpx2.HTTPError:
-                    ok = False
-                self.failed += not ok
-                self.took.append((began, time.monotonic() - began))
-                number += 1
+    def __enter__(self) -> Rest:
+        self._sampling.start()
+        return self
 
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
+    def __exit__(self, *_error) -> None:
+        self._sampling.stop()
+        self._client.close()
+
+    def _ask(self) -> None:
+        began = time.monotonic()
+        try:
+            ok = self._client.get(PATHS[len(self.took) % len(PATHS)]).status_code == 200
+        except httpx2.HTTPError:
+            ok = False
+        self.failed += not ok
+        self.took.append((began, time.monotonic() - began))
 
     def between(self, start: float, end: float) -> dict[str, float]:
         """Percentiles in ms of requests that began between two moments."""
@@ -105,8 +100,6 @@ class Rest(threading.Thread):
 
 
 class Run:
-    """One size."""
-
     def __init__(self, options: argparse.Namespace, nodes: int, folder: Path) -> None:
         self.options, self.nodes = options, nodes
         self.devices = max(nodes, round(options.devices * nodes / max(options.nodes)))
@@ -117,29 +110,25 @@ class Run:
     def measure(self) -> dict[str, object]:
         with self.plane as plane:
             plane.manage("benchmarks.scale.registry", str(self.options.applications))
-            secrets = json.loads((plane.home / "credentials.json").read_text())
             pids = plane.pids()
-            members = Members(plane.console, self.nodes, self.devices)
-            rest = Rest(plane, secrets["api_token"])
+            self.members = Members(plane.console, self.nodes, self.devices)
+            watched = {**pids, "members": self.members.pid}
             try:
-                with Watch({**pids, "members": members.pid}, every_s=0.5) as self.watch:
-                    rest.start()
-                    self.members, self.rest = members, rest
+                with Watch(watched, every_s=0.5) as self.watch, Rest(plane) as self.rest:
                     self._join()
                     self._settle("settle", 0)
                     self._steady()
                     self._plan("plan")
-                    planned = members.ask("state")["version"]
+                    planned = self.members.ask("state")["version"]
                     self._reconnect()
                     self._settle("settle_again", planned)
                     if self.options.pages:
-                        self._paint(secrets)
-                self.found["members_refused"] = members.ask("state")["refused"]
+                        self._paint(plane.credentials)
+                self.found["members_refused"] = self.members.ask("state")["refused"]
                 self.found["load"] = os.getloadavg()[0]
             finally:
-                rest.end()
-                members.close()
-        self.found["rest_failed"] = rest.failed
+                self.members.close()
+        self.found["rest_failed"] = self.rest.failed
         # A process that ended: figures of processor time after that are of no use.
         self.found["unsampled"] = self.watch.failed
         return self.found
@@ -151,7 +140,6 @@ class Run:
         self._cost("join", began, time.monotonic())
 
     def _all(self, why: str) -> dict:
-        """The state once all members are there."""
         try:
             return eventually(self.members.configured, LONGEST_S, 0.1, why)
         except TimeoutError as error:
@@ -191,7 +179,7 @@ class Run:
         Recorded are the solve's time, the time until the first member holds the plan, and from there until the last one
         does.
         """
-        with client(self.plane.console, self._token()) as rest:
+        with client(self.plane.console, self.plane.credentials["api_token"]) as rest:
             rest.timeout = LONGEST_S
             before = self.members.ask("state")["version"]
             time.sleep(1.0)
@@ -208,9 +196,6 @@ class Run:
             "first_member_s": hold["first"] - began,
             "push_s": hold["last"] - hold["first"],
         }
-
-    def _token(self) -> str:
-        return json.loads((self.plane.home / "credentials.json").read_text())["api_token"]
 
     def _held(self, version: int) -> dict | None:
         answer = self.members.ask("hold", version)
@@ -252,7 +237,6 @@ class Run:
             }
 
     def _cost(self, name: str, start: float, end: float) -> None:
-        """Processor time, memory and REST latency between two moments."""
         cores = {role: self.watch.cores(role, start, end) for role in self.watch.samples}
         self.found[name] = {
             "cores": {role: round(value, 3) for role, value in cores.items()},
@@ -265,7 +249,6 @@ class Run:
 
 
 def table(found: list[dict]) -> str:
-    """The figures as a Markdown table, a column for each size."""
     rows = {
         "devices": lambda f: f["devices"],
         "all joined, s": lambda f: f["join_s"],

@@ -18,7 +18,7 @@ from tests.net import wire as h2
 from tests.net.http2_client import CODE, KIB, MIB, Peer, connected, eventually, prefixed, serving, status, to
 from workers.gateway import rpc_stream
 from workers.gateway.errors import Invalid, Overloaded
-from workers.gateway.rpc_stream import Receiver, Streaming
+from workers.gateway.rpc_stream import Reply, Streaming
 from workers.net.grpc import Admitted, Call, MessageParser
 from workers.net.limits import Rate
 
@@ -28,15 +28,20 @@ WRONG = prefixed(b"a", 1)
 
 
 class Plane:
-    def __init__(self) -> None:
-        self.asked: list[tuple[bytes, Receiver]] = []
+    def __init__(self, rejected) -> None:
+        self.rejected = rejected
+        self.asked: list[tuple[bytes, Reply]] = []
         self.cancelled = 0
 
-    def submit(self, data, left_s, read_at, waits: Receiver, client: str, encoding: bytes) -> SimpleNamespace:
+    def infer(self, waits: Reply, data, *_) -> SimpleNamespace:
         if data == b"wrong":
             raise Invalid("wrong")
         self.asked.append((bytes(data), waits))
         return SimpleNamespace(query=SimpleNamespace(id=bytes(data).decode("latin-1")[:20]), waits=waits)
+
+    def refuse(self, waits: Reply, error) -> None:
+        self.rejected(error)
+        waits.settle(error.with_traceback(None))
 
     def withdraw(self, flight) -> None:
         self.cancelled += 1
@@ -45,8 +50,8 @@ class Plane:
 @contextlib.asynccontextmanager
 async def streaming(**given):
     async with serving(**given) as (server, echo):
-        plane = Plane()
-        endpoint = Streaming(plane.submit, echo.rejected, plane.withdraw)
+        plane = Plane(echo.rejected)
+        endpoint = Streaming(plane)
         echo.admit = lambda head: Admitted(echo.key, endpoint, client="a key")
         yield server, plane, endpoint
 
@@ -81,23 +86,6 @@ async def unread(peer: Peer, plane: Plane, number: int) -> None:
 
 
 # --- in order, and counted --------------------------------------------------------------------------------------------
-
-
-async def test_answers_come_in_the_order_of_their_queries():
-    async with streaming() as (server, plane, _), connected(server.port) as peer:
-        peer.send(peer.head(1))
-        ask(peer, 1, b"a", b"b", b"wrong", b"c", end=True)
-        await eventually(lambda: len(plane.asked) == 3, "all are asked")
-        for data, waits in reversed(plane.asked):
-            waits.settle(answer(data.decode()))
-        assert [(one.infer_response.id, one.error_message) for one in await received(peer, 4)] == [
-            ("a", ""),
-            ("b", ""),
-            ("", "wrong"),
-            ("c", ""),
-        ]
-        assert await status(peer, 1) == (CODE.OK, "")
-        assert (server.streams, server.reading, server.unsent, plane.cancelled) == (0, 0, 0, 0)
 
 
 async def test_queries_without_room_wait_and_are_counted():
@@ -164,32 +152,6 @@ async def test_a_stream_that_is_refused_with_an_answer_unread_ends_alone(caplog,
     assert "handler_failed" not in caplog.text
 
 
-@pytest.mark.parametrize("how", ["reset", "gone"])
-async def test_a_stream_that_was_refused_and_is_given_up_leaves_nothing(how):
-    async with streaming() as (server, plane, endpoint), connected(server.port, SHUT) as peer:
-        await unread(peer, plane, 1)
-        await unread(peer, plane, 3)
-        peer.send(h2.frame(h2.DATA, 0, 1, WRONG))
-        await eventually(lambda: len(endpoint.open) == 1, "it is refused")
-        if how == "reset":
-            peer.send(h2.rst_stream(1, h2.CANCEL), h2.window_update(3, KIB))
-            assert (await received(peer, 1))[0].infer_response.id == "a"
-            await eventually(lambda: server.streams == 1, "it is forgotten")
-        peer.writer.transport.abort()
-        await eventually(lambda: not server.connections, "the connection is forgotten")
-        assert (server.streams, server.reading, server.unsent) == (0, 0, 0)
-        assert (plane.cancelled, endpoint.open) == (2, set())
-
-
-async def test_who_was_refused_and_takes_nothing_is_given_up_and_so_is_the_next():
-    async with streaming(write_s=0.2) as (server, plane, endpoint), connected(server.port, SHUT) as peer:
-        for number in (1, 3):
-            await unread(peer, plane, number)
-            peer.send(h2.frame(h2.DATA, 0, number, WRONG))
-            assert (await peer.until(h2.RST_STREAM))[1] == number
-        assert (server.streams, server.unsent, endpoint.open) == (0, 0, set())
-
-
 async def test_what_an_endpoint_raises_for_one_call_leaves_the_others_alone(monkeypatch, caplog):
     async with serving() as (server, echo), connected(server.port) as peer:
         for number in (1, 3, 5):
@@ -241,23 +203,19 @@ async def test_small_queries_that_wait_are_no_way_around_the_limit():
 
 
 class Timed(Plane):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, rejected) -> None:
+        super().__init__(rejected)
         self.read_at: list[float] = []
 
-    def submit(self, data, left_s, read_at, waits, client, encoding) -> SimpleNamespace:
+    def infer(self, waits: Reply, data, encoding, client, read_at, left_s) -> SimpleNamespace:
         self.read_at.append(read_at)
-        return super().submit(data, left_s, read_at, waits, client, encoding)
+        return super().infer(waits, data)
 
 
 async def test_the_time_of_a_query_that_waits_for_room_begins_with_its_turn():
-    """The time of a query that waits for room in its stream begins with its turn.
-
-    The same holds for a pipelined query: as far as its client can tell, it was not read before.
-    """
+    # The same holds for a pipelined query: as far as its client can tell, it was not read before.
     async with streaming() as (server, _, endpoint), connected(server.port) as peer:
-        timed = Timed()
-        endpoint.submit = timed.submit
+        timed = endpoint.edge = Timed(endpoint.edge.rejected)
         peer.send(peer.head(1))
         ask(peer, 1, *[b"x"] * (rpc_stream.MAX_QUERIES + 1))
         await eventually(lambda: len(timed.asked) == rpc_stream.MAX_QUERIES, "all but one are asked")
@@ -289,20 +247,22 @@ async def test_a_stream_that_is_held_has_time_for_the_rest_of_its_message():
 
 async def test_others_have_their_turn_between_queries_that_are_refused_at_once():
     async with (
-        streaming() as (server, plane, endpoint),
+        streaming() as (server, plane, _),
         connected(server.port) as many,
         connected(server.port) as other,
     ):
         count, seen = 20 * rpc_stream.MAX_QUERIES, []
 
-        def submit(data, *given) -> SimpleNamespace:
+        infer = plane.infer
+
+        def noted(waits: Reply, data, *given) -> SimpleNamespace:
             seen.append(bytes(data))
             if len(seen) == 1:
                 other.send(other.head(1))
                 ask(other, 1, b"other")
-            return plane.submit(data, *given)
+            return infer(waits, data, *given)
 
-        endpoint.submit = submit
+        plane.infer = noted
         many.send(many.head(1), h2.window_update(0, MIB), h2.window_update(1, MIB))
         many.send(h2.frame(h2.DATA, h2.END_STREAM, 1, count * prefixed(b"wrong")))
         assert len(await received(many, count)) == count
@@ -316,8 +276,8 @@ async def test_others_have_their_turn_between_queries_that_are_refused_at_once()
 
 
 class Full(Plane):
-    def submit(self, data, left_s, read_at, waits, client, encoding) -> SimpleNamespace:
-        flight = super().submit(data, left_s, read_at, waits, client, encoding)
+    def infer(self, waits: Reply, data, *given) -> SimpleNamespace:
+        flight = super().infer(waits, data, *given)
         if data.startswith(b"no"):
             waits.settle(Overloaded("no room"))
         return flight
@@ -325,8 +285,7 @@ class Full(Plane):
 
 async def test_an_error_that_is_there_at_once_names_its_query():
     async with streaming() as (server, _, endpoint), connected(server.port) as peer:
-        full = Full()
-        endpoint.submit = full.submit
+        full = endpoint.edge = Full(endpoint.edge.rejected)
         peer.send(peer.head(1))
         ask(peer, 1, b"no-1", b"yes", b"no-2", b"no-3", end=True)
         await eventually(lambda: len(full.asked) == 4, "all are asked")

@@ -19,6 +19,7 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.pressure.wire import answer, post
+from tools.waiting import eventually_async
 from workers.gateway.catalog import Catalog
 from workers.gateway.errors import Unavailable
 from workers.gateway.parser_process import Parsed, ParseOrder
@@ -193,6 +194,13 @@ def test_errors_of_large_queries_are_those_of_small_ones(served, parser):
     assert (response.status_code, "at most 1048576 bytes once decompressed" in response.json()["error"]) == (413, True)
 
 
+def test_a_parser_is_started_without_the_gateways_settings(served, parser):
+    """``/proc`` shows what a process was started with, and settings include secrets."""
+    children = psutil.Process(served.process.pid).children(recursive=True)
+    assert parser in children
+    assert [name for one in children for name in one.environ() if name.startswith("NEREUS_")] == []
+
+
 async def test_small_queries_are_served_and_answers_stay_in_order_while_one_is_parsed(served, parser):
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     with stopped(parser):
@@ -281,17 +289,13 @@ def test_answers_of_a_stream_stay_in_order_whichever_queries_are_parsed_apart(se
 
 @contextlib.asynccontextmanager
 async def parsed(*catalogs: Catalog):
-    """What becomes of a request for ``words`` while catalogs are replaced.
-
-    It is parsed by the first one, and the last one is in force by its end.
-    """
+    """What becomes of a request that is parsed by the first catalog, under the last."""
     outcome: asyncio.Future = asyncio.get_running_loop().create_future()
     present = [catalogs[0]]
     parsing = Parsing(lambda: present[0], 1 << 20)
     order = ParseOrder(json.dumps(texts(10)).encode(), b"identity", 1 << 20, 64, "words", None)
     parsing.submit(Parse("a", order, lambda _, found: outcome.set_result(found)))
-    while parsing._packed is None and not outcome.done():
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: parsing._packed is not None or outcome.done())
     present[0] = catalogs[-1]
     yield await outcome
     await parsing.close()
@@ -304,7 +308,7 @@ def catalog(*applications) -> Catalog:
 async def test_a_request_for_an_application_that_is_gone_by_its_turn_is_left_to_its_edge():
     async with parsed(catalog()) as outcome:
         # The edge says that there is no such application.
-        assert isinstance(outcome, Parsed) and outcome.shape is None
+        assert isinstance(outcome, Parsed) and outcome.query is None
 
 
 async def test_a_request_that_was_parsed_by_another_signature_may_come_again():
@@ -314,4 +318,4 @@ async def test_a_request_that_was_parsed_by_another_signature_may_come_again():
         async with parsed(catalog(*([before] if before else [])), catalog(renewed)) as outcome:
             assert isinstance(outcome, Unavailable) and "have just changed" in str(outcome)
     async with parsed(catalog(words), catalog(words)) as outcome:
-        assert outcome.rows == 1
+        assert outcome.query.terms.rows == 1

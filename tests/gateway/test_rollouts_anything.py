@@ -175,10 +175,7 @@ class World:
         self.asked, self.outcomes = 0, []
 
     def place(self, placed: dict[str, list[tuple[str, str]]], reaches_gateway: bool = True) -> None:
-        """Make a plan; the devices receive it when they follow it.
-
-        The gateway receives it at once, or the next one.
-        """
+        """Make a plan, which the gateway receives at once, or with the next one."""
         self.version, self.placed = next(self.versions), placed
         if not reaches_gateway:
             return
@@ -196,9 +193,9 @@ class World:
             device.state = message
             self.rollout.executor_state(device.device, message)
         elif isinstance(message, Refusal):
-            self.rollout.executor_refusal(device.device, message)
+            self.rollout.core.refused_by_device(device.device, message)
         else:
-            self.rollout.executor_results(device.device, message, memoryview(bytes(16)))
+            self.rollout.core.results(device.device, message, memoryview(bytes(16)))
         return True
 
     def ask(self, name: str, queries: int) -> None:
@@ -217,10 +214,7 @@ class World:
             await asyncio.sleep(0)
 
     async def follow(self) -> None:
-        """Let all devices load what the newest plan wants, and the gateway know.
-
-        Nothing is run or unloaded.
-        """
+        """Let all devices load what the newest plan wants, and nothing else happen."""
         for device in self.devices.values():
             device.follow(self)
             for _ in device.cold():

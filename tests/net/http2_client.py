@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 import grpc
 import hpack
 
+from tools.waiting import eventually_async
 from workers.net import compression
 from workers.net.grpc import Admitted, Call, Code, GrpcServer, StatusError, parse_timeout
 from workers.net.http2 import HeaderList
@@ -60,10 +61,7 @@ class Peer:
         return kind, flags, number, await asyncio.wait_for(self.reader.readexactly(length), 60)
 
     async def until(self, kind: int) -> tuple[int, int, bytes]:
-        """Return (flags, stream, payload) of the next frame of a kind.
-
-        Frames before it are discarded.
-        """
+        """(flags, stream, payload) of the next frame of a kind."""
         while True:
             found, *rest = await self.frame()
             if found == kind:
@@ -121,7 +119,7 @@ class Echo:
         self.gone: list[Call] = []
         self.refusals: list[StatusError] = []
         self.key = object()
-        self.hear = lambda call, data: call.answer(data)
+        self.hear = lambda call, data: call.settle(data)
 
     def admit(self, headers: HeaderList) -> Admitted:
         path = headers.fields[b":path"]
@@ -150,22 +148,22 @@ class Echo:
 
 
 class _Endpoint:
+    takes_compressed = True
+
     def __init__(self, echo: Echo, hold: bool = False, streams: bool = False):
         self.echo, self.hold, self.streams = echo, hold, streams
 
     def opened(self, call: Call) -> None:
         call.waiter = self
 
-    def message(self, call: Call, data) -> None:
+    def message(self, call: Call, data, encoding: bytes = b"identity") -> None:
+        data = compression.decompress(encoding, data, 1 << 20)
         self.echo.got.append(bytes(data))
         if self.hold:
             call.waiter = self
             self.echo.held.append(call)
         else:
             self.echo.hear(call, data)
-
-    def compressed(self, call: Call, data, encoding: bytes) -> None:
-        self.message(call, compression.decompress(encoding, data, 1 << 20))
 
     def ended(self, call: Call) -> None:
         call.complete()
@@ -193,10 +191,7 @@ async def serving(
 
 
 async def eventually(true, what: str) -> None:
-    end = asyncio.get_running_loop().time() + 300
-    while not true():
-        assert asyncio.get_running_loop().time() < end, what
-        await asyncio.sleep(0.01)
+    await eventually_async(true, why=what)
 
 
 async def still_serves(peer: Peer, number: int) -> None:

@@ -83,7 +83,6 @@ def runs_on_a_device(data: bytes, folder) -> None:
     for rows in (1, 2, 8):
         outputs, _ = loaded.run(loaded.sample(rows), rows)
         assert all(np.isfinite(array).all() for array in outputs.values())
-    assert loaded.check_bindings() == ""
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -213,7 +212,7 @@ def own_shapes(name: str, made, **outputs) -> registry.Application:
 
 
 def test_a_batch_of_the_models_own_is_one(upload, tmp_path):
-    """Open dimensions of all the same size would not fit to the state, and give another rank."""
+    """Open dimensions that are all of one size give another rank."""
     made = model(
         [
             node("ReduceMean", ["sound", "axes"], ["m"], keepdims=0),

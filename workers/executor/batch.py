@@ -17,7 +17,9 @@ import numpy as np
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frames import ReceivedBatch, read_shapes
 
+from . import padding
 from .loaded import Loaded
+from .padding import Arrays
 from .request_shapes import CheckedShape, CheckedShapes, InvalidQuery
 
 #: bounds of a query's budget in seconds; one that was due long ago is late, not invalid
@@ -25,59 +27,41 @@ _LEAST, _MOST = -3600.0, 86400.0
 
 
 class RefusalInfo(NamedTuple):
-    """A query of one gateway, as far as a refusal needs it.
-
-    Attributes:
-        id: the gateway's number.
-        deadline: seconds on the monotonic clock.
-    """
+    """A query of one gateway, as far as a refusal needs it."""
 
     connection: FrameConnection
-    id: int
+    id: int  # the gateway's number
     application: str
     rows: int
     budget_s: float
-    deadline: float
+    deadline: float  # seconds on the monotonic clock
 
 
 class DispatchedBatch(msgspec.Struct, eq=False):
     """A batch that was dispatched to this device.
 
     ``ids``, ``budgets`` and ``shapes`` are columns: one value for each query.
-
-    Attributes:
-        number: the gateway's own.
-        variant: id.
-        limit: rows that one run may take.
-        arrived: seconds on the monotonic clock.
-        padding: value by padded input.
-        budgets: seconds from ``arrived`` on.
-        rows: of all queries; ``largest``: of the largest one.
-        soonest: the earliest deadline.
-        same: whether all queries have one shape.
-        extent: the largest open dimension of its queries (:class:`.request_shapes.CheckedShape`).
-        body: the run's inputs in the signature's order, each in one piece with the rows of all queries; None where
-            queries cannot share an array.
-        arrays: each query's inputs, where ``body`` is None.
     """
 
-    number: int
+    number: int  # the gateway's own
     application: str
-    variant: int
-    limit: int
+    variant: int  # id
+    limit: int  # rows that one run may take
     connection: FrameConnection
-    arrived: float
-    padding: dict[str, float]
+    arrived: float  # seconds on the monotonic clock
+    padding: dict[str, float]  # value by padded input
     ids: Sequence[int]
-    budgets: Sequence[float]
+    budgets: Sequence[float]  # seconds from ``arrived`` on
     shapes: Sequence[CheckedShape]
-    rows: int
-    largest: int
-    soonest: float
-    same: bool
-    extent: int
+    rows: int  # of all queries
+    largest: int  # rows of the largest query
+    soonest: float  # the earliest deadline
+    same: bool  # whether all queries have one shape
+    extent: int  # the largest open dimension of its queries (:class:`.request_shapes.CheckedShape`)
+    #: the run's inputs in the signature's order, each in one piece with the rows of all queries; None where queries
+    #: cannot share an array
     body: memoryview | None
-    arrays: list[dict[str, np.ndarray]] | None
+    arrays: list[dict[str, np.ndarray]] | None  # each query's inputs, where ``body`` is None
 
     def whole(self) -> dict[str, np.ndarray]:
         """``body`` as arrays by name; views of it where they can be."""
@@ -89,9 +73,29 @@ class DispatchedBatch(msgspec.Struct, eq=False):
             whole[name] = (array if array.flags.aligned else array.copy()).reshape((rows, *tail))
         return whole
 
-    def refusal_infos(self) -> list[RefusalInfo]:
-        """All its queries."""
-        return self._refusal_infos(range(len(self.ids)))
+    def inputs(self, places: Sequence[int]) -> Arrays:
+        """Inputs of queries that share a run, padded; raises PaddingError if too large."""
+        self._split()
+        return padding.concatenate([self.arrays[place] for place in places], self.padding)
+
+    def _split(self) -> None:
+        if self.body is None:
+            return
+        whole, start = self.whole(), 0
+        self.body, self.arrays = None, []
+        for shape in self.shapes:
+            end = start + shape.rows
+            self.arrays.append({name: array[start:end] for name, array in whole.items()})
+            start = end
+
+    def refusal_infos(self, places: Collection[int] | None = None) -> list[RefusalInfo]:
+        """Of the queries at these places; None: of all."""
+        connection, application, arrived = self.connection, self.application, self.arrived
+        return [
+            RefusalInfo(connection, self.ids[k], application, self.shapes[k].rows, budget_s, arrived + budget_s)
+            for k, budget_s in enumerate(self.budgets)
+            if places is None or k in places
+        ]
 
     def take_late(self, loaded: Loaded, now: float) -> list[RefusalInfo]:
         """The queries that would be late even if they ran at ``now`` and alone, taken out."""
@@ -109,35 +113,22 @@ class DispatchedBatch(msgspec.Struct, eq=False):
         """Take the queries at these places of the columns out; the others stay."""
         if not places:
             return []
-        out = self._refusal_infos(places)
         gone = set(places)
-        if self.body is not None:
-            stay = np.repeat([k not in gone for k in range(len(self.ids))], [shape.rows for shape in self.shapes])
-            self.body = memoryview(b"".join([array[stay].tobytes() for array in self.whole().values()]))
-        else:
-            self.arrays = _without(self.arrays, gone)
+        out = self.refusal_infos(gone)
+        self._split()
+        self.arrays = _without(self.arrays, gone)
         self.ids, self.budgets = _without(self.ids, gone), _without(self.budgets, gone)
         self.shapes = _without(self.shapes, gone)
         self.rows, self.largest, self.same, self.extent = _sizes(self.shapes)
         self.soonest = self.arrived + min(self.budgets, default=0.0)
         return out
 
-    def _refusal_infos(self, places: Collection[int]) -> list[RefusalInfo]:
-        return [
-            RefusalInfo(
-                self.connection,
-                self.ids[k],
-                self.application,
-                self.shapes[k].rows,
-                self.budgets[k],
-                self.arrived + self.budgets[k],
-            )
-            for k in places
-        ]
+
+#: rows of all queries, most rows of one, whether all have one shape, largest extent
+_Sizes = tuple[int, int, bool, int]
 
 
-def _sizes(shapes: Sequence[CheckedShape]) -> tuple[int, int, bool, int]:
-    """Return rows of all, most rows of one, whether shapes are one, largest extent."""
+def _sizes(shapes: Sequence[CheckedShape]) -> _Sizes:
     if not shapes:
         return 0, 0, True, 0
     rows = [shape.rows for shape in shapes]
@@ -153,23 +144,15 @@ def admit(
     message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
 ) -> tuple[DispatchedBatch, list[tuple[int, str]]]:
     """Return the batch of valid queries, and (id, error text) of the others."""
-    alike = _alike(message, body, application, connection, now)
-    return (alike, []) if alike is not None else _one_by_one(message, body, application, connection, now)
-
-
-def _batch(
-    message: ReceivedBatch,
-    application: CheckedShapes,
-    connection: FrameConnection,
-    now: float,
-    columns: tuple[Sequence[int], Sequence[float], Sequence[CheckedShape]],
-    sizes: tuple[int, int, bool, int],
-    body: memoryview | None,
-    arrays: list[dict[str, np.ndarray]] | None,
-) -> DispatchedBatch:
-    ids, budgets, shapes = columns
+    known = application.shapes(message.shapes)
+    alike = _alike(message.queries, known, len(body))
+    if alike is not None:
+        (ids, budgets, shapes, sizes), arrays, wrong = alike, None, []
+    else:
+        ids, budgets, shapes, arrays, wrong = _one_by_one(message, known, body)
+        sizes, body = _sizes(shapes), None
     rows, largest, same, extent = sizes
-    return DispatchedBatch(
+    batch = DispatchedBatch(
         message.number,
         message.application,
         message.variant,
@@ -188,13 +171,13 @@ def _batch(
         body,
         arrays,
     )
+    return batch, wrong
 
 
 def _alike(
-    message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
-) -> DispatchedBatch | None:
-    """The batch, if every query is right and all stand in one array an input."""
-    queries, known = message.queries, application.shapes(message.shapes)
+    queries: Sequence[tuple[int, int, float]], known: Sequence[CheckedShape | str], nbytes: int
+) -> tuple[Sequence[int], Sequence[float], Sequence[CheckedShape], _Sizes] | None:
+    """Columns and sizes, if every query is right and all stand in one array an input."""
     if not queries or not known:
         return None
     ids, places, budgets = zip(*queries, strict=True)
@@ -217,18 +200,16 @@ def _alike(
         shapes = [known[place] for place in places]
         sizes = _sizes(shapes)
         size = sum([shape.nbytes for shape in shapes])
-    if size != len(body):
-        return None
-    return _batch(message, application, connection, now, (ids, budgets, shapes), sizes, body, None)
+    return (ids, budgets, shapes, sizes) if size == nbytes else None
 
 
 def _one_by_one(
-    message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
-) -> tuple[DispatchedBatch, list[tuple[int, str]]]:
-    shapes = application.shapes(message.shapes)
+    message: ReceivedBatch, shapes: Sequence[CheckedShape | str], body: memoryview
+) -> tuple[list[int], list[float], list[CheckedShape], list[dict[str, np.ndarray]], list[tuple[int, str]]]:
+    """Columns of the valid queries with their inputs, and (id, error text) of the others."""
     starts, wanted = _starts(message)
-    known: set[int] = set()
     columns: list[tuple[int, float, CheckedShape, dict[str, np.ndarray]]] = []
+    valid: set[int] = set()
     wrong: list[tuple[int, str]] = []
     for (id, place, budget_s), at in zip(message.queries, starts, strict=True):
         try:
@@ -242,27 +223,21 @@ def _one_by_one(
             shape = shapes[place]
             if isinstance(shape, str):
                 raise InvalidQuery(shape)
-            if id in known:
+            if id in valid:
                 raise InvalidQuery(waits_already(id))
             columns.append((id, budget_s, shape, shape.arrays(body, at)))
-            known.add(id)
+            valid.add(id)
         except InvalidQuery as error:
             wrong.append((id, str(error)))
-    ids, budgets, kept, arrays = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [])
-    batch = _batch(message, application, connection, now, (ids, budgets, kept), _sizes(kept), None, arrays)
-    return batch, wrong
+    return *map(list, zip(*columns, strict=True) if columns else ([], [], [], [])), wrong
 
 
 def waits_already(id: int) -> str:
-    """The error text for a query whose number another one has."""
     return f"id: {id} is waiting already"
 
 
 def _starts(message: ReceivedBatch) -> tuple[list[tuple[int, ...]], int]:
-    """Return where each query's inputs begin, and the length that the body must have.
-
-    A query of no known shape has no inputs.
-    """
+    """Where each query's inputs begin, and the length that the body must have."""
     known = [[max(0, header.nbytes) for header in shape.inputs] for shape in read_shapes(message.shapes)]
     sizes = [known[place] if 0 <= place < len(known) else [] for _, place, _ in message.queries]
     starts: list[list[int]] = [[] for _ in sizes]

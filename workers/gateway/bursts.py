@@ -26,15 +26,11 @@ KEPT = 128
 
 
 def slot_at(now: float) -> int:
-    """The slot that has begun but not ended at ``now``."""
     return int(now / SLOT_S)
 
 
 class Slots:
-    """Rows and queries of one application by slot.
-
-    The newest :data:`KEPT` slots are kept, and at most as many others.
-    """
+    """Rows and queries of one application by slot; at least the newest :data:`KEPT`."""
 
     __slots__ = ("_counts",)
 
@@ -42,20 +38,19 @@ class Slots:
         self._counts: dict[int, list[int]] = {}
 
     def add(self, slot: int, rows: int, queries: int = 1) -> None:
-        """Count arrivals."""
         counts = self._counts.get(slot)
         if counts is None:
             counts = self._counts[slot] = [0, 0]
             if len(self._counts) > 2 * KEPT:
                 oldest = max(self._counts) - KEPT
-                self._counts = {one: counts for one, counts in self._counts.items() if one > oldest}
+                self._counts = {slot: counts for slot, counts in self._counts.items() if slot > oldest}
         counts[0] += rows
         counts[1] += queries
 
     def before(self, end: int, slots: int) -> tuple[int, int]:
         """(rows, queries) of the ``slots`` slots before slot ``end``."""
-        found = [counts for counts in map(self._counts.get, range(end - slots, end)) if counts is not None]
-        return sum([rows for rows, _ in found]), sum([queries for _, queries in found])
+        arrivals = [counts for counts in map(self._counts.get, range(end - slots, end)) if counts is not None]
+        return sum([rows for rows, _ in arrivals]), sum([queries for _, queries in arrivals])
 
 
 class BurstDetector:
@@ -89,7 +84,6 @@ class BurstDetector:
         self._since = slot_at(now)
 
     def arrived(self, application: str, rows: int, now: float) -> None:
-        """A query arrived."""
         if application in self._bands:
             known = self._arrivals.get(application)
             if known is None:

@@ -18,6 +18,7 @@ from workers.protocol.fronts import (
     Failed,
     FromCore,
     FrontStats,
+    Leaving,
     Status,
     SubmitQueries,
     WithdrawQueries,
@@ -88,7 +89,6 @@ class CoreLink:
         self._task: asyncio.Task | None = None
 
     def start(self) -> None:
-        """Connect, and again whenever the link is lost."""
         self._task = self._loop.create_task(self._run(), name="core-link")
 
     @property
@@ -101,7 +101,6 @@ class CoreLink:
 
     @property
     def leads(self) -> bool:
-        """Whether the core can be reached and has devices."""
         return self._connection is not None and self._status.leads
 
     def hand_over(self) -> list[InFlightQuery]:
@@ -154,11 +153,13 @@ class CoreLink:
             self._pinged_at = now
             self._connection.send(Ping())
 
-    async def close(self) -> None:
-        """Disconnect for good.
+    def leave(self) -> None:
+        """Have the core decide for this front until it has stopped."""
+        if self._connection is not None:
+            self._connection.send(Leaving())
 
-        :meth:`hand_over` then returns the queries that another core may answer.
-        """
+    async def close(self) -> None:
+        """Disconnect for good; :meth:`hand_over` has what another core may answer."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -227,10 +228,7 @@ class CoreLink:
         self._send_reports()
 
     def _forget_connection(self) -> None:
-        """Count its end as a loss for the queries that were sent.
-
-        Those that were lost before are given up.
-        """
+        """Count its end as a loss of the queries that were sent; the second is the last."""
         self._connection = None
         self._status = CoreStatus(newest=self._status.newest, leads=False)
         queued = {flight.id for flight in self._queued}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import multiprocessing
+import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 import msgspec
 
 from workers import log
+from workers.environ import PREFIX
 
 from .catalog import Catalog
 from .errors import BodyTooLarge, GatewayError, Invalid, ModelFailed, Overloaded, Unavailable
@@ -53,7 +56,6 @@ class Parse:
         self.flight: InFlightQuery | None = None
 
     def finish(self, outcome: Parsed | GatewayError) -> None:
-        """Hand the result over, once."""
         done, self.done = self.done, None
         if isinstance(outcome, Parsed):
             self.id = outcome.id
@@ -68,12 +70,7 @@ class Parse:
 
 
 class Parsing:
-    """The parser process and the requests that wait for it.
-
-    Args:
-        catalog: the present one.
-        max_request_bytes: of one request, decompressed.
-    """
+    """The parser process and the requests that wait for it."""
 
     def __init__(self, catalog: Callable[[], Catalog], max_request_bytes: int):
         self._catalog = catalog
@@ -102,20 +99,16 @@ class Parsing:
         return False
 
     def submit(self, parse: Parse) -> None:
-        """Queue a request.
-
-        Raises:
-            Overloaded: no other client has more bytes waiting.
-        """
-        while sum([one.size for one in self._waiting]) + parse.size > self._max_bytes:
+        """Queue a request. Raises: Overloaded: no other client has more bytes waiting."""
+        while sum([waiting.size for waiting in self._waiting]) + parse.size > self._max_bytes:
             sizes: Counter[str] = Counter()
-            for one in self._waiting:
-                sizes[one.client] += one.size
+            for waiting in self._waiting:
+                sizes[waiting.client] += waiting.size
             largest = max(sizes, key=sizes.__getitem__, default=parse.client)
             error = Overloaded("too many large requests wait to be parsed; try again")
             if sizes[largest] <= sizes[parse.client] + parse.size:
                 raise error
-            evicted = next(one for one in reversed(self._waiting) if one.client == largest)
+            evicted = next(waiting for waiting in reversed(self._waiting) if waiting.client == largest)
             self._waiting.remove(evicted)
             evicted.finish(error)
         self._waiting.append(parse)
@@ -133,11 +126,11 @@ class Parsing:
 
     def _next(self) -> Parse | None:
         """The first request of the client that had no turn for the longest time."""
-        self._waiting = [one for one in self._waiting if one.done is not None]
+        self._waiting = [waiting for waiting in self._waiting if waiting.done is not None]
         if not self._waiting:
             self._turns.clear()
             return None
-        parse = min(self._waiting, key=lambda one: self._turns.get(one.client, 0))
+        parse = min(self._waiting, key=lambda waiting: self._turns.get(waiting.client, 0))
         self._waiting.remove(parse)
         self._turns[parse.client] = next(self._numbers)
         return parse
@@ -165,9 +158,11 @@ class Parsing:
             order.signatures = self._signatures(catalog)
             try:
                 async with asyncio.timeout(PARSE_S):
-                    found = await loop.run_in_executor(self._use_pool(), parse, order)
+                    with _without_settings():
+                        parsing = loop.run_in_executor(self._use_pool(), parse, order)
+                    parsed = await parsing
                 self._started = True
-                return self._checked(found, catalog)
+                return self._checked(parsed, catalog)
             except TimeoutError:
                 self._end_process()
                 return Invalid(f"body: takes longer than {PARSE_S:g} s to parse")
@@ -177,11 +172,12 @@ class Parsing:
                 self._end_process()
         return ModelFailed("internal error: the request could not be parsed")
 
-    def _checked(self, found: Parsed, catalog: Catalog) -> Parsed | GatewayError:
-        parsed_as, present = (one.applications.get(found.application) for one in (catalog, self._catalog()))
-        if not found.error and present is not None and (parsed_as is None or parsed_as.signature != present.signature):
+    def _checked(self, parsed: Parsed, catalog: Catalog) -> Parsed | GatewayError:
+        parsed_as = catalog.applications.get(parsed.application)
+        present = self._catalog().applications.get(parsed.application)
+        if not parsed.error and present is not None and (parsed_as is None or parsed_as.signature != present.signature):
             return Unavailable("the application's inputs have just changed; try again")
-        return found
+        return parsed
 
     def _signatures(self, catalog: Catalog) -> bytes:
         if self._packed is None or self._packed[0] is not catalog:
@@ -204,3 +200,16 @@ class Parsing:
             for process in multiprocessing.active_children():
                 process.kill()
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _without_settings() -> Iterator[None]:
+    """Start a process without this one's settings.
+
+    ``/proc`` shows for a process's whole life what it was started with.
+    """
+    settings = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(PREFIX)}
+    try:
+        yield
+    finally:
+        os.environ.update(settings)

@@ -24,19 +24,13 @@ _PATH = b"/grpc.health.v1.Health/"
 
 
 class Serving(IntEnum):
-    """``HealthCheckResponse.ServingStatus``."""
-
     SERVING = 1
     NOT_SERVING = 2
     SERVICE_UNKNOWN = 3
 
 
 class Health:
-    """Both methods.
-
-    Attributes:
-        methods: by path.
-    """
+    """Both methods. Attributes: methods: by path."""
 
     def __init__(self, front: Front, metadata: Metadata) -> None:
         self._front = front
@@ -46,10 +40,7 @@ class Health:
         self.methods: dict[bytes, GrpcMethod] = {_PATH + b"Check": _Check(self), _PATH + b"Watch": _Watch(self)}
 
     def client(self, authorization: bytes | None) -> str:
-        """Return the hash of a call's API key; empty without a valid one.
-
-        Only the health of an application needs one.
-        """
+        """The hash of a call's API key; empty without one, which only some need."""
         try:
             return "" if authorization is None else self._front.catalog.authenticate(authorization)
         except (Unauthenticated, Unavailable):
@@ -72,10 +63,10 @@ class Health:
 
     def watch(self, call: Call, service: str) -> None:
         """Send a service's status now, and whenever it changes."""
-        found = self._watched(call, service)
-        self._watching[call] = service, found
+        status = self._watched(call, service)
+        self._watching[call] = service, status
         call.waiter = service
-        call.send(_answer(found))
+        call.send(_answer(status))
 
     def _watched(self, call: Call, service: str) -> Serving:
         try:
@@ -91,21 +82,20 @@ class Health:
         for call, (service, sent) in list(self._watching.items()):
             key = service, call.client
             try:
-                found = known.get(key) or known.setdefault(key, self._watched(call, service))
+                status = known.get(key) or known.setdefault(key, self._watched(call, service))
             except StatusError as error:
                 self.forget(call)
                 call.fail(error)
                 continue
-            if found is not sent and call.outbox is None:
-                self._watching[call] = service, found
-                call.send(_answer(found))
+            if status is not sent and call.outbox is None:
+                self._watching[call] = service, status
+                call.send(_answer(status))
 
     def forget(self, call: Call) -> None:
         self._watching.pop(call, None)
         call.waiter = None
 
     def stop(self) -> None:
-        """The gateway stops: end calls of Watch, so that their clients look elsewhere."""
         for call in list(self._watching):
             self.forget(call)
             call.fail(Unavailable(Unavailable.STOPPING))
@@ -116,7 +106,7 @@ class _Check(GrpcMethod):
         self._health = health
 
     def message(self, call: Call, data: bytes) -> None:
-        call.answer(_answer(self._health.status(call, _service(data))))
+        call.settle(_answer(self._health.status(call, _service(data))))
 
 
 class _Watch(GrpcMethod):
@@ -131,10 +121,7 @@ class _Watch(GrpcMethod):
 
 
 def _service(data: bytes) -> str:
-    """Return the service that a HealthCheckRequest names.
-
-    Like StringValue, its only field is a string with the number 1.
-    """
+    """The service of a HealthCheckRequest, whose only field is a StringValue's."""
     try:
         return StringValue.FromString(data).value
     except DecodeError:
@@ -142,8 +129,5 @@ def _service(data: bytes) -> str:
 
 
 def _answer(status: Serving) -> bytes:
-    """Return a HealthCheckResponse.
-
-    Like Int32Value, its only field is a varint with the number 1.
-    """
+    """A HealthCheckResponse, whose only field is an Int32Value's."""
     return Int32Value(value=status).SerializeToString()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Protocol
 
 from workers import log
@@ -14,8 +13,8 @@ from workers.protocol.frames import Buffer
 from workers.v2 import grpc
 from workers.v2.query import MAX_ID, V2Error
 
+from .edge import Edge, Waiting
 from .errors import GatewayError, ModelFailed, Unavailable
-from .in_flight import InFlightQuery
 from .parsing import Parse
 
 logger = log.get("gateway.rpc_stream")
@@ -33,68 +32,49 @@ WAITING_BYTES = 64
 Rendered = Buffer | GatewayError
 
 
-class Receiver(Protocol):
-    """Receives a query's outcome."""
+class Reply(Protocol):
+    """A call, or a query of a stream."""
 
     def settle(self, outcome: Rendered) -> None:
-        """The outcome; called once."""
-
-
-#: submits a serialised query: the seconds left or None, when it was read, the receiver of its outcome, the hash of its
-#: API key, and how it is compressed. Raises GatewayError
-Submit = Callable[[Buffer, float | None, float, Receiver, str, bytes], InFlightQuery | Parse]
+        """Take the outcome; called once."""
 
 
 class _StreamQuery:
     """A query of a stream. ``counted``: bytes."""
 
-    __slots__ = ("_stream", "counted", "flight", "id", "outcome")
+    __slots__ = ("_stream", "counted", "id", "outcome", "waiting")
 
     def __init__(self, stream: _Stream, counted: int):
         self._stream: _Stream | None = stream
         self.counted = counted
-        self.flight: InFlightQuery | Parse | None = None
+        self.waiting: Waiting | None = None
         self.id = ""
         self.outcome: Rendered | None = None
 
     def settle(self, outcome: Rendered) -> None:
         # Without reference cycles, the query is freed now.
-        if isinstance(self.flight, Parse):
-            self.id = self.flight.id
-        stream, self._stream, self.flight = self._stream, None, None
+        if isinstance(self.waiting, Parse):
+            self.id = self.waiting.id
+        stream, self._stream, self.waiting = self._stream, None, None
         self.outcome = outcome
         if stream is not None:
             stream.settled(self)
 
 
 class Streaming(GrpcMethod):
-    """The endpoint of stream calls.
+    """Answers streams in order; an error ends a query, not the stream."""
 
-    Queries of a stream are answered in order; an error ends a query, not the stream.
+    streams = takes_compressed = True
 
-    Args:
-        refused: called with each error that ``submit`` raised.
-        withdraw: withdraws a query whose client left.
-    """
-
-    streams = True
-
-    def __init__(
-        self, submit: Submit, refused: Callable[[GatewayError], None], withdraw: Callable[[InFlightQuery | Parse], None]
-    ):
-        self.submit = submit
-        self.refused = refused
-        self.withdraw = withdraw
+    def __init__(self, edge: Edge):
+        self.edge = edge
         self.open: set[_Stream] = set()
 
     def opened(self, call: Call) -> None:
         call.waiter = stream = _Stream(self, call)
         self.open.add(stream)
 
-    def message(self, call: Call, data: Buffer) -> None:
-        call.waiter.take(data, b"identity")
-
-    def compressed(self, call: Call, data: Buffer, encoding: bytes) -> None:
+    def message(self, call: Call, data: Buffer, encoding: bytes = b"identity") -> None:
         call.waiter.take(data, encoding)
 
     def ended(self, call: Call) -> None:
@@ -158,10 +138,10 @@ class _Stream:
         call.waiter = None
         self._drop()
         asked, self._asked = self._asked, deque()
-        for one in asked:
-            flight, one.flight = one.flight, None
-            if flight is not None:
-                self._streaming.withdraw(flight)
+        for query in asked:
+            waiting, query.waiting = query.waiting, None
+            if waiting is not None:
+                self._streaming.edge.withdraw(waiting)
 
     def _drop(self) -> None:
         self._waiting.clear()
@@ -192,43 +172,40 @@ class _Stream:
             self._begin(time.monotonic())
 
     def _keep(self, call: Call) -> bool:
-        """Have the server count buffered bytes; False: too many, and the stream has ended."""
         if call.keep(self._waiting_bytes, self._answers):
             return True
         self.forget()
         return False
 
-    def settled(self, one: _StreamQuery) -> None:
+    def settled(self, query: _StreamQuery) -> None:
         if self._call is None:
             return
-        if not isinstance(one.outcome, GatewayError):
-            self._answers += len(one.outcome)
+        if not isinstance(query.outcome, GatewayError):
+            self._answers += len(query.outcome)
         self.flush()
 
     def _ask(self, data: Buffer, encoding: bytes, call: Call, read_at: float) -> None:
         counted = max(len(data), self._largest)
-        one = _StreamQuery(self, counted)
-        self._asked.append(one)
+        query = _StreamQuery(self, counted)
+        self._asked.append(query)
         self._bytes += counted
         # An immediate answer is sent once its id is known.
         flushing, self._flushing = self._flushing, True
         try:
-            flight = self._streaming.submit(data, call.left_s(read_at), read_at, one, call.client, encoding)
-            if not isinstance(flight, Parse):
-                one.id = flight.query.id
-            if one.outcome is None:
-                one.flight = flight
+            waiting = self._streaming.edge.infer(query, data, encoding, call.client, read_at, call.left_s(read_at))
+            if not isinstance(waiting, Parse):
+                query.id = waiting.query.id
+            if query.outcome is None:
+                query.waiting = waiting
         except GatewayError as error:
-            self._streaming.refused(error)
-            one.id = _id(data) if encoding == b"identity" else ""
-            # The frames that raised it hold this query: without them there is no reference cycle.
-            one.settle(error.with_traceback(None))
+            query.id = _id(data) if encoding == b"identity" else ""
+            self._streaming.edge.refuse(query, error)
         except Exception:
             logger.exception("grpc_handler_failed")
-            one.settle(ModelFailed("internal error"))
+            query.settle(ModelFailed("internal error"))
         finally:
             self._flushing = flushing
-        if one.outcome is not None:
+        if query.outcome is not None:
             self._quick += 1
             self.flush()
 
@@ -248,11 +225,11 @@ class _Stream:
     def _flush(self) -> None:
         call, asked = self._call, self._asked
         while call is not None and call.outbox is None and asked and asked[0].outcome is not None:
-            one = asked.popleft()
-            self._bytes -= one.counted
-            outcome = one.outcome
+            query = asked.popleft()
+            self._bytes -= query.counted
+            outcome = query.outcome
             if isinstance(outcome, GatewayError):
-                message = grpc.streamed_error(one.id, outcome.message)
+                message = grpc.streamed_error(query.id, outcome.message)
             else:
                 self._largest = max(self._largest, len(outcome))
                 self._answers -= len(outcome)

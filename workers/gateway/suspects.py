@@ -73,10 +73,7 @@ class Suspects:
     # --- queries that arrive ------------------------------------------------------------------------------------------
 
     def judge(self, flight: InFlightQuery, now: float) -> GatewayError | None:
-        """Return the error that ends an arriving query at once, or None.
-
-        A query with inputs under suspicion becomes a suspect itself.
-        """
+        """The error of an arriving query, if any; it may become a suspect instead."""
         name = flight.spec.name
         key = flight.client, name
         crashes = self._crashes.get(key, ())
@@ -262,13 +259,12 @@ def _refusal(flight: InFlightQuery, known: _Input, now: float) -> ModelFailed:
 
 
 def _ends(flight: InFlightQuery) -> int:
-    """A quick hash of the application and both ends of each input."""
     ends = [(bytes(part[:_ENDS]), bytes(part[-_ENDS:])) for part in flight.query.parts]
     return hash((flight.spec.name, flight.query.terms.shape.inputs, *ends))
 
 
 def _digest(flight: InFlightQuery) -> bytes:
-    found = hashlib.blake2b(repr((flight.spec.name, flight.query.terms.shape.inputs)).encode(), digest_size=16)
+    digest = hashlib.blake2b(repr((flight.spec.name, flight.query.terms.shape.inputs)).encode(), digest_size=16)
     for part in flight.query.parts:
-        found.update(part)
-    return found.digest()
+        digest.update(part)
+    return digest.digest()

@@ -94,11 +94,7 @@ def _too_large(limit: int) -> CompressionError:
 
 
 def choose(accept: bytes, size: int) -> bytes | None:
-    """Return the encoding for a response of ``size`` bytes; None: no encoding.
-
-    Args:
-        accept: the client's ``accept-encoding``.
-    """
+    """The encoding for a response to a client that accepts these; None: none."""
     if not accept or not COMPRESS_FROM <= size <= COMPRESS_TO:
         return None
     for item in accept.lower().split(b","):
@@ -110,6 +106,5 @@ def choose(accept: bytes, size: int) -> bytes | None:
 
 
 def compress(encoding: bytes, parts: Sequence[Buffer]) -> list[bytes]:
-    """The parts as one stream."""
     writer = zlib.compressobj(1, zlib.DEFLATED, _GZIP if encoding == b"gzip" else _ZLIB)
     return [*(writer.compress(part) for part in parts), writer.flush()]

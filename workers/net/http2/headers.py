@@ -117,12 +117,12 @@ class HeaderDecoder:
 
 
 def _validate(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    found: dict[bytes, bytes] = {}
+    values: dict[bytes, bytes] = {}
     regular = False
     for name, value in fields:
         name, value = bytes(name), bytes(value)
         if name.startswith(b":"):
-            if regular or name not in _PSEUDO or name in found:
+            if regular or name not in _PSEUDO or name in values:
                 raise MalformedHeaders(f"header {name[:80]!r}: is not known, out of place or repeated")
         else:
             regular = True
@@ -132,18 +132,15 @@ def _validate(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
                 raise MalformedHeaders("header te: must be 'trailers'")
         if _BAD_VALUE(value):
             raise MalformedHeaders(f"header {name[:80]!r}: its value begins or ends with a space, or has a line end")
-        known = found.get(name)
-        found[name] = value if known is None else known + b"," + value
-    if not found.get(b":path") or b":method" not in found or b":scheme" not in found:
+        known = values.get(name)
+        values[name] = value if known is None else known + b"," + value
+    if not values.get(b":path") or b":method" not in values or b":scheme" not in values:
         raise MalformedHeaders("headers: :method, :scheme and :path are needed")
-    return found
+    return values
 
 
 def leaves_table(block: bytes) -> bool:
-    """Return whether no field of a block changes the dynamic table.
-
-    See RFC 7541, section 6. False if the block is cut off.
-    """
+    """Whether no field changes the dynamic table (RFC 7541, section 6)."""
     offset, size = 0, len(block)
     try:
         while offset < size:
@@ -163,11 +160,7 @@ def leaves_table(block: bytes) -> bool:
 
 
 def _integer(block: bytes, offset: int, mask: int) -> tuple[int, int]:
-    """Return an integer of a block, and the offset behind it.
-
-    Raises:
-        IndexError: it is cut off or has more than 28 bits.
-    """
+    """An integer and the offset behind it. Raises IndexError if cut off or too long."""
     value = block[offset] & mask
     offset += 1
     if value < mask:

@@ -16,10 +16,7 @@ from .frames import Buffer, Http2Error
 
 
 class FrameSink(Protocol):
-    """Receives the results of a parser, in order.
-
-    Each call may raise Http2Error or set :attr:`FrameParser.stopped`.
-    """
+    """Receives frames in order; may raise Http2Error or stop the parser."""
 
     def on_preface(self) -> None:
         """The client speaks HTTP/2."""
@@ -138,7 +135,6 @@ class FrameParser:
         return offset + length
 
     def _other(self, kind: int, flags: int, number: int, payload: bytes, now: float, sink: FrameSink) -> None:
-        """A whole frame other than DATA."""
         if not self.settled:
             if kind != h2.SETTINGS:
                 raise Http2Error(h2.PROTOCOL_ERROR, "SETTINGS: must be the first frame")

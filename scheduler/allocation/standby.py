@@ -199,9 +199,10 @@ def _everything(problem: Problem) -> Residents:
 
 
 def _restricted(problem: Problem, residents: Mapping[str, Collection[str]]) -> Problem:
-    """The problem restricted to residents, and pinned variants, on devices that have some.
+    """The problem restricted to residents and pins, on devices that have residents.
 
-    Devices with the same residents become one type, so that they can still be counted."""
+    Devices with the same residents become one type, so that they can still be counted.
+    """
     kinds: dict[tuple[str, frozenset[str] | None], str] = {}
     devices = []
     for device in problem.devices:

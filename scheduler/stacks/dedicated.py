@@ -73,7 +73,7 @@ class DedicatedChoices:
 
 
 def counted(model: Model, groups: Sequence[IdenticalDevices], keys: Iterable[tuple[int, str]]) -> dict:
-    """Variables of a model by key: devices of a group (the key's first part), no more than there are."""
+    """Variables of a model by key: devices of a group, the key's first part."""
     n = {key: model.addVar(names(("n", *key)), vtype="I", lb=0, ub=len(groups[key[0]])) for key in keys}
     for g, group in enumerate(groups):
         here = [variable for (h, _), variable in n.items() if h == g]

@@ -4,7 +4,8 @@ import os
 import time
 
 from celery import Celery
-from celery.beat import Scheduler
+from celery.beat import EmbeddedService, Scheduler
+from celery.signals import worker_ready
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "appliance.settings")
 app = Celery("nereus")
@@ -15,7 +16,7 @@ import appliance.heartbeats  # noqa: E402, F401
 
 
 class SteadyScheduler(Scheduler):
-    """Beat's schedule on the monotonic clock.
+    """The schedule of periodic tasks, on the monotonic clock.
 
     A wall clock that is set never delays a periodic task. Celery's own waits out a step back, and keeps the times of
     last runs in a file that outlives a restart.
@@ -60,3 +61,10 @@ class SteadyScheduler(Scheduler):
         except RedisError:
             pass
         return True
+
+
+@worker_ready.connect
+def _send_periodic_tasks(sender, **_) -> None:
+    """In the worker of the queue that is never busy for long."""
+    if app.conf.task_default_queue in sender.app.amqp.queues.consume_from:
+        EmbeddedService(app, thread=True).start()

@@ -153,7 +153,6 @@ def _control_rows() -> list[Row]:
         ("web", "web"),
         ("planning", "the planning worker"),
         ("celery", "Celery"),
-        ("beat", "Celery beat"),
         ("redis", "Redis"),
     ):
         back = console_answers if role == "web" else new_plan

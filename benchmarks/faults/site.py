@@ -32,7 +32,6 @@ ROLES = {
     "web": r"\bgunicorn\b",
     "planning": r"celery .*planning@",
     "celery": r"celery .*control@",
-    "beat": r"celery .*\bbeat\b",
     "node": r"-m workers\.node",
     "gateway": r"-m workers\.gateway --number 1",
     "gateway-2": r"-m workers\.gateway --number 2",

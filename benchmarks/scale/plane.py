@@ -26,7 +26,6 @@ ROLES = {
     "planning": "planning@nereus",
     "simulation": "simulation@nereus",
     "celery": "control@nereus",
-    "beat": " beat ",
     "redis": "redis",
 }
 

@@ -22,7 +22,6 @@ ROLES = {
     "planning": r"-Q planning",
     "simulation": r"-Q simulation",
     "celery": r"-Q control",
-    "beat": r"\bbeat\b",
     "executor": r"\bexecutor\b",
     "node": r"-m workers\.node",
     "gateway": r"-m workers\.gateway",

@@ -63,7 +63,7 @@ async def test_the_console_is_alive_though_it_is_not_ready(appliance):
 
 
 def test_celery_shows_that_it_works(appliance):
-    for service in ("beat", "celery", "planning"):
+    for service in ("celery", "planning", "simulation"):
         file = appliance.home / "run" / f"{service}.heartbeat"
         eventually(file.exists, why=f"a heartbeat of {service}")
         first = file.stat().st_mtime_ns
@@ -73,9 +73,9 @@ def test_celery_shows_that_it_works(appliance):
 def test_the_control_plane_stands_behind_serving(appliance):
     nice = {
         service: os.getpriority(os.PRIO_PROCESS, appliance.pid(service))
-        for service in ("gateway", "node", "redis", "web", "celery", "planning", "beat")
+        for service in ("gateway", "node", "redis", "web", "celery", "planning")
     }
     assert nice["gateway"] == nice["node"] == nice["redis"]
-    for service in ("web", "celery", "planning", "beat"):
+    for service in ("web", "celery", "planning"):
         assert nice[service] > nice["gateway"]
         assert os.sched_getscheduler(appliance.pid(service)) == os.SCHED_BATCH

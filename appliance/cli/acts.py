@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from appliance.demo.rest import expect, pages
+from appliance.demo.rest import RestError, expect, pages
 
 #: seconds that an upload's inspection may take
 UPLOAD_S = 600
@@ -196,3 +197,17 @@ def key(rest: httpx2.Client, options: Namespace) -> Shown:
     body = {name: value for name, value in {**fields, "expires": options.expires}.items() if value is not None}
     found = expect(rest.post("/api-keys/", json=body), "key", 201).json()
     return Shown(found, [found["key"]])
+
+
+def rest(rest: httpx2.Client, options: Namespace) -> Shown:
+    """Send any request; of a list, all pages come."""
+    path = f"/{options.path.lstrip('/')}"
+    answer = rest.request(options.method, path, json=json.loads(options.data) if options.data else None)
+    if answer.status_code == 404 and options.missing_ok:
+        return Shown(None, ["null"])
+    if not answer.is_success:
+        raise RestError(f"{options.method} {options.path}: HTTP {answer.status_code}: {answer.text[:500]}")
+    found = answer.json() if answer.content else None
+    if isinstance(found, dict) and "next" in found and "results" in found:
+        found = pages(rest, path)
+    return Shown(found, [json.dumps(found)])

@@ -211,7 +211,7 @@ def _heartbeat(values: Settings, name: str) -> Probe:
 # --- demo -------------------------------------------------------------------------------------------------------------
 
 
-def demo(values: Settings, log: Path) -> list[SupervisedService]:
+def demo(log: Path) -> list[SupervisedService]:
     register = SupervisedService(
         "register",
         _python("-m", "appliance.demo.register"),
@@ -224,7 +224,7 @@ def demo(values: Settings, log: Path) -> list[SupervisedService]:
     )
     load = SupervisedService(
         "load",
-        _python("-m", "appliance.demo.load", "--url", values.http.url, "--control-url", values.console.url),
+        _python("-m", "appliance.demo.load"),
         environment=lambda: {"OMP_NUM_THREADS": "1"},
         stop_s=1,
         after=("register",),

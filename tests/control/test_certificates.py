@@ -1,6 +1,6 @@
 """Members' certificates: issued, renewed, refused, taken back.
 
-They are tested at the real consumers and over real links.
+They are tested at the control plane's end of links and over real links.
 """
 
 from __future__ import annotations

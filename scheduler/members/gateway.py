@@ -12,7 +12,7 @@ from scheduler.control import readiness, requested_variants, requests
 from scheduler.members import reaching
 from scheduler.members.batches import MemberSecond, batches
 from scheduler.members.configurations import configurations, in_thread
-from scheduler.members.consumer import MemberConsumer
+from scheduler.members.link import AcceptedLink
 from workers import log
 from workers.protocol import control
 from workers.protocol.specs import ApplicationSpec, Reach
@@ -20,12 +20,12 @@ from workers.protocol.specs import ApplicationSpec, Reach
 logger = log.get("members")
 
 
-class GatewayConsumer(MemberConsumer):
+class GatewayLink(AcceptedLink):
     kind = Gateway
 
-    async def connect(self) -> None:
+    def __init__(self, *connection) -> None:
+        super().__init__(*connection)
         self.reach_changes = reaching.ReportChanges()
-        await super().connect()
 
     def decode(self, text: str):
         return control.decode_from_gateway(text)

@@ -31,7 +31,7 @@ class SteadyScheduler(Scheduler):
         self._sent: dict[str, str | None] = {}
 
     def tick(self, *_) -> float:
-        """Send what is due; returns the seconds until beat should look again."""
+        """Send what is due; returns the seconds until the next task is."""
         for name, entry in self.schedule.items():
             now = time.monotonic()
             if now < self._due[name]:
@@ -40,7 +40,7 @@ class SteadyScheduler(Scheduler):
             self._due[name] = now + entry.schedule.run_every.total_seconds()
             if entry.options.get("queue") or self.sends(name):
                 self.apply_entry(entry, producer=self.producer)
-        return min(self.max_interval, max(0.0, min(self._due.values()) - time.monotonic()))
+        return max(0.0, min(self._due.values()) - time.monotonic())
 
     def sends(self, name: str) -> bool:
         """Whether this beat sends a task that is due.

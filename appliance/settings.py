@@ -158,6 +158,8 @@ CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": 3600,
+    # Seconds after which a worker that waits for a task asks again; what comes meanwhile wakes it.
+    "polling_interval": 10,
     "global_keyprefix": f"{NEREUS.redis_prefix}:celery:",
 }
 CELERY_TASK_ROUTES = {

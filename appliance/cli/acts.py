@@ -37,7 +37,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
 
 
 def status(rest: httpx2.Client, options: Namespace) -> Shown:
-    """The plan in force, repairs, and work in the background."""
     newest = _get(rest, "/plans/")["results"][:1]
     repairs, tasks = pages(rest, "/repairs/"), pages(rest, "/tasks/")
     lines = ["No plan yet."]
@@ -55,7 +54,6 @@ def status(rest: httpx2.Client, options: Namespace) -> Shown:
 
 
 def applications(rest: httpx2.Client, options: Namespace) -> Shown:
-    """All applications with their variants."""
     found, rows = pages(rest, "/applications/"), []
     for application in found:
         variants = application["variants"] = pages(rest, f"/applications/{application['name']}/variants/")
@@ -69,7 +67,6 @@ def _percent(value: float | None) -> str:
 
 
 def upload(rest: httpx2.Client, options: Namespace) -> Shown:
-    """Upload a variant."""
     fields = {"name": options.name or options.file.stem}
     if options.accuracy is not None:
         fields["accuracy"] = options.accuracy
@@ -86,7 +83,6 @@ def upload(rest: httpx2.Client, options: Namespace) -> Shown:
 
 
 def slo(rest: httpx2.Client, options: Namespace) -> Shown:
-    """Change an application's SLO, or look at what that would mean."""
     path = f"/applications/{options.application}/"
     looked = expect(rest.get(f"{path}slo/", params={"ms": options.ms}), "slo", 200).json()
     if options.look:
@@ -114,7 +110,6 @@ def plan(rest: httpx2.Client, options: Namespace) -> Shown:
 
 
 def nodes(rest: httpx2.Client, options: Namespace) -> Shown:
-    """Nodes with their devices."""
     found, devices = pages(rest, "/nodes/"), pages(rest, "/devices/")
     rows = []
     for node in found:
@@ -130,7 +125,6 @@ def nodes(rest: httpx2.Client, options: Namespace) -> Shown:
 
 
 def cordon(rest: httpx2.Client, options: Namespace) -> Shown:
-    """Cordon a node, or end that."""
     path = f"/nodes/{options.node}/cordon/"
     if options.end:
         found = expect(rest.delete(path), "cordon --end", 200).json()
@@ -148,7 +142,6 @@ def join(rest: httpx2.Client, options: Namespace) -> Shown:
 
 
 def try_query(rest: httpx2.Client, options: Namespace) -> Shown:
-    """Send one query."""
     given = {}
     for text in options.values:
         name, equals, values = text.partition("=")
@@ -192,7 +185,6 @@ def _input(tensor: dict[str, Any], values: str | None) -> dict[str, Any]:
 
 
 def key(rest: httpx2.Client, options: Namespace) -> Shown:
-    """Make an API key."""
     fields = {"name": options.name, "applications": options.applications, "rate": options.rate}
     body = {name: value for name, value in {**fields, "expires": options.expires}.items() if value is not None}
     found = expect(rest.post("/api-keys/", json=body), "key", 201).json()

@@ -48,7 +48,6 @@ def credential(home: Path, name: str) -> str:
 
 
 def calibrate(control_url: str, token: str) -> dict[str, LoadCapacity]:
-    """Capacities of the profiles, once they are all there."""
     reported = ""
     while True:
         try:

@@ -95,7 +95,6 @@ def _states(base_url: str, token: str) -> tuple[dict[str, dict[str, dict]], list
 
 
 def main() -> int:
-    """Register, and wait until all are ready; returns the exit status."""
     from workers.settings import Settings
 
     from .load import CredentialsError, credential

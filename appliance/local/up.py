@@ -33,7 +33,6 @@ logger = log.get("up")
 
 
 def main(arguments: list[str]) -> int:
-    """``manage.py up``; returns the exit status."""
     parser = argparse.ArgumentParser(prog="nereus up", description="Start the local appliance, until Ctrl-C.")
     parser.add_argument("--demo", action="store_true", help="register demo applications and drive a load")
     parser.add_argument(

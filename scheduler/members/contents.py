@@ -153,7 +153,6 @@ def _limits(key: ApiKey) -> control.KeyLimits:
 
 
 def read() -> Registered:
-    """Read all that connections compare with."""
     rows = {(kind, pk): Row(*row) for kind in (Node, Gateway) for pk, *row in kind.objects.values_list("pk", *COLUMNS)}
     jobs: dict[int, dict[int, int]] = {}
     running = ProfileJob.objects.filter(state=ProfileJob.State.RUNNING, device__isnull=False)

@@ -81,7 +81,6 @@ class Facts:
 
     @cached_property
     def gateways(self) -> list[Gateway]:
-        """Those that are approved."""
         return [one for one in self.members if isinstance(one, Gateway) and one.state == Member.State.APPROVED]
 
     @cached_property

@@ -40,12 +40,10 @@ class Command(BaseCommand):
     help = "Replace secrets: " + "; ".join(f"{name}: {text}" for name, text in SECRETS.items())
 
     def add_arguments(self, parser) -> None:
-        """Names of secrets, or all."""
         parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SECRETS))
         parser.add_argument("--all", action="store_true", help="all of them")
 
     def handle(self, *args, **options) -> None:
-        """Rotate, and say what follows."""
         names = list(SECRETS) if options["all"] else options["names"]
         wrong = [name for name in names if name not in SECRETS]
         if wrong or not names:

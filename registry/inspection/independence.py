@@ -24,8 +24,11 @@ from workers.executor.independence import QUANTISED, Arrays, Run, around, beside
 CPU_S = 1.5
 #: CPU seconds beside these for runs that fail, or are stopped
 SPARE_S = 3.0
-#: batch sizes, those most likely to show something first
-SIZES = (3, 2, 8, 5, 16, 64, 33)
+#: batch sizes, those most likely to show something first, and the largest that is tried
+SIZES = (3, 2, 8, 5, 16, 64, 33, 130, 512)
+LARGEST = 512
+#: bytes to a multiple of which inputs are aligned: elsewhere kernels may add in another order
+ALIGNED = 64
 #: bytes of the inputs and outputs of one run
 MOST_BYTES = 64 * 2**20
 #: constants of the model that become values, those of lists among them, and batches of each size
@@ -98,7 +101,7 @@ class Hints:
     def sizes(self) -> tuple[int, ...]:
         """Batch sizes around the model's whole numbers."""
         near = {int(value) + more for value in self.constants if value == int(value) for more in (0, 1)}
-        return tuple(sorted(size for size in near if 2 <= size <= 64 and size not in SIZES))
+        return tuple(sorted(size for size in near if 2 <= size <= LARGEST and size not in SIZES))
 
 
 def _values(message: Any) -> Iterator[Any]:
@@ -232,7 +235,7 @@ class _Trial:
     def _tried(self, inputs: Arrays, rows: int) -> Sequence[np.ndarray] | None:
         began = time.process_time()
         try:
-            outputs = self._run(inputs)
+            outputs = self._run({name: _aligned(array) for name, array in inputs.items()})
         except Exception:  # onnxruntime raises many types; memory may be short for values and sizes that nobody sent
             spare_s = min(time.process_time() - began, self._spare_s)
             self._spare_s -= spare_s
@@ -242,6 +245,16 @@ class _Trial:
             if output.shape[:1] != (rows,):
                 raise NotRows(name, rows, output.shape)
         return outputs
+
+
+def _aligned(array: np.ndarray) -> np.ndarray:
+    if array.dtype == object:
+        return array
+    room = np.empty(array.nbytes + ALIGNED, np.uint8)
+    start = -room.ctypes.data % ALIGNED
+    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def _mixtures(pool: int, size: int, random: np.random.Generator) -> Iterator[list[int]]:

@@ -17,14 +17,17 @@ from registry.errors import InputFault, InvalidInput
 from workers.executor import bfloat16
 from workers.executor.codec import BF16, as_array
 from workers.executor.independence import Arrays, Run
+from workers.executor.padding import Axes
 from workers.executor.trial_values import Rungs, TrialValues, combinations, pack
-from workers.protocol.shapes import OPEN_SIZES
+from workers.protocol.shapes import open_sizes
 from workers.protocol.specs import Signature, TensorSpec
 
 #: what helps where tensors do not begin with the rows
 CURE = 'set "batch": false on the application, give the models\' own shapes, and have queries run one by one'
-#: combinations of made-up values that are tried at one size, and CPU seconds for them after the first
-CLIMBS, CLIMB_S = 80, 3.0
+#: combinations of made-up values that are tried at one size; CPU seconds for those after the first, and at all sizes
+CLIMBS, CLIMB_S, CLIMBS_S = 80, 3.0, 6.0
+#: seconds after which a run at a size that nobody asked for is stopped, where it is larger than most models' are
+LARGE_S, LARGE = 10.0, 256
 #: bytes of packed rows that go along with a variant
 ROW_BYTES = 64 * 1024
 
@@ -112,32 +115,41 @@ class Trial:
     ``run`` gives the outputs in the signature's order; ``counts``: rows of one run after the other.
     """
 
-    def __init__(self, run: Run, signature: dict[str, Any], counts: Sequence[int], batch: bool):
+    def __init__(self, run: Run, signature: dict[str, Any], counts: Sequence[int], batch: bool, axes: Axes):
         self._run = run
         self._outputs = signature["outputs"]
         self._counts = counts
         self._batch = batch
         inputs = tuple(TensorSpec(t["name"], t["datatype"], tuple(t["shape"])) for t in signature["inputs"])
-        self._signature = Signature(inputs, ())
+        self._signature = Signature(inputs, (), batch)
+        self._axes = axes
         self.has_open = any(size < 0 for spec in inputs for size in spec.shape[1:])
+        self._until = time.process_time() + CLIMBS_S
         #: the first failure at each size
         self.failures: dict[int, Exception] = {}
 
     def given(self, rows: Arrays, sizes: Sequence[int]) -> Ran | None:
         """Run given rows, at each of some sizes where there are any."""
-        values, first = TrialValues(self._signature, given=rows), None
+        first: Ran | None = None
         for size in sizes if self.has_open and sizes else (0,):
-            ran = self._once(values.rows(max(self._counts), size=size), {}, size)
-            if ran is None:
+            for values in TrialValues(self._signature, given=rows).forms(self._axes):
+                if ran := self._once(values.rows(max(self._counts), size=size), {}, size):
+                    break
+            else:
                 return None
             first = first or ran
         return first
 
     def made(self, sizes: Sequence[int], begin: int) -> Ran | None:
-        """Run made-up values, at all of some sizes, else at one of ``OPEN_SIZES``."""
+        """Run made-up values, at all of some sizes, else at one of :func:`.open_sizes`."""
         first: Ran | None = None
-        for size in (sizes or OPEN_SIZES) if self.has_open else (0,):
-            ran = self._climb(size, first.rungs if first else None, begin)
+        for size in (sizes or open_sizes(self._signature)) if self.has_open else (0,):
+            large = size > LARGE and not sizes
+            if large and any(failure.faults[0].field != "file" for failure in self.failures.values()):
+                # It ran, and longer inputs would not change the rank of its outputs.
+                break
+            limit = {"limit_s": LARGE_S} if large else {}
+            ran = self._climb(size, first.rungs if first else None, begin, **limit)
             if ran is None and sizes:
                 return None
             first = first or ran
@@ -145,29 +157,29 @@ class Trial:
                 break
         return first
 
-    def _climb(self, size: int, known: Rungs | None, begin: int) -> Ran | None:
+    def _climb(self, size: int, known: Rungs | None, begin: int, **limit: float) -> Ran | None:
         """Try combinations of rungs until one gives numbers, else the first that runs."""
-        best, until = None, time.process_time() + CLIMB_S
+        best, until = None, min(time.process_time() + CLIMB_S, self._until)
         tried = islice(combinations(self._signature), begin, begin + CLIMBS)
         for rungs in tried if known is None else chain([known], tried):
-            feeds = TrialValues(self._signature, rungs).rows(max(self._counts), max(size, 1))
-            try:
-                ran = self._once(feeds, rungs, size)
-            except MemoryError:
-                # A size or a count among the values may be what takes it.
-                ran = None
-            if ran is not None and ran.finite:
-                return ran
-            best = best or ran
+            for values in TrialValues(self._signature, rungs).forms(self._axes):
+                try:
+                    ran = self._once(values.rows(max(self._counts), max(size, 1)), rungs, size, **limit)
+                except MemoryError:
+                    # A size or a count among the values may be what takes it.
+                    ran = None
+                if ran is not None and ran.finite:
+                    return ran
+                best = best or ran
             if time.process_time() > until:
                 break
         return best
 
-    def _once(self, feeds: Arrays, rungs: Rungs, size: int) -> Ran | None:
+    def _once(self, feeds: Arrays, rungs: Rungs, size: int, **limit: float) -> Ran | None:
         finite = True
         for rows in self._counts:
             try:
-                outputs = self._run({name: value[:rows] for name, value in feeds.items()})
+                outputs = self._run({name: value[:rows] for name, value in feeds.items()}, **limit)
             except MemoryError:
                 raise
             except Exception as error:  # onnxruntime raises many types of its own
@@ -195,7 +207,8 @@ class Trial:
             faults = list(failures[0].faults)
             if not source and not self._batch:
                 where, detail = faults[-1]
-                faults[-1] = InputFault(where, f"{detail}; send rows of yours as 'sample' if their values decide it")
+                cure = "give the signature what runs give, or send rows of yours as 'sample' if their values decide it"
+                faults[-1] = InputFault(where, f"{detail}; {cure}")
             return InvalidInput(faults)
         told = "; ".join(_shortened(one.faults[0].detail) for one in failures)
         sizes = "declare the application's 'sizes' if it needs others, or " if self.has_open else ""
@@ -233,7 +246,7 @@ def find_rows(
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= 250 else f"{text[:249]}…"
+    return text if len(text) <= 160 else f"{text[:159]}…"
 
 
 def _finite(value: np.ndarray) -> bool:

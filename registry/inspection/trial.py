@@ -16,6 +16,7 @@ from registry.inspection.runs import CURE, Trial, failed, find_rows, invalid, sh
 from registry.signatures import MAX_NAME, from_onnxruntime, with_rows
 from workers.executor import bfloat16
 from workers.executor.independence import Arrays, Run
+from workers.executor.padding import symbols
 from workers.protocol.specs import Signature, TensorSpec
 
 ROWS = (1, 3)
@@ -42,8 +43,8 @@ def run(
     its queries must run alone; empty: they may share runs) and warnings.
 
     Args:
-        sizes: of dimensions that the application leaves open, all of which the model must take; none: one of
-            ``OPEN_SIZES``.
+        sizes: of dimensions that the application leaves open, all of which the model must take; none: one that
+            it takes.
         padding: the inputs that will be padded.
         batch: False: no dimension is one of rows.
         rows: to run it with; None: made-up values are tried.
@@ -66,7 +67,8 @@ def run(
     run = functools.partial(runs.run, session, signature, names)
     if not batch:
         run = without_rows(run)
-    trial = Trial(run, signature, (1,) if fixed else ROWS, batch)
+    axes = {tensor.name: symbols(tensor.shape) for tensor in session.get_inputs()}
+    trial = Trial(run, signature, (1,) if fixed else ROWS, batch, axes)
     try:
         ran, values = find_rows(trial, sizes, rows, source, begin)
     except InvalidInput as error:
@@ -130,8 +132,8 @@ def _compare(session: ort.InferenceSession, signature: dict[str, Any], batch: bo
                     InputFault(where, f"is missing: the application's signature has it; the model's {kind} are {names}")
                 )
                 continue
-            known = kind == "inputs" and tensor.name in ranked
-            faults += _compare_tensor(tensor, wanted, where, known, batch)
+            # Files may say any shape of an output: a run tells.
+            faults += _compare_tensor(tensor, wanted, where, kind == "inputs" and tensor.name in ranked, batch)
         if kind == "inputs":
             known = {wanted["name"] for wanted in signature[kind]}
             faults += [
@@ -149,16 +151,16 @@ def _compare(session: ort.InferenceSession, signature: dict[str, Any], batch: bo
         raise InvalidInput(faults)
 
 
-def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, is_input: bool, batch: bool) -> list[InputFault]:
+def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, ranked: bool, batch: bool) -> list[InputFault]:
     datatype = from_onnxruntime(tensor.type)
     if datatype != wanted["datatype"]:
         detail = f"is {datatype or tensor.type}; the application's signature says {wanted['datatype']}"
         if "map(" in tensor.type:
             detail += '; of a classifier, convert it with options={id(model): {"zipmap": False}} in skl2onnx'
         return [InputFault(f"{where}.datatype", detail)]
+    if not ranked:
+        return []
     shape, expected = list(tensor.shape or []), wanted["shape"]
-    if not shape and not is_input:
-        return []  # of unknown rank: the trial run determines it
     field = f"{where}.shape"
     if len(shape) != len(expected):
         cure = f"; {CURE}" if batch and not shape else ""
@@ -180,11 +182,11 @@ def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, is_input: b
         size, want = shape[index], expected[index]
         if not isinstance(size, int):
             continue
-        if want == -1 and is_input:
+        if want == -1:
             faults.append(
                 InputFault(field, f"dimension {index} is fixed at {size}; the application's signature leaves it open")
             )
-        elif want not in (-1, size):
+        elif want != size:
             faults.append(InputFault(field, f"dimension {index} is {size}; the application's signature says {want}"))
     return faults
 

@@ -132,9 +132,18 @@ DEPENDENT = {
         WORDS[0],
         [("y", LONG, ["N", 2])],
     ),
-    "from 41 rows on": doubled_where(
-        [SIZE, node("Greater", ["n", "many"], ["g"]), node("Squeeze", ["g"], ["c"])],
-        [("many", np.array([40], np.int64))],
+    **{
+        f"from {rows + 1} rows on": doubled_where(
+            [SIZE, node("Greater", ["n", "many"], ["g"]), node("Squeeze", ["g"], ["c"])],
+            [("many", np.array([rows], np.int64))],
+        )
+        for rows in (40, 200)
+    },
+    "by a millionth of the mean": model(
+        [node("ReduceMean", ["x", "axis"], ["m"]), node("Mul", ["m", "part"], ["p"]), node("Add", ["x", "p"], ["y"])],
+        X,
+        Y,
+        [AXIS, ("part", np.float32(1e-6))],
     ),
 }
 

@@ -17,6 +17,7 @@ from tests.registry.conftest import named, problem
 from workers.executor.runtime import Runtime
 from workers.executor.trial_values import combinations
 from workers.executor.watchdog import Watchdog
+from workers.protocol.shapes import OPEN_SIZES
 from workers.protocol.specs import Signature, TensorSpec
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -25,7 +26,7 @@ NAMES = {F: "FP32", LONG: "INT64", S: "BYTES"}
 TABLE = ("table", np.ones((3, 4), np.float32))
 FAR = [node("Sub", ["x", "offset"], ["place"]), node("Gather", ["table", "place"], ["y"], axis=0)]
 FAR_PLACES = model(FAR, [("x", LONG, ["N"])], Y, [TABLE, ("offset", np.int64(90_000))])
-KERNEL, SOUND = ("k", np.ones((1, 1, 300), np.float32)), [("y", F, ["N", 1, "U"])]
+SOUND = [("y", F, ["N", 1, "U"])]
 
 DOMAINS = {
     "Kelvin": (
@@ -149,7 +150,7 @@ def test_made_up_values_that_take_all_memory_do_not_refuse_a_sample(upload, tmp_
         name="enlarged", slo_ms=500, signature={"inputs": inputs, "outputs": outputs}, batch=False
     )
     refused = upload(made.SerializeToString(), application="enlarged")
-    assert "send rows of yours as 'sample' if their values decide it" in problem(refused, 400)["file.outputs.y.shape"]
+    assert "or send rows of yours as 'sample' if" in problem(refused, 400)["file.outputs.y.shape"]
     data = {"x": [0.5] * 4, "scales": [1.0, 1.0, 2.0, 3.0]}
     sample = json.dumps({"inputs": [{**tensor, "data": data[tensor["name"]]} for tensor in inputs]}).encode()
     response = upload(made.SerializeToString(), application="enlarged", sample=named(sample, "rows.json"))
@@ -171,14 +172,73 @@ def test_not_a_number_is_a_warning(upload):
 
 
 def test_each_size_that_was_tried_has_its_error_and_the_cure_is_named(upload):
-    made = model([node("Conv", ["x", "k"], ["y"])], [("x", F, ["N", 1, "T"])], SOUND, [KERNEL])
+    kernel = ("k", np.ones((1, 1, 20_000), np.float32))
+    made = model([node("Conv", ["x", "k"], ["y"])], [("x", F, ["N", 1, "T"])], SOUND, [kernel])
     create("sound", made)
     text = problem(upload(made.SerializeToString(), application="sound"), 400)["file"]
-    for size in (16, 64, 224, 1):
+    for size in OPEN_SIZES:
         assert f"with 1 row at size {size}: " in text
     assert "declare the application's 'sizes'" in text
-    registry.Application.objects.filter(name="sound").update(sizes=[400])
+    registry.Application.objects.filter(name="sound").update(sizes=[30_000])
     assert upload(made.SerializeToString(), application="sound").status_code == 201
+
+
+@pytest.mark.parametrize("length", [300, 5000])
+def test_sound_is_tried_at_lengths_of_its_own(length, upload, tmp_path):
+    made = model(
+        [node("Conv", ["x", "k"], ["y"])],
+        [("x", F, ["N", 1, "T"])],
+        SOUND,
+        [("k", np.ones((1, 1, length), np.float32))],
+    )
+    create("sound", made)
+    assert upload(made.SerializeToString(), application="sound").status_code == 201
+    runs_on_a_device(made.SerializeToString(), tmp_path)
+
+
+def own_shapes(name: str, made, **outputs) -> registry.Application:
+    """An application without a batch dimension."""
+    tensors = {
+        kind: [
+            {
+                "name": tensor.name,
+                "datatype": "FP32",
+                "shape": outputs.get(tensor.name) or [d.dim_value or -1 for d in tensor.type.tensor_type.shape.dim],
+            }
+            for tensor in some
+        ]
+        for kind, some in (("inputs", made.graph.input), ("outputs", made.graph.output))
+    }
+    return registry.Application.objects.create(name=name, slo_ms=500, signature=tensors, batch=False)
+
+
+def test_a_batch_of_the_models_own_is_one(upload, tmp_path):
+    """Open dimensions of all the same size would not fit to the state, and give another rank."""
+    made = model(
+        [
+            node("ReduceMean", ["sound", "axes"], ["m"], keepdims=0),
+            node("Add", ["m", "state"], ["s"]),
+            node("Squeeze", ["s"], ["y"]),
+        ],
+        [("sound", F, ["batch", "T", 8]), ("state", F, ["batch"])],
+        [("y", F, [])],
+        [("axes", np.array([1, 2], np.int64))],
+    )
+    own_shapes("score", made)
+    response = upload(made.SerializeToString(), application="score")
+    assert response.status_code == 201, response.content
+    runs_on_a_device(made.SerializeToString(), tmp_path)
+
+
+def test_outputs_have_the_shape_that_runs_give_whatever_the_file_says(upload, tmp_path):
+    made = model([node("Transpose", ["x"], ["y"], perm=[2, 0, 1])], [("x", F, [1, 1, "W"])], [("y", F, [1, "L"])])
+    own_shapes("read", made)
+    told = problem(upload(made.SerializeToString(), application="read"), 400)["file.outputs.y.shape"]
+    assert told.startswith("a run gave [16, 1, 1]; the application's signature says [1, -1]; give the signature what")
+    registry.Application.objects.all().delete()
+    own_shapes("read", made, y=[-1, 1, 1])
+    assert upload(made.SerializeToString(), application="read").status_code == 201
+    runs_on_a_device(made.SerializeToString(), tmp_path)
 
 
 def test_combinations_are_lazy_and_plausible_ones_come_first():

@@ -143,6 +143,17 @@ async def test_after_its_hello_a_member_may_send_as_much_as_its_role_needs(ends)
     assert ends.received == [0, MIB]
 
 
+@pytest.mark.parametrize("request_line", [b"GET / HTTP/1.1", b"PRI * HTTP/2.0"])
+async def test_http_without_tls_is_told_whom_the_port_is_for(ends, request_line):
+    async with ends.listening() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request_line + b"\r\nhost: box\r\n\r\n")
+        told = await reader.read()
+        assert told.startswith(b"HTTP/1.1 400 ") and endpoints.MEMBERS_ALONE.encode() in told
+        writer.close()
+    assert ends.received == []
+
+
 async def test_a_member_has_a_bounded_number_of_connections(ends, monkeypatch):
     monkeypatch.setattr(endpoints, "MOST_CONNECTIONS", 2)
     async with contextlib.AsyncExitStack() as opened, ends.listening() as port:

@@ -1,7 +1,7 @@
 """Comparison of outputs: does an answer depend on other queries of its run? Pure.
 
 The same rows at the same place of a run of the same size give the same bits, whatever stands beside them: no kernel of
-an independent model looks at other rows. So :func:`beside` is strict. Runs of other sizes may use other kernels, which
+an independent model looks at other rows. So :func:`beside` is exact. Runs of other sizes may use other kernels, which
 round differently: :func:`around` allows for that, and only for floating-point numbers.
 """
 
@@ -18,9 +18,8 @@ Arrays = Mapping[str, np.ndarray]
 #: returns the outputs of a run, in the order of the signature
 Run = Callable[[Arrays], Sequence[np.ndarray]]
 RunSoon = Callable[[Arrays], Awaitable[Sequence[np.ndarray]]]
-#: largest difference, as a part of the output's largest value, that is no influence: sums of unlike order
-_STRICT = {np.dtype(np.float64): 1e-13, np.dtype(np.float32): 1e-5, np.dtype(np.float16): 4e-3, BF16: 3e-2}
-#: the same between runs of different sizes; quantised models round differently by a whole step
+#: largest difference between runs of different sizes, as a part of the output's largest value, that is no influence:
+#: sums of unlike order; quantised models round differently by a whole step
 _ROUNDING = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-4, np.dtype(np.float16): 2e-2, BF16: 1e-1}
 QUANTISED = 1e-2
 
@@ -38,7 +37,11 @@ class KeptBatch(NamedTuple):
 
 def beside(expected: np.ndarray, found: np.ndarray) -> str:
     """Describe how rows differ at the same place beside others; empty: not at all."""
-    return _difference(expected, found, _STRICT.get(expected.dtype, 0.0))
+    if expected.shape != found.shape:
+        return _other_shape(expected, found)
+    # NaN alone differs from itself.
+    wrong = int(np.count_nonzero((expected != found) & ((expected == expected) | (found == found))))
+    return f"{wrong} of {expected.size} values differ" if wrong else ""
 
 
 def around(expected: np.ndarray, found: np.ndarray, least: float = 0.0) -> str:
@@ -47,16 +50,10 @@ def around(expected: np.ndarray, found: np.ndarray, least: float = 0.0) -> str:
     Args:
         least: part of the largest value by which floating-point numbers may differ at least.
     """
-    rounding = _ROUNDING.get(expected.dtype)
-    return _difference(expected, found, 0.0 if rounding is None else max(rounding, least))
-
-
-def _difference(expected: np.ndarray, found: np.ndarray, part: float) -> str:
+    if expected.dtype not in _ROUNDING:
+        return beside(expected, found)
     if expected.shape != found.shape:
-        return f"its shape is {list(found.shape)} instead of {list(expected.shape)}"
-    if not part:
-        wrong = int(np.count_nonzero(expected != found))
-        return f"{wrong} of {expected.size} values differ" if wrong else ""
+        return _other_shape(expected, found)
     if expected.tobytes() == found.tobytes():
         return ""
     with np.errstate(all="ignore"):
@@ -67,9 +64,13 @@ def _difference(expected: np.ndarray, found: np.ndarray, part: float) -> str:
             return "some values are finite with one and not with the other"
         scale = max(float(np.max(np.abs(a), where=finite, initial=0.0)), 1e-30)
         most = float(np.max(np.abs(a - b) / scale, where=finite, initial=0.0))
-    if most <= part:
+    if most <= max(_ROUNDING[expected.dtype], least):
         return ""
     return "it is another one altogether" if most > 1 else f"it changes by {most:.2%}"
+
+
+def _other_shape(expected: np.ndarray, found: np.ndarray) -> str:
+    return f"its shape is {list(found.shape)} instead of {list(expected.shape)}"
 
 
 def filled(inputs: Arrays, start: int, end: int) -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ from workers.protocol.frames import ResultTensor
 from workers.protocol.specs import Signature, TensorSpec
 
 from .codec import SMALL
-from .independence import Arrays, beside
+from .independence import Arrays, around
 from .watchdog import Watchdog
 
 #: bytes of a run's inputs, above which to copy them into place costs more than it saves
@@ -82,7 +82,7 @@ class IOBindings:
                 break
             for name, plain, bound in zip(names, expected, binding.want(names)[1], strict=True):
                 # Any bits but 0 are true as they are compared, and the unwritten ones would be.
-                difference = beside(plain, bound) or (
+                difference = around(plain, bound) or (
                     "its bits differ" if plain.dtype == np.bool_ and plain.tobytes() != bound.tobytes() else ""
                 )
                 if difference:

@@ -14,6 +14,11 @@ Arrays = Mapping[str, np.ndarray]
 Axes = Mapping[str, tuple[str | None, ...]]
 
 
+def symbols(shape: Sequence[int | str | None] | None) -> tuple[str | None, ...]:
+    """The names of a tensor's axes, as onnxruntime shows its shape."""
+    return tuple(size if isinstance(size, str) else None for size in shape or ())
+
+
 def lengths(axes: Axes, arrays: Arrays, padding: Mapping[str, float]) -> dict[str, int] | None:
     """Return lengths of padded axes by symbolic name; None: two of one name differ.
 
@@ -67,7 +72,7 @@ def cut(
     """
     places = []
     for axis, size in enumerate(array.shape):
-        symbol = symbols[axis] if axis and axis < len(symbols) else None
+        symbol = symbols[axis] if axis and len(symbols) == array.ndim else None
         follows = symbol is not None and whole.get(symbol) == size
         places.append(slice(0, own[symbol]) if follows else slice(None))
     return array[tuple(places)]

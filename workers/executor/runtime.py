@@ -5,24 +5,25 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import _pybind_state as bound
 
+from workers.protocol import shapes
 from workers.protocol.datatypes import ONNXRUNTIME_TYPES
 from workers.protocol.endings import EXIT_GPU_FAULT
 from workers.protocol.run_record import LOADING
-from workers.protocol.shapes import OPEN_SIZES
 from workers.protocol.specs import DeviceInfo, Signature, VariantSpec
 from workers.topology import physical
 
 from . import bfloat16, codec, gpu, trial_values
 from .gpu import GpuError, GpuMemory
 from .io_binding import IOBindings
-from .padding import Axes
+from .padding import Axes, symbols
 from .process import memory_limit
 from .trial_values import TrialValues
 from .watchdog import Watchdog, resident_bytes
@@ -74,16 +75,15 @@ class RunnableModel:
         self.signature = signature
         self.load_s = load_s
         self._watchdog = watchdog
-        self.inputs: Axes = {node.name: _symbols(node.shape) for node in session.get_inputs()}
-        self.outputs: Axes = {node.name: _symbols(node.shape) for node in session.get_outputs()}
+        self.inputs: Axes = {node.name: symbols(node.shape) for node in session.get_inputs()}
+        self.outputs: Axes = {node.name: symbols(node.shape) for node in session.get_outputs()}
         fixed = [node.shape[0] for node in session.get_inputs() if node.shape and isinstance(node.shape[0], int)]
         self.most_rows: int | None = min(fixed, default=None) if signature.batch else 1
         self.alone = not signature.batch
         self._outputs = [spec.name for spec in signature.outputs]
         self._values = TrialValues(signature)
         self._bfloat16 = any(spec.datatype == "BF16" for spec in (*signature.inputs, *signature.outputs))
-        open_sizes = any(size < 0 and not spec.most for spec in signature.inputs for size in spec.shape[1:])
-        self._open_size: int | None = None if open_sizes else 1
+        self._open_size: int | None = None
         on_cpu = session.get_providers()[0] == "CPUExecutionProvider"
         #: a shorter way for small batches
         self.io_bindings = IOBindings(session, signature, self.most_rows if on_cpu else 0, watchdog)
@@ -95,33 +95,39 @@ class RunnableModel:
         """
         self.alone = self.alone or variant.alone
         given = trial_values.unpack(variant.rows, self.signature) if variant.rows else None
-        self._values = TrialValues(self.signature, variant.rungs, given)
+        self._use(TrialValues(self.signature, variant.rungs, given))
 
     def given(self, rows: Arrays) -> None:
         """Sample these rows from now on."""
-        self._values = TrialValues(self.signature, given=rows)
-        self._open_size = 1
+        self._use(TrialValues(self.signature, given=rows))
+
+    def _use(self, values: TrialValues) -> None:
+        self._values, self._open_size = values, None
 
     def sample(self, rows: int, size: int = 0) -> dict[str, np.ndarray]:
         """Return valid inputs of ``rows`` rows, see :meth:`.TrialValues.rows`.
 
-        Where the application leaves dimensions open and declares no sizes, the first call tries which one of
-        ``OPEN_SIZES`` the model takes: it must come from where models run.
+        Where the application leaves dimensions open, the first call tries what the model takes: it must come from where
+        models run.
         """
         if self._open_size is None:
-            for open_size in OPEN_SIZES:
-                try:
-                    self.run(self._values.rows(1, open_size), 1)
-                except RunStopped:
-                    raise
-                except RunError:
-                    continue
-                self._open_size = open_size
-                break
-            else:
-                # The caller's run will name the error.
-                self._open_size = OPEN_SIZES[0]
+            self._find_size()
         return self._values.rows(rows, self._open_size, size)
+
+    def _find_size(self) -> None:
+        declared = all(spec.most for spec in self.signature.inputs if -1 in spec.shape[1:])
+        tried = list(product((1,) if declared else shapes.open_sizes(self.signature), self._values.forms(self.inputs)))
+        # The caller's run will name the error.
+        self._open_size, self._values = tried[0]
+        for open_size, values in tried if len(tried) > 1 else ():
+            try:
+                self.run(values.rows(1, open_size), 1)
+            except RunStopped:
+                raise
+            except RunError:
+                continue
+            self._open_size, self._values = open_size, values
+            return
 
     def check_bindings(self) -> str:
         """Compare I/O bindings with plain runs; return how they differ, or empty."""
@@ -331,7 +337,3 @@ def _check(session: ort.InferenceSession, signature: Signature) -> None:
         extra = have.keys() - {spec.name for spec in wanted}
         if extra and side == "input":
             raise LoadError(f"input {sorted(extra)[0]}: the application's signature does not have it")
-
-
-def _symbols(shape: Sequence[int | str | None] | None) -> tuple[str | None, ...]:
-    return tuple(size if isinstance(size, str) else None for size in shape or ())

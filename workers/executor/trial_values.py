@@ -11,16 +11,19 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from itertools import combinations_with_replacement
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import combinations_with_replacement, zip_longest
 
 import numpy as np
 
 from workers.protocol.specs import Signature, TensorSpec
 
 from .codec import BF16, DTYPES
+from .padding import Axes
 
 Arrays = Mapping[str, np.ndarray]
+#: axes by input, the first one 0
+Places = Mapping[str, Collection[int]]
 #: the rung of each input
 Rungs = Mapping[str, str]
 #: how often rungs are exchanged for others: so far are combinations from the first one
@@ -76,12 +79,38 @@ class TrialValues:
     Args:
         rungs: of inputs; one that has none gets the first of its ladder.
         given: rows to take instead, one at least; open dimensions are cut or repeated where another size is asked for.
+        ones: open axes by input that are not set to the size of open dimensions: 1, or as in ``given``.
     """
 
-    def __init__(self, signature: Signature, rungs: Rungs | None = None, given: Arrays | None = None):
+    def __init__(
+        self, signature: Signature, rungs: Rungs | None = None, given: Arrays | None = None, ones: Places | None = None
+    ):
         self._signature = signature
         self._rungs = rungs or {}
         self._given = given
+        self._ones = ones or {}
+
+    def forms(self, axes: Axes) -> list[TrialValues]:
+        """Return these values with and without a batch of one, where a model may have one of its own.
+
+        A signature without a batch dimension may still leave that of the model open. It leads an input of several
+        dimensions, or is named as one that does.
+
+        Args:
+            axes: names of the model's own.
+        """
+        places = [
+            (spec.name, place, name, place == 0 and len(spec.shape) > 2)
+            for spec in (() if self._signature.batch else self._signature.inputs)
+            for place, (size, name) in enumerate(zip_longest(spec.shape[1:], axes[spec.name]))
+            if size == -1
+        ]
+        names = {name for _, _, name, leads in places if leads} - {None}
+        ones: dict[str, set[int]] = {}
+        for spec_name, place, name, leads in places:
+            if leads or name in names:
+                ones.setdefault(spec_name, set()).add(place)
+        return [TrialValues(self._signature, self._rungs, self._given, ones), self] if ones else [self]
 
     def rows(self, count: int, open_size: int = 1, size: int = 0, seed: int = 0) -> dict[str, np.ndarray]:
         """Return inputs of ``count`` rows.
@@ -91,7 +120,10 @@ class TrialValues:
                 given rows, else ``open_size``.
         """
         if self._given is not None:
-            return {spec.name: _repeated(spec, self._given[spec.name], count, size) for spec in self._signature.inputs}
+            return {
+                spec.name: _repeated(spec, self._given[spec.name], count, size, self._ones.get(spec.name, ()))
+                for spec in self._signature.inputs
+            }
         random = np.random.default_rng(seed)
         return {
             spec.name: self._made(spec, count, size or spec.most or open_size, random)
@@ -99,7 +131,9 @@ class TrialValues:
         }
 
     def _made(self, spec: TensorSpec, rows: int, open_size: int, random: np.random.Generator) -> np.ndarray:
-        shape = (rows, *(open_size if size < 0 else size for size in spec.shape[1:]))
+        ones = self._ones.get(spec.name, ())
+        own = [(1 if place in ones else open_size) if size < 0 else size for place, size in enumerate(spec.shape[1:])]
+        shape = (rows, *own)
         rungs = ladder(spec)
         make = rungs.get(self._rungs.get(spec.name, "")) or next(iter(rungs.values()))
         values = make(shape, _length(self._signature, spec, open_size), random)
@@ -173,9 +207,9 @@ def _length(signature: Signature, spec: TensorSpec, open_size: int) -> int:
     return open_size if min(sizes, default=1) < 0 else next(iter(sizes), 1)
 
 
-def _repeated(spec: TensorSpec, array: np.ndarray, rows: int, size: int) -> np.ndarray:
+def _repeated(spec: TensorSpec, array: np.ndarray, rows: int, size: int, ones: Collection[int]) -> np.ndarray:
     wanted = size or spec.most
     for axis, declared in enumerate(spec.shape[1:], 1):
-        if declared < 0 and wanted and array.shape[axis]:
+        if declared < 0 and wanted and array.shape[axis] and axis - 1 not in ones:
             array = np.take(array, np.arange(wanted) % array.shape[axis], axis)
     return np.ascontiguousarray(array[np.arange(rows) % len(array)])

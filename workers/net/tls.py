@@ -43,12 +43,22 @@ class TlsAcceptor:
     """Shakes hands with clients of one listening socket.
 
     Those that succeed are handed to their protocol. Those that speak HTTP without TLS are told so.
+
+    Args:
+        cure: tells them what to do; ``{host}`` is the one that they asked for.
     """
 
-    def __init__(self, factory: Factory, context: ssl.SSLContext, limits: TlsLimits | None = None):
+    def __init__(
+        self,
+        factory: Factory,
+        context: ssl.SSLContext,
+        limits: TlsLimits | None = None,
+        cure: str = "use https://{host}",
+    ):
         self.factory = factory
         self.context = context
         self.limits = limits or TlsLimits()
+        self.cure = cure
         #: handshakes under way by their clients' hosts, the oldest first
         self._pending: dict[str, dict[_Handshake, None]] = {}
         self._count = 0
@@ -109,7 +119,7 @@ class _Handshake(asyncio.Protocol):
             self._task = asyncio.get_running_loop().create_task(self._shake_hands())
         elif self._task is None and (b"\r\n\r\n" in self._early or len(self._early) > _PLAIN_BYTES):
             self._answered = True
-            self._socket.write(_plain_answer(self._early))
+            self._socket.write(_plain_answer(self._early, self._acceptor.cure))
             self._socket.write_eof()
             self._early = b""
 
@@ -161,7 +171,7 @@ class _Handshake(asyncio.Protocol):
             self._early = b""
 
 
-def _plain_answer(request: bytes) -> bytes:
+def _plain_answer(request: bytes, cure: str) -> bytes:
     """Return the answer to a client that sent HTTP where TLS is spoken.
 
     gRPC clients, which begin with HTTP/2's preface, show its status; after a GOAWAY they would connect again and again.
@@ -169,7 +179,7 @@ def _plain_answer(request: bytes) -> bytes:
     fields = request.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")[1:]
     named = (value.strip() for name, _, value in (one.partition(":") for one in fields) if name.lower() == "host")
     host = next(named, "")
-    text = f"this port speaks TLS, and the request came without: use https://{host[:300]}"
+    text = f"this port speaks TLS, and the request came without: {cure.format(host=host[:300])}"
     # Problem details (RFC 9457), with the member of the V2 protocol's errors.
     problem = {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": text, "error": text}
     body = json.dumps(problem).encode()

@@ -15,12 +15,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from itertools import pairwise
+from math import prod
 
 from .specs import ApplicationSpec, ProfilePoint, Signature
 
 #: sizes that open dimensions are tried at where the application declares none, until a model takes one: tokens, then
-#: sides of images
-OPEN_SIZES = (16, 64, 224, 1)
+#: sides of images, then samples of sound
+OPEN_SIZES = (16, 64, 224, 1, 512, 4096, 16_000)
+#: elements of an input's row, beyond which a size is not tried
+_MOST_ELEMENTS = 2**24
 
 
 def key(application: ApplicationSpec, shapes: Sequence[tuple[int, ...]]) -> Hashable:
@@ -41,6 +44,15 @@ def key(application: ApplicationSpec, shapes: Sequence[tuple[int, ...]]) -> Hash
 def has_open(signature: Signature) -> bool:
     """Whether an input has an open dimension beside the batch."""
     return any(size < 0 for spec in signature.inputs for size in spec.shape[1:])
+
+
+def open_sizes(signature: Signature) -> tuple[int, ...]:
+    """Sizes of :data:`OPEN_SIZES` at which rows are not too large to be tried."""
+
+    def elements(size: int) -> int:
+        return max(prod(size if own < 0 else own for own in spec.shape[1:]) for spec in signature.inputs)
+
+    return tuple(size for size in OPEN_SIZES if size == OPEN_SIZES[0] or elements(size) <= _MOST_ELEMENTS)
 
 
 def extent(signature: Signature, shapes: Sequence[tuple[int, ...]]) -> int:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from workers import log
+from workers.net.limits import TlsLimits
+from workers.net.tls import TlsAcceptor
 from workers.protocol import frame_connection
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frame_limits import GREETING, PeerLimits
@@ -33,6 +35,8 @@ _KEEPALIVE_IDLE_S, _KEEPALIVE_EVERY_S, _KEEPALIVE_MISSES = 2, 1, 2
 MOST_CONNECTIONS = 80
 #: connections that are being accepted
 _BACKLOG = 128
+#: told to HTTP clients
+MEMBERS_ALONE = "it is for members of this cluster; queries go to NEREUS_HTTP, browsers and REST to NEREUS_CONSOLE"
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,7 @@ async def connect(
 
 
 class MemberListener:
-    """Accepts members over mutual TLS.
+    """Accepts members over mutual TLS. Needs uvloop.
 
     Args:
         listener: a bound TCP socket, which lives as long as this.
@@ -183,13 +187,12 @@ class MemberListener:
         if pem == self._pem:
             return
         context = server_context(pem)
+        acceptor = TlsAcceptor(self._accepted, context, TlsLimits(handshake_s=HANDSHAKE_S), MEMBERS_ALONE)
         server = await asyncio.get_running_loop().create_server(
-            self._accepted,
+            acceptor.connection,
             # uvloop closes the socket together with its server.
             sock=self._listener.dup(),
             backlog=_BACKLOG,
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_S,
         )
         before, self._server, self._pem = self._server, server, pem
         if before is not None:

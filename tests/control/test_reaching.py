@@ -43,15 +43,15 @@ views = st.builds(GatewayView, st.booleans(), st.booleans(), st.none(), st.just(
 )
 
 
-@given(st.booleans(), st.lists(views), ages)
-def test_what_one_core_reaches_is_never_cut_off(was, others, serving_s):
-    assert not cut_off(was, [*others, GatewayView(announced=False, reached=True)], serving_s)
-    assert not cut_off(was, [*others, GatewayView(announced=True, reports=False)], serving_s), "as before reports"
+@given(st.booleans(), st.lists(views), ages, ages)
+def test_what_one_core_reaches_is_never_cut_off(was, others, serving_s, silent_s):
+    assert not cut_off(was, [*others, GatewayView(announced=False, reached=True)], serving_s, silent_s)
+    assert not cut_off(was, [*others, GatewayView(announced=True, reports=False)], serving_s, silent_s), "older"
 
 
-@given(st.booleans(), ages)
-def test_without_any_gateway_nothing_changes(was, serving_s):
-    assert cut_off(was, [], serving_s) is was
+@given(st.booleans(), ages, ages)
+def test_without_any_gateway_nothing_changes(was, serving_s, silent_s):
+    assert cut_off(was, [], serving_s, silent_s) is was
 
 
 @given(st.lists(views), ages)
@@ -78,12 +78,6 @@ def test_one_more_gateway_that_says_nothing_else_cuts_nothing_off(was, some, mor
 silences = st.floats(SILENCE_S, 100)
 #: a core that reached the device before, and does not now
 lost = st.builds(GatewayView, st.booleans(), st.just(True), st.just(False), ages, st.just(True))
-
-
-@given(st.booleans(), st.lists(views), ages, silences)
-def test_a_silent_node_is_not_cut_off_while_a_core_reaches_its_device(was, others, serving_s, silent_s):
-    assert not cut_off(was, [*others, GatewayView(announced=False, reached=True)], serving_s, silent_s)
-    assert cut_off(was, [], serving_s, silent_s) is was
 
 
 @given(st.lists(lost, min_size=1), st.floats(SILENCE_S, 100), silences)

@@ -19,16 +19,13 @@ NAMES = (
     "solver",
     "worlds",
     "promises",
-    "fidelity",
     "evaluation",
     "faults",
     "cluster",
     "scale",
-    "history",
-    "console",
     "screenshots",
 )
-PACKAGES = ("cluster", "console", "evaluation", "faults", "scale", "year")
+PACKAGES = ("cluster", "evaluation", "faults", "scale", "year")
 #: run by ``make bench``, in about ten minutes
 USUAL = {
     "query": ["--rounds", "3", "--idle", "0", "1992"],

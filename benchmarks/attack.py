@@ -25,8 +25,8 @@ from benchmarks.load.driver import Generator, LoadError
 from tools.child import ROOT
 
 from .attackers import ATTACKERS
-from .contenders import Appliance, Contender, Variant, between, started
 from .figures import Row, heading, markdown
+from .harness import Contender, Contending, Variant, between, started
 from .models import tiny
 
 APPLICATION = "tiny"
@@ -67,9 +67,7 @@ class Pair:
 
 
 class Bench:
-    """A running appliance with its honest clients."""
-
-    def __init__(self, appliance: Appliance, folder: Path, generator: Generator, rate: float, seconds: float):
+    def __init__(self, appliance: Contending, folder: Path, generator: Generator, rate: float, seconds: float):
         self._appliance, self._generator = appliance, generator
         self._file = folder / "rows.npy"
         self._variants = [Variant("only", tiny(folder), 90.0)]
@@ -77,7 +75,6 @@ class Bench:
         appliance.register(APPLICATION, SLO_MS, self._variants)
 
     def honest(self) -> Round:
-        """One round of honest clients."""
         phases = [Phase(self._seconds, self._rate)]
         load = self._appliance.load(
             APPLICATION, self._variants, self._file, connections=CLIENTS, phases=phases, warm_up=CLIENTS
@@ -86,7 +83,6 @@ class Bench:
         return Round(int(np.count_nonzero(records.in_time)) / self._seconds, records.latency_ms(0.99), records.untold)
 
     def pair(self, name: str) -> Pair:
-        """A round without the attacker, then one with it."""
         without = self.honest()
         appliance = self._appliance
         ports = [url.rpartition(":")[2] for url in (appliance.http, appliance.grpc)]
@@ -118,7 +114,6 @@ def attacker_ready(attacker: subprocess.Popen, seconds: float = 1.5) -> None:
 
 
 def row(name: str, pairs: Sequence[Pair]) -> Row:
-    """The figures of one attacker."""
     goodput = [pair.beside.goodput / pair.without.goodput for pair in pairs]
     p99 = [pair.beside.p99_ms / pair.without.p99_ms for pair in pairs]
     return {

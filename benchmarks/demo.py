@@ -21,21 +21,21 @@ from appliance.demo.manifest import applications
 from appliance.demo.rest import RestError
 from appliance.demo.traffic import replay
 
-from .contenders import Appliance, add_contenders, between, contenders, started
 from .figures import Row, heading, markdown
+from .harness import Contending, add_contenders, between, contenders, started
 
 DEVICES = "2x1"
 READY_S = 600.0
 
 
-def _ready(appliance: Appliance) -> None:
+def _ready(appliance: Contending) -> None:
     token = appliance.credentials["api_token"]
     register.register(appliance.console, token, lambda _: None)
     register.wait_ready(appliance.console, token, READY_S)
     appliance.find_processes()
 
 
-def _row(appliance: Appliance, number: int, seconds: float, capacities) -> Row:
+def _row(appliance: Contending, number: int, seconds: float, capacities) -> Row:
     before = appliance.cpu_s()
     counts = replay(appliance.http, appliance.credentials["api_key"], seconds, capacities, seed=number)["total"]
     after = appliance.cpu_s()
@@ -56,7 +56,6 @@ def _row(appliance: Appliance, number: int, seconds: float, capacities) -> Row:
 
 
 def medians(rows: Sequence[Row]) -> list[Row]:
-    """A row for each server, of the medians over its rounds."""
     found: list[Row] = []
     for name in dict.fromkeys(row["server"] for row in rows):
         mine = [row for row in rows if row["server"] == name]

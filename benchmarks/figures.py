@@ -21,7 +21,6 @@ def heading(title: str, about: str) -> str:
 
 
 def machine() -> str:
-    """Cores, processor and Python."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     processor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "?")
     return f"{len(os.sched_getaffinity(0))} cores of {processor}, Python {platform.python_version()}"

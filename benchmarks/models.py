@@ -1,9 +1,4 @@
-"""The models that are served, made by onnx.helper with random weights.
-
-``tiny``: an MLP that costs next to nothing, so that all cost is serving. ``resnet18``: convolutions and
-additions in the shape of ResNet-18 (He et al., 2016, Table 1, batch norms folded) at 224 x 224, about 25 ms and 600 KB
-of input a row.
-"""
+"""The models that are served, made by onnx.helper with random weights."""
 
 from __future__ import annotations
 
@@ -31,16 +26,13 @@ class Model:
 
     @property
     def signature(self) -> dict:
-        """As the REST API takes it."""
         inputs = [{"name": "x", "datatype": "FP32", "shape": [-1, *self.row]}]
         return {"inputs": inputs, "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, OUTPUTS]}]}
 
     def rows(self, count: int, seed: int = 0) -> np.ndarray:
-        """Inputs, [count, *row]."""
         return np.random.default_rng(seed).standard_normal((count, *self.row), dtype=np.float32)
 
     def session(self) -> onnxruntime.InferenceSession:
-        """The model in this process, with one thread."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         return onnxruntime.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
@@ -107,32 +99,3 @@ def convolutions(folder: Path, name: str, width: float) -> Model:
         value, channels = graph.add("Relu", graph.conv(value, channels, out, stride=stride)), out
     graph.head(value, channels)
     return Model(name, graph.save(folder / f"{name}.onnx", row), row)
-
-
-def perceptron(folder: Path, name: str, layers: int) -> Model:
-    """Save an MLP of ``layers`` hidden layers of 1024 x 1024.
-
-    They share eight matrices of 4 MB. A single row is bound by memory, so that batches cost much less by row.
-    """
-    graph, row = _Graph(), (1024,)
-    value, weights = "x", [graph.weight(1024, 1024) for _ in range(8)]
-    for layer in range(layers):
-        value = graph.add("Tanh", graph.add("MatMul", value, weights[layer % len(weights)]))
-    graph.add("MatMul", value, graph.weight(1024, OUTPUTS), output="y")
-    return Model(name, graph.save(folder / f"{name}.onnx", row), row)
-
-
-def resnet18(folder: Path) -> Model:
-    graph, row = _Graph(), (3, 224, 224)
-    value = graph.add("Relu", graph.conv("x", 3, 64, size=7, stride=2))
-    value = graph.add("MaxPool", value, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
-    channels = 64
-    for stage, out in enumerate((64, 128, 256, 512)):
-        for block in range(2):
-            stride = 2 if stage and not block else 1
-            inner = graph.add("Relu", graph.conv(value, channels, out, stride=stride))
-            inner = graph.conv(inner, out, out)
-            past = value if out == channels else graph.conv(value, channels, out, size=1, stride=stride)
-            value, channels = graph.add("Relu", graph.add("Add", inner, past)), out
-    graph.head(value, channels)
-    return Model("resnet18", graph.save(folder / "resnet18.onnx", row), row)

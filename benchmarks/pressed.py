@@ -1,4 +1,4 @@
-"""An application of three variants to be pressed, and a watched run of it.
+"""An application of three variants to be pressed, and a watched load of it.
 
 The capacity of the appliance that serves it is measured, too.
 """
@@ -6,11 +6,12 @@ The capacity of the appliance that serves it is measured, too.
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,46 +23,44 @@ from appliance.load.sender import Load
 from benchmarks.load.driver import Generator, LoadError
 from benchmarks.load.process import Summary
 
-from .contenders import Appliance, Variant, add_contenders, contenders, started
-from .figures import heading
-from .models import convolutions, perceptron
+from .figures import Row, heading, markdown
+from .harness import Contending, Variant, add_contenders, contenders, started
+from .models import convolutions
 from .watch import Watch
 
 SLO_S = 0.2
 #: accuracy in percent by variant, least accurate first
 VARIANTS = {"fast": 76.0, "medium": 84.0, "slow": 90.0}
-#: Sizes of a kind's variants: a CNN gains next to nothing from batches, an MLP much; a small CNN is profiled soon.
-KINDS = {
-    "cnn": (convolutions, (1.0, 1.6, 2.5)),
-    "mlp": (perceptron, (32, 56, 96)),
-    "small": (convolutions, (0.25, 0.4, 0.6)),
-}
+#: widths of a kind's variants; small ones are profiled soon
+KINDS = {"cnn": (1.0, 1.6, 2.5), "small": (0.25, 0.4, 0.6)}
 #: the application that is pressed, and one with the least accurate variant alone, which measures capacity
 PRESSED, FASTEST = "pressed", "fastest"
+PROCESSES = ("gateway", "executor")
 ENDED = re.compile(r'^nereus_gateway_queries_total\{application="([^"]+)",outcome="([^"]+)"\} (\S+)$', re.MULTILINE)
 #: connections of the trials that find how many saturate the device, and the share of the time that each trial takes
 TRIALS, TRIAL_SHARE = (8, 16, 32, 64, 128), 0.2
 #: more connections must bring so much more; trials end where two in a row do not
 BETTER = 1.03
 
+#: whether something holds that must, and the figures
+Verdict = tuple[bool, str]
+
 
 class Pressed:
     """Both applications on a running appliance."""
 
-    def __init__(self, appliance: Appliance, folder: Path, kind: str, grpc: bool):
-        build, sizes = KINDS[kind]
+    def __init__(self, appliance: Contending, folder: Path, kind: str, grpc: bool):
         self.appliance = appliance
         self._grpc = grpc
         self._file = folder / "rows.npy"
         self._variants = [
-            Variant(name, build(folder, name, size), accuracy)
-            for (name, accuracy), size in zip(VARIANTS.items(), sizes, strict=True)
+            Variant(name, convolutions(folder, name, width), accuracy)
+            for (name, accuracy), width in zip(VARIANTS.items(), KINDS[kind], strict=True)
         ]
         appliance.register(FASTEST, SLO_S * 1e3, self._variants[:1])
         appliance.register(PRESSED, SLO_S * 1e3, self._variants)
 
     def load(self, application: str = PRESSED, **given: Any) -> Load:
-        """A load of one of the applications, away from the executor's core."""
         cores = self.appliance.away()
         return self.appliance.load(application, self._variants, self._file, self._grpc, cores=cores, **given)
 
@@ -117,6 +116,73 @@ def counted(address: str, application: str) -> dict[str, int]:
     return {outcome: int(float(count)) for name, outcome, count in ENDED.findall(text) if name == application}
 
 
+# --- growth -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Growth that is allowed.
+
+    Attributes:
+        share: of the median.
+        least: allowed whatever the median is, in ``unit``.
+    """
+
+    share: float
+    least: float
+    unit: str
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The growth of one figure.
+
+    Attributes:
+        median: of the figure.
+        hourly: its slope by the hour.
+        grown: its growth over the part of the run that counts.
+    """
+
+    name: str
+    limit: Limit
+    median: float
+    hourly: float
+    grown: float
+
+    @property
+    def allowed(self) -> float:
+        return max(self.limit.share * self.median, self.limit.least)
+
+    @property
+    def holds(self) -> bool:
+        return self.grown <= self.allowed
+
+    @property
+    def verdict(self) -> Verdict:
+        text = f"{self.name} grew by {self.grown:.2f} {self.limit.unit} (at most {self.allowed:.1f})"
+        return self.holds, " ".join(text.split())
+
+
+def growth(name: str, limit: Limit, moments: np.ndarray, values: np.ndarray, part_s: float) -> Growth:
+    """The growth of samples, by the Theil-Sen slope through medians of parts.
+
+    That is the median of the slopes of all pairs (Sen, 1968), which a few bad moments of the machine do not move.
+
+    Args:
+        moments: of the samples, in seconds; ``part_s``: of a part.
+    """
+    places = ((moments - moments[0]) // part_s).astype(int)
+    parts = np.unique(places)
+    medians = np.array([np.median(values[places == place]) for place in parts])
+    pairs = itertools.combinations(range(len(parts)), 2)
+    slopes = [(medians[j] - medians[i]) / ((parts[j] - parts[i]) * part_s) for i, j in pairs]
+    slope = float(np.median(slopes)) if slopes else 0.0
+    return Growth(name, limit, float(np.median(medians)), slope * 3600, slope * float(moments[-1] - moments[0]))
+
+
+# --- a watched load ---------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Run:
     """A watched load.
@@ -130,10 +196,48 @@ class Run:
     watch: Watch
     counted: dict[str, int]
 
-    @property
-    def counted_all(self) -> bool:
-        """Whether the gateway counted as many queries as clients sent."""
-        return sum(self.counted.values()) == len(self.records)
+    def series(self, process: str, field: str, start: float, end: float) -> tuple[np.ndarray, np.ndarray]:
+        """Samples of a process between two moments of the load; see :meth:`.Watch.series`."""
+        return self.watch.series(process, field, self.summary.began + start, self.summary.began + end)
+
+    def row(self, name: str, start: float, end: float) -> Row:
+        """Queries due between two moments of the load, and memory in their middle."""
+        some, began = self.records.between(start, end), self.summary.began
+        ended = self.records.rows["ended"]
+        served = np.count_nonzero(self.records.in_time & (ended >= start) & (ended < end))
+        variants = some.variants(list(VARIANTS))
+        answered = max(1, sum(variants.values()))
+        return {
+            "": name,
+            "queries": len(some),
+            "offered/s": len(some) / (end - start),
+            "in time/s": float(served) / (end - start),
+            "late": some.late,
+            "refused": int(np.count_nonzero(some.refused)),
+            "other": len(some) - int(np.count_nonzero(some.answered | some.refused)),
+            "p50 ms": some.latency_ms(0.5),
+            "p99 ms": some.latency_ms(0.99),
+            "queue p50 ms": some.queue_ms(0.5),
+            "accuracy %": sum(VARIANTS[one] * count for one, count in variants.items()) / answered,
+            **{f"{one} MiB": self.watch.at(one, began + (start + end) / 2).rss_mib for one in PROCESSES},
+        }
+
+    def verdicts(self) -> list[Verdict]:
+        """What must hold of every load."""
+        ends, total = self.records.ends() or "none", sum(self.counted.values())
+        sent = f"the gateway counted {total} queries ({self.counted}), clients sent {len(self.records)}"
+        return [
+            (not self.records.untold, f"{self.records.untold} queries were lost or answered wrongly, of {ends}"),
+            (total == len(self.records), sent),
+            (not self.watch.failed, f"processes could be watched {self.watch.failed}".strip()),
+        ]
+
+    def cores(self, start: float, end: float) -> str:
+        """Cores in use by process between two moments of the load, in words."""
+        began = self.summary.began
+        cores = {name: self.watch.cores(name, began + start, began + end) for name in PROCESSES}
+        cores["the load generator"] = self.summary.cpu_s / self.summary.seconds
+        return "Cores in use: " + ", ".join(f"{name} {share:.2f}" for name, share in cores.items()) + "."
 
 
 def carry_out(pressed: Pressed, generator: Generator, load: Load, every_s: float) -> Run:
@@ -146,7 +250,7 @@ def carry_out(pressed: Pressed, generator: Generator, load: Load, every_s: float
         LoadError, RuntimeError: the load generator failed, or a process ended.
     """
     address, before = pressed.appliance.http, {}
-    pids = {role: pressed.appliance.pids(role)[0] for role in ("gateway", "executor")}
+    pids = {role: pressed.appliance.pids(role)[0] for role in PROCESSES}
     with Watch(pids, every_s=min(1.0, every_s)) as watch:
         records, summary = generator.run(load, SLO_S, lambda: before.update(counted(address, PRESSED)))
     after = counted(address, PRESSED)
@@ -154,12 +258,10 @@ def carry_out(pressed: Pressed, generator: Generator, load: Load, every_s: float
     return Run(records, summary, watch, {name: after[name] - before.get(name, 0) for name in after})
 
 
-def cores_in_use(run: Run, start: float, end: float) -> str:
-    """Cores by process between two moments of the load, in words."""
-    began = run.summary.began
-    cores = {name: run.watch.cores(name, began + start, began + end) for name in ("gateway", "executor")}
-    cores["the load generator"] = run.summary.cpu_s / run.summary.seconds
-    return ", ".join(f"{name} {share:.2f}" for name, share in cores.items())
+def page(paragraphs: Iterable[str], rows: Sequence[Row], verdicts: Iterable[Verdict]) -> str:
+    """The figures in Markdown."""
+    lines = [f"- {'holds' if holds else '**does not hold**'}: {text}" for holds, text in verdicts]
+    return "\n\n".join([*paragraphs, markdown(rows), "\n".join(lines)])
 
 
 def main_of(

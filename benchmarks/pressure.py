@@ -20,9 +20,21 @@ from appliance.load.records import Records
 from appliance.load.sender import Phase
 from benchmarks.load.driver import Generator, LoadError
 
-from .contenders import between
-from .figures import Row, markdown
-from .pressed import SLO_S, VARIANTS, Capacity, Pressed, Run, capacity, carry_out, cores_in_use, main_of
+from .harness import between
+from .pressed import (
+    PROCESSES,
+    SLO_S,
+    Capacity,
+    Limit,
+    Pressed,
+    Run,
+    Verdict,
+    capacity,
+    carry_out,
+    growth,
+    main_of,
+    page,
+)
 
 #: of capacity: the load before and after, and in the burst
 BESIDE, BURST = 0.5, 3.0
@@ -32,8 +44,8 @@ CONNECTIONS = 64
 GOODPUT = 0.95
 #: share of the SLO within which a refusal must come
 AT_ONCE = 0.25
-#: growth of memory during the burst that is allowed: a share, and MiB
-GROWTH, GROWTH_MIB = 0.03, 4.0
+#: growth of memory during the burst
+MEMORY = Limit(0.03, 4.0, "MiB")
 #: seconds of one plan period, in which the tail must have recovered
 PLAN_PERIOD_S = 10.0
 
@@ -54,19 +66,6 @@ class Found:
     capacities: Sequence[Capacity]
     run: Run
 
-    @property
-    def capacity(self) -> float:
-        return sum(one.rate for one in self.capacities) / len(self.capacities)
-
-    def in_burst(self) -> Records:
-        return self.run.records.between(*self.burst)
-
-    def served(self, start: float, end: float) -> float:
-        """Queries/s that were answered in time between two moments of the load."""
-        ended = self.run.records.rows["ended"]
-        some = self.run.records.in_time & (ended >= start) & (ended < end)
-        return float(np.count_nonzero(some)) / (end - start)
-
 
 def measure(pressed: Pressed, seconds: float) -> Found:
     """Run everything once, with a burst of this many seconds.
@@ -84,39 +83,6 @@ def measure(pressed: Pressed, seconds: float) -> Found:
         run = carry_out(pressed, generator, pressed.load(connections=CONNECTIONS, phases=phases), seconds / 12)
         capacities = [first, capacity(pressed, generator, trial, first.connections)]
         return Found(before, after, (before, before + seconds), capacities, run)
-
-
-# --- the page ---------------------------------------------------------------------------------------------------------
-
-
-def _phases(found: Found) -> list[Row]:
-    start, end = found.burst
-    quarter = (end - start) / 4
-    parts = [("before", 0.0, start)]
-    parts += [(f"burst, quarter {i + 1}", start + i * quarter, start + (i + 1) * quarter) for i in range(4)]
-    parts += [("burst", start, end), ("after", end, end + found.after)]
-    return [_phase(found, name, *part) for name, *part in parts]
-
-
-def _phase(found: Found, name: str, start: float, end: float) -> Row:
-    some = found.run.records.between(start, end)
-    variants = some.variants(list(VARIANTS))
-    answered = max(1, sum(variants.values()))
-    served = found.served(start, end)
-    return {
-        "": name,
-        "offered/s": len(some) / (end - start),
-        "in time/s": served,
-        "of capacity": served / found.capacity,
-        "late": some.late,
-        "refused": int(np.count_nonzero(some.refused)),
-        "other": len(some) - int(np.count_nonzero(some.answered | some.refused)),
-        "p50 ms": some.latency_ms(0.5),
-        "p99 ms": some.latency_ms(0.99),
-        "queue p50 ms": some.queue_ms(0.5),
-        "accuracy %": sum(VARIANTS[name] * count for name, count in variants.items()) / answered,
-        **{variant: count / answered for variant, count in variants.items()},
-    }
 
 
 def recovered_s(found: Found, window_s: float = 1.0) -> float:
@@ -143,69 +109,42 @@ def _missed(records: Records) -> float:
     return float(np.count_nonzero(~records.answered)) / max(1, len(records))
 
 
-def _growth(found: Found, process: str) -> tuple[float, float]:
-    """Return by how much a process' memory grew in the burst, and from where.
-
-    Returns:
-        (MiB by which it grew from the burst's first quarter to its last, MiB in the first quarter), by medians.
-    """
-    start, end = (found.run.summary.began + moment for moment in found.burst)
-    quarter = (end - start) / 4
-    _, first = found.run.watch.series(process, "rss_mib", start, start + quarter)
-    _, last = found.run.watch.series(process, "rss_mib", end - quarter, end)
-    return float(np.median(last) - np.median(first)), float(np.median(first))
-
-
-def verdicts(found: Found) -> list[tuple[bool, str]]:
-    """Each thing that must hold: whether it does, and the figures."""
-    run, burst = found.run, found.in_burst()
-    ratio = found.served(*found.burst) / found.capacity
-    at_once_ms = AT_ONCE * SLO_S * 1e3
-    other = int(np.count_nonzero(~burst.answered & ~burst.refused))
-    back_s = recovered_s(found)
-    checks = [
+def verdicts(found: Found) -> list[Verdict]:
+    run, burst = found.run, found.run.records.between(*found.burst)
+    row = run.row("burst", *found.burst)
+    ratio = row["in time/s"] / (sum(one.rate for one in found.capacities) / len(found.capacities))
+    at_once_ms, refused_ms, back_s = AT_ONCE * SLO_S * 1e3, burst.refusal_ms(0.99), recovered_s(found)
+    part_s = (found.burst[1] - found.burst[0]) / 12
+    return [
         (ratio >= GOODPUT, f"goodput in the burst is {ratio:.3f} of capacity (at least {GOODPUT})"),
-        (not other, f"{other} queries of the burst ended neither in an answer nor in a refusal"),
+        (not row["other"], f"{row['other']} queries of the burst ended neither in an answer nor in a refusal"),
         (not burst.without_retry(), f"{burst.without_retry()} refusals do not say when to retry"),
-        (
-            burst.refusal_ms(0.99) <= at_once_ms,
-            f"refusals took {burst.refusal_ms(0.5):.1f} ms, 99 % of them at most {burst.refusal_ms(0.99):.1f} ms "
-            f"(at most {at_once_ms:.0f})",
-        ),
+        (refused_ms <= at_once_ms, f"99% of refusals took at most {refused_ms:.1f} ms (at most {at_once_ms:.0f})"),
         (
             back_s <= PLAN_PERIOD_S,
             f"the p99 latency is as before {back_s:.2f} s after the burst (at most {PLAN_PERIOD_S:.0f})",
         ),
-        (not run.records.untold, f"{run.records.untold} queries were lost or answered wrongly"),
-        (
-            run.counted_all,
-            f"the gateway counted {sum(run.counted.values())} queries ({run.counted}), clients sent {len(run.records)}",
-        ),
+        *run.verdicts(),
+        *(growth(one, MEMORY, *run.series(one, "rss_mib", *found.burst), part_s).verdict for one in PROCESSES),
     ]
-    for process in ("gateway", "executor"):
-        grown, first = _growth(found, process)
-        allowed = max(GROWTH * first, GROWTH_MIB)
-        checks.append(
-            (grown <= allowed, f"{process}: memory grew by {grown:.1f} MiB in the burst (at most {allowed:.1f})")
-        )
-    return checks
 
 
-def page(found: Found) -> str:
-    """The figures in Markdown."""
-    burst, run = found.in_burst(), found.run
+def _page(found: Found) -> str:
+    run, (start, end) = found.run, found.burst
     capacities = " and ".join(
         f"{one.rate:.0f} ({one.connections} connections, {one.missed} not in time)" for one in found.capacities
     )
-    lines = [
+    burst, quarter = run.records.between(start, end), (end - start) / 4
+    late = f"p50 {burst.lateness_ms(0.5):.2f} ms, p99 {burst.lateness_ms(0.99):.2f} ms late"
+    parts = [("before", 0.0, start), ("burst", start, end), ("after", end, end + found.after)]
+    parts[1:1] = [(f"burst, quarter {i + 1}", start + i * quarter, start + (i + 1) * quarter) for i in range(4)]
+    paragraphs = [
         f"Capacity before and after: {capacities} queries/s.",
-        markdown(_phases(found)),
-        f"Queries of the burst without an answer: {burst.ends() or 'none'}. Cores in use in the burst: "
-        f"{cores_in_use(run, *found.burst)}. The generator sent queries of the burst {burst.lateness_ms(0.5):.2f} ms "
-        f"late (p99: {burst.lateness_ms(0.99):.2f}), on {run.summary.connections} connections at most.",
-        "\n".join(f"- {'holds' if holds else '**does not hold**'}: {text}" for holds, text in verdicts(found)),
+        f"In the burst: without an answer {burst.ends() or 'none'}; {run.cores(start, end)} Queries were sent {late}, "
+        f"on {run.summary.connections} connections at most.",
+        *(f"Noted: `{note[:200]!r}`" for note in run.summary.notes[:3]),
     ]
-    return "\n\n".join(lines) + "".join(f"\n- noted: `{note[:200]!r}`" for note in run.summary.notes[:3])
+    return page(paragraphs, [run.row(*part) for part in parts], verdicts(found))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -220,6 +159,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def run(pressed: Pressed, given: argparse.Namespace) -> tuple[str, bool]:
         found = measure(pressed, given.seconds)
-        return page(found), not found.run.records.untold and not found.run.watch.failed
+        return _page(found), not found.run.records.untold and not found.run.watch.failed
 
     return main_of("pressure", "Overload", __doc__, options, run, arguments)

@@ -1,24 +1,16 @@
-"""Coverage of promised intervals, simulated on a trace and the demo's load.
+"""Coverage of promised intervals, simulated under the demo's load.
 
-*twitter*: every minute of InfAdapter's trace a promise is made from the two minutes before, for the plan that the
-estimated demand gives four devices with a quick and a good variant. The outcome is the same plan, simulated on the
-seconds that follow.
-
-*demo*: one long run of the demo's waves and bursts on two devices with eight variants of two applications, which take
-longer or shorter than profiled by up to a tenth. Promises are made for the plan that is in force, from a cold start on.
-
-Intervals are judged as the simulation made them, and as corrected by the promises before.
+One long run of the demo's waves and bursts on two devices with eight variants of two applications, which take longer or
+shorter than profiled by up to a tenth. Promises are made for the plan that is in force, from a cold start on. Intervals
+are judged as the simulation made them, and as corrected by the promises before.
 """
 
 from __future__ import annotations
 
 import argparse
-import bz2
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
@@ -26,22 +18,18 @@ from tqdm import tqdm
 from appliance.demo.rates import LoadCapacity, RateProfile, arrivals
 from scheduler.allocation import strategies
 from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, DeviceResources, LatencyProfile, Problem
-from scheduler.control.demand import estimate
 from scheduler.promises.intervals import FIGURES, Interval, correction, may_miss, widened
-from scheduler.promises.recorded import RECORD_S, Recorded, record, trace
-from scheduler.promises.windows import BEFORE_S, MOST_S, Expectation, Windows, World, run_window, scenario, simulated
+from scheduler.promises.recorded import RECORD_S, Recorded, record
+from scheduler.promises.windows import MOST_S, Expectation, Windows, World, scenario, simulated
 from scheduler.simulation import simulate
 from scheduler.simulation.arrivals import Trace
 from scheduler.simulation.engine import IN_TIME
 from scheduler.simulation.results import SimulationResults
 from scheduler.simulation.scenario import ControlSettings
 
-#: the stream of InfAdapter's paper, queries in each second, and the days at its end that the paper tests with
-STREAM = Path(__file__).resolve().parents[2] / "shared" / "data" / "infadapter" / "twitter_qps.txt.bz2"
-DAYS = 2
-NAME, KIND = "twitter", "cpu"
-#: ms a row, and accuracy, percent, by variant
-VARIANTS = {"quick": (4, 90.0), "good": (30, 100.0)}
+from .figures import markdown
+
+KIND = "cpu"
 #: median run time over the 95th percentile, about that of ONNX models on a quiet core
 MEDIAN = 0.85
 #: the demo's variants: ms of one row, and accuracy in percent of the best, by application
@@ -88,64 +76,12 @@ class Judged:
             held.append(corrected.holds(came))
 
     def found(self) -> dict[str, tuple[int, int, int]]:
-        """The counts."""
         return {figure: (some[0], some[1], some[2]) for figure, some in self.counts.items()}
 
 
-def problem(demand: float) -> Problem:
-    """Return a problem with four devices.
-
-    They serve 133 items/s with the good variant and 1,000 with the quick one.
-    """
-
-    def profile(ms: float) -> LatencyProfile:
-        return LatencyProfile(tuple((batch, batch * ms / 1000) for batch in (1, 2, 4, 8)))
-
-    return Problem(
-        devices=tuple(DeviceResources(f"cpu{number}", KIND) for number in range(4)),
-        applications=(ApplicationDemand(NAME, 0.3, demand),),
-        variants=tuple(CandidateVariant(n, NAME, good, {KIND: profile(ms)}) for n, (ms, good) in VARIANTS.items()),
-    )
-
-
-def judge(
-    counts: Sequence[float], count: int, every_s: int, windows: Windows | None = None
-) -> dict[str, tuple[int, int, int]]:
-    """By figure: promises, those that held as simulated, and as corrected.
-
-    Args:
-        counts: queries by second.
-        windows: of one promise; None: those that suit its load.
-    """
-    judged, previous = Judged(), None
-    for number in tqdm(range(count), disable=None):
-        now = RECORD_S + number * every_s
-        before = Recorded({NAME: tuple(counts[now - RECORD_S : now])}, {})
-        demand = estimate(before.history({}), [NAME], 0, horizon_s=30.0)[NAME]
-        asked = replace(problem(demand), previous=previous)
-        previous = strategies.get("nereus")(asked)
-        medians = dict.fromkeys(VARIANTS, MEDIAN)
-        world = World("nereus", asked, previous, before, {}, medians, ControlSettings(period_s=30.0))
-        promise = simulated(world, windows=windows)
-        length = promise.window_s
-        coming = Recorded({NAME: tuple(counts[now - BEFORE_S : now + length])}, {})
-        window = trace(coming, BEFORE_S + length, {}, seed=number, first=0)
-        ((items, in_time, accuracy),) = run_window(world, length, 1_000 + number, window)
-        expected = promise.applications.get(NAME)
-        if expected is not None and in_time:
-            judged.compare(NAME, expected, accuracy / in_time, 1.0 - in_time / items)
-    return judged.found()
-
-
-def demo_world() -> World:
-    """The demo's applications on two devices, before any load."""
+def cold() -> World:
     variants = tuple(
-        CandidateVariant(
-            f"{name}/{variant}",
-            name,
-            accuracy,
-            {KIND: _profile(ms)},
-        )
+        CandidateVariant(f"{name}/{variant}", name, accuracy, {KIND: _profile(ms)})
         for name, some in DEMO.items()
         for variant, (ms, accuracy) in some.items()
     )
@@ -165,8 +101,7 @@ def _profile(ms: float) -> LatencyProfile:
     return LatencyProfile(points, memory_bytes=2**20, load_s=LOAD_S)
 
 
-def demo_run(world: World, seconds: int, seed: int) -> SimulationResults:
-    """That world under the demo's load for so long."""
+def load_run(world: World, seconds: int, seed: int) -> SimulationResults:
     came: list[tuple[float, int]] = []
     for place, (name, capacity) in enumerate(DEMO_CAPACITY.items()):
         profile = RateProfile(capacity, seed + place, place / len(DEMO_CAPACITY))
@@ -180,14 +115,14 @@ def demo_run(world: World, seconds: int, seed: int) -> SimulationResults:
     return simulate(run)
 
 
-def judge_demo(count: int, every_s: int, seed: int, windows: Windows | None = None) -> dict[str, tuple[int, int, int]]:
+def judge(count: int, every_s: int, seed: int, windows: Windows | None = None) -> dict[str, tuple[int, int, int]]:
     """Count promises under the demo's load that held.
 
     Returns:
         By figure: promises, those that held as simulated, and those that held as corrected.
     """
-    world, judged = demo_world(), Judged()
-    run = demo_run(world, COLD_S + count * every_s + MOST_S, seed)
+    started, judged = cold(), Judged()
+    run = load_run(started, COLD_S + count * every_s + MOST_S, seed)
     times, outcome = np.asarray(run.scenario.arrivals.times), np.frombuffer(run.record.outcome, dtype=np.uint8)
     places = np.asarray(run.scenario.arrivals.applications)
     by_variant = np.array([accuracy for _, _, accuracy in run.record.variants])
@@ -202,7 +137,7 @@ def judge_demo(count: int, every_s: int, seed: int, windows: Windows | None = No
         )
         plan = [planned for planned in run.record.plans if planned.at <= now][-1]
         present = replace(
-            world, problem=replace(plan.problem, previous=None), allocation=plan.allocation, recorded=before
+            started, problem=replace(plan.problem, previous=None), allocation=plan.allocation, recorded=before
         )
         promise = simulated(present, windows=windows)
         window = (times >= now) & (times < now + promise.window_s)
@@ -216,23 +151,13 @@ def judge_demo(count: int, every_s: int, seed: int, windows: Windows | None = No
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks promises", description=__doc__.splitlines()[0])
-    parser.add_argument("--world", choices=("twitter", "demo"), default="twitter", help="(default: %(default)s)")
-    parser.add_argument("--times", type=float, default=2.5, help="of the trace's arrivals (default: %(default)s)")
-    parser.add_argument("--count", type=int, default=100, help="promises (default: %(default)s)")
-    parser.add_argument("--every", type=int, default=60, help="seconds between two (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=60, help="promises (default: %(default)s)")
+    parser.add_argument("--every", type=int, default=20, help="seconds between two (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the arrivals (default: %(default)s)")
     options = parser.parse_args(arguments)
-    began = time.process_time()
-    if options.world == "demo":
-        found = judge_demo(options.count, options.every, options.seed)
-    else:
-        with bz2.open(STREAM, "rt") as stream:
-            rates = np.array([float(line) for line in stream])[-DAYS * 86_400 :] * options.times
-        counts = np.floor(rates + np.random.default_rng(options.seed).random(len(rates))).tolist()
-        found = judge(counts, options.count, options.every)
-    print("| figure | promises | held as simulated | held as corrected |\n|---|---:|---:|---:|")
-    for figure, (promises, simulated_held, held) in found.items():
-        print(f"| {figure} | {promises} | {simulated_held / promises:.1%} | {held / promises:.1%} |")
-    print(f"\n{time.process_time() - began:.0f} s of CPU time")
+    rows = [
+        {"figure": figure, "promises": promises, "held as simulated %": 100 * plain, "held as corrected %": 100 * held}
+        for figure, (promises, plain, held) in judge(options.count, options.every, options.seed).items()
+    ]
+    print(markdown(rows))

@@ -24,12 +24,11 @@ from pathlib import Path
 
 import numpy as np
 
-from appliance.load.records import Records
 from appliance.load.sender import Load
 from benchmarks.load.driver import Generator, LoadError
 
-from .contenders import Appliance, Contender, Variant, add_contenders, between, contenders, started
 from .figures import Row, heading, markdown
+from .harness import Contender, Contending, Variant, add_contenders, between, contenders, started
 from .models import tiny
 from .mosec import Mosec
 
@@ -76,36 +75,25 @@ class Server:
 Found = dict[tuple[tuple[int, int, str], str], list[Spent]]
 
 
-def per_query(
-    generator: Generator, load: Load, reading: Callable[[], dict[str, float]]
-) -> tuple[dict[str, float], Records, float]:
-    """Carry out a load of which nothing may fail.
-
-    Returns:
-        Growth of each reading by query, the records, and the seconds that the load took.
+def spend(generator: Generator, load: Load, cpu_s: Callable[[], dict[str, float]]) -> Spent:
+    """The cost of a load of which nothing may fail.
 
     Raises:
         LoadError: a query failed, was answered wrongly, or was not answered.
     """
     before: dict[str, float] = {}
-    records, summary = generator.run(load, SLO_MS / 1e3, lambda: before.update(reading()))
-    after = reading()
+    records, summary = generator.run(load, SLO_MS / 1e3, lambda: before.update(cpu_s()))
+    after = cpu_s()
     answered = int(np.count_nonzero(records.answered))
     if answered < len(records) or summary.idle_lost or not answered:
         raise LoadError(f"of {len(records)} queries {answered} were answered: {records.ends()} {summary.notes[:3]}")
-    return {name: (after[name] - before[name]) / answered for name in after}, records, summary.seconds
-
-
-def spend(generator: Generator, load: Load, cpu_s: Callable[[], dict[str, float]]) -> Spent:
-    """The cost of a load. Raises LoadError as :func:`per_query`."""
-    cpu, records, seconds = per_query(generator, load, cpu_s)
-    us = {name: value * 1e6 for name, value in cpu.items()}
+    us = {name: (after[name] - before[name]) / answered * 1e6 for name in after}
     us["together"] = us["gateway"] + us["executor"] if "gateway" in us else sum(us.values())
     if "gateway" in us:
         us["busiest"] = max(value for name, value in us.items() if name.startswith("gateway "))
     batches = records.rows["batch"]
     batch = float(1 / np.mean(1 / batches)) if (batches > 0).all() else float("nan")
-    return Spent(us, len(records) / seconds, records.latency_ms(0.5), records.latency_ms(0.99), batch)
+    return Spent(us, answered / summary.seconds, records.latency_ms(0.5), records.latency_ms(0.99), batch)
 
 
 def measure(servers: Sequence[Server], loads: Sequence[tuple[int, int, str]], rounds: int) -> Found:
@@ -130,7 +118,6 @@ def measure(servers: Sequence[Server], loads: Sequence[tuple[int, int, str]], ro
 
 
 def costs(found: Found) -> list[Row]:
-    """A row for each load and server: medians over rounds."""
     rows: list[Row] = []
     for ((count, idle, protocol), name), rounds in sorted(found.items()):
         row: dict[str, object] = {"connections": count, "idle": idle, "protocol": protocol, "server": name}
@@ -214,7 +201,7 @@ def _with_tls(plain: Sequence[Contender]) -> list[Contender]:
     return [one for pair in zip(plain, encrypted, strict=True) for one in pair]
 
 
-def _server(appliance: Appliance, variants: Sequence[Variant], file: Path, options: dict) -> Server:
+def _server(appliance: Contending, variants: Sequence[Variant], file: Path, options: dict) -> Server:
     appliance.register(APPLICATION, SLO_MS, variants)
 
     def load(count: int, idle: int, protocol: str) -> Load:

@@ -2,15 +2,13 @@
 
 The application of ``pressure`` at a share of its capacity, in one open loop (Poisson) with every answer checked. Minute
 by minute: latencies at the client, time in queues as answers report it, and what gateway and executor hold: memory,
-descriptors beyond those of clients' connections, threads. Growth is the Theil-Sen slope (Sen, 1968: the median of the
-slopes of all pairs) of medians of tenths of a minute, which a few bad moments of the machine do not move; the first
-minute, or the first fifth of a short run, is warming up and left out.
+descriptors beyond those of clients' connections, threads. Growth is the Theil-Sen slope of medians of tenths of a
+minute; the first minute, or the first fifth of a short run, is warming up and left out.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,9 +17,9 @@ import numpy as np
 from appliance.load.sender import Phase
 from benchmarks.load.driver import Generator
 
-from .contenders import between
-from .figures import Row, markdown
-from .pressed import Pressed, Run, capacity, carry_out, cores_in_use, main_of
+from .figures import markdown
+from .harness import between
+from .pressed import PROCESSES, Growth, Limit, Pressed, Run, Verdict, capacity, carry_out, growth, main_of, page
 
 CONNECTIONS = 128
 MINUTE_S = 60.0
@@ -29,22 +27,7 @@ MINUTE_S = 60.0
 PARTS = 10
 #: the first seconds that are left out: warming up
 WARMING_S, WARMING_SHARE = 60.0, 0.2
-
-
-@dataclass(frozen=True)
-class Limit:
-    """Growth over the run that is allowed.
-
-    Attributes:
-        share: of the median.
-        least: allowed whatever the median is, in ``unit``.
-    """
-
-    share: float
-    least: float
-    unit: str
-
-
+#: growth over the run that is allowed
 LIMITS = {
     "memory": Limit(0.02, 2.0, "MiB"),
     "descriptors": Limit(0.0, 1.0, ""),
@@ -63,31 +46,6 @@ class Found:
     run: Run
 
 
-@dataclass(frozen=True)
-class Growth:
-    """The growth of one figure.
-
-    Attributes:
-        median: of the figure.
-        hourly: its slope by the hour.
-        grown: its growth over the part of the run that counts.
-    """
-
-    name: str
-    limit: Limit
-    median: float
-    hourly: float
-    grown: float
-
-    @property
-    def allowed(self) -> float:
-        return max(self.limit.share * self.median, self.limit.least)
-
-    @property
-    def holds(self) -> bool:
-        return self.grown <= self.allowed
-
-
 def measure(pressed: Pressed, seconds: float, share: float) -> Found:
     """Run it.
 
@@ -100,119 +58,41 @@ def measure(pressed: Pressed, seconds: float, share: float) -> Found:
         return Found(seconds, share * most, most, carry_out(pressed, generator, load, seconds / 60))
 
 
-# --- growth -----------------------------------------------------------------------------------------------------------
-
-
-def theil_sen(moments: np.ndarray, values: np.ndarray) -> float:
-    """Return the median of the slopes of all pairs of points (Sen, 1968).
-
-    0 of fewer than two points.
-    """
-    slopes = [
-        (values[j] - values[i]) / (moments[j] - moments[i]) for i, j in itertools.combinations(range(len(moments)), 2)
-    ]
-    return float(np.median(slopes)) if slopes else 0.0
-
-
-def growth(name: str, limit: Limit, moments: np.ndarray, values: np.ndarray, part_s: float) -> Growth:
-    """Return the growth of samples, by the medians of parts of ``part_s`` seconds.
-
-    Args:
-        moments: of the samples, in seconds.
-    """
-    places = ((moments - moments[0]) // part_s).astype(int)
-    kept = np.unique(places)
-    medians = np.array([np.median(values[places == place]) for place in kept])
-    slope = theil_sen(kept * part_s, medians)
-    return Growth(name, limit, float(np.median(medians)), slope * 3600, slope * float(moments[-1] - moments[0]))
-
-
 def grown(found: Found) -> list[Growth]:
-    """All that must not grow."""
     run = found.run
-    warming_s = min(WARMING_S, WARMING_SHARE * found.seconds)
+    span = min(WARMING_S, WARMING_SHARE * found.seconds), found.seconds
     part_s = min(MINUTE_S, found.seconds / 4) / PARTS
-    start, end = run.summary.began + warming_s, run.summary.began + found.seconds
-    found_growths = []
-    for process in ("gateway", "executor"):
-        series = {
-            field: run.watch.series(process, field, start, end)
-            for field in ("rss_mib", "descriptors", "connections", "threads")
-        }
-        moments, rss = series["rss_mib"]
-        values = {
-            "memory": rss,
-            "descriptors": series["descriptors"][1] - series["connections"][1],
-            "threads": series["threads"][1],
-        }
-        found_growths += [
-            growth(f"{process}: {name}", LIMITS[name], moments, value, part_s) for name, value in values.items()
-        ]
-    some = run.records.between(warming_s, found.seconds)
-    answers = some.rows[some.answered]
-    found_growths.append(growth("queue time", LIMITS["queue time"], answers["due"], answers["queue_ms"], part_s))
-    return found_growths
-
-
-# --- the page ---------------------------------------------------------------------------------------------------------
-
-
-def _minutes(found: Found) -> list[Row]:
-    run, step = found.run, min(MINUTE_S, found.seconds / 4)
-    rows = []
-    for start in np.arange(0.0, found.seconds - step / 2, step):
-        some = run.records.between(start, start + step)
-        middle = run.summary.began + start + step / 2
-        gateway, executor = (run.watch.at(process, middle) for process in ("gateway", "executor"))
-        rows.append(
-            {
-                "from s": float(start),
-                "queries": len(some),
-                "late": some.late,
-                "refused": int(np.count_nonzero(some.refused)),
-                "other": len(some) - int(np.count_nonzero(some.answered | some.refused)),
-                "p50 ms": some.latency_ms(0.5),
-                "p99 ms": some.latency_ms(0.99),
-                "queue p50 ms": some.queue_ms(0.5),
-                "gateway MiB": gateway.rss_mib,
-                "executor MiB": executor.rss_mib,
-            }
+    growths = []
+    for process in PROCESSES:
+        moments, memory = run.series(process, "rss_mib", *span)
+        descriptors, connections, threads = (
+            run.series(process, field, *span)[1] for field in ("descriptors", "connections", "threads")
         )
-    return rows
+        values = {"memory": memory, "descriptors": descriptors - connections, "threads": threads}
+        growths += [growth(f"{process}: {one}", LIMITS[one], moments, of, part_s) for one, of in values.items()]
+    some = run.records.between(*span)
+    answers = some.rows[some.answered]
+    return [*growths, growth("queue time", LIMITS["queue time"], answers["due"], answers["queue_ms"], part_s)]
 
 
-def _growth(one: Growth) -> Row:
-    figures = {"median": one.median, "an hour": one.hourly, "in this run": one.grown, "at most": one.allowed}
-    return {"": one.name, **figures, "unit": one.limit.unit}
+def verdicts(found: Found, growths: Sequence[Growth]) -> list[Verdict]:
+    return [*found.run.verdicts(), *(one.verdict for one in growths)]
 
 
-def verdict(found: Found, growths: Sequence[Growth]) -> tuple[bool, str]:
-    """Whether all is well, and the line that says so or what is not."""
-    run = found.run
-    complaints = [f"{one.name} grew by {one.grown:.2f} {one.limit.unit}".strip() for one in growths if not one.holds]
-    if run.records.untold:
-        complaints.append(f"{run.records.untold} queries were lost or answered wrongly: {run.records.ends()}")
-    if not run.counted_all:
-        complaints.append(f"the gateway counted {sum(run.counted.values())} queries, clients sent {len(run.records)}")
-    if run.watch.failed:
-        complaints.append(f"a process could not be watched: {run.watch.failed}")
-    if complaints:
-        return False, f"**does not hold**: {'; '.join(complaints)}"
-    return True, f"holds: nothing grew, and each of {len(run.records)} queries had one end"
-
-
-def page(found: Found, growths: Sequence[Growth]) -> str:
-    """The figures in Markdown."""
-    records = found.run.records
-    lines = [
-        f"{found.rate:.0f} queries/s of {found.capacity:.0f}, for {found.seconds:.0f} s. Cores in use: "
-        f"{cores_in_use(found.run, 0.0, found.seconds)}.",
-        markdown(_minutes(found)),
-        markdown([_growth(one) for one in growths]),
-        f"Without an answer: {records.ends() or 'none'}; late: {records.late}.",
-        verdict(found, growths)[1],
+def _page(found: Found, growths: Sequence[Growth]) -> str:
+    step = min(MINUTE_S, found.seconds / 4)
+    starts = np.arange(0.0, found.seconds - step / 2, step)
+    slopes = [
+        {"": one.name, "median": one.median, "an hour": one.hourly, "in this run": one.grown, "at most": one.allowed}
+        for one in growths
     ]
-    return "\n\n".join(lines)
+    paragraphs = [
+        f"{found.rate:.0f} queries/s of {found.capacity:.0f}, for {found.seconds:.0f} s. "
+        + found.run.cores(0.0, found.seconds),
+        markdown(slopes),
+    ]
+    rows = [found.run.row(f"from {start:.0f} s", float(start), float(start + step)) for start in starts]
+    return page(paragraphs, rows, verdicts(found, growths))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -229,6 +109,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def run(pressed: Pressed, given: argparse.Namespace) -> tuple[str, bool]:
         found = measure(pressed, given.seconds, given.load)
         growths = grown(found)
-        return page(found, growths), verdict(found, growths)[0]
+        return _page(found, growths), all(holds for holds, _ in verdicts(found, growths))
 
     return main_of("soak", "A soak", __doc__, options, run, arguments)

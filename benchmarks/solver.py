@@ -8,9 +8,6 @@ that are copies of the published ones with latencies of their own, demand split 
 other work on the machine hardly changes. *first* includes reading the profiles; *again* is the median of three solves
 at other demands, as a control loop makes them. *served* is the least part of the demand that one of the four plans
 serves, *gap* the largest that one certified; a solve that did not reach what was asked for says so.
-
-Plans *as live* ask for no gap and end at the time limits that the product sets by default; 0.5% counts as reached.
-*Crowded* ones are for 95% to 100% of the most that divisible devices could serve.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from pathlib import Path
 
 from scheduler.allocation import nereus
 from scheduler.allocation.problem import (
-    CERTIFIED,
     Allocation,
     ApplicationDemand,
     CandidateVariant,
@@ -36,6 +32,8 @@ from scheduler.allocation.problem import (
 )
 from scheduler.stacks.proteus import strategy as proteus
 
+from .figures import markdown
+
 PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data" / "proteus" / "profiles.csv"
 #: share of devices by type
 TYPES = {"cpu": 0.5, "pascal": 0.25, "ampere": 0.25}
@@ -43,21 +41,13 @@ SLO_S = 0.3
 LARGEST_BATCH = 8
 #: items/s: less than that is nothing
 LEAST = 1e-3
-GAPS = (0.005, 0.001)
+#: relative gap that is asked for, as by Proteus' authors
+GAP = 0.005
 SEED = 7
 #: share of the demand at which the relaxed problem leaves something out
 LOAD = 0.6
 #: factors on that demand: the first plan's, and the next ones'
 DEMANDS = (1.0, 0.9, 1.1, 1.05)
-#: the same by how plans are made as live
-LIVE = {"live": DEMANDS, "live, crowded": (1.6, 1.58, 1.62, 1.66)}
-#: seconds for a plan as live
-LIVE_S = 3.0
-#: the same for each of its MILPs
-LIVE_MILP_S = 1.0
-#: most devices of these
-MOST_LIVE = 200
-
 STRATEGIES = {"nereus": nereus.solve, "proteus": proteus.solve}
 
 
@@ -90,27 +80,23 @@ class Row:
     """One strategy on one world.
 
     Attributes:
-        grows: the world's name.
-        asked, gap: relative.
-        limits: "", or how plans are made as live.
+        gap: relative, the largest that a plan certified.
         first_s, again_s: seconds of CPU time.
         decided: the ways in which its plans were decided.
         served: the least part of the demand that a plan serves.
     """
 
-    grows: str
-    devices: int
-    variants: int
-    applications: int
+    world: World
     strategy: str
-    asked: float
     first_s: float
     again_s: float
     gap: float
-    reached: bool
-    decided: str = ""
-    served: float = 1.0
-    limits: str = ""
+    decided: str
+    served: float
+
+    @property
+    def reached(self) -> bool:
+        return self.gap <= GAP
 
 
 def published() -> dict[str, list[CandidateVariant]]:
@@ -209,29 +195,16 @@ def _most(
     return low
 
 
-def measure(quick: bool = False, grows: str | None = None, gaps: Sequence[float] = GAPS) -> list[Row]:
-    """Rows in the order of the worlds.
-
-    Args:
-        quick: the smaller corners and every other grown world, `nereus` only.
-        grows: only worlds of this name, `nereus` only.
-    """
-    worlds = (*CORNERS[:2], *GROWN[::2]) if quick else (*CORNERS, *GROWN)
-    names = ("nereus",) if quick or grows else tuple(STRATEGIES)
-    chosen = [world for world in worlds if grows is None or world.name == grows]
-    rows = [_measured(world, name, asked) for world in chosen for name in names for asked in gaps]
-    live = [world for world in chosen if world.devices <= MOST_LIVE]
-    return rows + [_measured(world, "nereus", CERTIFIED, limits) for limits in LIVE for world in live]
+def measure(worlds: Sequence[World], strategies: Sequence[str] = tuple(STRATEGIES)) -> list[Row]:
+    return [_measured(world, name) for world in worlds for name in strategies]
 
 
-def _measured(world: World, name: str, asked: float, limits: str = "") -> Row:
-    first = replace(problem(world), gap=asked)
-    if limits:
-        first = replace(first, gap=0.0, time_limit_s=LIVE_S, milp_s=LIVE_MILP_S)
+def _measured(world: World, name: str) -> Row:
+    first = replace(problem(world), gap=GAP)
     # As in a control loop, the variants stay and the demand changes.
     problems = [
-        replace(first, applications=tuple(replace(a, demand=a.demand * d) for a in first.applications))
-        for d in LIVE.get(limits, DEMANDS)
+        replace(first, applications=tuple(replace(a, demand=a.demand * factor) for a in first.applications))
+        for factor in DEMANDS
     ]
     times: list[float] = []
     plans: list[Allocation] = []
@@ -239,50 +212,36 @@ def _measured(world: World, name: str, asked: float, limits: str = "") -> Row:
         began = time.process_time()
         plans.append(STRATEGIES[name](one))
         times.append(time.process_time() - began)
-    gap = max(plan.gap for plan in plans)
     served = [
         sum(plan.served.values()) / sum(a.demand for a in one.applications)
         for plan, one in zip(plans, problems, strict=False)
     ]
-    return Row(
-        world.name,
-        world.devices,
-        world.variants,
-        world.applications,
-        name,
-        asked,
-        times[0],
-        statistics.median(times[1:] or times),
-        gap,
-        gap <= asked,
-        ", ".join(sorted({plan.method for plan in plans} - {""})),
-        min(served),
-        limits,
-    )
+    decided = ", ".join(sorted({plan.method for plan in plans} - {""}))
+    gap, again_s = max(plan.gap for plan in plans), statistics.median(times[1:] or times)
+    return Row(world, name, times[0], again_s, gap, decided, min(served))
 
 
-def render(rows: list[Row]) -> str:
-    """A table in Markdown."""
-    lines = [
-        "| grows | devices | variants | applications | strategy | gap asked | first, ms | again, ms | decided by "
-        "| served | gap certified |",
-        "|---|---:|---:|---:|---|---:|---:|---:|---|---:|---:|",
-    ]
-    for r in rows:
-        gap = f"{r.gap:.3%}" + ("" if r.reached else " (not reached)")
-        asked = f"{r.asked:.1%}" + (f", {r.limits}" if r.limits else "")
-        lines.append(
-            f"| {r.grows} | {r.devices} | {r.variants} | {r.applications} | {r.strategy} | {asked} | "
-            f"{r.first_s * 1000:.1f} | {r.again_s * 1000:.1f} | {r.decided or '–'} | {r.served:.2%} | {gap} |"
-        )
-    return "\n".join(lines)
+def cells(row: Row) -> dict[str, object]:
+    world = row.world
+    return {
+        "grows": world.name,
+        "devices": world.devices,
+        "variants": world.variants,
+        "applications": world.applications,
+        "strategy": row.strategy,
+        "first, ms": 1000 * row.first_s,
+        "again, ms": 1000 * row.again_s,
+        "decided by": row.decided or "–",
+        "served": f"{row.served:.2%}",
+        "gap certified": f"{row.gap:.3%}" + ("" if row.reached else " (not reached)"),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
+    every = (*CORNERS, *GROWN)
     parser = argparse.ArgumentParser(prog="python -m benchmarks solver", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer and smaller worlds, nereus only")
-    parser.add_argument("--grows", choices=sorted({world.name for world in (*CORNERS, *GROWN)}), help="nereus only")
-    parser.add_argument("--gap", type=float, action="append", help="asked for, relative (default: 0.005 and 0.001)")
+    parser.add_argument("--grows", choices=sorted({world.name for world in every}), help="only these")
+    parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
     options = parser.parse_args(arguments)
-    print(render(measure(options.quick, options.grows, options.gap or GAPS)))
+    worlds = [world for world in every if options.grows in (None, world.name)]
+    print(markdown([cells(row) for row in measure(worlds, options.strategies)]))

@@ -1,10 +1,11 @@
-"""Samples of server processes while a load runs: memory, descriptors, threads."""
+"""Samples that are taken in threads while something runs."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -80,7 +81,6 @@ class Watch:
         return next((one for one in self.samples[name] if one.at >= moment), self.samples[name][-1])
 
     def cores(self, name: str, start: float, end: float) -> float:
-        """CPU time that a process took between two moments, over the time between."""
         first, last = self.at(name, start), self.at(name, end)
         return (last.cpu_s - first.cpu_s) / max(last.at - first.at, 1e-9)
 
@@ -88,3 +88,31 @@ class Watch:
         """(moments, values) of a field of :class:`Sample` from ``start`` to ``end``."""
         some = [one for one in self.samples[name] if start <= one.at <= end]
         return np.array([one.at for one in some]), np.array([getattr(one, field) for one in some], float)
+
+
+class Sampling:
+    """Calls each of some functions again and again, from ``start`` to ``stop``.
+
+    A function that raises is called again: it is expected to while something is broken.
+
+    Args:
+        samples: functions, each with the seconds between its calls.
+    """
+
+    def __init__(self, samples: Iterable[tuple[Callable[[], None], float]]) -> None:
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=sample, daemon=True) for sample in samples]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(30)
+
+    def _run(self, sample: Callable[[], None], every_s: float) -> None:
+        while not self._over.wait(every_s):
+            with contextlib.suppress(Exception):
+                sample()

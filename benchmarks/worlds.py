@@ -25,8 +25,7 @@ from workers.dispatch.stack import LATE_BINDING
 
 from .evaluation.ramsis import APPLICATION, COLUMN, KIND, SLO_MS, WORKERS
 from .evaluation.ramsis import worlds as ramsis_worlds
-from .evaluation.sections.worlds import ERROR, SLOS_MS, STALL_EVERY, STALL_MS
-from .evaluation.worlds import PROTEUS, REALISTIC
+from .evaluation.worlds import ERROR, PROTEUS, REALISTIC, SLOS_MS, STALL_EVERY, STALL_MS
 from .solver import World, problem
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,12 +105,11 @@ class Figures:
 @cache
 def _ramsis_folder() -> Path:
     into = KEPT / "ramsis"
-    ramsis_worlds(DATA.parent / "ramsis", into, False)
+    ramsis_worlds(DATA.parent / "ramsis", into)
     return into
 
 
 def scenario(name: str, seed: int) -> Scenario:
-    """The world of that name."""
     values = {**PROTEUS, "name": name, **LATE[name], "seed": seed}
     values = {key: value for key, value in values.items() if value is not None}
     made = parse(values, _ramsis_folder() if name.startswith("RAMSIS") else DATA)
@@ -162,7 +160,6 @@ def _plans() -> dict[str, tuple[int, int, float]]:
 
 
 def measure(names: Sequence[str], seeds: Sequence[int], part: str | None, processes: int) -> dict[str, list[Figures]]:
-    """Figures by world, one for each seed."""
     jobs = [(name, seed, part) for name in names for seed in seeds]
     with ProcessPoolExecutor(processes) as pool:
         figures = list(pool.map(_run, jobs))
@@ -202,7 +199,6 @@ def render(table: Mapping[str, list[Figures]], beside: Mapping[str, list[Figures
 
 
 def _spread(values: Sequence[float], digits: int) -> str:
-    """The mean and half the range over seeds."""
     return f"{statistics.mean(values):.{digits}f} ± {(max(values) - min(values)) / 2:.{digits}f}"
 
 
@@ -211,7 +207,6 @@ def _read(path: Path) -> dict[str, list[Figures]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
     names = [*LATE, *_plans()]
     parser = argparse.ArgumentParser(prog="python -m benchmarks worlds", description=__doc__.splitlines()[0])
     parser.add_argument("--without", action="append", choices=list(PARTS), metavar="PART", help=", ".join(PARTS))

@@ -53,13 +53,7 @@ class FrontierPoint:
 
 
 def frontier(application: Application, slo_ms: float | None = None) -> list[FrontierPoint]:
-    """Return each profiled variant that plans may use, by device type.
-
-    The most accurate come first.
-
-    Args:
-        slo_ms: instead of the application's own.
-    """
+    """Each profiled variant that plans may use, by type, the most accurate first."""
     variants = application.variants.filter(state__in=Variant.PLANNED, excluded=False)
     normalized = normalized_accuracies([application])
     shares = _shares(application)
@@ -116,10 +110,7 @@ def _shares(application: Application) -> dict[tuple[str, str], float]:
 
 
 def consequences(application: Application, slo_ms: float) -> list[str]:
-    """Describe the consequences of another SLO, in sentences.
-
-    They name variants that can be used no more or at last, and rates.
-    """
+    """The consequences of another SLO, in sentences."""
     before, after = frontier(application), frontier(application, slo_ms)
     if not before:
         return ["No variant has been profiled yet: nothing can be said."]

@@ -26,7 +26,6 @@ CANCEL_AGAIN_S = 0.2
 
 
 def key(name: str) -> str:
-    """The name of one of this appliance's keys; others may share the Redis."""
     return f"{settings.NEREUS.redis_prefix}:{name}"
 
 
@@ -37,18 +36,12 @@ EVENTS = key("events")
 
 @functools.cache
 def client() -> redis.Redis:
-    """Return this process' Redis client (thread-safe).
-
-    It connects when first used, and again after a restart.
-    """
+    """This process' client (thread-safe), which connects when first used."""
     return redis.Redis.from_url(settings.REDIS_URL, decode_responses=True, socket_timeout=5)
 
 
 def content() -> str:
-    """Return a name for what Redis holds.
-
-    It is another one once Redis was emptied or replaced.
-    """
+    """A name for what Redis holds: another one once that was emptied or replaced."""
     while True:
         new = uuid.uuid4().hex
         if client().set(CONTENT, new, nx=True):
@@ -59,10 +52,7 @@ def content() -> str:
 
 
 def publish(name: str, data: dict[str, Any]) -> None:
-    """Send an event to all browsers, from synchronous code.
-
-    One that misses it reads the state on reconnecting.
-    """
+    """Send it to all browsers. One that misses it reads the state on reconnecting."""
     client().publish(EVENTS, dumps({"event": name, "data": data}))
 
 
@@ -71,7 +61,6 @@ async def publish_async(name: str, data: dict[str, Any]) -> None:
 
 
 async def publish_all(events: list[dict[str, Any]]) -> None:
-    """Send events, each an ``{"event", "data"}``, to all browsers in one message."""
     if events:
         await asyncio.to_thread(client().publish, EVENTS, dumps(events))
 
@@ -96,10 +85,7 @@ async def listen(channel: str) -> AsyncIterator[str | None]:
 
 
 async def cancel(task: asyncio.Task) -> None:
-    """Cancel a task that uses Redis again and again until that takes effect.
-
-    redis-py loses a cancellation now and then (its issue 2028).
-    """
+    """Cancel a task again and again: redis-py loses a cancellation (its issue 2028)."""
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=CANCEL_AGAIN_S)

@@ -36,10 +36,7 @@ def kept_inputs(problem: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Plan(models.Model):
-    """One allocation that was decided: its inputs, its outcome and its reasons.
-
-    The id is the plan's version.
-    """
+    """One allocation that was decided, and why; the id is the plan's version."""
 
     class Trigger(models.TextChoices):
         PERIOD = "period", "regular"
@@ -84,10 +81,7 @@ class Plan(models.Model):
 
     @property
     def whole_allocation(self) -> dict[str, Any]:
-        """Return the allocation with its policies by load.
-
-        These may be most of a plan and are stored once.
-        """
+        """With its policies by load, which may be most of a plan and are stored once."""
         if self.allocation.get("policies"):
             return self.allocation  # a plan of an older release
         policies = [
@@ -98,10 +92,7 @@ class Plan(models.Model):
 
     @property
     def refused(self) -> str:
-        """The rules that the strategy's own allocation broke, where this plan stands in.
-
-        Otherwise it is empty.
-        """
+        """The rules that the strategy's own allocation broke, where this plan stands in."""
         return self.allocation.get("refused", "")
 
     @property
@@ -118,10 +109,7 @@ class Plan(models.Model):
 
 
 class Choice(models.Model):
-    """An operator's choice for the control loop.
-
-    A setting without a row is the environment's.
-    """
+    """An operator's choice; a setting without a row is the environment's."""
 
     setting = models.CharField(max_length=20, primary_key=True)
     value = models.CharField(max_length=40)
@@ -137,10 +125,7 @@ class Choice(models.Model):
 
 
 class WorkLease(models.Model):
-    """The right to do one kind of work, and the requests for it.
-
-    See :mod:`scheduler.control.leases` and :mod:`scheduler.control.requests`.
-    """
+    """The right to do one kind of work, and the requests (:mod:`scheduler.control`)."""
 
     name = models.CharField(max_length=20, primary_key=True)
     #: a name of the process that has it; empty: it is free
@@ -168,12 +153,10 @@ class WorkLease(models.Model):
 
     @property
     def waits(self) -> bool:
-        """Whether a request waits for work to begin."""
         return self.wanted > self.started
 
     @property
     def age_s(self) -> float:
-        """Seconds since the latest attempt ended; infinite where that is not known."""
         return clock.age(self.ended)
 
     def touch(self, **changes: Any) -> bool:
@@ -183,10 +166,7 @@ class WorkLease(models.Model):
 
 
 class Promise(models.Model):
-    """Accuracy and violations expected of the plan in force, and what came.
-
-    They are of the window that began when the promise was made.
-    """
+    """What is expected of the plan in force from when it was made on, and what came."""
 
     class State(models.TextChoices):
         WAITING = "waiting", "waits for its window to be over"
@@ -257,10 +237,7 @@ class WhatIf(models.Model):
 
 
 class KnownRepair(models.Model):
-    """A repair that upkeep saw at its last look.
-
-    Its row keeps since when it has been there, and whether operators ignore it.
-    """
+    """A repair at upkeep's last look: since when, and whether operators ignore it."""
 
     key = models.CharField(max_length=300, primary_key=True)
     #: when it was first seen, by the wall clock for people and by the steady one for comparing

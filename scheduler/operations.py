@@ -156,11 +156,7 @@ def _job(job: ProfileJob, asked: dict[str, AuditEntry], up: set[str]) -> Operati
 
 
 def _job_detail(job: ProfileJob, up: set[str]) -> str:
-    """Return a profile job's phase, why it ended, or what it waits for.
-
-    Args:
-        up: types of devices that are up.
-    """
+    """Its phase, why it ended, or what it waits for; ``up``: device types that are up."""
     if job.state != ProfileJob.State.QUEUED:
         return job.detail or (job.phase if job.state == ProfileJob.State.RUNNING else job.get_reason_display())
     waits = "until a device of this type is free" if job.device_type in up else "for a device of this type: none is up"

@@ -13,7 +13,6 @@ _listener: ContextVar[Callable[[], None] | None] = ContextVar("listener", defaul
 
 
 def report_to(listener: Callable[[], None]) -> None:
-    """Have ``listener`` called at each report of this thread or task."""
     _listener.set(listener)
 
 

@@ -17,10 +17,7 @@ NAMELESS = {"api_key", "api_token", "join_token", "webhook"}
 
 
 def on_change(sender, kind: str, ref: str, replan: bool, **_) -> None:
-    """React to a change of the registry; called after commit.
-
-    ``kind``, ``ref`` and ``replan`` are as in :func:`registry.events.changed`.
-    """
+    """Called after commit; arguments as in :func:`registry.events.changed`."""
     # Here and not above: these load numpy, a sixth of a command's start, which few commands need.
     from scheduler.control.upkeep import replan_if_devices_changed
     from scheduler.members.configurations import changed

@@ -50,7 +50,6 @@ _enforced_at: float | None = None
 
 
 def enforce() -> None:
-    """Delete what exceeds its limit, at most once in :data:`EVERY_S`."""
     global _enforced_at
     now = clock.steady()
     if _enforced_at is not None and now - _enforced_at < EVERY_S:
@@ -115,13 +114,7 @@ def _jobs() -> int:
 
 
 def _sessions() -> int:
-    """Delete sessions that ended, and those that would last longer than any can.
-
-    The latter were made while the clock was ahead.
-
-    Returns:
-        Number of deleted rows.
-    """
+    """Those that ended, or would last longer than any can (made by a clock ahead)."""
     now = timezone.now()
     longest = timedelta(seconds=settings.SESSION_COOKIE_AGE)
     kept = Session.objects.filter(expire_date__gte=now - longest, expire_date__lte=now + longest + timedelta(days=1))
@@ -143,7 +136,6 @@ def _strangers() -> int:
 
 
 def _give_back_pages() -> None:
-    """Shrink SQLite's file by what is free in it; PostgreSQL does so by itself."""
     if connection.vendor == "sqlite":
         connection.ensure_connection()
         # As a script, since execute() runs one step only, which is one page.

@@ -30,11 +30,7 @@ def _key(kind: str, application: str, minute: int) -> str:
 
 
 def record(t: int, stats: GatewayStats, known: Container[str]) -> None:
-    """Keep the samples of a gateway's second, of the applications that exist.
-
-    Args:
-        t: unix time of the second.
-    """
+    """Keep those of applications that exist; ``t``: unix time of the second."""
     minute = t // 60
     with live.client().pipeline(transaction=False) as pipe:
         for name, counts in stats.applications.items():
@@ -56,10 +52,7 @@ def record(t: int, stats: GatewayStats, known: Container[str]) -> None:
 
 
 def last_hour(application: str) -> dict[str, list[dict[str, Any]]]:
-    """Return ``slowest``, the slowest first, and ``refused``, the latest first.
-
-    Each has ``why``.
-    """
+    """``slowest`` (first) and ``refused`` (the latest first), each with ``why``."""
     now = int(clock.wall())
     minutes = range(now // 60, (now - KEEP_S) // 60 - 1, -1)
     with live.client().pipeline(transaction=False) as pipe:

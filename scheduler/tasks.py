@@ -88,10 +88,7 @@ def history() -> None:
 
 @shared_task(name="scheduler.tend")
 def tend() -> None:
-    """Do the periodic upkeep.
-
-    It looks after lost jobs, finished drains, silent devices, and files and rows that nothing needs.
-    """
+    """Lost jobs, finished drains, silent devices, files and rows that nothing needs."""
     from scheduler.control import leases
 
     with leases.held(leases.TEND, wait_s=leases.TTL_S + 1.0) as lease:
@@ -140,10 +137,7 @@ def _tend() -> None:
 
 @shared_task(name="scheduler.promise")
 def promise() -> None:
-    """Make a promise for the plan in force, after comparing those left from before.
-
-    Runs on the simulation queue.
-    """
+    """Compare those left from before, and make one; runs on the simulation queue."""
     from scheduler.promises import keeping, what_if
     from scheduler.promises.present import NothingToPromise
     from scheduler.simulation import SimulationError
@@ -159,10 +153,7 @@ def promise() -> None:
 
 @shared_task(name="scheduler.promise_over")
 def promise_over(pk: int) -> None:
-    """Compare a promise whose window is over.
-
-    Runs on the control queue, since the simulation queue may be busy when the window is over.
-    """
+    """On the control queue: that of simulations may be busy when the window is over."""
     from scheduler.promises import keeping
 
     keeping.over(pk)

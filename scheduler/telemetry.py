@@ -47,7 +47,6 @@ SIZES_HASH = live.key("sizes_arrived")
 
 
 def _ago(stats: GatewayStats | NodeStats) -> float:
-    """Seconds since the second ended, as far as that can be."""
     return min(stats.at, float(KEEP_S)) if stats.at > 0 else 0.0
 
 
@@ -93,11 +92,6 @@ def _counts(counts: ApplicationStats, spec: ApplicationSpec | None, variants: Co
 
 
 def node_second(node: str, stats: NodeStats, now: float, own: Container[str] | None = None) -> dict[str, Any]:
-    """Return a node's second as browsers read it.
-
-    Args:
-        own: the node's devices; others are left out.
-    """
     return {
         "t": int(now - _ago(stats)),
         "node": node,
@@ -106,11 +100,7 @@ def node_second(node: str, stats: NodeStats, now: float, own: Container[str] | N
 
 
 class StreamEntry(NamedTuple):
-    """A second as it is stored in a stream.
-
-    Attributes:
-        sizes: stamps of the size classes that arrived in it.
-    """
+    """A second in a stream; ``sizes``: stamps of the size classes that arrived in it."""
 
     stream: str
     fields: dict[str, str]
@@ -180,10 +170,7 @@ def _newest_first(stream: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _texts(stream: str, seconds: float) -> list[tuple[float, str]]:
-    """Return (steady moment, JSON) of the last ``seconds``, oldest first.
-
-    Entries of another boot are left out.
-    """
+    """(steady moment, JSON) of the last ``seconds`` of this boot, oldest first."""
     now = clock.steady()
     found = []
     for _, fields in _newest_first(stream):
@@ -198,7 +185,6 @@ def _texts(stream: str, seconds: float) -> list[tuple[float, str]]:
 
 
 def _read(stream: str, seconds: float) -> list[tuple[float, dict[str, Any]]]:
-    """(steady moment, second) of the last ``seconds``, oldest first."""
     ahead = clock.wall() - clock.steady()
     return [(at, {**json.loads(text), "t": round(at + ahead)}) for at, text in _texts(stream, seconds)]
 
@@ -232,10 +218,7 @@ def node_seconds(seconds: float) -> list[dict[str, Any]]:
 
 
 def serving(gateways: Iterable[str]) -> set[str]:
-    """Return applications that every one of the gateways answers.
-
-    The latest reports count; none are returned if one gateway is silent.
-    """
+    """Applications that every gateway answers; none if one gateway is silent."""
     latest: dict[str, set[str]] = {}
     for data in gateway_seconds(RECENT_S):
         latest[data["gateway"]] = set(data.get("serving", ()))
@@ -262,10 +245,7 @@ def arrivals_by_size(entries: Iterable[dict[str, Any]]) -> list[tuple[int, dict[
 
 
 def sizes_arrived(within_s: float) -> dict[str, set[int]]:
-    """Return size classes by application with arrivals within ``within_s`` seconds.
-
-    Older ones are deleted.
-    """
+    """Size classes by application with arrivals lately; older ones are deleted."""
     found, forgotten = {}, []
     for key, at in live.client().hgetall(SIZES_HASH).items():
         if clock.age(at) > within_s:

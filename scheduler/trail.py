@@ -29,18 +29,13 @@ NO_POINTS, NO_ITEMS = 0.01, 0.05
 
 
 class DemandChange(NamedTuple):
-    """Planned demand, items/s; ``before``: None where the plan before had none."""
-
     application: str
     before: float | None
     now: float
 
 
 class DevicePrice(NamedTuple):
-    """What one more device would gain at most.
-
-    That is in points of accuracy, or in items/s where demand is left out.
-    """
+    """What one more would gain at most: points, or items/s where demand is left out."""
 
     type: str
     devices: int
@@ -66,8 +61,6 @@ class DeviceMove(NamedTuple):
 
 
 class AccuracyCost(NamedTuple):
-    """Accuracy, normalised percent; None: nothing is served."""
-
     application: str
     before: float | None
     now: float | None
@@ -98,8 +91,6 @@ class Trail(NamedTuple):
 
 
 class ApplicationTrail(NamedTuple):
-    """An application under a plan: what serves it, and the reasons why not more."""
-
     version: int
     sentence: str
     reasons: list[str]
@@ -191,7 +182,6 @@ def side(plan: Plan) -> Side:
 
 
 def changed(previous: Plan | None, plan: Plan) -> bool:
-    """Whether a plan has another stack, devices, residents or applications left out."""
     if previous is None:
         return True
     before, now = side(previous), side(plan)
@@ -278,7 +268,6 @@ def _demand(old: Side | None, now: Side) -> list[DemandChange]:
 
 
 def _causes(old: Side | None, now: Side) -> list[str]:
-    """Changes of the inputs since the plan before, the plainest first."""
     if old is None:
         return []
     found = []

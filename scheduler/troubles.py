@@ -26,13 +26,6 @@ FORGET_S = 120.0
 
 @dataclass
 class Trouble:
-    """Something that fails.
-
-    Attributes:
-        since: steady moment of the first failure.
-        latest: steady moment of the latest failure.
-    """
-
     what: str
     detail: str
     since: float
@@ -70,7 +63,6 @@ def over(what: str) -> None:
 
 
 def pausing(what: str) -> bool:
-    """Whether it failed within the last :data:`PAUSE_S`."""
     trouble = _troubles.get(what)
     return trouble is not None and clock.steady() - trouble.latest < PAUSE_S
 

@@ -40,10 +40,7 @@ def on_ended(sender: object, upload: Upload, **_: Any) -> None:
 
 
 def current() -> list[dict[str, Any]]:
-    """Return the fields of :class:`~registry.uploads.Upload`, the oldest first.
-
-    They come with ``since`` (unix seconds).
-    """
+    """Fields of :class:`~registry.uploads.Upload` and ``since``, the oldest first."""
     found, lost = [], []
     for key, text in live.client().hgetall(UPLOADS).items():
         row = json.loads(text)

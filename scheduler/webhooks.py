@@ -37,13 +37,7 @@ _pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="webhook")
 
 @dataclass(frozen=True)
 class Retry:
-    """A delivery that failed and is tried again.
-
-    Attributes:
-        event: name of the event.
-        tries: tries that failed.
-        again: when the next one is due.
-    """
+    """A delivery tried again; ``tries``: that failed; ``again``: when it is due."""
 
     event: str
     tries: int
@@ -73,13 +67,7 @@ def retries(pk: int) -> list[Retry]:
 
 
 def announce(event: str, data: Any) -> None:
-    """Queue an event for every webhook that wants it.
-
-    Redis may be away.
-
-    Args:
-        data: makes the event's content.
-    """
+    """Queue an event, made by ``data``, for each that wants it. Redis may be away."""
     with suppress(RedisError):
         outgoing.announce(event, data, _queue)
 

@@ -28,7 +28,6 @@ def size(value: float) -> str:
 
 
 def several(count: int, noun: str) -> str:
-    """``1 device``, ``2 devices``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 

@@ -8,8 +8,6 @@ import msgspec
 
 
 class Address(msgspec.Struct, frozen=True):
-    """The address of a TCP server, with TLS or without."""
-
     host: str
     port: int
     tls: bool = False
@@ -19,24 +17,17 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """Return the URL of the address for a browser on this box.
-
-        A wildcard host becomes loopback.
-        """
+        """Its URL for a browser on this box; a wildcard host becomes loopback."""
         return f"http{'s' * self.tls}://{self.local}"
 
     def url_at(self, host: str) -> str:
-        """Return the URL of the address for other boxes, which reach this one at ``host``.
-
-        Only a wildcard host is replaced.
-        """
+        """Its URL for other boxes, which reach this one at ``host``."""
         if not host or not is_wildcard(self.host):
             return self.url
         return f"http{'s' * self.tls}://{bracketed(host)}:{self.port}"
 
     @property
     def loopback(self) -> bool:
-        """Whether it can be reached from this box alone."""
         return is_loopback(self.host)
 
     @property
@@ -55,10 +46,8 @@ def is_loopback(host: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether a host stands for all addresses of this box."""
     return host in ("0.0.0.0", "::")
 
 
 def bracketed(host: str) -> str:
-    """A host as it stands in front of a port."""
     return f"[{host}]" if ":" in host else host

@@ -42,10 +42,7 @@ class Alarm:
             loop.add_reader(self._file, self._readable)
 
     def set(self, at: float) -> None:
-        """Set the alarm to ring at a time on the clock of ``time.monotonic()``.
-
-        It rings at once if the time is past, and never if it is inf.
-        """
+        """Set when to ring (``time.monotonic()``): at once if past, never if inf."""
         if self._closed:
             return
         self.at = at

@@ -41,6 +41,8 @@ MAX_NAMES = 64
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 #: blocks of a PEM file, as this module writes it
 PEM = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\n", re.DOTALL)
+#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which the standard library does not name
+NO_CHECK_TIME = 0x200000
 _DNS_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 
 
@@ -50,17 +52,12 @@ class CertificateError(Exception):
 
 @dataclass(frozen=True)
 class Authority:
-    """Key and certificate of an authority."""
-
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
 
 
 class OwnCertificate:
-    """The files of an own authority under ``folder``.
-
-    Several processes may use them at once.
-    """
+    """The files of an own authority under ``folder``, for several processes at once."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -97,10 +94,7 @@ class OwnCertificate:
         return True
 
     def shown_authority(self) -> bytes:
-        """Return the authority's certificate as PEM; empty before it is made.
-
-        The same by the authority before it follows, if there was one.
-        """
+        """The authority (PEM), and itself by the one before it; empty before it is made."""
         authority = disk.read(self.authority_file)
         return b"" if authority is None else authority + (disk.read(self._cross_file) or b"")
 
@@ -167,7 +161,7 @@ class OwnCertificate:
         authority = disk.read(self.authority_file)
         return (
             authority is not None
-            and _issued_by(certificate, authority)
+            and issued_by(certificate, authority)
             and set(wanted[:MAX_NAMES]) <= set(names_of(certificate))
         )
 
@@ -187,7 +181,6 @@ class OwnCertificate:
             return None
 
     def _authority(self) -> Authority:
-        """The authority, made at the first start."""
         key_data, data = disk.read(self.authority_key_file), disk.read(self.authority_file)
         if key_data is None and data is None:
             return self._new_authority()
@@ -216,7 +209,6 @@ class OwnCertificate:
 
     @contextmanager
     def _locked(self):
-        """One process at a time issues."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._folder / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -235,10 +227,7 @@ def canonical(name: str) -> str:
 
 
 def box_names() -> list[str]:
-    """Return names and addresses by which clients reach this box, loopback included.
-
-    No name server is asked.
-    """
+    """Names and addresses of this box, loopback included; asks no name server."""
     host = os.uname().nodename
     names = [host, "localhost", "127.0.0.1", "::1"]
     if "." not in host:
@@ -269,8 +258,8 @@ def top_of_chain(chain: bytes, more: bytes = b"") -> bytes:
         others += x509.load_pem_x509_certificates(more) if more else []
     except ValueError as error:
         raise CertificateError(f"the certificate's chain cannot be read: {error}") from None
-    while not _issued_by(top, public_pem(top)):
-        issuer = next((one for one in others if _issued_by(top, public_pem(one))), None)
+    while not issued_by(top, public_pem(top)):
+        issuer = next((one for one in others if issued_by(top, public_pem(one))), None)
         if issuer is None:
             return b""
         # Each is used once, so that authorities that certify each other end the search.
@@ -280,7 +269,6 @@ def top_of_chain(chain: bytes, more: bytes = b"") -> bytes:
 
 
 def names_of(certificate: x509.Certificate) -> list[str]:
-    """Names and addresses in a certificate."""
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -369,7 +357,8 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _issued_by(certificate: x509.Certificate, authority: bytes) -> bool:
+def issued_by(certificate: x509.Certificate, authority: bytes) -> bool:
+    """Whether the authority (PEM) signed it; what is wrong with either is no proof."""
     try:
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
     except Exception:
@@ -393,5 +382,9 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def public_pem(certificate: x509.Certificate) -> bytes:
-    """A certificate as PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def no_password() -> str:
+    """For ``load_cert_chain``, which would ask the terminal."""
+    raise ValueError("the key has a passphrase")

@@ -21,6 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from . import disk, log
+from .certificates import issued_by, public_pem
 from .settings import Settings
 
 #: where a control plane shows its authority, and that of the authority before it, as PEM
@@ -31,16 +32,13 @@ _TIMEOUT_S = 5.0
 #: bytes of an answer that are read
 _ANSWER_BYTES = 65_536
 _PINNED = b"pinned by sha256:"
-_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?", re.DOTALL)
+CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?", re.DOTALL)
 
 logger = log.get("trust")
 
 
 class TrustError(Exception):
-    """The control plane is not the pinned one.
-
-    The text says why, and what to do.
-    """
+    """The control plane is not the pinned one; says why, and what to do."""
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
@@ -57,15 +55,11 @@ def authority_file(settings: Settings) -> Path:
 
 
 def context(settings: Settings) -> ssl.SSLContext:
-    """Trust the pinned authority alone.
-
-    Raises:
-        OSError: it was not fetched yet, or cannot be read.
-    """
+    """Trust the pinned authority alone; OSError if it was not fetched yet."""
     kept = _kept(settings)
     if kept is None:
         raise FileNotFoundError(f"{authority_file(settings)}: the control plane's authority was not fetched yet")
-    return ssl.create_default_context(cadata=_pem(kept).decode())
+    return ssl.create_default_context(cadata=public_pem(kept).decode())
 
 
 async def obtain(settings: Settings) -> None:
@@ -89,10 +83,7 @@ async def obtain(settings: Settings) -> None:
 
 
 async def follow(settings: Settings) -> None:
-    """Use the authority that replaces the pinned one, until cancelled.
-
-    It is used only where the pinned one certifies it.
-    """
+    """Use an authority that the pinned one certifies, until cancelled."""
     while True:
         await asyncio.sleep(FOLLOW_EVERY_S)
         try:
@@ -123,12 +114,8 @@ async def refresh(settings: Settings) -> bool:
 
 def _certifies(earlier: x509.Certificate, cross: x509.Certificate, later: x509.Certificate) -> bool:
     """Whether ``cross`` is the later authority, certified by the earlier one."""
-    try:
-        cross.verify_directly_issued_by(earlier)
-    except Exception:
-        # Whatever is wrong with it: it is no proof.
-        return False
-    return cross.subject == later.subject and cross.public_key() == later.public_key()
+    by_earlier = issued_by(cross, public_pem(earlier))
+    return by_earlier and cross.subject == later.subject and cross.public_key() == later.public_key()
 
 
 async def _shown(settings: Settings, trusting: ssl.SSLContext) -> list[x509.Certificate]:
@@ -146,7 +133,7 @@ async def _shown(settings: Settings, trusting: ssl.SSLContext) -> list[x509.Cert
             writer.close()
     status = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
     try:
-        shown = [x509.load_pem_x509_certificate(one) for one in _CERTIFICATE.findall(answer)]
+        shown = [x509.load_pem_x509_certificate(one) for one in CERTIFICATE.findall(answer)]
     except ValueError:
         shown = []
     if status is None or status[1] != b"200" or not shown:
@@ -171,11 +158,7 @@ def _kept(settings: Settings) -> x509.Certificate | None:
 
 def _keep(settings: Settings, authority: x509.Certificate) -> None:
     pinned = _PINNED + settings.control_fingerprint.encode() + b"\n"
-    disk.write_private(authority_file(settings), pinned + _pem(authority))
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(Encoding.PEM)
+    disk.write_private(authority_file(settings), pinned + public_pem(authority))
 
 
 def _unverified() -> ssl.SSLContext:

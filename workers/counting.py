@@ -16,11 +16,7 @@ from prometheus_client.utils import floatToGoString
 
 
 class Counters(Collector):
-    """One counter with labels.
-
-    Args:
-        first: values of the first labels, which all series share.
-    """
+    """One counter with labels; ``first``: values of those that all series share."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str], first: Sequence[str] = ()):
         self._family = name, text, tuple(labels)

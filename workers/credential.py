@@ -65,14 +65,7 @@ class CredentialFile:
 
 
 def same_control_plane(issuer: str, now: str) -> bool:
-    """Return whether a credential of one control plane may be shown to the other.
-
-    Host and port must be the same, and a connection that was encrypted must be so again.
-
-    Args:
-        issuer: URL of the control plane that issued the credential.
-        now: URL of the one that is to see it.
-    """
+    """Whether the host is the same as the issuer's, and no encryption is lost."""
     ports = {"http": 80, "https": 443}
     try:
         before, after = urlsplit(issuer), urlsplit(now)

@@ -12,10 +12,7 @@ WANTED = 65_536
 
 
 def raise_limit() -> int:
-    """Raise this process's limit of open files, and return it.
-
-    It is raised as far as is permitted, and no further than is of use (:data:`WANTED`).
-    """
+    """Raise this process's limit of open files to :data:`WANTED` or what is permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     permitted = WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
     if soft == resource.RLIM_INFINITY or soft >= permitted:

@@ -14,13 +14,7 @@ from pathlib import Path
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data`` (mode 0600), atomically and durably.
-
-    Its folder is made (mode 0700) if need be.
-
-    Raises:
-        OSError: the disk is full or the folder cannot be written; the old content stays.
-    """
+    """Replace ``path`` (mode 0600) and make its folder, atomically and durably."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # mkstemp opens with mode 0600, so the content is never readable by others, not even for a moment.
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
@@ -38,7 +32,6 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def read(path: Path) -> bytes | None:
-    """The file's content, or None when it does not exist."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

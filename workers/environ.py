@@ -62,21 +62,15 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable.
-
-    Attributes:
-        default: its text where it is not set or empty.
-        shown: that text in the documentation.
-    """
+    """A variable."""
 
     name: str
-    default: str
+    default: str  # its text where it is not set or empty
     parse: Parse
-    shown: str
+    shown: str  # that text in the documentation
 
 
 def setting(name: str, default: str, parse: Parse = str, shown: str | None = None) -> Any:
-    """A dataclass's field that comes from a variable."""
     shown = shown if shown is not None else f"`{default}`" if default else ""
     return field(metadata={"variable": Variable(name, default, parse, shown)})
 
@@ -177,12 +171,10 @@ def name(text: str) -> str:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Comma separated."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def factors(text: str) -> dict[str, float]:
-    """``NAME=FACTOR,...``."""
     found = {}
     for item in words(text):
         key, _, value = item.rpartition("=")
@@ -272,10 +264,7 @@ def folder(text: str) -> Path:
 
 
 def cores(text: str) -> str:
-    """How cores become devices (see :mod:`.partition`).
-
-    Whether this box has these cores is another question.
-    """
+    """How cores become devices (:mod:`.partition`), whether or not the box has them."""
     pattern = rf"[1-9]\d{{0,2}}x[1-9]\d{{0,2}}|{_LIST}(;{_LIST})*"
     if text not in ("auto", "none") and not re.fullmatch(pattern, text, re.ASCII):
         raise Wrong(CORES)

@@ -29,10 +29,7 @@ _LIBRARIES = ("cryptography", "msgspec", "numpy", "onnxruntime", "onnxruntime-gp
 
 
 def of(device: DeviceInfo, environ: Mapping[str, str] | None = None) -> ExecutorIdentity:
-    """Return the identity of an executor of ``device`` with this environment.
-
-    The default is this process's environment.
-    """
+    """The identity of an executor of ``device`` with this environment."""
     environ = os.environ if environ is None else environ
     settings = [f"{name}={environ.get(name, '')}" for name in SETTINGS]
     return ExecutorIdentity(code(), _digest("\n".join(settings).encode()), _digest(msgspec.json.encode(device)))
@@ -54,10 +51,7 @@ def code() -> str:
 
 
 def difference(expected: ExecutorIdentity, found: ExecutorIdentity) -> str:
-    """Return why an executor of this identity has to be replaced, in words.
-
-    Empty: it may stay.
-    """
+    """Why an executor of this identity has to be replaced; empty: it may stay."""
     names = {"code": "other code", "settings": "other settings", "device": "another description of its device"}
     return ", ".join(text for field, text in names.items() if getattr(expected, field) != getattr(found, field))
 

@@ -43,11 +43,7 @@ class LinkTiming:
             taken).
         replaced_first, replaced_longest: the same where another connection with this credential took over, so that two
             members with one credential do not alternate quickly.
-        connect: to open a connection.
-        answer: until the first message, even from a control plane that answers pings.
-        gone: without an acknowledgement by the peer's kernel, until its box counts as lost.
         ping_every, ping_answer: between pings, and until each is answered; then the peer's process counts as dead.
-        last_words: to send what is left when the member ends.
     """
 
     first: float = 0.2
@@ -56,14 +52,14 @@ class LinkTiming:
     refused_longest: float = 60.0
     replaced_first: float = 30.0
     replaced_longest: float = 600.0
-    connect: float = 5.0
-    answer: float = 30.0
+    connect: float = 5.0  # to open a connection
+    answer: float = 30.0  # until the first message, even from a control plane that answers pings
     # A kernel that acknowledges nothing for so long is gone, however slow the control plane may be.
-    gone: float = 8.0
+    gone: float = 8.0  # without an acknowledgement by the peer's kernel, until its box counts as lost
     ping_every: float = 5.0
     # A control plane that stands behind serving may wait for seconds; what was sent on a link given up is lost.
     ping_answer: float = 20.0
-    last_words: float = 0.3
+    farewell: float = 0.3  # to send what is left when the member ends
 
 
 class _Refused(Exception):
@@ -76,21 +72,14 @@ class _Refused(Exception):
 
 @dataclass(frozen=True)
 class Membership:
-    """A member and its control plane.
+    """A member and its control plane."""
 
-    Attributes:
-        kind: ``node`` or ``gateway``; also names the websocket's path.
-        name: the member's name in the cluster.
-        control_url: ``http(s)://HOST:PORT`` of the control plane.
-        home: where ``members/<kind>-<name>.json`` keeps the credential (mode 0600).
-        join_token: admits a member that has no credential yet, or whose credential is refused. Empty: the control
-            plane's own box has one in ``home``, read at each try, since operators replace it.
-    """
-
-    kind: str
-    name: str
-    control_url: str
-    home: Path
+    kind: str  # ``node`` or ``gateway``; also names the websocket's path
+    name: str  # the member's name in the cluster
+    control_url: str  # ``http(s)://HOST:PORT`` of the control plane
+    home: Path  # where ``members/<kind>-<name>.json`` keeps the credential (mode 0600)
+    #: admits a member that has no credential yet, or whose credential is refused. Empty: the control plane's own box
+    #: has one in ``home``, read at each try, since operators replace it.
     join_token: str
     status_file: Path | None = None
 
@@ -152,29 +141,21 @@ class MemberLink:
 
     @property
     def credential(self) -> str | None:
-        """The credential of this member at the control plane; None before its first join.
-
-        It authenticates the member over HTTP, too.
-        """
+        """Authenticates the member at the control plane; None before its first join."""
         return self._credential.value
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Messages given up while the control plane was away, by kind."""
         return dict(self._outbox.dropped)
 
     def send(self, message: control.FromMember) -> None:
-        """Have ``message`` sent as soon as the link is up.
-
-        Never blocks (see :class:`~workers.outbox.Outbox`).
-        """
+        """Send ``message`` once the link is up; never blocks."""
         if isinstance(message, control.MemberStats):
             message = msgspec.structs.replace(message, received=self._received)
         self._outbox.put(message, time.monotonic(), self.up)
         self._filled.set()
 
     def rejoin(self) -> None:
-        """Connect anew, with what ``join`` gives now."""
         if self._socket is not None:
             asyncio.get_running_loop().create_task(self._socket.close(), name="link-rejoin")
 
@@ -291,7 +272,6 @@ class MemberLink:
         return admitted
 
     def _start(self, socket: ClientConnection) -> list[asyncio.Task]:
-        """The tasks that run while the link is up."""
         running = [asyncio.create_task(self._write(socket), name="link-writer")]
         if self._renewal is not None:
             running.append(asyncio.create_task(self._renewal.watch(), name="link-renewal"))
@@ -306,12 +286,9 @@ class MemberLink:
             self._call(self._renewal.ask)
 
     async def _take_leave(self, socket: ClientConnection) -> None:
-        """Send the messages that are left, and close the connection properly.
-
-        The library would report an internal error instead.
-        """
+        """Send what is left, and close properly; the library would report an error."""
         try:
-            async with asyncio.timeout(self._timing.last_words):
+            async with asyncio.timeout(self._timing.farewell):
                 while self.state == "up" and (message := self._outbox.pop(time.monotonic())) is not None:
                     await socket.send(control.encode(message))
             await socket.close()
@@ -402,7 +379,6 @@ class MemberLink:
         )
 
     def _try_other_token(self, refused: _Refused, token: str | None) -> bool:
-        """After a refusal: whether there is another token that is worth a try at once."""
         if refused.state != "unauthorized" or self.credential is None or not self._join_token:
             return False
         self._use_join_token = not self._use_join_token

@@ -19,11 +19,7 @@ from typing import Any
 
 
 def _structlog() -> ModuleType:
-    """Return structlog, imported without rich.
-
-    Where other tools brought rich along, structlog loads it for colours. No line here has colours, and rich takes as
-    long to load as structlog itself: a tenth of a process's start.
-    """
+    """structlog without rich, which would take as long to load for colours."""
     hidden = sys.modules.setdefault("rich", None) is None
     try:
         return importlib.import_module("structlog")
@@ -108,7 +104,6 @@ def _quoting_less(record: logging.LogRecord) -> bool:
 
 
 def _bounded(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Cut long values."""
     record = event.get("_record")
     if record is not None and hasattr(record, "left_out"):
         event["left_out"] = record.left_out
@@ -122,10 +117,7 @@ def _bounded(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, 
 
 
 def configure(process: str, level: str = "info", path: Path | None = None) -> None:
-    """Write JSON lines with time, level, process and event.
-
-    They go to ``path`` or standard error, and the libraries' logs join them.
-    """
+    """Write JSON lines to ``path`` or standard error, the libraries' logs as well."""
     shared = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -169,5 +161,4 @@ def configure(process: str, level: str = "info", path: Path | None = None) -> No
 
 
 def get(name: str) -> structlog.stdlib.BoundLogger:
-    """A logger bound to a component's name."""
     return structlog.get_logger(name)

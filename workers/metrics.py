@@ -25,27 +25,13 @@ class Metric(Protocol):
     """An accumulating metric over one validation set."""
 
     def add(self, outputs: Outputs, labels: np.ndarray) -> None:
-        """Add some rows to the measurement.
-
-        Args:
-            outputs: arrays by name in the signature's order, rows first.
-            labels: rows first.
-
-        Raises:
-            MetricError: the shapes or types do not fit.
-        """
+        """Add rows of outputs (in the signature's order) and labels; MetricError."""
 
     def percent(self) -> float:
-        """The metric over all rows taken in.
-
-        Raises:
-            MetricError: there were none, or too few for this metric.
-        """
+        """The metric over all rows; MetricError if there are too few."""
 
 
 class _Hits:
-    """Share of rows that count as right."""
-
     def __init__(self) -> None:
         self._right = 0
         self._rows = 0
@@ -61,10 +47,7 @@ class _Hits:
 
 
 class TopK(_Hits):
-    """A hit is a label among the ``k`` highest scores.
-
-    For k = 1 an output of predicted labels will do as well.
-    """
+    """A hit is a label among the ``k`` highest scores, or for k = 1 the label output."""
 
     def __init__(self, k: int):
         super().__init__()
@@ -167,34 +150,14 @@ _METRICS: dict[str, Callable[[], Metric]] = {
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all metrics.
-
-    They are ``top1`` and ``top5`` of class scores, ``binary`` (probabilities), ``binary_logit`` (logits) and ``r2``
-    (regression).
-    """
+    """``top1``, ``top5`` of class scores, ``binary``, ``binary_logit``, ``r2``."""
     return tuple(_METRICS)
 
 
 def create(name: str) -> Metric:
-    """A fresh accumulator.
-
-    Raises:
-        MetricError: no such metric.
-    """
     if name not in _METRICS:
         raise MetricError(f"metric {name!r}: must be one of {', '.join(_METRICS)}")
     return _METRICS[name]()
-
-
-def compute(name: str, outputs: Outputs | np.ndarray, labels: np.ndarray) -> float:
-    """The metric of a whole validation set at once, in percent.
-
-    Raises:
-        MetricError: as :func:`create`, :meth:`Metric.add` and :meth:`Metric.percent`.
-    """
-    metric = create(name)
-    metric.add(outputs if isinstance(outputs, Mapping) else {"output": outputs}, labels)
-    return metric.percent()
 
 
 def _shapes(outputs: Outputs) -> str:

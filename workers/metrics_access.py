@@ -33,7 +33,6 @@ class MetricsAccess:
 
     @classmethod
     def of(cls, settings: Settings) -> MetricsAccess:
-        """Those of this box."""
         own = os.uname().nodename
         return cls(settings.metrics_from, ("localhost", own, f"{own}.local", *settings.host_names))
 
@@ -42,7 +41,6 @@ class MetricsAccess:
         return self.includes(peer) and self._names_box(headers) and not any(name in headers for name in _FORWARDED)
 
     def includes(self, peer: str) -> bool:
-        """Whether an address is among the permitted ones."""
         address = _address(peer)
         if address is None:
             return False

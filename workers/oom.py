@@ -12,9 +12,6 @@ GATEWAY = -500
 
 
 def set_score(score: int) -> None:
-    """Adjust this process's score.
-
-    A score less than the present one is set only where the system permits it.
-    """
+    """Adjust this process's score; lowering it needs permission."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(score))

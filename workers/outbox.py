@@ -25,10 +25,7 @@ _JOB_ENDS = (control.ProfileDone, control.ProfileFailed)
 
 
 class Outbox:
-    """Messages that wait for the link.
-
-    Nothing here blocks, and nothing grows without bound.
-    """
+    """Messages that wait for the link; nothing here blocks or grows without bound."""
 
     def __init__(self, stats_s: float = 60.0, event_limit: int = 1000, moment_limit: int = 100):
         self._stats_s = stats_s
@@ -67,10 +64,7 @@ class Outbox:
                 self.dropped["event"] += 1
 
     def pop(self, now: float) -> control.FromMember | None:
-        """Return the next message to send, or None.
-
-        State goes first, then events, moments and the oldest statistics.
-        """
+        """The next message to send: state, then events, moments, oldest statistics."""
         if self._latest:
             return self._latest.pop(next(iter(self._latest)))
         if self._events:
@@ -84,20 +78,12 @@ class Outbox:
         return None
 
     def put_back(self, message: control.FromMember, now: float) -> None:
-        """Put back a message whose sending failed.
-
-        It goes first again, unless something newer replaced it. Moments are dropped.
-        """
+        """Put back what failed, unless it is sent anew (state) or worth nothing (moments)."""
         if isinstance(message, _STATS):
             self._stats.appendleft((now - message.at, message))
-        elif isinstance(message, control.DeviceStates):
-            self._latest.setdefault(("device_states",), message)
-        elif isinstance(message, control.ProfileProgress):
-            if not any(isinstance(m, _JOB_ENDS) and m.job == message.job for m in self._events):
-                self._latest.setdefault(("progress", message.job), message)
         elif isinstance(message, _MOMENTS):
             self.dropped["moment"] += 1
-        else:
+        elif not isinstance(message, control.DeviceStates | control.ProfileProgress):
             self._events.appendleft(message)
 
     def link_lost(self) -> None:

@@ -32,13 +32,11 @@ MIB = 1024 * 1024
 
 
 def _host_name() -> str:
-    """This box's host name, as far as it can be a node's."""
     name = re.sub(r"[^A-Za-z0-9._-]", "-", os.uname().nodename)[:63].lstrip("._-")
     return name or "node"
 
 
 def _host_of(url: str) -> str:
-    """A URL's host; empty where it has none."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -75,10 +73,7 @@ def executor_port_problems(first: Address, devices: int, listening: Mapping[int,
 
 
 def _check_certificate(read: Reader, values: dict[str, Any]) -> bool:
-    """Whether certificate and key are given.
-
-    Both or neither must be, and not where TLS is off.
-    """
+    """Whether certificate and key are given: both or neither, and not without TLS."""
     for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if values[name] is None and values[other] is not None:
             read.wrong(name.upper(), "set too: a certificate and its key belong together")
@@ -89,10 +84,7 @@ def _check_certificate(read: Reader, values: dict[str, Any]) -> bool:
 
 
 def _check_control_plane(read: Reader, values: dict[str, Any]) -> None:
-    """Check its URL and fingerprint.
-
-    It may do without TLS on this box alone, or where TLS is off, since it carries tokens and models.
-    """
+    """Require TLS beyond this box, since it carries tokens and models."""
     url = values["control_url"] = values["control_url"] or values["console"].url
     try:
         parts = urlsplit(url)
@@ -252,11 +244,7 @@ class Settings:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
-        """Parse and check all settings together.
-
-        Raises:
-            SettingsError: with one line for each variable that is wrong or unknown.
-        """
+        """Parse all settings; SettingsError has a line for each that is wrong or unknown."""
         read = Reader(os.environ if environ is None else environ)
         values = {
             field.name: read.read(variable) for field in fields(cls) if (variable := field.metadata.get("variable"))
@@ -278,7 +266,6 @@ class Settings:
         return settings
 
     def _port_problems(self) -> list[str]:
-        """A line for each port that two settings claim."""
         listening: dict[int, str] = {}
         problems = []
         for name, address in (
@@ -299,23 +286,16 @@ class Settings:
         return problems
 
     def environ(self) -> dict[str, str]:
-        """Return the variables of a child process's environment.
-
-        They have the paths on which every child process must agree.
-        """
+        """Variables of a child's environment: paths on which all children must agree."""
         return {PREFIX + "HOME": str(self.home)}
 
     @property
     def tls_used(self) -> bool:
-        """Whether any of the public addresses uses TLS."""
         return self.console.tls or self.http.tls or self.grpc.tls
 
     @property
     def host_names(self) -> tuple[str, ...]:
-        """Names under which this box is expected.
-
-        They are its public URL's host, its address, allowed hosts and the addresses to listen on.
-        """
+        """Names of this box: its public URL's host, address, allowed hosts, listeners."""
         public = urlsplit(self.public_url).hostname
         listening = (self.console.host, self.http.host, self.grpc.host)
         others = [name for name in (public, self.address) if name]
@@ -335,55 +315,37 @@ class Settings:
 
     @property
     def gateway_names(self) -> tuple[str, ...]:
-        """Names of this box's gateways, the same after each start.
-
-        A member's name has 63 characters at most.
-        """
+        """Names of this box's gateways, of at most 63 characters, as members'."""
         first = f"{self.node_name}-gateway"
         names = [first, *(f"{first}-{number}" for number in range(2, self.gateways + 1))]
         return tuple(disk.safe_name(name, 63) for name in names)
 
     def gateway_socket(self, number: int) -> Path:
-        """Return the admin socket of gateway ``number`` (from 1) of several.
-
-        It is for matters of that process alone.
-        """
+        """The admin socket of gateway ``number`` (from 1), for that process alone."""
         return self.socket_folder / f"gateway-{number}.sock"
 
     def gateway_totals(self, number: int) -> Path:
-        """Return the file with the totals of gateway ``number`` (from 1) of several.
-
-        The gateway keeps them there while the appliance runs.
-        """
+        """The totals of gateway ``number`` (from 1), while the appliance runs."""
         return self.socket_folder / f"gateway-{number}.totals"
 
     def link_status(self, kind: str) -> Path:
-        """Return the file with the state of a member's link, for the supervisor.
-
-        ``kind`` is ``node`` or ``gateway``.
-        """
+        """The state of a ``node``'s or ``gateway``'s link, for the supervisor."""
         return self.socket_folder / f"{kind}.link"
 
     def heartbeat(self, service: str) -> Path:
-        """A file that a service touches each time that it did something."""
         return self.socket_folder / f"{service}.heartbeat"
 
     @property
     def model_cache(self) -> Path:
-        """The folder of the models and validation sets that the node's executors read."""
         return self.home / "cache"
 
     @property
     def cuda_cache(self) -> Path:
-        """The folder in which CUDA keeps kernels compiled for this box's GPUs."""
         return self.home / "cuda-cache"
 
     @property
     def socket_folder(self) -> Path:
-        """A folder (mode 0700) for sockets.
-
-        Their paths are short enough, also when ``home`` is deep.
-        """
+        """The folder (mode 0700) of sockets, with a short path where ``home`` is deep."""
         folder = self.home / "run"
         if len(str(folder)) + 40 <= SOCKET_PATH_LIMIT:
             return folder

@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import ssl
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from . import control_trust, log
-from .certificates import CertificateError, OwnCertificate, box_names, top_of_chain
+from .certificates import NO_CHECK_TIME, CertificateError, OwnCertificate, box_names, no_password, top_of_chain
 from .settings import Settings
 
 #: seconds between two looks at the certificate's files
 LOOK_EVERY_S = 10.0
 #: TLS 1.2 with authenticated encryption and forward secrecy alone; all of TLS 1.3's are such
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which the standard library does not name
-_NO_CHECK_TIME = 0x200000
-_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 logger = log.get("tls")
 
@@ -46,10 +42,7 @@ class ServerIdentity:
         self._update()
 
     async def watch(self) -> None:
-        """Use replaced files until cancelled.
-
-        Where they cannot be used, the present certificate stays.
-        """
+        """Use replaced files until cancelled, if they can be used."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             self.refresh()
@@ -86,11 +79,7 @@ def own(settings: Settings) -> OwnCertificate:
 
 
 def rotate_own(settings: Settings, authority: bool) -> None:
-    """Replace the own certificate, with ``authority`` its authority as well.
-
-    Raises:
-        CertificateError, OSError: it cannot be replaced; the present one stays.
-    """
+    """Replace the own certificate, with ``authority`` its authority as well."""
     own(settings).rotate([*settings.host_names, *box_names()], authority)
 
 
@@ -107,11 +96,7 @@ def shown_authority(settings: Settings) -> bytes:
 
 
 def prepare(settings: Settings) -> None:
-    """Make the own certificate if one is needed, and check the one in use.
-
-    Raises:
-        CertificateError: it cannot be used.
-    """
+    """Make the own certificate if need be; CertificateError if it cannot be used."""
     if settings.tls_used:
         ServerIdentity(settings)
 
@@ -155,19 +140,16 @@ async def control_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def _own_console(settings: Settings) -> ssl.SSLContext:
-    """Return a context that trusts this box's own console, whatever the clock shows.
-
-    Nothing but its certificate counts.
-    """
+    """Trust this box's own console by its certificate alone, whatever the clock."""
     if settings.tls_cert is None:
         context = ssl.create_default_context(cafile=own(settings).authority_file)
     else:
         # The certificate's names are for clients elsewhere; here the certificate itself is known.
-        found = _CERTIFICATE.search(settings.tls_cert.read_bytes())
+        found = control_trust.CERTIFICATE.search(settings.tls_cert.read_bytes())
         context = ssl.create_default_context(cadata=found[0].decode() if found else "")
         context.check_hostname = False
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.verify_flags |= _NO_CHECK_TIME
+    context.verify_flags |= NO_CHECK_TIME
     return context
 
 
@@ -213,7 +195,7 @@ def _load(context: ssl.SSLContext, pem: bytes, settings: Settings) -> None:
     handle = os.memfd_create("certificate", os.MFD_CLOEXEC)
     try:
         os.write(handle, pem)
-        context.load_cert_chain(f"/proc/self/fd/{handle}", password=_no_password)
+        context.load_cert_chain(f"/proc/self/fd/{handle}", password=no_password)
     except (OSError, ValueError) as error:
         raise CertificateError(
             f"NEREUS_TLS_CERT={settings.tls_cert}, NEREUS_TLS_KEY={settings.tls_key}: must be a PEM chain that begins "
@@ -222,7 +204,3 @@ def _load(context: ssl.SSLContext, pem: bytes, settings: Settings) -> None:
     finally:
         with suppress(OSError):
             os.close(handle)
-
-
-def _no_password() -> str:
-    raise ValueError("the key has a passphrase")

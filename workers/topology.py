@@ -39,23 +39,15 @@ class Topology(msgspec.Struct, frozen=True):
     """Processors and the cores, nodes, models and quota that they share.
 
     Processors are hardware threads, as ``sched_getaffinity`` numbers them.
-
-    Attributes:
-        usable: processors that this process may run on.
-        core_of: the physical core of each, named by its lowest processor, usable or not.
-        node_of: the NUMA node of each.
-        model_of: the model of each; boxes with two kinds of cores have two.
-        quota: cores' worth of time that control groups grant; None: no limit.
     """
 
-    usable: tuple[int, ...]
-    core_of: Mapping[int, int]
-    node_of: Mapping[int, int]
-    model_of: Mapping[int, str]
-    quota: float | None = None
+    usable: tuple[int, ...]  # processors that this process may run on
+    core_of: Mapping[int, int]  # the physical core of each, named by its lowest processor, usable or not
+    node_of: Mapping[int, int]  # the NUMA node of each
+    model_of: Mapping[int, str]  # the model of each; boxes with two kinds of cores have two
+    quota: float | None = None  # cores' worth of time that control groups grant; None: no limit
 
     def cores(self) -> list[tuple[int, ...]]:
-        """Usable processors by physical core, in order."""
         found: dict[int, list[int]] = {}
         for processor in sorted(self.usable):
             found.setdefault(self.core_of[processor], []).append(processor)
@@ -63,13 +55,7 @@ class Topology(msgspec.Struct, frozen=True):
 
 
 def read(usable: Iterable[int] | None = None, root: Path = _ROOT) -> Topology:
-    """Return this box's topology.
-
-    Where the kernel does not report them, all is one node, and cores have one thread.
-
-    Args:
-        usable: processors (default: those that this process may run on).
-    """
+    """This box's topology, or ``usable`` processors'; one node where nothing is known."""
     found = tuple(sorted(os.sched_getaffinity(0) if usable is None else usable))
     nodes = _nodes(root)
     return Topology(
@@ -82,7 +68,6 @@ def read(usable: Iterable[int] | None = None, root: Path = _ROOT) -> Topology:
 
 
 def physical(processors: Collection[int], root: Path = _ROOT) -> int:
-    """Number of physical cores of these processors."""
     return len({_core(processor, root) for processor in processors})
 
 
@@ -107,11 +92,7 @@ def _nodes(root: Path) -> dict[int, int]:
 
 
 def parse(text: str) -> set[int]:
-    """Processors as the kernel lists them: ``0-3,8``.
-
-    Raises:
-        ValueError: it is no such list.
-    """
+    """Processors as the kernel lists them, ``0-3,8``; ValueError if it is no list."""
     found: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -174,10 +155,7 @@ def _clock(processor: int, root: Path) -> str:
 
 
 def quota(root: Path = _ROOT) -> float | None:
-    """Return the least number of cores that control groups grant; None: no limit.
-
-    These are this process's control groups and those above them.
-    """
+    """The least number of cores that control groups grant; None: no limit."""
     granted = []
     for folder, versioned in _groups(root):
         try:
@@ -194,10 +172,7 @@ def quota(root: Path = _ROOT) -> float | None:
 
 
 def _groups(root: Path) -> list[tuple[Path, bool]]:
-    """Return folders of this process's control groups and of those above them.
-
-    Each comes with whether it is of version 2.
-    """
+    """Folders of this process's control groups and those above; whether version 2."""
     found = []
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""``./nereus``: the most common actions on the command line, and any request to the REST API.
+"""``./nereus``: the most common actions on the command line, and any other.
 
 It makes the console's REST calls, and imports no Django. Entry point: :func:`.main.main`; on a box that Ansible
 installed, where ``nereus`` is manage.py with the box's settings, manage.py hands :data:`COMMANDS` over. May import

@@ -41,7 +41,7 @@ class CredentialsError(Exception):
 
 
 def credential(home: Path, name: str) -> str:
-    """The ``api_key`` for queries, or the ``api_token`` for REST. Raises CredentialsError."""
+    """The ``api_key`` or ``api_token`` of this home. Raises CredentialsError."""
     if not (value := credentials(home).get(name)):
         raise CredentialsError(f"{home / CREDENTIALS}: has no {name}")
     return value

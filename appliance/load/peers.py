@@ -28,6 +28,9 @@ class End(NamedTuple):
     accuracy: float = 0.0
     retry: bool = False
     note: str = ""
+    id: str = ""
+    device: str = ""
+    model_ms: float = 0.0
 
 
 class Peer(Protocol):
@@ -54,9 +57,12 @@ class _Parameters(msgspec.Struct):
     queue_ms: float = 0.0
     batch_size: int = 0
     accuracy: float = 0.0
+    device: str = ""
+    model_ms: float = 0.0
 
 
 class _Answer(msgspec.Struct):
+    id: str = ""
     parameters: _Parameters = msgspec.field(default_factory=_Parameters)
 
 
@@ -82,7 +88,7 @@ class HttpPeer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._asked:
-            self._transport.abort()
+            self._unasked()
             return
         data = self._buffer + data if self._buffer else data
         at = data.find(b"\r\n\r\n")
@@ -92,11 +98,20 @@ class HttpPeer(asyncio.Protocol):
             self._buffer = data
             return
         self._buffer, self._asked = b"", False
-        reusable = b"\r\nconnection: close" not in head and len(data) == at + 4 + size
+        more = len(data) > at + 4 + size
+        reusable = b"\r\nconnection: close" not in head and not more
         if not reusable:
             self._over = True
             self._transport.close()
-        self._ended(self, _http_end(head, data[at + 4 :]), reusable)
+        self._ended(self, _http_end(head, data[at + 4 : at + 4 + size]), reusable)
+        if more:
+            self._unasked()
+
+    def _unasked(self) -> None:
+        """Another answer than that of the query in flight."""
+        self._over = True
+        self._ended(self, End(BROKEN, note="an answer that nobody asked for"), False)
+        self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self._over:
@@ -115,9 +130,10 @@ def _http_end(head: bytes, body: bytes) -> End:
     status = int(head[9:12])
     if status == HTTP.answered:
         header = _number(head, b"\r\ninference-header-content-length: ")
-        parameters = _decode(body[:header]).parameters if header else _Parameters()
-        values = parameters.variant, parameters.queue_ms, parameters.batch_size, parameters.accuracy
-        return End(status, body[header:], *values)
+        answer = _decode(body[:header]) if header else _Answer()
+        found = answer.parameters
+        values = found.variant, found.queue_ms, found.batch_size, found.accuracy
+        return End(status, body[header:], *values, id=answer.id, device=found.device, model_ms=found.model_ms)
     note = "" if status == HTTP.refused else (head + b" " + body)[:400].decode("latin-1")
     return End(status, retry=b"\r\nretry-after: " in head, note=note)
 

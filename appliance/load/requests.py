@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 
-def v2_request(application: str, key: str, x: np.ndarray, version: str = "", name: str = "x") -> bytes:
-    """A V2 query of one FP32 input; ``version``: a variant that must answer."""
-    path = f"/v2/models/{application}" + (f"/versions/{version}" if version else "") + "/infer"
+def v2_request(application: str, key: str, x: np.ndarray, name: str = "x", id: str = "") -> bytes:
+    """A V2 query of one FP32 input."""
+    path = f"/v2/models/{application}/infer"
     tensor = {"name": name, "datatype": "FP32", "shape": list(x.shape), "parameters": {"binary_data_size": x.nbytes}}
-    header = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    body = {"inputs": [tensor], "parameters": {"binary_data_output": True}} | ({"id": id} if id else {})
+    header = json.dumps(body).encode()
     fields = {"Authorization": f"Bearer {key}", "Inference-Header-Content-Length": len(header)}
     return post(path, header + x.tobytes(), fields)
 

@@ -163,10 +163,12 @@ class Sender:
             self._in_flight.discard(peer)
             self.book.add(peer, now, end)
         if not reusable:
+            # A second answer ends a connection that the first one has ended.
+            first = peer in self._peers
             self._peers.discard(peer)
             with contextlib.suppress(ValueError):
                 self._free.remove(peer)
-            if end is not None and now < self._again_until:
+            if first and end is not None and now < self._again_until:
                 self._later(self._on_new(self._next(), now))
         elif now >= self._again_until:
             self._free.append(peer)

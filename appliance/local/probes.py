@@ -66,7 +66,7 @@ def redis(path: Path) -> Probe:
 
 
 def gateway(path: Path) -> Probe:
-    """A probe that pings a gateway at its own socket, over one connection while it answers."""
+    """A probe that pings a gateway at its own socket, over one connection."""
     connection: FrameConnection | None = None
     answered: asyncio.Future[None]
 

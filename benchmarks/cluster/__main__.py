@@ -10,7 +10,6 @@ checks what clients recorded; ``--open`` keeps it running for a browser instead.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import shutil
 import sys
@@ -19,16 +18,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.client_process import ClientProcess
 from benchmarks.faults import history
 from benchmarks.faults.checker import check
-from benchmarks.fidelity import Served, chosen, rates
+from benchmarks.faults.clients import Work
+from benchmarks.harness import ClientProcess
 
+from .attempts import stream
 from .boxes import HTTP_PORT, Cluster, Kind, wait_for
-from .load import Work, stream
 from .network import Network, Place, allowed
 from .rows import ROWS, Site
 from .shares import Share
+from .simulated import Served, chosen
 from .watch import Watch, ready
 
 #: Shares of a core. Together they leave the machine room for all else, so that devices are as quick as profiled.
@@ -38,12 +38,13 @@ SLO_MS = 500.0
 NETWORK_WEIGHT = 8
 #: seconds of load before a row, and after it
 BEFORE_S, AFTER_S = 8.0, 3.0
+#: seconds that a client waits for a connection, and for an answer
+CONNECT_S, PATIENCE_S = 1.0, 5.0
 #: of rows that last longer with ``--long``
 LONG_S = {"control-lost": 600.0, "simulated": 300.0}
 
 
 def places(nodes: int) -> list[Place]:
-    """The boxes: half of the nodes are near, the other half far away."""
     near = {"delay_ms": 0.5, "jitter_ms": 0.1, "loss": 0.25}
     far = {"delay_ms": 9.5, "jitter_ms": 1.0, "loss": 0.25}
     made = [Place("control", 1), Place("gw1", 2, **near), Place("gw2", 3, **near)]
@@ -87,7 +88,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build(network: Network, cluster: Cluster, boxes: Sequence[Place]) -> Site:
-    """Start all boxes, and wait until each gateway serves every application."""
     began = time.monotonic()
     cluster.start_control()
     for place in boxes[1:3]:
@@ -99,14 +99,13 @@ def build(network: Network, cluster: Cluster, boxes: Sequence[Place]) -> Site:
     for node in cluster.nodes:
         node.settle()
     print(f"{len(boxes) - 1} boxes joined after {time.monotonic() - began:.0f} s", flush=True)
-    wanted = [dataclasses.replace(one, slo_ms=SLO_MS) for one in chosen()]
+    wanted = chosen(SLO_MS)
     cluster.register(wanted)
     print(f"the variants are profiled after {time.monotonic() - began:.0f} s", flush=True)
     for gateway in cluster.gateways:
         wait_for(lambda gateway=gateway: ready(gateway), f"{gateway.name} is ready", gateway)
     devices = tuple((device["ref"], device["type"]) for device in cluster.answers("/devices/"))
-    served = Served(devices, cluster.profiles(wanted), {}, 0.0)
-    return Site(network, cluster, wanted, served)
+    return Site(network, cluster, wanted, Served(devices, cluster.profiles(wanted)))
 
 
 def _stay(cluster: Cluster) -> None:
@@ -120,15 +119,17 @@ def _row(site: Site, name: str, given: argparse.Namespace, folder: Path) -> bool
     """Carry out a row, and print what it found; whether a check failed."""
     carry_out, seconds = ROWS[name]
     seconds = given.seconds or (LONG_S.get(name, seconds) if given.long else seconds)
-    wished = rates(site.served, site.wanted, given.load, 1.0)
+    wished = site.served.rates(site.wanted, given.load)
     work = Work(
         file=str(folder / f"{name}.clients.jsonl"),
         hosts=[gateway.address for gateway in site.cluster.gateways],
-        port=HTTP_PORT,
+        http=HTTP_PORT,
         key=site.cluster.control.credentials["api_key"],
         streams=[stream(one, wished[one.name]) for one in site.wanted],
+        patience_s=PATIENCE_S,
+        connect_s=CONNECT_S,
     )
-    with Watch(site.cluster) as watch, ClientProcess("benchmarks.cluster.load", work, 2) as load:
+    with Watch(site.cluster) as watch, ClientProcess("benchmarks.faults.clients", work) as load:
         time.sleep(BEFORE_S)
         figures = carry_out(site, watch, seconds)
         time.sleep(AFTER_S)

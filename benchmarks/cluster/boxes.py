@@ -23,13 +23,13 @@ import httpx2
 
 from appliance.demo.manifest import DemoApplication
 from appliance.demo.rest import Unreachable, client, pages
-from benchmarks import contenders, runtimes
-from benchmarks.fidelity import Profiles
+from benchmarks import harness
 from workers.dispatch.latency import LatencyModel
 
 from .network import ROOT, Network, Place
 from .router import SUBNET
 from .shares import Share
+from .simulated import Profiles, RunTimes, run_times
 
 #: seconds that a box may take to do what is waited for
 PATIENCE_S, PROFILED_S = 300.0, 900.0
@@ -99,18 +99,15 @@ class Box:
             self._process = subprocess.Popen(whole, cwd=ROOT, env=self.environ, stdout=log, stderr=log)
 
     def settle(self) -> None:
-        """Be as slow as its kind, now that it has started."""
         self._share.limit()
 
     def stop(self) -> None:
-        """Stop in order."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(60)
             self._process = None
 
     def close(self) -> None:
-        """Stop, and leave nothing."""
         self._share.lift()
         try:
             self.stop()
@@ -130,13 +127,11 @@ class Box:
         return done.stdout
 
     def log(self) -> str:
-        """The log of its processes."""
         found = sorted((self.home / "nereus" / "logs").glob("*.log"))
         return "".join(path.read_text(errors="replace") for path in found)
 
     @property
     def credentials(self) -> dict[str, str]:
-        """Those of the control box."""
         return json.loads((self.home / "nereus" / "credentials.json").read_text())
 
 
@@ -159,7 +154,6 @@ class Cluster:
         return [self.control, *self.gateways, *self.nodes]
 
     def start_control(self) -> None:
-        """Start the control box, and wait until it can be joined."""
         self.control.start("control")
         wait_for(
             lambda: "Ready after" in _text(self.control.home / "out.log"), "the control box is ready", self.control
@@ -181,7 +175,6 @@ class Cluster:
         return self._join(box, "gateway")
 
     def add_node(self, place: Place, core: int, kind: Kind) -> Box:
-        """A node box with one device, joined."""
         box = Box(
             self._network,
             place,
@@ -204,18 +197,17 @@ class Cluster:
         """Upload applications, and wait until they are profiled on each type of device."""
         with self.rest() as rest:
             for one in wanted:
-                variants = [contenders.Variant(variant.name, variant, variant.accuracy) for variant in one.variants]
-                contenders.upload(rest, one.name, one.slo_ms, variants, one.signature)
+                variants = [harness.Variant(variant.name, variant, variant.accuracy) for variant in one.variants]
+                harness.upload(rest, one.name, one.slo_ms, variants, one.signature)
 
             def profiled() -> bool:
                 jobs = pages(rest, "/profile-jobs/")
                 running = any(job["state"] in ("queued", "running") for job in jobs)
-                return not running and all(contenders.ready(rest, one.name) for one in wanted)
+                return not running and all(harness.ready(rest, one.name) for one in wanted)
 
             wait_for(profiled, "all variants are profiled", self.control, seconds=PROFILED_S)
 
     def profiles(self, wanted: Sequence[DemoApplication]) -> dict[str, Profiles]:
-        """Median run times by type of device."""
         found: dict[str, dict[tuple[str, str], LatencyModel]] = {}
         with self.rest() as rest:
             for one in wanted:
@@ -224,21 +216,12 @@ class Cluster:
                     found.setdefault(profile["device_type"], {})[one.name, profile["variant"]] = LatencyModel(points)
         return found
 
-    def run_times(self) -> dict[str, runtimes.RunTimes]:
-        """Those of all nodes' batches so far, by variant."""
-        found: dict[str, runtimes.RunTimes] = {}
-        for node in self.nodes:
-            page = httpx2.get(f"http://{node.address}:{NODE_PORT}/metrics", timeout=20, trust_env=False)
-            for variant, times in runtimes.read(page.raise_for_status().text).items():
-                before = found.get(variant, runtimes.RunTimes({}, 0.0))
-                bounds = before.counts.keys() | times.counts.keys()
-                counts = {bound: before.counts.get(bound, 0.0) + times.counts.get(bound, 0.0) for bound in bounds}
-                found[variant] = runtimes.RunTimes(counts, before.sum_s + times.sum_s)
-        return found
+    def run_times(self) -> dict[str, RunTimes]:
+        urls = [f"http://{node.address}:{NODE_PORT}/metrics" for node in self.nodes]
+        return run_times(httpx2.get(url, timeout=20, trust_env=False).raise_for_status().text for url in urls)
 
     @contextlib.contextmanager
     def rest(self) -> Iterator[httpx2.Client]:
-        """A client for the control box's REST API."""
         trust = ssl.create_default_context(cafile=str(self.control.home / "nereus" / "tls" / "authority.pem"))
         with client(self.url, self.control.credentials["api_token"], trust) as rest:
             yield rest
@@ -256,7 +239,6 @@ class Cluster:
         return f"https://{self.control.address}:{CONSOLE_PORT}"
 
     def stop(self) -> None:
-        """Stop all boxes, control last."""
         for box in reversed(self.boxes):
             try:
                 box.close()

@@ -76,7 +76,6 @@ class Network:
             subprocess.run(["ip", "netns", "delete", namespace], check=False)
 
     def enter(self, place: str) -> None:
-        """Move this thread, and what it starts, into a box's network."""
         enter(self._names[place])
 
     def command(self, place: str, command: Sequence[str], cpu_model: Path | None = None) -> list[str]:
@@ -95,13 +94,11 @@ class Network:
         self._tell(f"cut {self._places[place].last}")
 
     def divide(self, one: Iterable[str], other: Iterable[str]) -> None:
-        """Lose all packets between two groups of boxes."""
         self._tell(
             "divide " + " ".join(",".join(str(self._places[name].last) for name in side) for side in (one, other))
         )
 
     def mend(self) -> None:
-        """Undo cuts and divisions."""
         self._tell("mend")
 
     def _tell(self, line: str) -> None:
@@ -112,7 +109,6 @@ class Network:
 
 
 def allowed() -> bool:
-    """Whether this user may make namespaces and TUN devices here."""
     return os.geteuid() == 0 and os.path.exists("/dev/net/tun")
 
 

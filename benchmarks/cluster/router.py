@@ -47,7 +47,6 @@ class Way(NamedTuple):
 
 
 def enter(namespace: str) -> None:
-    """Move this thread, and what it starts, into a network namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open(f"/run/netns/{namespace}") as handle:
         if libc.setns(handle.fileno(), _CLONE_NEWNET):
@@ -72,8 +71,6 @@ def open_tun(namespace: str, last: int) -> int:
 
 
 class Router:
-    """Packets under way, by when they arrive."""
-
     def __init__(self, boxes: dict[int, tuple[int, Way]]) -> None:
         self._tuns = {last: tun for last, (tun, _) in boxes.items()}
         self._ways = {last: way for last, (_, way) in boxes.items()}
@@ -86,7 +83,6 @@ class Router:
         self._random = random.Random(1)
 
     def command(self, line: str) -> str:
-        """Change the network."""
         match line.split():
             case ["cut", last]:
                 self._cut.add(int(last))
@@ -102,7 +98,6 @@ class Router:
         return "done"
 
     def take(self, source: int) -> None:
-        """Take what a box sends."""
         now, way = time.monotonic(), self._ways[source]
         for _ in range(_TURN):
             try:
@@ -139,7 +134,6 @@ class Router:
         return None
 
     def run(self) -> None:
-        """Until standard input ends."""
         with selectors.DefaultSelector() as selector:
             for last, tun in self._tuns.items():
                 selector.register(tun, selectors.EVENT_READ, last)
@@ -155,7 +149,6 @@ class Router:
 
 
 def main() -> None:
-    """Make the devices, and route."""
     boxes: dict[int, tuple[int, Way]] = {}
     for argument in sys.argv[1:]:
         namespace, _, way = argument.partition("=")

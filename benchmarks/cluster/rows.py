@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from appliance.demo.manifest import DemoApplication
 from appliance.demo.rest import expect
 from benchmarks.faults.history import Event
-from benchmarks.fidelity import Served
 
 from . import simulated
+from .attempts import Asked, asked
 from .boxes import PERIOD_S, Box, Cluster, wait_for
-from .load import Asked, asked
 from .network import Network
+from .simulated import Served
 from .watch import Watch, connected, health, ready
 
 #: seconds that what is measured may take; beyond, it is said not to have happened
@@ -129,9 +129,9 @@ def control_lost(site: Site, watch: Watch, seconds: float) -> Figures:
     time.sleep(seconds)
     back = time.monotonic()
     site.network.mend()
-    newest = watch.newest()
+    newest = watch.plans.newest()
     values = {"all members linked after": _until(lambda: linked(site.cluster), back)}
-    values["a new plan after"] = _until(lambda: watch.newest() != newest, back)
+    values["a new plan after"] = _until(lambda: watch.plans.newest() != newest, back)
     return Figures(values, counts=[("load", began, time.monotonic())])
 
 
@@ -199,7 +199,11 @@ def compared(site: Site, watch: Watch, seconds: float) -> Figures:
     began, before = time.monotonic(), site.cluster.run_times()
     time.sleep(simulated.SETTLE_S + seconds)
     over, after = time.monotonic(), site.cluster.run_times()
-    ran = {name: times.since(before.get(name)) for name, times in after.items()}
+    none = simulated.RunTimes(0.0, 0.0)
+    ran = {
+        name: simulated.RunTimes(*(a - b for a, b in zip(times, before.get(name, none), strict=True)))
+        for name, times in after.items()
+    }
 
     def look(queries: Sequence[Asked]) -> dict[str, str]:
         meanwhile = [one for one in queries if began <= one.first.sent.at < over]
@@ -225,7 +229,7 @@ ROWS: dict[str, tuple[Callable[[Site, Watch, float], Figures], float]] = {
 
 def planned_on(watch: Watch) -> set[str]:
     """The devices that the newest plan gives variants."""
-    plan = watch.newest()
+    plan = watch.plans.newest()
     return {device for _, _, device in plan.allowed} if plan is not None else set()
 
 

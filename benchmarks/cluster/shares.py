@@ -40,28 +40,22 @@ class Share:
         self.lift()
 
     def enter(self) -> None:
-        """Move this process, and what it starts, into the group."""
         self._members.write_text(str(os.getpid()))
 
     def leave(self) -> None:
-        """Move this process back to where all are."""
         (self._folder.parent / "cgroup.procs").write_text(str(os.getpid()))
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """The command as it is run in the group."""
         return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self._members), *command]
 
     def limit(self) -> None:
-        """Apply the quota from now on."""
         if self._cores is not None:
             self._quota(str(round(self._cores * _PERIOD_US)))
 
     def lift(self) -> None:
-        """Let the box have what it wants, as while it starts."""
         self._quota("-1" if self._first else "max")
 
     def remove(self) -> None:
-        """Remove the group, in which no process is left."""
         until = time.monotonic() + _AWAY_S
         while self._folder.exists() and time.monotonic() < until:
             with contextlib.suppress(OSError):

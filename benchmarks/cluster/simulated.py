@@ -1,132 +1,197 @@
-"""The undisturbed cluster against its simulation.
+"""The undisturbed cluster against its simulation: the same queries twice.
 
-Both get the same queries at the same times, and the simulation has the profiles and run times of the cluster.
-
-As ``benchmarks fidelity`` does it for one box, with devices of several types. The simulator's network has one delay for
-all devices, the mean of what queries took beside their wait and their run.
+The simulation has the profiles and run times of the cluster. Its network has one delay for all devices, the mean of
+what queries took beside their wait and their run.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from appliance.demo.manifest import DemoApplication
-from benchmarks import runtimes
-from benchmarks.fidelity import BATCHES, Live, Row, Served, Simulated, scenario
-from scheduler.simulation import SimulationResults, simulate
+from prometheus_client.parser import text_string_to_metric_families
+
+from appliance.demo.manifest import DemoApplication, applications
+from scheduler.simulation import simulate
 from scheduler.simulation.arrivals import Trace
-from scheduler.simulation.scenario import ControlSettings
+from scheduler.simulation.profiles import Model
+from scheduler.simulation.scenario import ControlSettings, Scenario
+from workers.dispatch.latency import LatencyModel
 
-from .load import Asked
+from .attempts import Asked
 
-#: Seconds at the beginning that do not count: the simulator's first plan is for other demand than the cluster's.
+METRIC = "nereus_executor_run_seconds"
+#: declared for the variants from the cheapest on; far apart, so that it shows when others are chosen
+ACCURACIES = (80.0, 90.0, 100.0)
+#: variants of which fewer batches ran are taken to be as slow as the others
+BATCHES = 20
+#: seconds at the beginning that do not count: the simulator's first plan is for other demand than the cluster's
 SETTLE_S = 20.0
+
+#: latency by (application, variant): medians, as profiled
+Profiles = Mapping[tuple[str, str], LatencyModel]
+#: run times over profiled ones, by variant id; each a distribution of one value
+Ratios = Mapping[str, Sequence[float]]
+
+
+class RunTimes(NamedTuple):
+    """Batches of a variant on all devices, and the seconds that they took together."""
+
+    batches: float
+    seconds: float
+
+
+def run_times(pages: Iterable[str]) -> dict[str, RunTimes]:
+    """Run times so far by variant's name, from the metrics pages of nodes."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for page in pages:
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples if family.name == METRIC else ():
+                sums[sample.labels["variant"], sample.name.rpartition("_")[2]] += sample.value
+    return {variant: RunTimes(sums[variant, "count"], sums[variant, "sum"]) for variant, _ in sums}
+
+
+@dataclass(frozen=True)
+class Served:
+    """The service as it is.
+
+    Attributes:
+        devices: name and type of each.
+        profiles: by device type.
+    """
+
+    devices: tuple[tuple[str, str], ...]
+    profiles: Mapping[str, Profiles]
+
+    def rates(self, wanted: Sequence[DemoApplication], utilisation: float) -> dict[str, float]:
+        """Queries/s that keep the devices so busy with the best variants alone."""
+        made = {}
+        for application in wanted:
+            best = max(application.variants, key=lambda variant: variant.accuracy)
+            alone = [self.profiles[kind][application.name, best.name].seconds(1) for _, kind in self.devices]
+            made[application.name] = utilisation / len(wanted) * sum(1 / seconds for seconds in alone)
+        return made
+
+
+def chosen(slo_ms: float) -> tuple[DemoApplication, ...]:
+    """The demo's applications with their three cheapest variants.
+
+    Variants' names are unique, as executors' metrics tell nothing but these.
+    """
+    return tuple(
+        dataclasses.replace(
+            application,
+            slo_ms=slo_ms,
+            variants=tuple(
+                dataclasses.replace(variant, name=f"{application.name}-{variant.name}", accuracy=accuracy)
+                for variant, accuracy in zip(application.variants, ACCURACIES, strict=False)
+            ),
+        )
+        for application in applications()
+    )
 
 
 def compare(
     queries: Sequence[Asked],
     wanted: Sequence[DemoApplication],
     served: Served,
-    ran: Mapping[str, runtimes.RunTimes],
+    ran: Mapping[str, RunTimes],
     period_s: float,
 ) -> dict[str, str]:
     """Figures of both, and by how many points they differ.
 
     Args:
         queries: in the order in which they were sent; all of them are simulated.
-        served: profiles and devices; run times and the way are taken from the queries.
         ran: run times by variant meanwhile.
 
     Raises:
         ValueError: nothing was answered.
     """
-    if not any(one.first.end.end == "ok" for one in queries):
-        raise ValueError("queries: nothing was answered")
     answered = [one for one in queries if one.first.end.end == "ok"]
+    if not answered:
+        raise ValueError("queries: nothing was answered")
     way_s = statistics.fmean(one.first.took_s - one.first.end.inside_ms / 1000 for one in answered)
-    slowdown, ratios = _slowdowns(answered, served, ran)
-    began = queries[0].first.sent.at
-    live = _live([one for one in queries if one.first.sent.at >= began + SETTLE_S], wanted, slowdown, ratios)
-    names = tuple(one.name for one in wanted)
+    slowdown, slower = _slowdowns(answered, served, ran)
     sent = [one.first.sent for one in queries]
+    began, names = sent[0].at, tuple(one.name for one in wanted)
     trace = Trace(names, tuple(one.at - began for one in sent), tuple(names.index(one.application) for one in sent))
-    measured = dataclasses.replace(served, ratios=ratios, way_s=max(0.0, way_s))
     control = ControlSettings(period_s=period_s, initial_qps=len(sent) / trace.times[-1] / len(names))
-    same = dataclasses.replace(scenario(wanted, trace, measured, 1), control=control)
-    row = Row(0.0, live, _simulated(simulate(same, "nereus")), way_s * 1000)
-    return _cells(row)
-
-
-def _live(
-    queries: Sequence[Asked], wanted: Sequence[DemoApplication], slowdown: float, ratios: dict[str, tuple[float, ...]]
-) -> Live:
-    """Counted strictly, at the client's first attempt."""
-    slo_s = {one.name: one.slo_ms / 1000 for one in wanted}
-    answered = [one.first for one in queries if one.first.end.end == "ok"]
-    in_time = [one for one in answered if one.took_s <= slo_s[one.sent.application]]
-    return Live(
-        queries=len(queries),
-        violation_ratio=1 - len(in_time) / len(queries),
-        accuracy=statistics.fmean(one.end.accuracy for one in in_time) if in_time else None,
-        median_ms=statistics.median(one.took_s for one in answered) * 1000 if answered else None,
-        slowdown=slowdown,
-        ratios=ratios,
-        load_average=os.getloadavg()[0],
-    )
-
-
-def _simulated(results: SimulationResults) -> Simulated:
+    results = simulate(scenario(wanted, trace, served, slower, max(0.0, way_s), control), "nereus")
     settled = [second for second in results.per_second if second.second >= SETTLE_S]
-    arrived, in_time = sum(one.arrived for one in settled), sum(one.in_time for one in settled)
-    accuracy = sum((one.effective_accuracy or 0.0) * one.in_time for one in settled)
-    return Simulated(
-        1 - in_time / arrived, accuracy / in_time if in_time else None, results.summary["median_latency_ms"]
+    in_time = sum(one.in_time for one in settled)
+    earned = sum((one.effective_accuracy or 0.0) * one.in_time for one in settled)
+    simulated = 1 - in_time / sum(one.arrived for one in settled), earned / max(in_time, 1)
+    # Counted strictly, at the client's first attempt.
+    slo_s = {one.name: one.slo_ms / 1000 for one in wanted}
+    counted = [one.first for one in queries if one.first.sent.at >= began + SETTLE_S]
+    kept = [one for one in counted if one.end.end == "ok" and one.took_s <= slo_s[one.sent.application]]
+    live = 1 - len(kept) / len(counted), statistics.fmean(one.end.accuracy for one in kept) if kept else 0.0
+    median_ms = 1000 * statistics.median(one.took_s for one in counted if one.end.end == "ok")
+    return {
+        "violations, live and simulated": f"{live[0]:.2%} and {simulated[0]:.2%}",
+        "violations apart": f"{100 * abs(live[0] - simulated[0]):.2f} points",
+        "accuracy, live and simulated": f"{live[1]:.2f} and {simulated[1]:.2f}",
+        "accuracy apart": f"{abs(live[1] - simulated[1]):.2f} points",
+        "median latency, live and simulated": f"{median_ms:.0f} and {results.summary['median_latency_ms']:.0f} ms",
+        "run time over profile": f"{slowdown:.2f}",
+        "way": f"{1000 * way_s:.1f} ms",
+    }
+
+
+def scenario(
+    wanted: Sequence[DemoApplication],
+    arrivals: Trace,
+    served: Served,
+    slower: Ratios,
+    way_s: float,
+    control: ControlSettings,
+) -> Scenario:
+    """The live run as a scenario for the simulator.
+
+    Args:
+        slower: run times over profiled ones.
+        way_s: seconds that a query takes beside its wait and its run.
+    """
+    models = []
+    for application in wanted:
+        for variant in application.variants:
+            # Each batch size has a point of its own: live, batches between two profiled ones are not padded.
+            points = {
+                kind: tuple((rows, latency.seconds(rows)) for rows in range(1, latency.largest + 1))
+                for kind, profiles in served.profiles.items()
+                for latency in (profiles[application.name, variant.name],)
+            }
+            models.append(Model(application.name, variant.name, variant.accuracy, points))
+    return Scenario(
+        name="cluster",
+        models=tuple(models),
+        arrivals=arrivals,
+        devices=served.devices,
+        slo_s={application.name: application.slo_ms / 1000 for application in wanted},
+        network_s=way_s / 2,
+        run_ratios=slower,
+        seed=1,
+        control=control,
     )
 
 
-def _slowdowns(
-    answered: Sequence[Asked], served: Served, ran: Mapping[str, runtimes.RunTimes]
-) -> tuple[float, dict[str, tuple[float, ...]]]:
-    """Return run times over profiles: their mean, and their distributions.
-
-    Returns:
-        The mean of all, and the distribution by variant id, of all types together.
-    """
+def _slowdowns(answered: Sequence[Asked], served: Served, ran: Mapping[str, RunTimes]) -> tuple[float, Ratios]:
+    """Run times over profiles: of all batches, and by variant id."""
     types = dict(served.devices)
     ends = [(one.first.sent.application, one.first.end) for one in answered]
-    # Each of the n answers of a batch of n rows tells of it.
-    batches = Counter((application, end.variant, types[end.device], end.rows) for application, end in ends)
-    pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for (application, variant, kind, rows), count in batches.items():
-        seconds = served.profiles[kind][application, variant].seconds(rows)
-        pairs.setdefault((application, variant), []).append((seconds, count / rows))
-    together: dict[float, float] = {}
-    for _, variant in pairs:
-        for bound, count in ran[variant].counts.items():
-            together[bound] = together.get(bound, 0.0) + count
-    took = runtimes.RunTimes(together, sum(ran[variant].sum_s for _, variant in pairs))
-    usual = runtimes.ratios([pair for of in pairs.values() for pair in of], took)
-    found = {}
+    expected: dict[tuple[str, str], RunTimes] = {}
+    for application, end in ends:
+        # Each of the n answers of a batch of n rows tells of it.
+        profiled_s = served.profiles[types[end.device]][application, end.variant].seconds(end.rows)
+        batches, seconds = expected.get((application, end.variant), RunTimes(0.0, 0.0))
+        expected[application, end.variant] = RunTimes(batches + 1 / end.rows, seconds + profiled_s / end.rows)
+    usual = sum(ran[variant].seconds for _, variant in expected) / sum(one.seconds for one in expected.values())
+    slower = {}
     for application, variant in next(iter(served.profiles.values())):
-        mine = pairs.get((application, variant), [])
-        enough = sum(count for _, count in mine) >= BATCHES
-        found[f"{application}/{variant}"] = runtimes.ratios(mine, ran[variant]) if enough else usual
-    return statistics.fmean(usual), found
-
-
-def _cells(row: Row) -> dict[str, str]:
-    live, simulated = row.live, row.simulated
-    violations = f"{live.violation_ratio:.2%} and {simulated.violation_ratio:.2%}"
-    return {
-        "violations, live and simulated": violations,
-        "violations apart": f"{row.violations_apart:.2f} points",
-        "accuracy, live and simulated": f"{live.accuracy or 0:.2f} and {simulated.accuracy or 0:.2f}",
-        "accuracy apart": f"{row.accuracy_apart:.2f} points",
-        "median latency, live and simulated": f"{live.median_ms or 0:.0f} and {simulated.median_ms or 0:.0f} ms",
-        "run time over profile": f"{live.slowdown:.2f}",
-        "way": f"{row.way_ms:.1f} ms",
-    }
+        batches, seconds = expected.get((application, variant), RunTimes(0.0, 0.0))
+        slower[f"{application}/{variant}"] = (ran[variant].seconds / seconds if batches >= BATCHES else usual,)
+    return usual, slower

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import httpx2
 
 from appliance.demo.rest import RestError
-from benchmarks.faults.history import Event, Follows, Planned
-from benchmarks.faults.observer import EARLIER, planned
-from benchmarks.sampling import Sampling
+from benchmarks.faults.history import Event, Follows
+from benchmarks.faults.observer import Plans
+from benchmarks.watch import Sampling
 
 from .boxes import HTTP_PORT, Box, Cluster
 
@@ -49,8 +49,7 @@ class Watch:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._plans: dict[int, Planned] = {}
+        self.plans = Plans(cluster.rest)
         self.events: list[Event] = []
         self.seen: dict[str, list[Seen]] = {gateway.name: [] for gateway in cluster.gateways}
         samples: list[tuple[Callable[[], None], float]] = [
@@ -70,12 +69,7 @@ class Watch:
         with contextlib.suppress(RestError, httpx2.HTTPError):
             self._new_plans()
 
-    def newest(self) -> Planned | None:
-        """The newest plan."""
-        return self._plans[max(self._plans)] if self._plans else None
-
     def double_booked(self) -> set[str]:
-        """Devices that two cores had at once, by their own words."""
         found: set[str] = set()
         names = list(self.seen)
         for place, one in enumerate(names):
@@ -90,14 +84,7 @@ class Watch:
         self.seen[gateway.name].append(Seen(now, said["core"]["name"], frozenset(_connected(said))))
 
     def _new_plans(self) -> None:
-        with self._cluster.rest() as rest:
-            rest.timeout = httpx2.Timeout(5)
-            listed = sorted(plan["version"] for plan in rest.get("/plans/").raise_for_status().json()["results"])
-            for version in listed if self._plans else listed[-EARLIER:]:
-                if version not in self._plans and version >= min(self._plans, default=0):
-                    plan = planned(rest.get(f"/plans/{version}/").raise_for_status().json())
-                    self._plans[version] = plan
-                    self.events.append(plan)
+        self.events += self.plans.new()
 
 
 def health(gateway: Box) -> dict:
@@ -121,7 +108,6 @@ def connected(gateway: Box) -> set[str]:
 
 
 def ready(gateway: Box) -> bool:
-    """Whether the gateway can serve every application."""
     try:
         return health(gateway).get("status") == "ready"
     except (httpx2.HTTPError, ValueError):

@@ -13,53 +13,43 @@ import pyscipopt
 from benchmarks.figures import machine
 from scheduler.simulation import ScenarioError
 
-from .index import index
-from .page import NOT_MADE, Context, compose, mark_of, missed, read_sections
-from .runs import Runner, SourceChanged
-from .sections import ALL
-from .sections.common import joined
-from .source import ROOT
-from .worlds import QUICK_S, SEEDS
+from . import infaas, infadapter, nereus, proteus, ramsis
+from .page import NOT_MADE, Context, Section, compose, index, joined, read_sections
+from .runs import ROOT, Runner, SourceChanged
+from .worlds import SEEDS
 
 PAGE = ROOT / "docs" / "evaluation.md"
 #: where --data looks by default: published by others, and no part of this project
 DATA = ROOT.parent / "shared" / "data" / "proteus"
 KEPT = ROOT / ".evaluation"
+SECTIONS: dict[str, Section] = {
+    section.name: section for module in (proteus, infaas, infadapter, ramsis, nereus) for section in module.SECTIONS
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    page = page_of(options)
-    names = [name for name in ALL if not options.only or name in options.only]
+    page = options.page
+    names = [name for name in SECTIONS if not options.only or name in options.only]
     runner = Runner(options.kept, options.processes)
-    context = Context(runner, options.data, page.parent / "images" / "evaluation", "images/evaluation", options.quick)
+    context = Context(runner, options.data, page.parent / "images" / "evaluation", "images/evaluation")
     try:
-        runner.run([case for name in names for case in ALL[name].cases(context)])
-        old = read_sections(page.read_text()) if page.exists() else {}
-        shown = {name for name, text in old.items() if NOT_MADE not in text}.union(names)
-        marks = {name: mark_of(section, context) for name, section in ALL.items() if name in shown}
-        made = {name: f"## {ALL[name].TITLE}\n\n{_text(name, context)}\n{marks[name]}" for name in names}
+        runner.run([case for name in names for case in SECTIONS[name].cases(context)])
+        made = {name: SECTIONS[name].body(context) for name in names}
     except KeyboardInterrupt:
         print("Interrupted; finished runs are kept, the same command goes on.", file=sys.stderr)
         return 130
-    except (ScenarioError, SourceChanged) as error:
+    except (ScenarioError, SourceChanged, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    sections = {name: made.get(name, old.get(name, _not_made(name))) for name in ALL}
+    old = read_sections(page.read_text()) if page.exists() else {}
+    sections = {name: made.get(name) or old.get(name) or _not_made(section) for name, section in SECTIONS.items()}
     page.parent.mkdir(parents=True, exist_ok=True)
     aside = page.with_suffix(".writing")
-    head = joined(_head(options.quick, options.processes), missed(sections, marks), index(sections))
-    aside.write_text(compose(head, sections))
+    aside.write_text(compose(joined(_head(), index(sections)), sections))
     os.replace(aside, page)
     print(f"{page}: {', '.join(names)} ({runner.made} runs made, {len(runner.failed)} failed)", file=sys.stderr)
     return 1 if runner.failed else 0
-
-
-def page_of(options: argparse.Namespace) -> Path:
-    """The page's path: a quick evaluation replaces the real page only on request."""
-    if options.page is not None:
-        return options.page
-    return options.kept / "quick" / "evaluation.md" if options.quick else PAGE
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,15 +58,10 @@ def _parser() -> argparse.ArgumentParser:
         description="Simulate all that docs/evaluation.md tells, and write that page.",
         epilog="Finished runs are kept by a hash of scenario, stack and source: an interrupted evaluation goes on.",
     )
-    parser.add_argument("--only", action="append", choices=list(ALL), help="this section; may be given several times")
-    parser.add_argument(
-        "--quick", action="store_true", help=f"the first {QUICK_S:g} s of each trace, onto a page of its own"
-    )
-    parser.add_argument(
-        "--data", type=Path, default=DATA, help="the published profiles and traces (default %(default)s)"
-    )
+    parser.add_argument("--only", action="append", choices=list(SECTIONS), help="this section; may be repeated")
+    parser.add_argument("--data", type=Path, default=DATA, help="published profiles and traces (default %(default)s)")
     parser.add_argument("--kept", type=Path, default=KEPT, help="where runs are kept (default %(default)s)")
-    parser.add_argument("--page", type=Path, help="the page; images go beside it, into images/evaluation")
+    parser.add_argument("--page", type=Path, default=PAGE, help="images go beside it (default %(default)s)")
     parser.add_argument("--processes", type=_processes, default=2, help="runs at a time (default %(default)s)")
     return parser
 
@@ -87,40 +72,30 @@ def _processes(text: str) -> int:
     return int(text)
 
 
-def _text(name: str, context: Context) -> str:
-    """A section's text; its first paragraph has a link to all figures of its runs."""
-    link = context.runs(name, ALL[name].cases(context))
-    first, _, rest = ALL[name].body(context).partition("\n\n")
-    return joined(f"{first} All figures: {link}." if link else first, rest)
+def _not_made(section: Section) -> str:
+    return f"## {section.title}\n\n{NOT_MADE}: `python -m benchmarks evaluation --only {section.name}`."
 
 
-def _not_made(name: str) -> str:
-    return f"## {ALL[name].TITLE}\n\n{NOT_MADE}: `python -m benchmarks evaluation --only {name}`."
-
-
-def _head(quick: bool, processes: int) -> str:
-    only = f"\n\n**A quick evaluation: only the first {QUICK_S:g} s of each trace.**" if quick else ""
+def _head() -> str:
+    solver = f"SCIP {pyscipopt.Model().version()} (PySCIPOpt {version('pyscipopt')})"
     return f"""# Evaluation
 
-Generated by `make evaluation` (`python -m benchmarks evaluation`); do not edit.{only}
+Generated by `make evaluation` (`python -m benchmarks evaluation`); do not edit.
 
 Everything is simulated by `scheduler/simulation`, which runs the live strategies, batch policies and routers under a
-virtual clock ([how](simulator.md)), unless a section says that it was measured live. Unless a section says otherwise:
-20 cpu, 10 pascal and 10 ampere devices, nine applications, the published profiles (p50 is the exact run time of a
-batch; a batch of 3 costs what one of 4 costs), batches 1, 2, 4 and 8, an SLO of 300 ms, no network delay, loads that
-take no time, plans every 10 s (as in Proteus' published simulator; every 30 s live), a check for bursts once a second,
-one set of defaults for all traces. A solve takes no virtual time.
+virtual clock ([how](simulator.md)). Unless a section says otherwise: 20 cpu, 10 pascal and 10 ampere devices, nine
+applications, the published profiles (p50 is the exact run time of a batch; a batch of 3 costs what one of 4 costs),
+batches 1, 2, 4 and 8, an SLO of 300 ms, no network delay, loads that take no time, plans every 10 s (as in Proteus'
+published simulator; every 30 s live), a check for bursts once a second, one set of defaults for all traces. A solve
+takes no virtual time.
 
 Every query that arrives is counted; one that is late, dropped or unanswered is a violation. Accuracies are percent of
-the application's best variant, over queries in time. *Max drop* is 100 less the lowest accuracy of the consecutive 10-s
-windows after the first 20 s. Where something is drawn by chance, figures are means of {SEEDS} seeds, with half of their
-range as ±. Run with {processes} at a time on {machine()},
-which only solve times depend on, and by {_solver()}, on which plans of stacks that call SCIP depend."""
+the application's best variant, over queries in time. Tables show violations / effective accuracy unless they say
+otherwise. *Drop* is 100 less the lowest accuracy of the consecutive 10-s windows after the first 20 s. Where something
+is drawn by chance, figures are means of {SEEDS} seeds, with half of their range as ±. Run on {machine()},
+which only solve times depend on, and by {solver}, on which plans of stacks that call SCIP depend.
 
-
-def _solver() -> str:
-    """The versions of SCIP and of its interface."""
-    return f"SCIP {pyscipopt.Model().version()} (PySCIPOpt {version('pyscipopt')})"
+Each figure of the papers, and what became of its claims here:"""
 
 
 if __name__ == "__main__":

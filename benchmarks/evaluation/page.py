@@ -1,30 +1,38 @@
-"""The page: sections between markers.
-
-One section can be made again while the others stay.
-"""
+"""The page: sections between markers, each of which can be made alone."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from scheduler.simulation import ScenarioError
 from scheduler.simulation.plots import png
 
-from .runs import Case, Outcome, Runner
-from .source import source_digest
+from .runs import FOLDERS, ROOT, Case, Outcome, Runner
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: begins the text of a section that was never made
 NOT_MADE = "Not made yet"
-_MARKER = "<!-- section: {} -->"
+VERDICTS = ("reproduced", "refuted", "not comparable")
+
+#: cases and outcomes of a section, by row and column of its table
+Grid = Mapping[str, Mapping[str, Case]]
+Found = Mapping[str, Mapping[str, Outcome]]
+#: a paper's sentence with its section or figure, what was found here, and the verdict
+Claim = tuple[str, str, str]
+
+
+def claim(sentence: str, finding: str, holds: bool | str) -> Claim:
+    """A claim; a text for ``holds`` says why it is not comparable."""
+    verdict = f"not comparable: {holds}" if isinstance(holds, str) else "reproduced" if holds else "refuted"
+    return sentence, finding, verdict
 
 
 @dataclass(frozen=True)
@@ -41,15 +49,13 @@ class Context:
     data: Path
     images: Path
     prefix: str
-    quick: bool
 
     def image(self, name: str, figure: Figure, alternative: str) -> str:
-        """Write the figure and return the line that shows it."""
         self.images.mkdir(parents=True, exist_ok=True)
         (self.images / name).write_bytes(png(figure))
         return f"![{alternative}]({self.prefix}/{name})"
 
-    def rows(self, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    def csv(self, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
         """Write a CSV file and return a link to it; "" without rows."""
         if not rows:
             return ""
@@ -60,32 +66,113 @@ class Context:
             writer.writerows(rows)
         return f"[{name}.csv]({self.prefix}/{name}.csv)"
 
-    def runs(self, name: str, cases: Iterable[Case]) -> str:
-        """Write all figures of a section's runs and return a link to them."""
-        found = [(case, self.runner.outcome(case)) for case in dict.fromkeys(cases)]
-        return self.rows(
-            name,
+
+def both(outcome: Outcome) -> str:
+    """Violations and accuracy in one cell, with half of their range over seeds."""
+    cell = f"{percent(outcome.violations)} / {number(outcome.summary['effective_accuracy'])}"
+    if not outcome.spread:
+        return cell
+    spread = number(outcome.spread.get("effective_accuracy"))
+    return f"{cell} (± {percent(outcome.spread['violation_ratio'], 2)} / {spread})"
+
+
+def nothing(*_: Any) -> Iterable[Any]:
+    """No claims, no further paragraphs."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page.
+
+    Attributes:
+        name: for ``--only``.
+        text: its first paragraph.
+        grid: the runs that it needs.
+        claims: the papers' claims beside what was found; nothing where something is missing.
+        more: further paragraphs.
+        corner: what the rows are.
+        cell: what a cell shows; None: there is no table.
+        turned: rows of the grid are columns of the table.
+    """
+
+    name: str
+    title: str
+    text: str
+    grid: Callable[[Context], Grid] = lambda _context: {}
+    claims: Callable[[Context, Found], Iterable[Claim]] = nothing
+    more: Callable[[Context, Found], Iterable[str]] = nothing
+    corner: str = "trace"
+    cell: Callable[[Outcome], str] | None = both
+    turned: bool = False
+
+    def cases(self, context: Context) -> list[Case]:
+        return list(dict.fromkeys(case for row in self.grid(context).values() for case in row.values()))
+
+    def body(self, context: Context) -> str:
+        """Its Markdown, from the results that there are; it writes its images on the way."""
+        runner = context.runner
+        found = {
+            row: {label: outcome for label, case in cases.items() if (outcome := runner.outcome(case)) is not None}
+            for row, cases in self.grid(context).items()
+        }
+        flat = {f"{label}, {row}": outcome for row, cells in found.items() for label, outcome in cells.items()}
+        link = context.csv(
+            self.name,
             [
-                {"run": str(case), **{key: one for key, one in outcome.summary.items() if not isinstance(one, dict)}}
-                for case, outcome in found
-                if outcome is not None
+                {"run": name} | {k: v for k, v in o.summary.items() if not isinstance(v, dict)}
+                for name, o in flat.items()
             ],
         )
+        failed = [f"**Failed**: {case}: {why}" for case in self.cases(context) if (why := runner.why(case)) is not None]
+        table_rows = _turned(found) if self.turned else found
+        return joined(
+            f"## {self.title}",
+            self.text + (f" All figures: {link}." if link else ""),
+            *failed,
+            compared(self.corner, table_rows, self.cell) if found and self.cell else "",
+            *self.more(context, found),
+            _cut_short(flat),
+            _claimed(self.claims(context, found)),
+            f"Code of {code_date()}.",
+        )
 
-    def outcomes(self, cases: Mapping[str, Case]) -> dict[str, Outcome]:
-        """The results that there are, by label."""
-        found = {label: self.runner.outcome(case) for label, case in cases.items()}
-        return {label: outcome for label, outcome in found.items() if outcome is not None}
 
-    def left_out(self, cases: Iterable[Case]) -> str:
-        """A visible note about cases without a result; "" where all have one."""
-        missing = sorted({name for case in cases if (name := case.missing())})
-        lines = []
-        if missing:
-            lines.append("**Left out**, for it cannot be run: " + "; ".join(missing) + ".")
-        failed = [(case, why) for case in dict.fromkeys(cases) if (why := self.runner.why(case)) is not None]
-        lines += [f"**Failed**: {case}: {why}" for case, why in failed]
-        return "\n\n".join(lines)
+def _turned(found: Found) -> Found:
+    columns = dict.fromkeys(label for cells in found.values() for label in cells)
+    return {label: {row: cells[label] for row, cells in found.items() if label in cells} for label in columns}
+
+
+def compared(corner: str, found: Found, shown: Callable[[Outcome], str] = both) -> str:
+    """A table of outcomes by row and column; "No results." without any."""
+    columns = list(dict.fromkeys(label for cells in found.values() for label in cells))
+    if not columns:
+        return "No results."
+    rows = [(row, *(shown(cells[one]) if one in cells else "" for one in columns)) for row, cells in found.items()]
+    return table((corner, *columns), rows)
+
+
+def _claimed(claims: Iterable[Claim]) -> str:
+    rows = list(claims)
+    return table(("claim", "found", "verdict"), rows) if rows else ""
+
+
+def _cut_short(outcomes: Mapping[str, Outcome]) -> str:
+    """A note on plans whose search was ended by its time limit."""
+    counts = {name: (o.summary["solves_cut_short"], o.summary["solves"]) for name, o in outcomes.items()}
+    noted = ", ".join(f"{name} {cut} of {solves}" for name, (cut, solves) in counts.items() if cut)
+    return f"Plans for which a search was ended by its time limit: {noted}." if noted else ""
+
+
+def code_date() -> str:
+    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%cs (%h)", "--", *FOLDERS]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    return made.stdout.strip() or "no commit"
+
+
+def joined(*parts: str) -> str:
+    """The paragraphs that are not empty."""
+    return "\n\n".join(part for part in parts if part)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -100,68 +187,92 @@ def percent(ratio: float | None, digits: int = 3) -> str:
     return "none" if ratio is None else f"{100 * ratio:.{digits}f}%"
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def number(value: float | None, digits: int = 2) -> str:
     return "none" if value is None else f"{value:,.{digits}f}"
 
 
 def read_sections(text: str) -> dict[str, str]:
-    """The sections of a page by name, without their markers."""
     parts = re.split(r"^<!-- section: ([\w-]+) -->\n", text, flags=re.M)
     return {name: body.strip("\n") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def mark(digest: str) -> str:
-    """The hidden line of a section that was made from what has this digest."""
-    return f"<!-- source: {digest[:12]} -->"
+def compose(head: str, sections: Mapping[str, str]) -> str:
+    parts = [f"<!-- section: {name} -->\n{body.strip(chr(10))}" for name, body in sections.items()]
+    return "\n\n".join([head.strip("\n"), *parts]) + "\n"
 
 
-def mark_of(section: ModuleType, context: Context) -> str:
-    """Return the mark that a section has when it is made now.
+# --- the index of the papers' figures ---------------------------------------------------------------------------------
 
-    It changes with all that the section's figures depend on.
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """A figure, table or headline of a paper.
+
+    Attributes:
+        section: name of the page's section, or the reason why there is none.
+        cited: pattern by which that section's claims cite the figure; "": no claim does.
     """
-    try:
-        cases = section.cases(context)
-        return mark(context.runner.digest(cases) if cases else source_digest(start=section.SOURCE))
-    except ScenarioError:
-        return mark("nothing: data are missing")
+
+    paper: str
+    label: str
+    shows: str
+    section: str
+    cited: str = ""
 
 
-def missed(sections: Mapping[str, str], marks: Mapping[str, str]) -> str:
-    """List sections that left something out, failed or are outdated.
+FIGURES = (
+    PaperFigure("Proteus", "Fig. 1", "accuracy and throughput of variants", "not done: each application's page has it"),
+    PaperFigure("Proteus", "Fig. 4, 6.2", "end to end", "end-to-end", r"Fig\. 4|Section 6\.2\)"),
+    PaperFigure("Proteus", "6.1.5", "plans every 30 s", "period", r"6\.1\.5"),
+    PaperFigure("Proteus", "6.2", "simulator and cluster", "not done: [measured](cluster.md#figures)"),
+    PaperFigure("Proteus", "Fig. 5", "bursts over time", "bursty", r"Fig\. 5"),
+    PaperFigure("Proteus", "Fig. 6", "batching alone", "batching", r"Fig\. 6"),
+    PaperFigure("Proteus", "Fig. 7", "ablations", "proteus-parts", r"6\.5"),
+    PaperFigure("Proteus", "Fig. 8", "SLO multiples", "slo", r"6\.6"),
+    PaperFigure("Proteus", "Fig. 9", "model families", "applications", r"Fig\. 9"),
+    PaperFigure("Proteus", "Fig. 10", "solve times", "scaling", r"6\.8|Fig\. 10"),
+    PaperFigure("Proteus", "6.8", "router below 1 ms", "not done: the gateway's own histogram shows it live"),
+    PaperFigure("INFaaS", "6.1, Fig. 5", "cost and violations", "infaas", r"6\.1"),
+    PaperFigure("INFaaS", "6.3.1", "models that share accelerators", "not done: needs a measurement on a GPU"),
+    PaperFigure("INFaaS", "Fig. 1, 7", "co-location of two models", "not done: needs a measurement on a GPU"),
+    PaperFigure("INFaaS", "Fig. 6", "flat, steady and fluctuating load", "not done"),
+    PaperFigure("INFaaS", "Fig. 8", "offline beside online jobs", "not done: there are no offline jobs"),
+    PaperFigure("INFaaS", "Tables 2, 3", "cheapest configurations", "not done"),
+    PaperFigure("INFaaS", "Table 7", "decision latency", "not done: the gateway's own histogram shows it live"),
+    PaperFigure("InfAdapter", "Fig. 1, 6", "capacity by cores", "infadapter", r"Fig\. [16]\)"),
+    PaperFigure("InfAdapter", "Fig. 2", "accuracy loss by budget", "infadapter", r"Fig\. 2|14 cores|Observation 2"),
+    PaperFigure("InfAdapter", "Fig. 4", "batching and parallelism", "not done: needs a quiet machine"),
+    PaperFigure("InfAdapter", "Fig. 5, 7, 9, 10", "the bursty sample", "infadapter", r"\(bursty"),
+    PaperFigure("InfAdapter", "Fig. 8 to 10", "the steady sample", "infadapter", r"\(steady"),
+    PaperFigure("RAMSIS", "Fig. 5, Table 3", "Twitter trace", "ramsis-trace", r"Table 3|Section 7\.1"),
+    PaperFigure("RAMSIS", "7.1", "fewer workers", "not done: only 60 workers are simulated"),
+    PaperFigure("RAMSIS", "Fig. 6, Table 4", "constant loads", "ramsis", r"Fig\. 6|Section 7\.2"),
+    PaperFigure("RAMSIS", "Fig. 7", "expectations", "ramsis-forms", r"Fig\. 7"),
+    PaperFigure("RAMSIS", "Fig. 10, C", "discretisations of slack", "ramsis-forms", r"Fig\. 10|Appendix C"),
+    PaperFigure("RAMSIS", "Fig. 11", "variable batching", "ramsis-forms", r"Fig\. 11"),
+    PaperFigure("RAMSIS", "Fig. 8, 12", "text task, other SLOs, clusters", "not done: one of each is simulated"),
+)
 
-    Outdated sections were made from another source.
 
-    Args:
-        marks: by section that was made, that of one that is made now.
-    """
-    sentences = []
-    for phrase, mark in (
-        ("Something is left out or failed in", "**Left out**|**Fail"),
-        ("Still to be made", NOT_MADE),
-    ):
-        titles = [
-            body.splitlines()[0].removeprefix("## ")
-            for body in sections.values()
-            if any(part in body for part in mark.split("|"))
-        ]
-        if titles:
-            sentences.append(f"{phrase}: {', '.join(f'[{title}](#{anchor(title)})' for title in titles)}.")
-    older = [body for name, body in sections.items() if NOT_MADE not in body and marks[name] not in body]
-    titles = [body.splitlines()[0].removeprefix("## ") for body in older]
-    if titles:
-        links = ", ".join(f"[{title}](#{anchor(title)})" for title in titles)
-        sentences.append(f"Made before the latest change of what they depend on, and perhaps other than now: {links}.")
-    return " ".join(sentences) or "Nothing is left out."
+def index(sections: Mapping[str, str], figures: Iterable[PaperFigure] = FIGURES) -> str:
+    """A row for each figure, with the verdicts on the claims that cite it."""
+    rows = [(one.paper, one.label, one.shows, *_verdicts(one, sections)) for one in figures]
+    return table(("paper", "figure", "shows", "section", "claims"), rows)
+
+
+def _verdicts(figure: PaperFigure, sections: Mapping[str, str]) -> tuple[str, str]:
+    body = sections.get(figure.section)
+    if body is None:
+        return "", figure.section
+    title = body.splitlines()[0].removeprefix("## ")
+    link = f"[{figure.section}](#{anchor(title)})"
+    if NOT_MADE in body:
+        return link, NOT_MADE.lower()
+    claims = re.findall(r"^\| (.+?) \| .* \| (.+?) \|$", body, re.M)
+    cited = [verdict for sentence, verdict in claims if figure.cited and re.search(figure.cited, sentence)]
+    counts = Counter(kind for verdict in cited for kind in VERDICTS if verdict.startswith(kind))
+    return link, ", ".join(f"{counts[kind]} {kind}" for kind in VERDICTS if counts[kind]) or "no claim"
 
 
 def anchor(title: str) -> str:
-    """The name that Markdown readers give to a heading."""
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
-
-
-def compose(head: str, sections: Mapping[str, str]) -> str:
-    """The whole page."""
-    parts = [head.strip("\n")]
-    parts += [f"{_MARKER.format(name)}\n{body.strip(chr(10))}" for name, body in sections.items()]
-    return "\n\n".join(parts) + "\n"

@@ -1,7 +1,4 @@
-"""Runs of the evaluation: in a few processes, with results that are kept.
-
-Each result is kept by a hash of all that it depends on.
-"""
+"""Runs of the evaluation, kept by a hash of all that they depend on."""
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +19,26 @@ from tqdm import tqdm
 
 from scheduler.simulation import ScenarioError, SimulationError, simulate, stacks
 from scheduler.simulation.seconds import Second
-from scheduler.stacks.registry import PAPERS
-from workers.dispatch.stack import LATE
 
-from .source import source_digest
 from .worlds import World
 
-#: paths of the source that only runs depend on that bind late
-LATE_SOURCES = ("workers/dispatch/late/", "scheduler/simulation/late.py")
+ROOT = Path(__file__).resolve().parents[2]
+#: folders whose modules decide about a result, and the library that does
+FOLDERS = ("scheduler", "workers")
+SOLVER = "pyscipopt"
+#: figures of a summary that are added up over seeds
+COUNTS = ("queries", "in_time", "late", "dropped", "solves_cut_short")
 
 
 class SourceChanged(RuntimeError):
-    """The code was edited during the evaluation.
+    """The code was edited meanwhile: results would be kept under the wrong key."""
 
-    Results would be kept under the wrong key.
-    """
+
+def source_digest(root: Path = ROOT) -> str:
+    digest = hashlib.sha256(version(SOLVER).encode())
+    for path in sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -49,36 +51,9 @@ class Case:
     routing: str | None = None
 
     def seeds(self) -> list[Case]:
-        """The runs by each seed of its world."""
         return [replace(self, world=world) for world in self.world.seeds()]
 
-    def missing(self) -> str | None:
-        """The reason why this case cannot be run here; None: it can.
-
-        A name is not registered, or names do not go together.
-        """
-        try:
-            stacks.choose(self.strategy, self.batching, self.routing)
-        except ScenarioError as error:
-            names = ":".join(filter(None, (self.strategy, self.batching, self.routing)))
-            return f"`{names}` ({'; '.join(error.faults)})"
-        return None
-
-    def unused(self) -> tuple[str, ...]:
-        """Paths of the source that this run does not depend on."""
-        stack = stacks.choose(self.strategy, self.batching, self.routing)
-        unused: tuple[str, ...] = () if stack.binding == LATE else LATE_SOURCES
-        others = (
-            f"scheduler/stacks/{name}/" for name, paper in PAPERS.items() if stack.strategy not in paper.strategies
-        )
-        return (*unused, *others)
-
     def key(self, source: str) -> str:
-        """Return the name of this run's result.
-
-        Args:
-            source: :func:`.source_digest` without the paths that are :meth:`unused`.
-        """
         stack = stacks.choose(self.strategy, self.batching, self.routing)
         parts = [self.world.digest(), stack.strategy, stack.batching, stack.routing, source]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
@@ -102,9 +77,25 @@ class Outcome:
     seconds: list[Second]
     spread: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def violations(self) -> float:
+        """0 to 1."""
+        return self.summary["violation_ratio"]
 
-#: figures of a summary that are added up
-COUNTS = ("queries", "in_time", "late", "dropped", "solves_cut_short")
+    @property
+    def accuracy(self) -> float:
+        """Percent, over queries in time; 0 where none was."""
+        return self.summary["effective_accuracy"] or 0.0
+
+    @property
+    def drop(self) -> float:
+        """The largest drop of accuracy over 10 s, in points."""
+        return self.summary["max_accuracy_drop_10s"] or 0.0
+
+    @property
+    def throughput(self) -> float:
+        """Queries/s answered in time, over the whole run."""
+        return self.summary["in_time"] / max(self.summary["duration_s"], 1e-9)
 
 
 def pooled(outcomes: Sequence[Outcome]) -> Outcome:
@@ -113,11 +104,11 @@ def pooled(outcomes: Sequence[Outcome]) -> Outcome:
         return outcomes[0]
     summary, spread = dict(outcomes[0].summary), {}
     for key, value in summary.items():
-        each = [one.summary[key] for one in outcomes if isinstance(one.summary[key], int | float)]
+        each = [run.summary[key] for run in outcomes if isinstance(run.summary[key], int | float)]
         if len(each) == len(outcomes) and not isinstance(value, bool):
             summary[key] = sum(each) if key in COUNTS else type(value)(sum(each) / len(each))
             spread[key] = (max(each) - min(each)) / 2
-    return Outcome(summary, [second for one in outcomes for second in one.seconds], spread)
+    return Outcome(summary, [second for run in outcomes for second in run.seconds], spread)
 
 
 class Runner:
@@ -135,8 +126,6 @@ class Runner:
         #: how many runs this object has made, as opposed to found
         self.made = 0
         self._processes = processes
-        #: digests of the source without its unused parts
-        self._digests: dict[tuple[str, ...], str] = {}
 
     def run(self, cases: Iterable[Case]) -> None:
         """Have a result for each case, or a reason why not in ``failed``.
@@ -147,81 +136,54 @@ class Runner:
         self.folder.mkdir(parents=True, exist_ok=True)
         # Nothing in here is for the repository, whichever folder it is.
         (self.folder / ".gitignore").write_text("*\n")
-        due = {}
-        for case in dict.fromkeys(one for each in cases for one in each.seeds()):
-            if case.missing() is None and case not in self.failed and self._outcome(case) is None:
-                due.setdefault(self.key(case), case)
+        due = {case.key(self.source): case for each in cases for case in each.seeds() if self._outcome(case) is None}
         if not due:
             return
         # Not forked: a child must import the code as it is now, not share this process's solver.
         context = multiprocessing.get_context("spawn")
         with (
-            ProcessPoolExecutor(self._processes, context, _same_source, (self.source,)) as pool,
+            ProcessPoolExecutor(self._processes, context, _check_source, (self.source,)) as pool,
             tqdm(total=len(due), file=sys.stderr, disable=None, unit="run") as bar,
         ):
-            waiting = {pool.submit(_make, case, self._path(key)): case for key, case in due.items()}
+            waiting = {pool.submit(_make, case, self._path(case)): case for case in due.values()}
             try:
                 for future in as_completed(waiting):
-                    reason = future.result()
-                    case = waiting[future]
+                    case, reason = waiting[future], future.result()
                     self.made += reason is None
                     if reason is not None:
                         self.failed[case] = reason
                     bar.update()
                     if bar.disable:
                         print(f"{case}{'' if reason is None else f' failed: {reason}'}", file=sys.stderr, flush=True)
-            except BrokenProcessPool as error:
-                self._same()
-                raise RuntimeError(
-                    f"a process of the evaluation ended by itself, out of memory perhaps: {error}"
-                ) from None
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
+                _check_source(self.source)
                 raise
-        self._same()
-
-    def key(self, case: Case) -> str:
-        """The name of the case's result with the source as it is."""
-        unused = case.unused()
-        if unused not in self._digests:
-            self._digests[unused] = source_digest(without=unused)
-        return case.key(self._digests[unused])
-
-    def digest(self, cases: Iterable[Case]) -> str:
-        """Changes with all that the results of these cases depend on."""
-        keys = {str(one) if one.missing() else self.key(one) for case in cases for one in case.seeds()}
-        return hashlib.sha256(json.dumps(sorted(keys)).encode()).hexdigest()
-
-    def _same(self) -> None:
-        if source_digest() != self.source:
-            raise SourceChanged("the source of scheduler/ or workers/ changed during the evaluation; start it again")
+        _check_source(self.source)
 
     def outcome(self, case: Case) -> Outcome | None:
         """The kept results of all seeds; None where one is missing."""
-        if case.missing() is not None:
-            return None
-        found = [self._outcome(one) for one in case.seeds()]
-        return None if None in found else pooled(found)
+        results = [self._outcome(run) for run in case.seeds()]
+        return None if None in results else pooled(results)
 
     def why(self, case: Case) -> str | None:
         """Why a run of the case failed; None: none did."""
-        return next((why for one in case.seeds() if (why := self.failed.get(one)) is not None), None)
+        return next((self.failed[run] for run in case.seeds() if run in self.failed), None)
 
     def _outcome(self, case: Case) -> Outcome | None:
         try:
-            kept = json.loads(self._path(self.key(case)).read_text())
+            result = json.loads(self._path(case).read_text())
         except (FileNotFoundError, json.JSONDecodeError):
             return None
-        return Outcome(kept["summary"], [Second(*line) for line in kept["per_second"]])
+        return Outcome(result["summary"], [Second(*line) for line in result["per_second"]])
 
-    def _path(self, key: str) -> Path:
-        return self.folder / f"{key}.json"
+    def _path(self, case: Case) -> Path:
+        return self.folder / f"{case.key(self.source)}.json"
 
 
-def _same_source(source: str) -> None:
-    """In each process, once the code is imported."""
+def _check_source(source: str) -> None:
     if source_digest() != source:
-        raise SourceChanged
+        raise SourceChanged("the source of scheduler/ or workers/ changed during the evaluation; start it again")
 
 
 def _make(case: Case, path: Path) -> str | None:
@@ -238,15 +200,9 @@ def _make(case: Case, path: Path) -> str | None:
         # A defect of one stack: the page tells of it, and the other runs go on.
         traceback.print_exc()
         return f"{type(error).__name__}: {error}"
-    kept = {
-        # Other work on the same cores makes solves and simulations slower.
-        "summary": {**results.summary, "load_average": os.getloadavg()[0]},
-        "per_second": [
-            (s.second, s.arrived, s.in_time, s.late, s.dropped, s.effective_accuracy) for s in results.per_second
-        ],
-    }
+    per_second = [(s.second, s.arrived, s.in_time, s.late, s.dropped, s.effective_accuracy) for s in results.per_second]
     # Another process may be killed here, or look for the file: it is there wholly or not at all.
     aside = path.with_suffix(f".{os.getpid()}")
-    aside.write_text(json.dumps(kept))
+    aside.write_text(json.dumps({"summary": results.summary, "per_second": per_second}))
     os.replace(aside, path)
     return None

@@ -22,7 +22,6 @@ from .running import Result, results
 
 
 def expected_text(expected: Expected) -> str:
-    """Expectations in words."""
     found = {
         "lost": expected.lost_s,
         "served": expected.served_s,
@@ -32,7 +31,6 @@ def expected_text(expected: Expected) -> str:
 
 
 def measured_text(result: Result) -> str:
-    """The measured values in words."""
     if result.skipped:
         return f"skipped: {result.skipped}"
     parts = []
@@ -52,7 +50,6 @@ def measured_text(result: Result) -> str:
 
 
 def verdict(result: Result) -> str:
-    """Whether the row holds, and what does not."""
     if result.skipped:
         return ""
     rules = sorted({violation.rule for violation in result.violations})
@@ -61,7 +58,6 @@ def verdict(result: Result) -> str:
 
 
 def line(result: Result) -> str:
-    """A row of the table."""
     row = result.row
     cells = (row.name, row.text, expected_text(row.expected), measured_text(result), verdict(result))
     return "| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |"

@@ -70,42 +70,34 @@ def one_after_the_other(first: Fault, second: Fault, apart_s: float) -> Fault:
     return fault
 
 
-def lost_device() -> Fault:
+@contextlib.contextmanager
+def lost_device(site: Site) -> Iterator[None]:
     """The first device's executor is killed, as often as it is started, until the end."""
+    victim = site.leader("executor").cmdline()[-1]
+    over = False
 
-    @contextlib.contextmanager
-    def fault(site: Site) -> Iterator[None]:
-        victim = site.leader("executor").cmdline()[-1]
-        over = False
+    def kill() -> bool:
+        for process in site.processes("executor"):
+            with contextlib.suppress(psutil.Error):
+                if process.cmdline()[-1] == victim:
+                    process.kill()
+        return over
 
-        def kill() -> bool:
-            for process in site.processes("executor"):
-                with contextlib.suppress(psutil.Error):
-                    if process.cmdline()[-1] == victim:
-                        process.kill()
-            return over
-
-        killing = threading.Thread(target=wait, args=(kill, 600, 0.2), daemon=True)
-        killing.start()
-        try:
-            yield
-        finally:
-            over = True
-            killing.join(10)
-
-    return fault
-
-
-def everything_lost() -> Fault:
-    """SIGKILL to all processes, and a new start: no disk is lost."""
-
-    @contextlib.contextmanager
-    def fault(site: Site) -> Iterator[None]:
-        site.kill_all()
+    killing = threading.Thread(target=wait, args=(kill, 600, 0.2), daemon=True)
+    killing.start()
+    try:
         yield
-        site.spawn()
+    finally:
+        over = True
+        killing.join(10)
 
-    return fault
+
+@contextlib.contextmanager
+def everything_lost(site: Site) -> Iterator[None]:
+    """SIGKILL to all processes, and a new start: no disk is lost."""
+    site.kill_all()
+    yield
+    site.spawn()
 
 
 # --- Redis ------------------------------------------------------------------------------------------------------------

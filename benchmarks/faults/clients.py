@@ -2,30 +2,36 @@
 
     python -m benchmarks.faults.clients
 
-It takes a :class:`Work` as a line of JSON on standard input, prints ``ready``, sends until the next line (or the end of
-its input), waits for what is under way, and prints ``done``. The record is written as it happens.
+It takes a :class:`Work` as a line of JSON on standard input, prints ``ready``, sends until its input ends, and waits
+for what is under way. The record is written as it happens. Queries go to the addresses in turn; where there are
+several, an attempt that is not answered is repeated once at the next one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from typing import BinaryIO
 
 import msgspec
 import numpy as np
 import uvloop
 
-from .history import Ended, Sent, line
-from .peers import GrpcChannel, HttpConnection, Reply, grpc_request, http_request
+from appliance.load.peers import End, HttpPeer, Peer
+from appliance.load.records import BROKEN, LOST, UNSENT
+from appliance.load.requests import v2_request
+from benchmarks.harness import v2_grpc_request
+from benchmarks.load.grpc_peer import GrpcPeer
+
+from .history import Ended, Event, Sent, line
 
 #: outputs of other batch sizes round differently
 TOLERANCE = 1e-3
-#: channels of a gRPC stream
-CHANNELS = 3
 
 
 class Stream(msgspec.Struct):
@@ -34,31 +40,36 @@ class Stream(msgspec.Struct):
     Attributes:
         protocol: ``http`` or ``grpc``.
         rate: queries/s.
+        rows: inputs, sent in turn; ``columns``: the shape of each, ``input``: the tensor's name.
+        outputs: by variant, the output of each row.
     """
 
     application: str
     protocol: str
     rate: float
+    columns: list[int]
+    rows: list[bytes]
+    outputs: dict[str, list[bytes]]
+    input: str = "x"
 
 
 class Work(msgspec.Struct):
     """The clients' load.
 
     Attributes:
-        rows: inputs, sent in turn; ``columns``: the shape of each.
-        outputs: by variant, the output of each row.
-        patience_s: after which a query without an answer ends unknown.
+        hosts: addresses of the gateways; ``http``, ``grpc``: their ports.
+        patience_s: after which an attempt without an answer ends unknown.
+        connect_s: seconds that a client waits for a connection: what a box that was lost without a word costs it.
     """
 
     file: str
     http: int
-    grpc: str
     key: str
     streams: list[Stream]
-    columns: list[int]
-    rows: list[bytes]
-    outputs: dict[str, list[bytes]]
+    hosts: list[str] = msgspec.field(default_factory=lambda: ["127.0.0.1"])
+    grpc: int = 0
     patience_s: float = 20.0
+    connect_s: float = 20.0
     seed: int = 0
 
 
@@ -66,34 +77,23 @@ class _Clients:
     def __init__(self, work: Work, file: BinaryIO):
         self._work = work
         self._file = file
-        self._free: list[HttpConnection] = []
-        self._channels: dict[str, list[GrpcChannel]] = defaultdict(list)
+        #: connections without a query by (protocol, address), and each one's place among them
+        self._free: dict[tuple[str, int], list[Peer]] = defaultdict(list)
+        self._places: dict[Peer, tuple[str, int]] = {}
+        self._waiting: dict[Peer, asyncio.Future[End]] = {}
         self._tasks: set[asyncio.Task] = set()
         self._over = asyncio.Event()
 
-    async def run(self, line_in) -> None:
-        work = self._work
-        for stream in work.streams:
-            if stream.protocol == "grpc":
-                self._channels[stream.application] = [GrpcChannel(work.grpc, work.key) for _ in range(CHANNELS)]
+    async def run(self, line_in: Callable[[], str]) -> None:
         print("ready", flush=True)
-        streams = [asyncio.create_task(self._stream(number, one)) for number, one in enumerate(work.streams)]
-        flushing = asyncio.create_task(self._flush())
+        streams = [asyncio.create_task(self._stream(number, one)) for number, one in enumerate(self._work.streams)]
         await asyncio.get_running_loop().run_in_executor(None, line_in)
         self._over.set()
         await asyncio.gather(*streams)
         while self._tasks:
             await asyncio.wait(self._tasks)
-        flushing.cancel()
-        for connection in self._free:
-            connection.close()
-        for channel in (one for of in self._channels.values() for one in of):
-            await channel.close()
-
-    async def _flush(self) -> None:
-        while True:
-            self._file.flush()
-            await asyncio.sleep(0.1)
+        for peer in list(self._places):
+            await peer.close()
 
     async def _stream(self, number: int, stream: Stream) -> None:
         draw, due = random.Random(f"{self._work.seed} {number}"), time.monotonic()
@@ -101,82 +101,87 @@ class _Clients:
         while not self._over.is_set():
             due += draw.expovariate(stream.rate)
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-            id = f"{stream.application}-{stream.protocol}-{count}"
-            task = asyncio.create_task(self._one(stream, id, count))
+            task = asyncio.create_task(self._query(stream, count))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             count += 1
 
-    async def _one(self, stream: Stream, id: str, count: int) -> None:
-        work = self._work
-        place = count % len(work.rows)
-        self._file.write(line(Sent(id, stream.application, stream.protocol, time.monotonic())))
-        ask = self._http if stream.protocol == "http" else self._grpc
+    async def _query(self, stream: Stream, count: int) -> None:
+        hosts = len(self._work.hosts)
+        for attempt in range(min(hosts, 2)):
+            if await self._attempt(stream, count, (count + attempt) % hosts):
+                return
+
+    async def _attempt(self, stream: Stream, count: int, host: int) -> bool:
+        """Send a query to an address; whether it was answered."""
+        id, place = f"{stream.application}-{stream.protocol}-{count}@{host}", count % len(stream.rows)
+        self._record(Sent(id, stream.application, stream.protocol, time.monotonic()))
+        end = await self._ask(stream, id, place, host)
+        ended = _ended(id, end)
+        if ended.end == "ok":
+            known = stream.outputs.get(end.variant)
+            right = known is not None and same_output(end.output, known[place])
+            note = "" if known else f"was answered by {end.variant!r}, whose outputs are not known"
+            ended = msgspec.structs.replace(ended, right=right, note=note)
+        self._record(ended)
+        return ended.end == "ok"
+
+    async def _ask(self, stream: Stream, id: str, place: int, host: int) -> End:
+        row = np.frombuffer(stream.rows[place], "<f4").reshape(1, *stream.columns)
+        if stream.protocol == "grpc":
+            request = v2_grpc_request(stream.application, row, stream.input, id)
+        else:
+            request = v2_request(stream.application, self._work.key, row, stream.input, id)
+        free = self._free[stream.protocol, host]
         try:
-            reply = await asyncio.wait_for(ask(stream, id, count, work.rows[place]), work.patience_s)
+            peer = free.pop() if free else await self._open(stream.protocol, host)
+        except (OSError, TimeoutError) as error:
+            return End(UNSENT, note=f"not sent: {error!r}")
+        self._waiting[peer] = waiting = asyncio.get_running_loop().create_future()
+        peer.send(request)
+        try:
+            return await asyncio.wait_for(waiting, self._work.patience_s)
         except TimeoutError:
-            reply = Reply("unknown", note=f"nothing within {work.patience_s:g} s")
-        self._record(id, reply, place)
+            self._places.pop(peer, None)
+            peer.abandon()
+            return End(LOST, note=f"nothing within {self._work.patience_s:g} s")
 
-    def _record(self, id: str, reply: Reply, place: int | None) -> None:
-        right = reply.end != "ok" or place is None or self._is_right(reply.variant, place, reply.output)
-        if not right and reply.variant not in self._work.outputs:
-            reply = reply._replace(note=f"was answered by {reply.variant!r}, whose outputs are not known")
-        self._file.write(line(ended(id, reply, right)))
+    async def _open(self, protocol: str, place: int) -> Peer:
+        work, loop = self._work, asyncio.get_running_loop()
+        host = work.hosts[place]
+        if protocol == "grpc":
+            peer: Peer = GrpcPeer(self._on_end, f"{host}:{work.grpc}", work.key)
+        else:
+            async with asyncio.timeout(work.connect_s):
+                _, peer = await loop.create_connection(lambda: HttpPeer(self._on_end), host, work.http)
+        self._places[peer] = protocol, place
+        return peer
 
-    def _is_right(self, variant: str, place: int, output: bytes) -> bool:
-        known = self._work.outputs.get(variant)
-        return known is not None and same_output(output, known[place])
+    def _on_end(self, peer: Peer, end: End | None, reusable: bool) -> None:
+        waiting, place = self._waiting.pop(peer, None), self._places.get(peer)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(end)
+        elif end is not None:
+            # An answer that nobody waits for is the second end of a query.
+            self._record(_ended("nobody", end))
+        if reusable and place is not None:
+            self._free[place].append(peer)
+        elif place is not None:
+            del self._places[peer]
+            with contextlib.suppress(ValueError):
+                self._free[place].remove(peer)
 
-    async def _http(self, stream: Stream, id: str, count: int, row: bytes) -> Reply:
-        work = self._work
-        while self._free and not self._free[-1].usable:
-            self._free.pop()
-        try:
-            connection = self._free.pop() if self._free else await HttpConnection.open(work.http, self._extra)
-        except OSError as error:
-            return Reply("fail", note=f"not sent: {error}")
-        try:
-            reply = await connection.ask(http_request(stream.application, work.key, id, row, work.columns))
-        except asyncio.CancelledError:
-            connection.close()
-            raise
-        if connection.usable:
-            self._free.append(connection)
-        return reply
-
-    async def _grpc(self, stream: Stream, id: str, count: int, row: bytes) -> Reply:
-        channel = self._channels[stream.application][count % CHANNELS]
-        return await channel.ask(grpc_request(stream.application, id, row, self._work.columns))
-
-    def _extra(self, reply: Reply) -> None:
-        """Record a response that nobody waits for.
-
-        It is recorded under the id that it carries, which then has two ends.
-        """
-        self._record(reply.answer_id or "nobody", reply, None)
+    def _record(self, event: Event) -> None:
+        self._file.write(line(event))
+        self._file.flush()
 
 
-def ended(id: str, reply: Reply, right: bool) -> Ended:
-    """Return the end of a query, as of now.
-
-    Args:
-        right: its output is that of the variant for its input.
-    """
-    return Ended(
-        id,
-        time.monotonic(),
-        reply.end,
-        reply.status,
-        reply.answer_id,
-        reply.variant,
-        reply.device,
-        reply.accuracy,
-        right,
-        reply.note,
-        reply.rows,
-        reply.inside_ms,
-    )
+def _ended(id: str, end: End) -> Ended:
+    refused = "Connection refused" in end.note
+    kind = "ok" if end.output is not None else "unknown" if end.status in (BROKEN, LOST) and not refused else "fail"
+    inside_ms = end.queue_ms + end.model_ms
+    told = end.id, end.variant, end.device, end.accuracy
+    return Ended(id, time.monotonic(), kind, end.status, *told, True, end.note[:300], end.batch, inside_ms)
 
 
 def same_output(output: bytes, known: bytes) -> bool:
@@ -192,7 +197,6 @@ def main() -> None:
     work = msgspec.json.decode(sys.stdin.readline(), type=Work)
     with open(work.file, "wb") as file:
         uvloop.run(_Clients(work, file).run(sys.stdin.readline))
-    print("done", flush=True)
 
 
 if __name__ == "__main__":

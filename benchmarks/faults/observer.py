@@ -10,10 +10,14 @@ import hashlib
 import json
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
 
-from benchmarks.sampling import Sampling
+import httpx2
+
+from benchmarks.watch import Sampling
 
 from .history import Arrived, Event, Follows, Mark, Planned
 from .site import Site
@@ -23,6 +27,35 @@ MEMBERS_EVERY_S, CONTROL_EVERY_S = 0.2, 0.5
 GATEWAY_STREAM = "nereus:gateway_seconds"
 #: plans before the first sample that may still be in force
 EARLIER = 3
+
+
+class Plans:
+    """Plans as they are made, read by REST.
+
+    Args:
+        rest: makes a client; a context manager.
+    """
+
+    def __init__(self, rest: Callable[[], AbstractContextManager[httpx2.Client]]) -> None:
+        self._rest = rest
+        self.by_version: dict[int, Planned] = {}
+
+    def new(self) -> list[Planned]:
+        """Those since the last call. Raises httpx2.HTTPError."""
+        with self._rest() as rest:
+
+            def read(path: str) -> Any:
+                return rest.get(path, timeout=10).raise_for_status().json()
+
+            listed = sorted(plan["version"] for plan in read("/plans/")["results"])
+            oldest = min(self.by_version, default=0)
+            wanted = [one for one in listed if one >= oldest] if self.by_version else listed[-EARLIER:]
+            found = [planned(read(f"/plans/{one}/")) for one in wanted if one not in self.by_version]
+        self.by_version |= {plan.version: plan for plan in found}
+        return found
+
+    def newest(self) -> Planned | None:
+        return self.by_version[max(self.by_version)] if self.by_version else None
 
 
 class Observer:
@@ -35,7 +68,7 @@ class Observer:
     def __init__(self, site: Site):
         self._site = site
         self._lock = threading.Lock()
-        self._plans: set[int] = set()
+        self._plans = Plans(site.box.rest)
         self._stream = "0"
         self.events: list[Event] = []
         self._sampling = Sampling(
@@ -83,16 +116,12 @@ class Observer:
             self._add(counted)
 
     def _new_plans(self) -> None:
-        with self._site.box.rest() as rest:
-            listed = [plan["version"] for plan in rest.get("/plans/", timeout=10).json()["results"]]
-            for version in sorted(listed if self._plans else listed[:EARLIER]):
-                if version not in self._plans and version >= min(self._plans, default=0):
-                    self._add(planned(rest.get(f"/plans/{version}/", timeout=10).json()))
-                    self._plans.add(version)
+        for plan in self._plans.new():
+            self._add(plan)
 
     def _same_plans(self) -> None:
         with self._site.box.rest() as rest:
-            for version in sorted(self._plans)[-5:]:
+            for version in sorted(self._plans.by_version)[-5:]:
                 answer = rest.get(f"/plans/{version}/", timeout=10)
                 if answer.status_code == 200:
                     self._add(planned(answer.json()))
@@ -106,7 +135,6 @@ class Observer:
 
 
 def planned(plan: dict[str, Any]) -> Planned:
-    """The event of a plan as REST gives it."""
     wire = plan["wire"]
     residents = [
         (resident["variant"], device["device"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import httpx2
@@ -74,12 +74,10 @@ class Row:
 
 
 def console_answers(site: Site) -> Probe:
-    """True once the console answers."""
     return lambda: httpx2.get(site.box.console + "/health/", timeout=2).status_code == 200
 
 
 def new_plan(site: Site) -> Probe:
-    """True once the gateway follows a plan that is newer than all before."""
     least = 0
 
     def back() -> bool:
@@ -92,13 +90,10 @@ def new_plan(site: Site) -> Probe:
 
 
 def nothing_runs(site: Site) -> Probe:
-    """True once no process is left, and no port is open."""
     return lambda: not site.processes() and not site.box.ports_open()
 
 
 def devices_up(site: Site) -> Probe:
-    """True once both devices are up, by REST."""
-
     def back() -> bool:
         with site.box.rest() as rest:
             return all(one["state"] == "up" for one in rest.get("/devices/", timeout=3).json()["results"])
@@ -108,205 +103,37 @@ def devices_up(site: Site) -> Probe:
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
-
-def _data_plane_rows() -> list[Row]:
-    served_1, served_5 = Expected(served_s=1.0), Expected(served_s=5.0, lost_s=5.0)
-    two = {"site": TwoGateways, "cuts": True, "from_start": True}
-    return [
-        Row(
-            "executor-killed",
-            "kill -9 of one of two executors",
-            killed("executor"),
-            Expected(),
-            from_start=True,
-        ),
-        Row("executor-hung", "SIGSTOP of one of two executors, 10 s", hung("executor"), Expected(), 10),
-        Row(
-            "node-killed",
-            "kill -9 of the node daemon",
-            killed("node"),
-            Expected(),
-            back=new_plan,
-            from_start=True,
-        ),
-        Row("node-hung", "SIGSTOP of the node daemon, 15 s", hung("node"), Expected(), 15, back=new_plan),
-        Row(
-            "gateway-killed",
-            "kill -9 of the gateway",
-            killed("gateway"),
-            served_1,
-            cuts=True,
-            from_start=True,
-        ),
-        Row("gateway-hung", "SIGSTOP of the gateway, 15 s", hung("gateway"), served_5, 15, cuts=True, from_start=True),
-        Row("second-killed", "kill -9 of the second of two gateways", killed("gateway-2"), served_1, **two),
-        Row("second-hung", "SIGSTOP of the second of two gateways, 15 s", hung("gateway-2"), served_5, 15, **two),
-        Row("first-killed", "kill -9 of the first of two gateways, with the core", killed("gateway"), served_1, **two),
-        Row("first-hung", "SIGSTOP of the first of two gateways, 15 s", hung("gateway"), served_5, 15, **two),
-    ]
+_CONTROL = Expected(back_s=CONTROL_S)
+_BOOT = Expected(lost_s=None, served_s=BOOT_S)
+_POWER = Expected(lost_s=None, served_s=BOOT_S, back_s=60)
+_FAST, _SOON = Expected(served_s=1.0), Expected(served_s=5.0, lost_s=5.0)
+#: what rows of a kind share
+_AT_ONCE = {"from_start": True}
+_FRONT = {"cuts": True, "from_start": True}
+_TWO = {"site": TwoGateways, **_FRONT}
+_BOOTS = {"seconds": 0.0, "cuts": True, "lasting": True}
+_POWER_CUT = {"seconds": 0.0, "site": OwnDisk, "back": new_plan, "cuts": True}
 
 
-def _control_rows() -> list[Row]:
-    control = Expected(back_s=CONTROL_S)
-    rows = []
-    for role, text in (
-        ("web", "web"),
-        ("planning", "the planning worker"),
-        ("celery", "Celery"),
-        ("redis", "Redis"),
-    ):
+def _hung_and_killed() -> Iterator[Row]:
+    """Processes of the control plane."""
+    parts = {"web": "web", "planning": "the planning worker", "celery": "Celery"}
+    for role, text in {**parts, "redis": "Redis"}.items():
         back = console_answers if role == "web" else new_plan
-        rows.append(Row(f"{role}-killed", f"kill -9 of {text}", killed(role), control, 8, back=back, from_start=True))
-        rows.append(Row(f"{role}-hung", f"SIGSTOP of {text}, 20 s", hung(role), control, 20, back=back))
-    rows += [
-        Row("supervisor-hung", "SIGSTOP of the supervisor, 8 s", hung("supervisor"), control, back=new_plan),
-        Row(
-            "supervisor-killed",
-            "kill -9 of the supervisor: everything ends, nothing is left",
-            killed("supervisor"),
-            Expected(lost_s=None, back_s=15),
-            1,
-            back=nothing_runs,
-            cuts=True,
-            for_good=True,
-            from_start=True,
-        ),
-        Row(
-            "device-lost",
-            "one of two devices lost for 20 s (its executor is killed at each start)",
-            breaking.lost_device(),
-            Expected(),
-            20,
-            back=devices_up,
-        ),
-    ]
-    return rows
+        yield Row(f"{role}-killed", f"kill -9 of {text}", killed(role), _CONTROL, back=back, from_start=True)
+        yield Row(f"{role}-hung", f"SIGSTOP of {text}, 20 s", hung(role), _CONTROL, 20, back=back)
 
 
-def _state_rows() -> list[Row]:
-    control = Expected(back_s=CONTROL_S)
-    return [
-        Row("redis-flushed", "Redis: FLUSHALL", breaking.redis_flushed, control, 2, back=new_plan),
-        Row("redis-replaced", "Redis replaced by an empty one", breaking.redis_replaced, control, 2, back=new_plan),
-        Row("redis-sleeps", "Redis hangs 20 s (DEBUG SLEEP)", breaking.redis_sleeps(20), control, 1, back=new_plan),
-        Row("redis-full", "Redis out of memory for 20 s", breaking.redis_full, control, 20, back=new_plan),
-        Row("sqlite-locked", "SQLite locked for 20 s", states.sqlite_locked, control, 20, back=new_plan),
-        Row("sqlite-read-only", "SQLite read-only for 15 s", states.sqlite_read_only, control, 15, back=new_plan),
-        Row(
-            "postgres-gone",
-            "PostgreSQL gone for 15 s",
-            states.postgres_gone,
-            control,
-            15,
-            site=WithPostgres,
-            back=new_plan,
-        ),
-    ]
-
-
-def _boot_rows() -> list[Row]:
-    boot = Expected(lost_s=None, served_s=BOOT_S)
-    common = {"seconds": 0.0, "cuts": True, "lasting": True}
-    return [
-        Row("boot", "a start with everything there", boots_with(states.nothing), boot, **common),
-        Row("boot-damaged", "a start with a damaged SQLite", boots_with(states.sqlite_damaged), boot, **common),
-        Row("boot-redis-deaf", "a start while Redis hangs", boots_with(states.redis_deaf), boot, **common),
-        Row("boot-no-database", "a start without PostgreSQL", boots_with(states.postgres_away), boot, **common),
-        Row(
-            "all-killed",
-            "kill -9 of everything, and a start",
-            breaking.everything_lost(),
-            boot,
-            1,
-            back=new_plan,
-            cuts=True,
-        ),
-    ]
-
-
-def _disk_rows() -> list[Row]:
-    control = Expected(back_s=CONTROL_S)
-    return [
-        Row("disk-full", "disk full for 20 s", disks.disk_full, control, 20, OwnDisk, new_plan),
-        Row(
-            "disk-read-only",
-            "the file system turns read-only for 15 s; then a restart",
-            disks.disk_read_only,
-            Expected(lost_s=None, back_s=60),
-            15,
-            OwnDisk,
-            new_plan,
-            cuts=True,
-            unstored=True,
-        ),
-    ]
-
-
-def _power_cut_rows() -> list[Row]:
-    boot = Expected(lost_s=None, served_s=BOOT_S, back_s=60)
-    cut = {"seconds": 0.0, "site": OwnDisk, "cuts": True}
-    return [
-        Row(
-            "power-cut-keys",
-            "power cut while keys are made; those acknowledged are there afterwards",
-            disks.power_cut(disks.keys, 3.0),
-            boot,
-            back=new_plan,
-            afterwards=disks.acknowledged,
-            **cut,
-        ),
-        Row(
-            "power-cut-upload",
-            "power cut in mid-upload",
-            disks.power_cut(disks.uploads, 1.5),
-            boot,
-            back=new_plan,
-            **cut,
-        ),
-        Row("power-cut-plan", "power cut in mid-plan", disks.power_cut(disks.plans, 2.2), boot, back=new_plan, **cut),
-        Row(
-            "power-cut-start",
-            "power cuts in five starts, 0.7 to 7 s after each",
-            disks.starts_cut(STARTS_S),
-            boot,
-            back=new_plan,
-            **cut,
-        ),
-        Row(
-            "power-cut-migration",
-            "power cuts in five starts that migrate a database with data",
-            disks.starts_cut(STARTS_S, ("registry", "0010")),
-            boot,
-            back=new_plan,
-            **cut,
-        ),
-        Row(
-            "power-cut-first-start",
-            "power cuts in the first five starts; then all works",
-            states.nothing,
-            Expected(back_s=CONTROL_S),
-            0,
-            FirstStartsCut,
-            new_plan,
-        ),
-    ]
-
-
-def _failed_write_rows() -> list[Row]:
-    control = Expected(back_s=CONTROL_S)
-    rows = []
+def _failed_writes() -> Iterator[Row]:
     for role in ("web", "celery", "planning"):
-        full, broken = injected(role, WRITES, "ENOSPC"), injected(role, WRITES, "EIO")
-        rows += [
-            Row(f"enospc-{role}", f"writes of {role} fail with ENOSPC, 12 s", full, control, 12, back=new_plan),
-            Row(f"eio-{role}", f"writes of {role} fail with EIO, 12 s", broken, control, 12, back=new_plan),
-        ]
+        for error in ("ENOSPC", "EIO"):
+            fault, text = injected(role, WRITES, error), f"writes of {role} fail with {error}, 12 s"
+            yield Row(f"{error.lower()}-{role}", text, fault, _CONTROL, 12, back=new_plan)
     for role in ("web", "planning", "redis", "node", "gateway"):
         # strace slows what it traces: the time that members lose to it says nothing.
-        bounds = Expected(lost_s=None, back_s=CONTROL_S) if role in ("node", "gateway") else control
+        bounds = Expected(lost_s=None, back_s=CONTROL_S) if role in ("node", "gateway") else _CONTROL
         fault = injected(role, FSYNC, "EIO")
-        rows.append(Row(f"fsync-{role}", f"fsync of {role} fails, 12 s", fault, bounds, 12, back=new_plan))
-    return rows
+        yield Row(f"fsync-{role}", f"fsync of {role} fails, 12 s", fault, bounds, 12, back=new_plan)
 
 
 #: the short form, without figures that a busy machine could change
@@ -319,16 +146,94 @@ QUICK = Row(
     SmallSite,
     cuts=True,
 )
-ROWS: dict[str, Row] = {
-    row.name: row
-    for rows in (
-        _data_plane_rows(),
-        _control_rows(),
-        _state_rows(),
-        _boot_rows(),
-        _disk_rows(),
-        _power_cut_rows(),
-        _failed_write_rows(),
-    )
-    for row in rows
-}
+_ALL = (
+    Row("executor-killed", "kill -9 of one of two executors", killed("executor"), Expected(), **_AT_ONCE),
+    Row("executor-hung", "SIGSTOP of one of two executors, 10 s", hung("executor"), Expected(), 10),
+    Row("node-killed", "kill -9 of the node daemon", killed("node"), Expected(), back=new_plan, **_AT_ONCE),
+    Row("node-hung", "SIGSTOP of the node daemon, 15 s", hung("node"), Expected(), 15, back=new_plan),
+    Row("gateway-killed", "kill -9 of the gateway", killed("gateway"), _FAST, **_FRONT),
+    Row("gateway-hung", "SIGSTOP of the gateway, 15 s", hung("gateway"), _SOON, 15, **_FRONT),
+    Row("second-killed", "kill -9 of the second of two gateways", killed("gateway-2"), _FAST, **_TWO),
+    Row("second-hung", "SIGSTOP of the second of two gateways, 15 s", hung("gateway-2"), _SOON, 15, **_TWO),
+    Row("first-killed", "kill -9 of the first of two gateways, with the core", killed("gateway"), _FAST, **_TWO),
+    Row("first-hung", "SIGSTOP of the first of two gateways, 15 s", hung("gateway"), _SOON, 15, **_TWO),
+    *_hung_and_killed(),
+    Row("supervisor-hung", "SIGSTOP of the supervisor, 8 s", hung("supervisor"), _CONTROL, back=new_plan),
+    Row(
+        "supervisor-killed",
+        "kill -9 of the supervisor: everything ends, nothing is left",
+        killed("supervisor"),
+        Expected(lost_s=None, back_s=15),
+        1,
+        back=nothing_runs,
+        for_good=True,
+        **_FRONT,
+    ),
+    Row(
+        "device-lost",
+        "one of two devices lost for 20 s (its executor is killed at each start)",
+        breaking.lost_device,
+        Expected(),
+        20,
+        back=devices_up,
+    ),
+    Row("redis-flushed", "Redis: FLUSHALL", breaking.redis_flushed, _CONTROL, 2, back=new_plan),
+    Row("redis-replaced", "Redis replaced by an empty one", breaking.redis_replaced, _CONTROL, 2, back=new_plan),
+    Row("redis-sleeps", "Redis hangs 20 s (DEBUG SLEEP)", breaking.redis_sleeps(20), _CONTROL, 1, back=new_plan),
+    Row("redis-full", "Redis out of memory for 20 s", breaking.redis_full, _CONTROL, 20, back=new_plan),
+    Row("sqlite-locked", "SQLite locked for 20 s", states.sqlite_locked, _CONTROL, 20, back=new_plan),
+    Row("sqlite-read-only", "SQLite read-only for 15 s", states.sqlite_read_only, _CONTROL, 15, back=new_plan),
+    Row("postgres-gone", "PostgreSQL gone for 15 s", states.postgres_gone, _CONTROL, 15, WithPostgres, new_plan),
+    Row("boot", "a start with everything there", boots_with(states.nothing), _BOOT, **_BOOTS),
+    Row("boot-damaged", "a start with a damaged SQLite", boots_with(states.sqlite_damaged), _BOOT, **_BOOTS),
+    Row("boot-redis-deaf", "a start while Redis hangs", boots_with(states.redis_deaf), _BOOT, **_BOOTS),
+    Row("boot-no-database", "a start without PostgreSQL", boots_with(states.postgres_away), _BOOT, **_BOOTS),
+    Row("all-killed", "kill -9 of everything, and a start", breaking.everything_lost, _BOOT, 1, Site, new_plan, True),
+    Row("disk-full", "disk full for 20 s", disks.disk_full, _CONTROL, 20, OwnDisk, new_plan),
+    Row(
+        "disk-read-only",
+        "the file system turns read-only for 15 s; then a restart",
+        disks.disk_read_only,
+        Expected(lost_s=None, back_s=60),
+        15,
+        OwnDisk,
+        new_plan,
+        cuts=True,
+        unstored=True,
+    ),
+    Row(
+        "power-cut-keys",
+        "power cut while keys are made; those acknowledged are there afterwards",
+        disks.power_cut(disks.keys, 3.0),
+        _POWER,
+        afterwards=disks.acknowledged,
+        **_POWER_CUT,
+    ),
+    Row("power-cut-upload", "power cut in mid-upload", disks.power_cut(disks.uploads, 1.5), _POWER, **_POWER_CUT),
+    Row("power-cut-plan", "power cut in mid-plan", disks.power_cut(disks.plans, 2.2), _POWER, **_POWER_CUT),
+    Row(
+        "power-cut-start",
+        "power cuts in five starts, 0.7 to 7 s after each",
+        disks.starts_cut(STARTS_S),
+        _POWER,
+        **_POWER_CUT,
+    ),
+    Row(
+        "power-cut-migration",
+        "power cuts in five starts that migrate a database with data",
+        disks.starts_cut(STARTS_S, ("scheduler", "0002")),
+        _POWER,
+        **_POWER_CUT,
+    ),
+    Row(
+        "power-cut-first-start",
+        "power cuts in the first five starts; then all works",
+        states.nothing,
+        _CONTROL,
+        0,
+        FirstStartsCut,
+        new_plan,
+    ),
+    *_failed_writes(),
+)
+ROWS = {row.name: row for row in _ALL}

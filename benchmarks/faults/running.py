@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.client_process import ClientProcess
+from benchmarks.harness import ClientProcess
 
 from . import history
 from .checker import NEVER, Violation, check, queries_of
@@ -46,7 +46,6 @@ class Result:
     row: Row
     skipped: str = ""
     costs: dict[str, Cost] = field(default_factory=dict)
-    before: dict[str, Cost] = field(default_factory=dict)
     served_s: float | None = None
     back_s: float | None = None
     violations: Sequence[Violation] = ()
@@ -54,11 +53,9 @@ class Result:
 
     @property
     def lost_s(self) -> float:
-        """Those of the application that lost most."""
         return max((cost.lost_s for cost in self.costs.values()), default=0.0)
 
     def misses(self) -> list[str]:
-        """Each expectation that was not met."""
         expected, found = self.row.expected, []
         if expected.lost_s is not None and self.lost_s > expected.lost_s:
             found.append(f"lost {self.lost_s:.1f} s")
@@ -74,8 +71,6 @@ class Result:
 
 
 class _Load:
-    """Clients and what they recorded so far."""
-
     def __init__(self, clients: ClientProcess):
         self._tail = Tail(clients.file)
         self._recent: deque[tuple[float, bool]] = deque()
@@ -107,7 +102,7 @@ def carry_out(row: Row, site: Site, folder: Path, seed: int = 0) -> Result:
         load = _Load(clients)
         if wait(load.served, SERVED_MOST_S) is None:
             raise RuntimeError(f"{row.name}: the load is not served before the fault")
-        start = observer.mark("start")
+        observer.mark("start")
         time.sleep(BEFORE_S)
         with contextlib.ExitStack() as stack:
             fault_at = observer.mark("fault")
@@ -135,7 +130,6 @@ def carry_out(row: Row, site: Site, folder: Path, seed: int = 0) -> Result:
     return Result(
         row,
         costs=by_application,
-        before=costs(queries, site.slo_s, start, fault_at),
         served_s=None if None in served or not served else max(served),
         back_s=took,
         violations=check(events, *cut, unstored=unstored),
@@ -190,7 +184,6 @@ def results(rows: Iterable[Row], folder: Path) -> Iterator[Result]:
 
 
 def _keep_log(site: Site | None, path: Path, holds: bool) -> None:
-    """The appliance's log of a row that does not hold."""
     if site is not None and not holds:
         path.write_text(site.box.read() + site.box.log()[-LOG_BYTES:])
 

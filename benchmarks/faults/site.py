@@ -18,25 +18,13 @@ import numpy as np
 import psutil
 import redis
 
-from appliance.demo.rest import client, expect, pages
+from benchmarks.harness import READY_S, Appliance, Variant, upload_variant
 from benchmarks.models import Model, convolutions
-from tools.child import RunningAppliance, eventually
+from tools.child import eventually
 
 from .clients import Stream, Work
 from .history import Counted
 
-#: by role, a pattern of the command line
-ROLES = {
-    "supervisor": r"manage\.py up",
-    "redis": r"redis-server",
-    "web": r"\bgunicorn\b",
-    "planning": r"celery .*planning@",
-    "celery": r"celery .*control@",
-    "node": r"-m workers\.node",
-    "gateway": r"-m workers\.gateway --number 1",
-    "gateway-2": r"-m workers\.gateway --number 2",
-    "executor": r"-m workers\.executor",
-}
 #: widths of :func:`benchmarks.models.convolutions`, and accuracies, percent, by variant
 VARIANTS = {"quick": (0.25, 76.0), "medium": (0.4, 84.0), "heavy": (0.6, 90.0)}
 #: copies of one of these, which a row uploads; queries of later rows on its site are answered by them, too
@@ -45,7 +33,6 @@ SLO_S = 0.4
 #: queries/s of each application over each protocol
 RATE = 20.0
 INPUTS = 16
-READY_S = 300.0
 
 
 class Site:
@@ -67,7 +54,7 @@ class Site:
         self.folder = folder
         self._models: dict[str, Model] = {}
         usual = {"NEREUS_CPU_DEVICES": _two_devices(), "NEREUS_GPU": "0", "NEREUS_PLAN_PERIOD_S": "5"}
-        self.box = RunningAppliance(folder / self.home, environment=usual | self.environment)
+        self.box = Appliance(folder / self.home, environment=usual | self.environment)
 
     # --- life ---
 
@@ -88,13 +75,11 @@ class Site:
         self.register()
 
     def spawn(self) -> None:
-        """Start the appliance again, without waiting for it."""
         self.box.output = ""
         with contextlib.suppress(TimeoutError):
             self.box.start(timeout=0)
 
     def close(self) -> None:
-        """Stop the appliance, whatever state it is in."""
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 process.resume()
@@ -104,45 +89,23 @@ class Site:
         self.clear()
 
     def register(self) -> None:
-        """Register both applications; returns when all variants are ready and warm."""
+        """Register both applications; returns when they answer."""
         self._models = {name: convolutions(self.folder, name, width) for name, (width, _) in VARIANTS.items()}
-        with client(self.box.console, self.box.credentials["api_token"]) as rest:
-            for application, variants in self.applications.items():
-                signature = self._models["quick"].signature
-                body = {"name": application, "slo_ms": self.slo_s * 1e3, "signature": signature}
-                expect(rest.post("/applications/", json=body), f"registering {application}", 201)
-                for variant in variants:
-                    self.upload(rest, application, variant)
-            for application in self.applications:
-                eventually(lambda name=application: _ready(rest, name), READY_S, why=f"variants of {application}")
+        for application, names in self.applications.items():
+            variants = [Variant(name, self._models[name], VARIANTS[name][1]) for name in names]
+            self.box.register(application, self.slo_s * 1e3, variants, pinned=False)
         eventually(self.serves, READY_S, why="both applications answered")
 
-    def upload(self, rest: httpx2.Client, application: str, variant: str, name: str = "") -> httpx2.Response:
-        """Upload a variant; ``name``: another one than the model's."""
-        with self._models[variant].path.open("rb") as file:
-            fields = {"name": name or variant, "accuracy": f"{VARIANTS[variant][1]:g}"}
-            path = f"/applications/{application}/variants/"
-            return expect(rest.post(path, files={"file": file}, data=fields), f"uploading {variant}", 201)
+    def upload(self, rest: httpx2.Client, application: str, variant: str, name: str) -> None:
+        upload_variant(rest, application, Variant(name, self._models[variant], VARIANTS[variant][1]))
 
     # --- processes ---
 
     def processes(self, role: str = "") -> list[psutil.Process]:
-        """Return the processes of a role, the oldest first.
-
-        Without a role, those of all roles, guards included.
-        """
-        found = {pid: psutil.Process(pid) for pid in self.box.group_members() if psutil.pid_exists(pid)}
-        with contextlib.suppress(psutil.Error, AttributeError):
-            # Redis overwrites its environment, by which group_members finds processes.
-            for process in psutil.Process(self.box.process.pid).children(recursive=True):
-                found[process.pid] = process
-        some = []
-        for process in found.values():
-            with contextlib.suppress(psutil.Error):
-                line = " ".join(process.cmdline())
-                if process.status() != psutil.STATUS_ZOMBIE and (not role or re.search(ROLES[role], line)):
-                    some.append(process)
-        return sorted(some, key=lambda process: (process.create_time(), process.pid))
+        """The processes of a role, or all, the oldest first."""
+        if role == "gateway-2":
+            return [one for one in self.box.processes("gateway") if _is_second(one)]
+        return [one for one in self.box.processes(role) if role != "gateway" or not _is_second(one)]
 
     def leader(self, role: str) -> psutil.Process:
         """Return the first process of a role: the one that is supervised.
@@ -168,12 +131,10 @@ class Site:
 
     @property
     def redis(self) -> redis.Redis:
-        """A client of the private Redis, with short time limits."""
         path = next(self.box.home.glob("run/redis.sock"), None) or self.box.home / "run" / "redis.sock"
         return redis.Redis(unix_socket_path=str(path), socket_timeout=2, decode_responses=True)
 
     def serves(self) -> bool:
-        """Whether each application answers a query."""
         with self.box.inference() as inference:
             return all(
                 inference.post(f"/v2/models/{name}/infer", json=self._query(), timeout=5).status_code == 200
@@ -194,18 +155,20 @@ class Site:
             return 0
 
     def work(self, file: Path, seed: int) -> Work:
-        """The clients' load: each application over both protocols."""
         model = self._models["quick"]
         rows = [model.rows(1, seed=number) for number in range(INPUTS)]
+        inputs = {"columns": list(model.row), "rows": [row.tobytes() for row in rows]}
+        known = outputs(self._models, rows)
         return Work(
             file=str(file),
             http=self.box.ports[1],
-            grpc=self.box.grpc,
+            grpc=int(self.box.grpc.rpartition(":")[2]),
             key=self.box.credentials["api_key"],
-            streams=[Stream(name, protocol, self.rate) for name in self.applications for protocol in ("http", "grpc")],
-            columns=list(model.row),
-            rows=[row.tobytes() for row in rows],
-            outputs=outputs(self._models, rows),
+            streams=[
+                Stream(name, protocol, self.rate, outputs=known, **inputs)
+                for name in self.applications
+                for protocol in ("http", "grpc")
+            ],
             patience_s=max(20.0, 3 * self.slo_s),
             seed=seed,
         )
@@ -256,7 +219,6 @@ class Skipped(Exception):
 
 
 def outputs(models: Mapping[str, Model], rows: Sequence[np.ndarray]) -> dict[str, list[bytes]]:
-    """The outputs of each row, by every variant that a site may come to have."""
     found = {}
     for name, model in models.items():
         session = model.session()
@@ -284,12 +246,10 @@ def _labels(text: str) -> dict[str, str]:
     return dict(re.findall(r'(\w+)="([^"]*)"', text))
 
 
-def _ready(rest: httpx2.Client, application: str) -> bool:
-    found = pages(rest, f"/applications/{application}/variants/")
-    failed = [one["name"] for one in found if one["state"] == "failed"]
-    if failed:
-        raise RuntimeError(f"{application}: could not be profiled: {', '.join(failed)}")
-    return bool(found) and all(one["state"] == "ready" for one in found)
+def _is_second(gateway: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return "--number 2" in " ".join(gateway.cmdline())
+    return False
 
 
 def _two_devices() -> str:

@@ -12,6 +12,8 @@ from appliance.load.records import BROKEN, GRPC
 from workers.v2 import inference_pb2 as pb
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
+#: a lost server is looked for again this soon
+RECONNECT_MS = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 300)]
 
 
 class GrpcPeer:
@@ -21,7 +23,7 @@ class GrpcPeer:
         self.request, self.due, self.sent = 0, 0.0, 0.0
         self._ended = ended
         # Channels of one process share their connections unless an option forbids it.
-        options = [("grpc.use_local_subchannel_pool", 1)]
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0), *RECONNECT_MS]
         if authorities:
             trust = grpc.ssl_channel_credentials(Path(authorities).read_bytes())
             self._channel = grpc.aio.secure_channel(address, trust, options)
@@ -43,7 +45,7 @@ class GrpcPeer:
             retry = any(name == "grpc-retry-pushback-ms" for name, _ in error.trailing_metadata() or ())
             note = "" if status == GRPC.refused else f"{error.code().name} {error.details()}"
             # Servers say when to retry; the library, of a connection that failed, does not.
-            broken = error.code() is grpc.StatusCode.UNAVAILABLE and not retry
+            broken = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED) and not retry
             end = End(BROKEN if broken else status, retry=retry, note=note)
         self._ended(self, end, True)
 
@@ -61,4 +63,6 @@ def _grpc_end(answer: bytes) -> End:
     output = message.raw_output_contents[0] if message.raw_output_contents else b""
     queue_ms, batch = parameters["queue_ms"].double_param, parameters["batch_size"].int64_param
     variant, accuracy = parameters["variant"].string_param, parameters["accuracy"].double_param
-    return End(GRPC.answered, output, variant, queue_ms, batch, accuracy)
+    device, model_ms = parameters["device"].string_param, parameters["model_ms"].double_param
+    told = {"id": message.id, "device": device, "model_ms": model_ms}
+    return End(GRPC.answered, output, variant, queue_ms, batch, accuracy, **told)

@@ -19,9 +19,8 @@ from appliance.load.requests import post
 from appliance.load.sender import Load
 from tools.child import free_ports
 
-from ..contenders import process_cpu_s
+from ..harness import process_cpu_s, requests
 from ..models import Model
-from ..queries import requests
 
 START_S = 60.0
 
@@ -75,12 +74,10 @@ class Mosec:
         return Load(self._port, sent, {"": answers}, file=str(file), connections=connections, idle=idle, **options)
 
     def cpu_s(self) -> dict[str, float]:
-        """Seconds of CPU time so far, of all its processes."""
         family = [self._process.pid, *(child.pid for child in psutil.Process(self._process.pid).children(True))]
         return {"server": sum(process_cpu_s(pid) for pid in family)}
 
     def stop(self) -> None:
-        """End it with all its processes."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._process.poll() is None:
                 # The whole group: it was started as a session of its own.

@@ -29,7 +29,7 @@ from benchmarks.watch import Watch
 from tools.child import ROOT, eventually
 
 from . import pages
-from .plane import Plane, bound
+from .plane import Plane
 
 #: seconds for anything that members must get to
 LONGEST_S = 600.0
@@ -43,11 +43,9 @@ PATHS = ("/applications/", "/nodes/", "/devices/?limit=100", "/plans/?limit=5")
 
 
 class Members:
-    """The process that plays the members."""
-
     def __init__(self, console: str, nodes: int, devices: int) -> None:
         self._process = subprocess.Popen(
-            bound("benchmarks.scale.members", console, nodes, devices),
+            [sys.executable, "-m", "benchmarks.scale.members", console, str(nodes), str(devices)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -61,7 +59,6 @@ class Members:
         return json.loads(self._process.stdout.readline())
 
     def configured(self) -> dict | None:
-        """The state once all members have joined and hold a configuration."""
         state = self.ask("state")
         return state if state["configured"] == state["members"] else None
 
@@ -105,8 +102,6 @@ class Rest(threading.Thread):
 
 
 class Run:
-    """One size."""
-
     def __init__(self, options: argparse.Namespace, nodes: int, folder: Path) -> None:
         self.options, self.nodes = options, nodes
         self.devices = max(nodes, round(options.devices * nodes / max(options.nodes)))
@@ -117,7 +112,7 @@ class Run:
     def measure(self) -> dict[str, object]:
         with self.plane as plane:
             plane.manage("benchmarks.scale.registry", str(self.options.applications))
-            secrets = json.loads((plane.home / "credentials.json").read_text())
+            secrets = plane.credentials
             pids = plane.pids()
             members = Members(plane.console, self.nodes, self.devices)
             rest = Rest(plane, secrets["api_token"])
@@ -151,7 +146,6 @@ class Run:
         self._cost("join", began, time.monotonic())
 
     def _all(self, why: str) -> dict:
-        """The state once all members are there."""
         try:
             return eventually(self.members.configured, LONGEST_S, 0.1, why)
         except TimeoutError as error:
@@ -191,7 +185,7 @@ class Run:
         Recorded are the solve's time, the time until the first member holds the plan, and from there until the last one
         does.
         """
-        with client(self.plane.console, self._token()) as rest:
+        with client(self.plane.console, self.plane.credentials["api_token"]) as rest:
             rest.timeout = LONGEST_S
             before = self.members.ask("state")["version"]
             time.sleep(1.0)
@@ -208,9 +202,6 @@ class Run:
             "first_member_s": hold["first"] - began,
             "push_s": hold["last"] - hold["first"],
         }
-
-    def _token(self) -> str:
-        return json.loads((self.plane.home / "credentials.json").read_text())["api_token"]
 
     def _held(self, version: int) -> dict | None:
         answer = self.members.ask("hold", version)
@@ -252,7 +243,6 @@ class Run:
             }
 
     def _cost(self, name: str, start: float, end: float) -> None:
-        """Processor time, memory and REST latency between two moments."""
         cores = {role: self.watch.cores(role, start, end) for role in self.watch.samples}
         self.found[name] = {
             "cores": {role: round(value, 3) for role, value in cores.items()},
@@ -265,7 +255,6 @@ class Run:
 
 
 def table(found: list[dict]) -> str:
-    """The figures as a Markdown table, a column for each size."""
     rows = {
         "devices": lambda f: f["devices"],
         "all joined, s": lambda f: f["join_s"],

@@ -150,7 +150,7 @@ class Member:
         raise NotImplementedError
 
     async def adopt(self) -> None:
-        """Follow a new configuration."""
+        pass
 
     def second(self) -> control.MemberStats:
         raise NotImplementedError
@@ -229,8 +229,6 @@ class Node(Member):
 
 
 class Gateway(Member):
-    """A gateway that answers all applications."""
-
     kind = "gateway"
 
     def __init__(self, url: str, devices: int, folder: Path) -> None:
@@ -257,8 +255,6 @@ class Gateway(Member):
 
 
 class Cluster:
-    """All members."""
-
     def __init__(self, url: str, nodes: int, devices: int, folder: Path) -> None:
         shares = [devices // nodes + (number < devices % nodes) for number in range(nodes)]
         self.members: list[Member] = [Node(url, number, share, folder) for number, share in enumerate(shares)]

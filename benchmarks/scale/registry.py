@@ -22,7 +22,6 @@ SIGNATURE = {
 
 
 def fill(applications: int) -> None:
-    """Write all rows."""
     from django.db import transaction
 
     from registry.models import Application, JoinToken, hash_secret

@@ -21,8 +21,8 @@ from pathlib import Path
 import httpx2
 
 from appliance.demo.rest import RestError
-from benchmarks.contenders import between
 from benchmarks.figures import heading
+from benchmarks.harness import between
 
 from .story import Year, complaints, page
 

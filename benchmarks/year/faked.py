@@ -78,6 +78,5 @@ class Step:
 
 
 def steps(days: int) -> list[Step]:
-    """All days with what happens on them."""
     boots = {days // 2: 1970, 3 * days // 4: 2040}
     return [Step(day, day == max(1, days // 4), boots.get(day), day % 7 == 1) for day in range(1, days + 1)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,21 +11,10 @@ import psutil
 import redis
 
 from benchmarks.figures import Row
-from benchmarks.soak import Growth, Limit, growth
+from benchmarks.harness import ROLES, Appliance, role_of
+from benchmarks.pressed import Growth, Limit, growth
 
 MIB = 2**20
-#: by role, a pattern of the command line; the first that fits
-ROLES = {
-    "redis": r"redis-server",
-    "web": r"gunicorn",
-    "planning": r"-Q planning",
-    "simulation": r"-Q simulation",
-    "celery": r"-Q control",
-    "executor": r"\bexecutor\b",
-    "node": r"-m workers\.node",
-    "gateway": r"-m workers\.gateway",
-    "supervisor": r"manage\.py up",
-}
 MEMORY = Limit(0.15, 24.0, "MiB")
 #: growth that is allowed from the day on from which figures must be flat
 LIMITS = {
@@ -37,25 +25,20 @@ LIMITS = {
 }
 
 
-def sample(pid: int, home: Path, redis_socket: Path) -> dict[str, float]:
+def sample(appliance: Appliance) -> dict[str, float]:
     """MiB by what holds them; processes by role."""
-    found: dict[str, float] = defaultdict(float)
-    supervisor = psutil.Process(pid)
-    for process in [supervisor, *supervisor.children(recursive=True)]:
-        try:
-            line = " ".join(process.cmdline())
-            role = next((role for role, pattern in ROLES.items() if re.search(pattern, line)), None)
-            if role is not None:
+    found, home = dict.fromkeys(ROLES, 0.0), appliance.home
+    for process in appliance.processes():
+        with contextlib.suppress(psutil.Error):
+            if role := role_of(process):
                 found[role] += process.memory_info().rss / MIB
-        except psutil.Error:
-            continue
     found["database"] = sum(_size(path) for path in home.glob("nereus.sqlite3*"))
     found["store"] = sum(_size(path) for path in (home / "models").rglob("*"))
     found["logs"] = sum(_size(path) for path in (home / "logs").rglob("*"))
-    client = redis.Redis(unix_socket_path=str(redis_socket), socket_timeout=10)
+    client = redis.Redis(unix_socket_path=str(home / "run" / "redis.sock"), socket_timeout=10)
     found["Redis"] = client.info("memory")["used_memory"] / MIB
     client.close()
-    return dict(found)
+    return found
 
 
 def _size(path: Path) -> float:
@@ -66,7 +49,6 @@ def _size(path: Path) -> float:
 
 
 def table(samples: Sequence[tuple[int, dict[str, float]]], rows: int = 13) -> list[Row]:
-    """Samples of some days, evenly chosen, the first and the last among them."""
     places = np.unique(np.linspace(0, len(samples) - 1, min(rows, len(samples))).round().astype(int))
     names = [*LIMITS, *ROLES]
     return [
@@ -75,7 +57,6 @@ def table(samples: Sequence[tuple[int, dict[str, float]]], rows: int = 13) -> li
 
 
 def growths(samples: Sequence[tuple[int, dict[str, float]]], flat_from: int) -> list[Growth]:
-    """Growth of each figure from a day on."""
     some = [(day, figures) for day, figures in samples if day >= flat_from]
     if len(some) < 2:
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import time
 from dataclasses import dataclass, field
@@ -11,18 +12,23 @@ from pathlib import Path
 import httpx2
 
 from appliance.demo.rest import RestError, client, expect
+from benchmarks.faults import history
+from benchmarks.faults.checker import queries_of
+from benchmarks.faults.clients import Stream, Work
 from benchmarks.figures import markdown
-from benchmarks.models import Model, tiny
-from tools.child import RunningAppliance, eventually
+from benchmarks.harness import Appliance, ClientProcess, Variant, upload_variant
+from benchmarks.models import tiny
+from tools.child import eventually
 
 from . import sizes
 from .faked import DAY_S, HOUR_S, FakedClock, Step, steps
-from .load import LightLoad
 
 APPLICATION = "numbers"
 #: far above what a query takes: what fails failed for another reason than a busy machine
 SLO_MS = 30_000.0
 PLAN_PERIOD_S = 5.0
+#: queries/s
+RATE = 5.0
 START_S, READY_S = 600.0, 600.0
 #: seconds until each member has a valid certificate again once the clock was set
 CERTIFIED_S = 90.0
@@ -57,8 +63,6 @@ class Found:
 
 
 class Year:
-    """One appliance through its days."""
-
     def __init__(self, folder: Path, days: int, seconds: float, within_s: float = 5.0) -> None:
         self.days, self.seconds, self._within_s = days, seconds, within_s
         self._folder = folder
@@ -71,9 +75,9 @@ class Year:
             # As many as are made before figures must be flat.
             "NEREUS_KEEP_PLANS": str(max(10, int(days * seconds / PLAN_PERIOD_S / 10))),
         }
-        self._appliance = RunningAppliance(folder / "home", environment=environment)
-        self._model = tiny(folder)
-        self._deleted_key: str | None = None
+        self._appliance = Appliance(folder / "home", environment=environment)
+        #: when each day began
+        self._days: list[float] = []
         self._made: tuple[str, str] | None = None
         self._uploaded: str | None = None
         self.found = Found()
@@ -87,25 +91,16 @@ class Year:
         appliance, found = self._appliance, self.found
         appliance.start(START_S)
         try:
-            self._register()
-            body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [0.5] * 4}]}
-            load = LightLoad(appliance.http, appliance.credentials["api_key"], APPLICATION, body)
-            with load:
-                for step in steps(self.days):
-                    load.day = step.day
-                    self._live(step, load)
-            found.sent, found.slowest_s, found.failed = load.sent, load.slowest_s, dict(load.failed)
+            appliance.register(APPLICATION, SLO_MS, [Variant("first", tiny(self._folder), 90.0)], pinned=False)
+            self._wait_serving("after the first upload")
+            self._begin_load()
+            for step in steps(self.days):
+                self._live(step)
+            self._end_load()
             found.refused = self._refused()
         finally:
             appliance.stop()
         return found
-
-    def _register(self) -> None:
-        with self._rest() as rest:
-            body = {"name": APPLICATION, "slo_ms": SLO_MS, "signature": self._model.signature}
-            expect(rest.post("/applications/", json=body), "registering", 201)
-        self._upload("first", self._model)
-        self._wait_serving("after the first upload")
 
     def _wait_serving(self, when: str) -> None:
         with self._appliance.inference() as inference:
@@ -115,17 +110,30 @@ class Year:
     def _rest(self) -> httpx2.Client:
         return client(self._appliance.console, self._appliance.credentials["api_token"])
 
-    def _upload(self, name: str, model: Model) -> None:
-        with self._rest() as rest, model.path.open("rb") as file:
-            fields = {"name": name, "accuracy": "90"}
-            answer = rest.post(f"/applications/{APPLICATION}/variants/", files={"file": file}, data=fields)
-            expect(answer, f"uploading {name}", 201)
+    def _begin_load(self) -> None:
+        appliance, model = self._appliance, tiny(self._folder)
+        stream = Stream(APPLICATION, "http", RATE, list(model.row), [model.rows(1).tobytes()], {})
+        port, key = appliance.ports[1], appliance.credentials["api_key"]
+        work = Work(str(self._folder / "clients.jsonl"), port, key, [stream], patience_s=SLO_MS / 1e3)
+        self._load = ClientProcess("benchmarks.faults.clients", work).start()
 
-    def _live(self, step: Step, load: LightLoad) -> None:
+    def _end_load(self) -> None:
+        """End the load, and count how its queries ended."""
+        self._load.stop()
+        for query in queries_of(history.read(self._load.file)):
+            self.found.sent += 1
+            self.found.slowest_s = max(self.found.slowest_s, query.took_s)
+            if query.end.end != "ok":
+                day = bisect.bisect(self._days, query.sent.at)
+                how = f"{query.end.status} {query.end.note[:120]}"
+                self.found.failed[day, how] = self.found.failed.get((day, how), 0) + 1
+
+    def _live(self, step: Step) -> None:
+        self._days.append(time.monotonic())
         ends = time.monotonic() + self.seconds
         before = self._newest()
         if step.boot is not None:
-            self._boot(step.boot, load)
+            self._boot(step.boot, step.day)
             ends = time.monotonic() + self.seconds
         if step.back:
             self._clock.move_by(-3 * HOUR_S)
@@ -142,24 +150,21 @@ class Year:
         self.found.plans[step.day] = self._newest() - before
         if time.monotonic() - moved > 3 * PLAN_PERIOD_S and self.found.plans[step.day] == 0:
             self.found.late.append((step.day, "no regular plan"))
-        home = self._appliance.home
         with contextlib.suppress(OSError):
-            figures = sizes.sample(self._appliance.process.pid, home, home / "run" / "redis.sock")
-            self.found.samples.append((step.day, figures))
+            self.found.samples.append((step.day, sizes.sample(self._appliance)))
 
-    def _boot(self, year: int, load: LightLoad) -> None:
-        """Restart with a wrong clock, live with it, and correct it while running."""
+    def _boot(self, year: int, day: int) -> None:
         right = self._clock.offset
-        load.pause()
+        self._end_load()
         self._appliance.stop()
         self._appliance.output = ""
         self._clock.boot_in(year)
         self._appliance.start(START_S)
         self._wait_serving(f"after the boot in {year}")
-        load.resume()
+        self._begin_load()
         time.sleep(max(self.seconds, 2 * PLAN_PERIOD_S))
-        self._plan_everywhere(load.day)
-        self._certified(load.day)
+        self._plan_everywhere(day)
+        self._certified(day)
         self._clock.move_to(right)
 
     def _newest(self) -> int:
@@ -168,7 +173,6 @@ class Year:
             return expect(answer, "reading plans", 200).json()["results"][0]["version"]
 
     def _held(self) -> int:
-        """The oldest of the plans that members hold."""
         gateway = httpx2.get(f"{self._appliance.http}/health", timeout=30).json()["plan"]["newest"]
         node = httpx2.get(f"{self._appliance.node_http}/health", timeout=30).json()["plan_version"]
         return min(gateway or 0, node or 0)
@@ -208,7 +212,6 @@ class Year:
         return len(members) == 2
 
     def _refused(self) -> list[str]:
-        """The audit log's entries on certificates beyond their issue."""
         with self._rest() as rest:
             entries = []
             for kind in ("node", "gateway"):
@@ -245,7 +248,8 @@ class Year:
                 if answer.status_code not in (202, 204):
                     expect(answer, "deleting a variant", 204)
             self._uploaded = f"v{day}"
-        self._upload(self._uploaded, tiny(self._folder, self._uploaded, seed=day))
+            model = tiny(self._folder, self._uploaded, seed=day)
+            upload_variant(rest, APPLICATION, Variant(self._uploaded, model, 90.0))
 
     def _admitted(self, key: str) -> bool:
         headers = {"Authorization": f"Bearer {key}"}
@@ -274,7 +278,6 @@ def _flat_from(days: int) -> int:
 
 
 def page(found: Found, days: int, seconds: float) -> str:
-    """The figures in Markdown."""
     wrong = complaints(found, days)
     waits = "; ".join(f"{what}: {took:.1f} s" for what, took in found.waits.items())
     grown = [

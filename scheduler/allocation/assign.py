@@ -7,7 +7,7 @@ matrix is totally unimodular), and SCIP's LP solver finds one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyscipopt import LP
 
@@ -45,15 +45,19 @@ def assign(
     return [given[bin_].pop() for bin_ in bins]
 
 
+def keep_loaded(devices: Sequence[DeviceResources], counts: Mapping[str, int]) -> dict[str, str]:
+    """The variant by device id with the fewest loads; ``counts[m]`` devices get m."""
+    copies = [variant for variant, count in counts.items() for _ in range(count)]
+    hosts = assign(devices, [frozenset([variant]) for variant in copies], lambda _variant: 1.0)
+    return {device.id: variant for device, variant in zip(hosts, copies, strict=True)}
+
+
 def _flow(
     kinds: list[tuple[frozenset[str], int]], asked: list[tuple[frozenset[str], int]], saving: Callable[[str], float]
 ) -> dict[tuple[frozenset[str], frozenset[str]], int]:
-    """Count the devices of each class that take bins of each class.
+    """Devices by (loaded variants of a class of devices, variants of a class of bins).
 
     Only pairs of classes that keep a variant loaded are counted.
-
-    Returns:
-        Number of devices by (loaded variants of the devices' class, variants of the bins' class).
     """
     pairs = [
         (i, j, sum(saving(v) for v in sorted(loaded & bin_)))

@@ -16,13 +16,7 @@ DEDICATED_SHARE_OF_SLO = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """A dedicated device's capacity.
-
-    Attributes:
-        batch: b*, rows.
-        latency_s: of b*, seconds.
-        rate: P, items/s.
-    """
+    """``batch``: b*, rows; ``latency_s``: of b*; ``rate``: P, items/s."""
 
     batch: int
     latency_s: float
@@ -34,10 +28,7 @@ def fits_memory(profile: LatencyProfile, device: DeviceResources) -> bool:
 
 
 def profile_on(variant: CandidateVariant, device: DeviceResources) -> LatencyProfile | None:
-    """Return the variant's profile on the device's type, or None.
-
-    None: it does not run there, or does not fit into memory.
-    """
+    """None: it does not run there, or does not fit into memory."""
     profile = variant.profiles.get(device.type)
     return profile if profile is not None and profile.points and fits_memory(profile, device) else None
 

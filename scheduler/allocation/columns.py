@@ -57,14 +57,7 @@ LEAST = 1e-7
 
 @dataclass(slots=True)
 class Column:
-    """A column of the program.
-
-    Attributes:
-        entries: (row, coefficient).
-        worth: in the objective.
-        most: its largest value.
-        whole: it counts devices.
-    """
+    """With ``whole``, it counts devices; entries are (row, coefficient)."""
 
     entries: list[tuple[int, float]]
     worth: float = 0.0
@@ -74,12 +67,7 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """Device counts at their best use.
-
-    Attributes:
-        values: of the program's columns.
-        value: in the objective, of which accuracy's part is ``points``.
-    """
+    """``values`` of the columns at the best use of some counts, and the objective."""
 
     values: list[float]
     value: float
@@ -174,7 +162,6 @@ class Program:
         return min(1.0, rate / self.options.applications[q].demand)
 
     def add(self, devices: Iterable[SharedDevice]) -> list[Column]:
-        """Add the contents that are no columns yet; returns these columns."""
         before = len(self.columns)
         for device in devices:
             key = _key(device)
@@ -193,11 +180,7 @@ class Program:
     # --- counts at their best use -----------------------------------------------------------------------------------
 
     def evaluated(self, counts: DeviceCounts) -> Evaluated | None:
-        """Return the best use of the counts, whose contents become columns.
-
-        Returns:
-            None where it serves less of floors than the start.
-        """
+        """None: the best use of the counts serves less of floors than the start."""
         lp = self._using(counts)
         return Evaluated(lp.getPrimal(), lp.getObjVal()) if solved(lp) else None
 
@@ -227,10 +210,7 @@ class Program:
         return lp
 
     def _linear(self) -> LP:
-        """Return the relaxation.
-
-        Devices are limited by their groups' rows alone, so that their duals price them.
-        """
+        """Devices are limited by their groups' rows alone, so that their duals price them."""
         lp = LP(sense="maximize")
         lp.addRows([[]] * len(self.limits), [-INFINITE] * len(self.limits), self.limits)
         lp.addCols([list(c.entries) for c in self.columns], [c.worth for c in self.columns],
@@ -296,7 +276,6 @@ class Program:
     # --- SCIP --------------------------------------------------------------------------------------------------------
 
     def best_counts(self, start: Evaluated, budget: Budget) -> DeviceCounts | None:
-        """Return SCIP's counts over the most promising contents; None: it has none."""
         values = start.values + [0.0] * (len(self.columns) - len(start.values))
         lp = self._linear()
         costs = lp.getRedcost() if solved(lp) else [0.0] * len(values)
@@ -358,12 +337,9 @@ def _key(device: SharedDevice) -> tuple:
 
 
 def _useful(table: SliceTable, shares: np.ndarray) -> list[int]:
-    """Return the slices that no other of their application dominates.
+    """Indices of the slices that no other of their application dominates.
 
     At this demand, another one dominates a slice if it is no slower, no larger, no less accurate and supplies no less.
-
-    Returns:
-        Indices into the table's slices.
     """
     useful: list[int] = []
     accuracy = np.array([slice_.variant.accuracy for slice_ in table.slices])

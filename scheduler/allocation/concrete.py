@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from .assign import assign
 from .device_counts import DeviceCounts
@@ -11,6 +10,7 @@ from .disaggregation import disaggregate
 from .group_options import SERVED, GroupOptions
 from .problem import Allocation, Placement, Problem
 from .relaxation import Relaxation, most_points
+from .residents import outcome
 from .switching_cost import SwitchingCosts
 
 #: Relative tolerance within which all demand counts as served.
@@ -19,59 +19,33 @@ EXACT = 1e-6
 PRECISION = 1e-6
 
 
-@dataclass(frozen=True, eq=False)
-class ConcretePlan:
-    """Placements on concrete devices, and revisit periods of the shared ones.
+def on_devices(problem: Problem, counts: DeviceCounts, switching: SwitchingCosts) -> tuple[float, Allocation]:
+    """Assign the counts' residents, to devices that have them loaded if possible.
 
-    Attributes:
-        value: of the counts, less switching cost (points/s).
+    Returns:
+        The value of the counts, less switching cost (points/s); and the allocation, without bounds.
     """
-
-    placements: Mapping[str, tuple[Placement, ...]]
-    revisit_s: Mapping[str, float]
-    value: float
-
-
-def on_devices(counts: DeviceCounts, switching: SwitchingCosts) -> ConcretePlan:
-    """Assign the counts' residents, to devices that have them loaded if possible."""
-    placements: dict[str, tuple[Placement, ...]] = {}
+    placements: dict[str, list[Placement]] = {}
     revisit_s: dict[str, float] = {}
     cost = 0.0
     for g, (group, contents) in enumerate(zip(counts.options.groups, disaggregate(counts), strict=True)):
         wanted = [frozenset([p.variant for p in content.placements]) for content in contents]
         devices = assign(group.devices, wanted, lambda variant, g=g: switching.cost(g, variant))
         for device, content, variants in zip(devices, contents, wanted, strict=True):
-            placements[device.id] = tuple([replace(p, device=device.id) for p in content.placements])
+            placements[device.id] = [replace(p, device=device.id) for p in content.placements]
             if content.revisit_s:
                 revisit_s[device.id] = content.revisit_s
             cost += sum([switching.cost(g, variant) for variant in sorted(variants - device.loaded)])
-    return ConcretePlan(placements, revisit_s, counts.value - cost)
+    made = outcome(problem, [p for device in problem.devices for p in placements.get(device.id, ())])
+    return counts.value - cost, replace(made, revisit_s=revisit_s)
 
 
-def allocation_of(
-    problem: Problem, options: GroupOptions, relaxed: Relaxation, concrete: ConcretePlan, gap_target: float
+def certified(
+    problem: Problem, options: GroupOptions, relaxed: Relaxation, made: Allocation, gap_target: float
 ) -> Allocation:
-    """Return the allocation.
-
-    Args:
-        gap_target: largest relative gap that counts as optimal.
-    """
-    placements = tuple([p for device in problem.devices for p in concrete.placements.get(device.id, ())])
-    weight = {a.id: a.weight for a in problem.applications}
-    variants = {v.id: v for v in problem.variants}
-    served = {a.id: 0.0 for a in problem.applications}
-    items = accurate = points = 0.0
-    for placement in placements:
-        variant, rate = variants[placement.variant], placement.rate
-        served[variant.application] += rate
-        items += rate
-        accurate += rate * variant.accuracy
-        points += weight[variant.application] * rate * variant.accuracy
-    left_out = {}
-    for application in problem.applications:
-        short = application.demand - served[application.id]
-        left_out[application.id] = short if short > application.demand * EXACT else 0.0
-        served[application.id] = application.demand - left_out[application.id]
+    """With bound, gap and prices; up to a gap of ``gap_target`` it is optimal."""
+    demand = sum(a.weight * a.demand for a in problem.applications)
+    served, points = made.served, made.objective * demand
     weighted = sum(a.weight * served[a.id] for a in problem.applications)
     bound = relaxed.points
     if weighted < relaxed.served * (1 - EXACT):
@@ -91,31 +65,12 @@ def allocation_of(
     in_floors = sum(a.weight * min(served[a.id], a.floor * a.demand) for a in problem.applications)
     if in_floors < relaxed.floors * (1 - EXACT):
         gap = max(gap, _gap(in_floors, relaxed.floors))
-    demand = sum(a.weight * a.demand for a in problem.applications)
-    loaded = {device.id: device.loaded for device in problem.devices}
-    return Allocation(
-        placements=placements,
-        served=served,
-        left_out=left_out,
-        accuracy=accurate / items if items > 0 else 0.0,
-        revisit_s=concrete.revisit_s,
-        objective=points / demand,
+    return replace(
+        made,
         bound=max(bound, points) / demand,
         gap=gap,
-        status="empty" if not placements else "optimal" if gap <= gap_target + PRECISION else "feasible",
-        moves=sum([p.variant not in loaded[p.device] for p in placements]),
+        status="empty" if not made.placements else "optimal" if gap <= gap_target + PRECISION else "feasible",
         prices=_by_type(problem, options, relaxed),
-    )
-
-
-def nothing_planned(problem: Problem) -> Allocation:
-    return Allocation(
-        placements=(),
-        served={a.id: 0.0 for a in problem.applications},
-        left_out={a.id: a.demand for a in problem.applications},
-        accuracy=0.0,
-        status="empty",
-        prices={device.type: 0.0 for device in problem.devices},
     )
 
 

@@ -32,14 +32,6 @@ _GOLDEN = (5**0.5 - 1) / 2
 
 @dataclass(frozen=True, slots=True)
 class BestContent:
-    """The best content that a search found, and a bound.
-
-    Attributes:
-        value: gained by the content; where none was found, the least asked for.
-        bound: no content gains more.
-        chosen: indices into the search's slices, empty where none was found.
-    """
-
     value: float
     bound: float
     chosen: tuple[int, ...]
@@ -113,10 +105,6 @@ class ContentSearches:
         self._arrange(owner)
 
     def _arrange(self, owner: np.ndarray) -> None:
-        """Set up the slices by application.
-
-        They are (search x slice), filled up by the last one, which no search has.
-        """
         count, units = len(owner), np.arange(GRID + 1)
         filled = np.concatenate((self._uses, np.full((len(self._uses), 1), 2.0)), axis=1)
         sizes = np.minimum(np.floor(filled * GRID * (1 - ROUNDING)), GRID + 1).astype(int)
@@ -161,11 +149,7 @@ class ContentSearches:
     # --- the best contents ------------------------------------------------------------------------------------------
 
     def best(self, gains: np.ndarray, least: np.ndarray, which: Sequence[int]) -> list[BestContent]:
-        """The content of the highest gain above ``least`` of each search in ``which``.
-
-        Args:
-            least: by search.
-        """
+        """The content of the highest gain above ``least`` of each search in ``which``."""
         which = np.array(which, dtype=int)
         if not len(which):
             return []
@@ -246,7 +230,6 @@ class ContentSearches:
     def _undominated(
         self, kept: np.ndarray, simple: np.ndarray, at: np.ndarray, gained: np.ndarray, left: np.ndarray
     ) -> np.ndarray:
-        """Drop what others of the same search dominate, where only time is limited."""
         one = simple[at[kept]]
         others, kept = kept[~one], kept[one]
         if not len(kept):
@@ -258,10 +241,9 @@ class ContentSearches:
         return np.concatenate((others, kept[np.concatenate(([True], apart[1:] > best[:-1]))]))
 
     def _bounds(self, gain: np.ndarray, which: np.ndarray) -> list[list[np.ndarray]]:
-        """Return the most that each application and those after it gain.
+        """The most that each application and those after it gain.
 
-        Returns:
-            By application and resource, this gain by place in ``which``, residents left and grid units left.
+        By application and resource, it is by place in ``which``, residents left and grid units left.
         """
         counted = self._counted[which]
         levels = 1 + int(self._most[which][counted].max(initial=0))
@@ -288,10 +270,7 @@ class ContentSearches:
 
 
 def _widest(kept: np.ndarray, at: np.ndarray, most: np.ndarray, dropped: np.ndarray) -> np.ndarray:
-    """Keep as many partial contents of each search as the beam is wide.
-
-    The most that those cut off could gain goes into ``dropped``, by place of the search.
-    """
+    """As many as the beam is wide, by search; ``dropped`` bounds what is cut off."""
     if len(kept) <= WIDTH:
         return kept
     kept = kept[np.lexsort((-most[kept], at[kept]))]
@@ -302,7 +281,6 @@ def _widest(kept: np.ndarray, at: np.ndarray, most: np.ndarray, dropped: np.ndar
 
 
 def fits(device: SharedDevice, group: IdenticalDevices) -> bool:
-    """Whether the slices fit into the time, memory and places of such a device."""
     slices, one = [slice_ for _, slice_, _ in device.residents], group.one
     return (
         sum(slice_.seconds for slice_ in slices) <= slice_budget_s(group, device.revisit_s) * (1 + ROUNDING)

@@ -25,13 +25,7 @@ from .group_options import FLOOR, SERVED, GroupOptions, TimeSlice
 
 @dataclass(frozen=True, eq=False)
 class SharedDevice:
-    """A shared device with its residents.
-
-    Attributes:
-        group: its index.
-        revisit_s: the revisit period, seconds.
-        residents: (application, slice, points/s at each price).
-    """
+    """``residents``: (application, slice, points/s at each price)."""
 
     group: int
     revisit_s: float
@@ -39,14 +33,10 @@ class SharedDevice:
 
 
 class DeviceCounts:
-    """Counts of devices, and what they are worth.
+    """Devices by application and group, those that are shared, and their worth.
 
-    Their worth is in points/s, with :data:`~.group_options.SERVED` points for each weighted item served, and
+    That is in points/s, with :data:`~.group_options.SERVED` points for each weighted item served, and
     :data:`~.group_options.FLOOR` points for one within a floor.
-
-    Attributes:
-        dedicated: devices by application and group.
-        shared: the devices that are shared.
     """
 
     def __init__(self, options: GroupOptions):
@@ -119,9 +109,8 @@ class DeviceCounts:
     # --- what changes would gain ------------------------------------------------------------------------------------
 
     def utility(self) -> np.ndarray:
-        """Points/s by application."""
         return self.table.min(axis=1)
 
-    def gains(self) -> np.ndarray:
-        """Gain of one more device (application x group)."""
-        return (self.table[:, None] + self.earns).min(axis=2) - self.utility()[:, None]
+    def gains(self, g: int) -> np.ndarray:
+        """By application, the gain of one more device of the group."""
+        return (self.table + self.earns[:, g]).min(axis=1) - self.utility()

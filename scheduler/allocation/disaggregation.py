@@ -22,13 +22,6 @@ _NEAR = 1e-9
 
 @dataclass(eq=False, slots=True)
 class DeviceContent:
-    """What a device of a group gets, which one is not decided yet.
-
-    Attributes:
-        revisit_s: 0 where it is dedicated to one application.
-        placements: of no device.
-    """
-
     revisit_s: float
     placements: list[Placement] = field(default_factory=list)
 

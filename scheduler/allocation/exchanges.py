@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .columns import AROUND, SEED, Program
-from .contents import BestContent
+from .contents import BestContent, ContentSearch, ContentSearches
 from .device_counts import DeviceCounts, SharedDevice
 from .solver import Budget, time_ran_out
 
@@ -22,23 +22,27 @@ EXCHANGED = 400_000
 WHOLE = 1e-6
 
 
-class Exchanges:
-    """Exchanges over the contents of a program.
+class _Group:
+    """Searches of a group's contents; of all slices, earnings and applications."""
 
-    Attributes:
-        work: slices that may still be priced; below 0 nothing is exchanged.
-    """
+    def __init__(self, searches: list[ContentSearch]) -> None:
+        self.searches = searches
+        self.together = ContentSearches(searches) if searches else None
+        self.earns = np.concatenate([s.table.earns[s.slices] for s in searches]) if searches else np.zeros((0, 1))
+        self.owner = np.concatenate([s.owner for s in searches]) if searches else np.zeros(0, dtype=int)
+
+
+class Exchanges:
+    """``work``: slices that may still be priced; below 0 nothing is exchanged."""
 
     def __init__(self, program: Program, budget: Budget, work: int = EXCHANGED):
         self._program, self.work, self._budget = program, work, budget
         self._rng = np.random.default_rng(SEED)
-        searches = program.searches
-        self._earns = np.concatenate([s.table.earns[s.slices] for s in searches]) if searches else np.zeros((0, 1))
-        self._owner = np.concatenate([s.owner for s in searches]) if searches else np.zeros(0, dtype=int)
-        groups = np.repeat([s.g for s in searches], [len(s.slices) for s in searches])
-        self._slices = [np.nonzero(groups == g)[0] for g in range(len(program.options.groups))]
+        self._empty = DeviceCounts(program.options)
+        self._rounded_from: list[float] | None = None
+        self._groups = [_Group([s for s in program.searches if s.g == g]) for g in range(len(program.options.groups))]
         #: by group, least gain and gains of its slices: the best content of each search that may have one
-        self._known: dict[tuple[int, float, bytes], list[tuple[int, BestContent]]] = {}
+        self._known: dict[tuple[int, float, bytes], list[tuple[ContentSearch, BestContent]]] = {}
 
     def improve(self, counts: DeviceCounts) -> None:
         """Exchange until no device has a better use, or work or time are spent."""
@@ -77,61 +81,50 @@ class Exchanges:
         return False
 
     def _use(self, counts: DeviceCounts, g: int, least: float) -> bool:
-        """Give a free device of group ``g`` its best use, if that gains over ``least``."""
         best, use = least, None
         if self.work <= 0:
             return False
-        gains = counts.gains()[:, g]
+        gains = counts.gains(g)
         q = int(gains.argmax())
         if gains[q] > best:
             best, use = float(gains[q]), q
-        for k, content in self._best_contents(counts, g, best):
-            self.work -= len(self._program.searches[k].slices)
+        for search, content in self._best_contents(counts, g, best):
+            self.work -= len(search.slices)
             if content.chosen and content.value > best:
-                best, use = content.value, self._program.searches[k].device(content.chosen)
+                best, use = content.value, search.device(content.chosen)
         if isinstance(use, SharedDevice):
             counts.share(use)
         elif use is not None:
             counts.dedicate(use, g)
         return use is not None
 
-    def _best_contents(self, counts: DeviceCounts, g: int, best: float) -> list[tuple[int, BestContent]]:
-        mine, together = self._slices[g], self._program.together
-        self.work -= AROUND + len(mine)
-        if together is None or not len(mine):
+    def _best_contents(self, counts: DeviceCounts, g: int, best: float) -> list[tuple[ContentSearch, BestContent]]:
+        group = self._groups[g]
+        self.work -= AROUND + len(group.owner)
+        if not group.searches:
             return []
-        owner = self._owner[mine]
-        gains = np.full(len(self._owner), -np.inf)
-        gains[mine] = (counts.table[owner] + self._earns[mine]).min(axis=1) - counts.utility()[owner]
+        gains = (counts.table[group.owner] + group.earns).min(axis=1) - counts.utility()[group.owner]
         # Different starts often lead to the same plan, and then to the same exchanges.
-        key = g, best, gains[mine].tobytes()
+        key = g, best, gains.tobytes()
         if key not in self._known:
-            fluid = together.fluid(gains)
+            fluid = group.together.fluid(gains)
             which = np.nonzero(fluid > best)[0]
-            found = together.best(gains, np.full(len(fluid), best), which)
-            self._known[key] = list(zip(which.tolist(), found, strict=True))
+            found = group.together.best(gains, np.full(len(fluid), best), which)
+            self._known[key] = [(group.searches[k], content) for k, content in zip(which, found, strict=True)]
         return self._known[key]
 
     def rounded(self) -> DeviceCounts:
         """The relaxation rounded: whole devices as it has them, and the rest drawn."""
-        program, values = self._program, self._program.values
-        uses: list[list[tuple[SharedDevice | int, float]]] = [[] for _ in program.options.groups]
-        for (q, g), column in program.dedicated.items():
-            uses[g].append((q, values[column]))
-        for column, device in program.contents:
-            uses[device.group].append((device, values[column] if column < len(values) else 0.0))
-        counts = DeviceCounts(program.options)
+        counts = self._empty.copy()
         dedicated = np.zeros_like(counts.dedicated)
         shared: list[SharedDevice] = []
-        for g, mine in enumerate(uses):
-            mine = [(use, value) for use, value in mine if value > WHOLE]
-            whole = [int(value + WHOLE) for _, value in mine]
-            rest = np.array([max(value - n, 0.0) for (_, value), n in zip(mine, whole, strict=True)])
-            chosen = [use for (use, _), n in zip(mine, whole, strict=True) for _ in range(n)]
-            while len(chosen) < counts.sizes[g] and rest.sum() > WHOLE:
-                i = int(self._rng.choice(len(rest), p=rest / rest.sum()))
-                chosen.append(mine[i][0])
-                rest[i] = 0.0
+        for g, (uses, whole, rest) in enumerate(self._relaxed()):
+            chosen, left = list(whole), rest.copy()
+            while len(chosen) < counts.sizes[g] and left.sum() > WHOLE:
+                chances = (left / left.sum()).cumsum()
+                i = int((chances / chances[-1]).searchsorted(self._rng.random(), side="right"))
+                chosen.append(uses[i])
+                left[i] = 0.0
             for use in chosen[: counts.sizes[g]]:
                 if isinstance(use, SharedDevice):
                     shared.append(use)
@@ -139,3 +132,20 @@ class Exchanges:
                     dedicated[use, g] += 1
         counts.set(dedicated, shared)
         return counts
+
+    def _relaxed(self) -> list[tuple[list[SharedDevice | int], list[SharedDevice | int], np.ndarray]]:
+        """By group: the relaxation's uses, those of whole devices, what is left of each."""
+        program, values = self._program, self._program.values
+        if self._rounded_from is not values:
+            self._rounded_from, self._uses = values, []
+            found: list[list[tuple[SharedDevice | int, float]]] = [[] for _ in program.options.groups]
+            for (q, g), column in program.dedicated.items():
+                found[g].append((q, values[column]))
+            for column, device in program.contents:
+                found[device.group].append((device, values[column] if column < len(values) else 0.0))
+            for mine in found:
+                mine = [(use, value) for use, value in mine if value > WHOLE]
+                whole = [use for use, value in mine for _ in range(int(value + WHOLE))]
+                rest = np.array([max(value - int(value + WHOLE), 0.0) for _, value in mine])
+                self._uses.append(([use for use, _ in mine], whole, rest))
+        return self._uses

@@ -15,7 +15,7 @@ from . import nereus
 from .pins import with_pinned
 from .problem import Allocation, Problem
 from .reasons import explained
-from .residents import assemble
+from .residents import outcome
 from .strategies import Strategy, UnusableProblem
 from .verification import faults, violations
 
@@ -26,10 +26,7 @@ QUOTED = 5
 
 
 class NoAllocation(Exception):
-    """No allocation was found that keeps every rule.
-
-    The message has the rules that the last one tried breaks.
-    """
+    """The message has the rules that the last allocation tried breaks."""
 
 
 def verified(problem: Problem, strategy: Strategy) -> Allocation:
@@ -77,4 +74,4 @@ def greedy(problem: Problem) -> Allocation:
 
 def _nothing(problem: Problem) -> Allocation:
     problem = replace(problem, variants=tuple(v for v in problem.variants if not v.excluded))
-    return with_pinned(problem, assemble(problem, (), {}))[0]
+    return with_pinned(problem, outcome(problem, ()))[0]

@@ -38,13 +38,7 @@ FILL = 0.95
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatingPoint:
-    """A variant on a device dedicated to its application.
-
-    Attributes:
-        batch: rows.
-        latency_s: of the batch, seconds.
-        rate: items/s of all the time that queries may use.
-    """
+    """A variant on a dedicated device; ``rate``: items/s of all the time for queries."""
 
     variant: CandidateVariant
     batch: int
@@ -55,13 +49,7 @@ class OperatingPoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimeSlice:
-    """A resident of a shared device, which runs once in each revisit period.
-
-    Attributes:
-        rows: at most.
-        seconds: that the slice takes at most.
-        rate: items/s.
-    """
+    """A resident of a shared device, which runs up to ``rows`` in each revisit period."""
 
     variant: CandidateVariant
     rows: int
@@ -144,11 +132,6 @@ class GroupOptions:
         return self._cached.variants_of.get(application, ())
 
     def slices(self, g: int, revisit_s: float) -> SliceTable:
-        """Return the slices that devices of group ``g`` may hold; may be empty.
-
-        Args:
-            revisit_s: the revisit period, seconds.
-        """
         key = (tuple((a.id, a.slo_s, a.weight) for a in self.applications), self._keys, g, revisit_s)
         table = self._cached.slices.get(key)
         if table is None:
@@ -166,10 +149,7 @@ class GroupOptions:
 
 
 def revisit_periods(applications: list[ApplicationDemand]) -> list[float]:
-    """Return the revisit periods to try, seconds, ascending.
-
-    There are at most :data:`MAX_PERIODS`; the smallest admits every application.
-    """
+    """Seconds, ascending; the smallest admits every application."""
     periods = sorted({round(a.slo_s * fraction, 6) for a in applications for fraction in FRACTIONS})
     if len(periods) <= MAX_PERIODS:
         return periods
@@ -177,7 +157,6 @@ def revisit_periods(applications: list[ApplicationDemand]) -> list[float]:
 
 
 def slice_budget_s(group: IdenticalDevices, revisit_s: float) -> float:
-    """Slice budget: seconds that all slices may take in one revisit period."""
     return FILL * group.one.available * revisit_s
 
 

@@ -13,11 +13,6 @@ from .problem import DeviceResources
 
 @dataclass(frozen=True)
 class IdenticalDevices:
-    """Identical devices, in the problem's order.
-
-    Only their loaded variants may differ.
-    """
-
     devices: tuple[DeviceResources, ...]
 
     @property
@@ -35,10 +30,6 @@ class IdenticalDevices:
 
 
 def grouped(devices: Iterable[DeviceResources]) -> list[IdenticalDevices]:
-    """Return the groups of identical devices, in order of first appearance.
-
-    Unusable devices are left out.
-    """
     groups: dict[tuple, list[DeviceResources]] = {}
     for device in devices:
         if usable(device):

@@ -24,7 +24,7 @@ from dataclasses import replace
 import numpy as np
 
 from .columns import Program
-from .concrete import EXACT, allocation_of, nothing_planned, on_devices
+from .concrete import EXACT, certified, on_devices
 from .contents import fits
 from .device_counts import DeviceCounts, SharedDevice
 from .disaggregation import use_idle_devices
@@ -34,6 +34,7 @@ from .groups import grouped
 from .pins import with_pinned, with_reservations
 from .problem import CERTIFIED, Allocation, Problem
 from .relaxation import Relaxation, most_multiple, relax
+from .residents import outcome
 from .solver import Budget, time_ran_out
 from .switching_cost import SwitchingCosts
 
@@ -60,15 +61,11 @@ def solve(problem: Problem) -> Allocation:
 
 
 def start(problem: Problem) -> Allocation:
-    """Return the allocation of the first step alone, which costs little."""
     return with_pinned(problem, _solve(replace(problem, previous=None), improve=False))[0]
 
 
 def relaxed(problem: Problem) -> Relaxation | None:
-    """Return the relaxed problem's optimum; None where nothing can be served.
-
-    It is the most that can be served, the bound on accuracy, and the prices of time.
-    """
+    """What can be served, a bound on accuracy, prices of time; None: nothing can be."""
     return _relaxed(problem)[1]
 
 
@@ -114,32 +111,40 @@ def _relaxed(problem: Problem) -> tuple[GroupOptions, Relaxation | None]:
 
 def _solve(problem: Problem, improve: bool = True) -> Allocation:
     """The allocation before pinned variants; ``improve``: beyond the start."""
+    # Divisible devices bound every plan, and price devices' time.
     options, bound = _relaxed(problem)
     if bound is None:
-        return nothing_planned(problem)
+        return replace(outcome(problem, ()), prices={device.type: 0.0 for device in problem.devices})
     switching = SwitchingCosts(options, bound)
     gap = max(problem.gap, GAP)
     floors = sum(a.weight * a.demand * a.floor for a in options.applications)
     enough = bound.points * (1 - gap) + SERVED * bound.served + (FLOOR - SERVED) * floors
     budget = Budget(math.inf if problem.milp_s is None else problem.milp_s)
+
+    # Where loads take time, the plan in force is adapted to the demand, with what is loaded.
     candidates = []
     if problem.previous is not None and switching.loads_take_time:
         loaded = GroupOptions(options.groups, options.applications, problem.variants, loaded_only=True)
-        kept = _counts_in_force(loaded, problem.previous)
-        if kept.value < enough:
-            Exchanges(Program(loaded, periods(loaded)), budget).improve(kept)
-        candidates.append(kept)
+        in_force = _counts_in_force(loaded, problem.previous)
+        if in_force.value < enough:
+            Exchanges(Program(loaded, periods(loaded)), budget).improve(in_force)
+        candidates.append(in_force)
+
+    # If that is not enough, device counts are searched for: the relaxation rounded down and exchanged, columns, their
+    # relaxation rounded and exchanged, SCIP.
     if not candidates or candidates[0].value < enough:
         search = Search(options, bound, budget, gap)
         search.run(enough if improve else -math.inf)
         candidates.append(search.best)
         bound = replace(bound, combined=search.bound, limited=search.limited, counted=search.counted)
+
+    # Counts become residents and rates on devices, and the best after its loads is the plan.
     plans = []
     for counts in candidates:
         use_idle_devices(counts)
-        plans.append(on_devices(counts, switching))
-    best = max(plans, key=lambda plan: plan.value)
-    plan = allocation_of(problem, options, bound, best, gap)
+        plans.append(on_devices(problem, counts, switching))
+    _, best = max(plans, key=lambda plan: plan[0])
+    plan = certified(problem, options, bound, best, gap)
     return replace(plan, method="milp" if bound.combined < math.inf else "search")
 
 
@@ -174,19 +179,27 @@ class Search:
             return
         self._at, total = at, program.total
         self.bound = program.bound(at.value + self._gap * at.points, budget) * total
-        stale = 0
-        while program.values and not self._within(CERTIFIED) and stale < STALE and self._exchanges.work > 0:
-            if budget.left() <= 0:
-                time_ran_out()
-                break
-            stale = 0 if self._exchange(self._exchanges.rounded()) else stale + 1
-        if program.values and not self._within(self._gap):
-            self._take(program.best_counts(self._at, budget))
-            self._exchange(self.best.copy())
+        if program.values:
+            self._round()
+            if not self._within(self._gap):
+                self._take(program.best_counts(self._at, budget))
+                self._exchange(self.best.copy())
         if self._at.values[0] < 1 - EXACT:
             # At most so much more may be served; how accurately is bounded apart.
             self.counted = self._at.values[0] * total
             self.limited = program.bound(self._at.value, budget, self._at.values[0]) * total
+
+    def _round(self) -> None:
+        """Round the relaxation, and exchange, as long as that gains."""
+        stale, seen = 0, set()
+        while not self._within(CERTIFIED) and stale < STALE and self._exchanges.work > 0:
+            if self._budget.left() <= 0:
+                time_ran_out()
+                return
+            counts = self._exchanges.rounded()
+            start = counts.dedicated.tobytes(), tuple(sorted(map(id, counts.shared)))
+            stale = 0 if start not in seen and self._exchange(counts) else stale + 1
+            seen.add(start)
 
     def _exchange(self, counts: DeviceCounts) -> bool:
         self._exchanges.improve(counts)
@@ -206,7 +219,6 @@ class Search:
 
 
 def periods(options: GroupOptions) -> list[float]:
-    """The revisit periods to try: as many as the search has the time for."""
     shareable = [g for g, group in enumerate(options.groups) if group.one.max_resident != 1]
     tried = revisit_periods(options.applications) if shareable else []
     while len(tried) > 1 and sum(len(options.slices(g, p).slices) for g in shareable for p in tried) > LARGEST:

@@ -17,15 +17,11 @@ from .problem import Allocation, Placement, Problem
 def with_pinned(problem: Problem, allocation: Allocation) -> tuple[Allocation, list[str]]:
     """Let each pinned variant that is not placed stand by where it fits.
 
-    That is on a device that has it loaded, if possible.
-
     Returns:
         The allocation, and the ids of those that fit nowhere now, though a device could run them.
     """
     placed = {placement.variant for placement in allocation.placements}
     pinned = [v for v in problem.variants if v.pinned and not v.excluded and v.id not in placed]
-    if not pinned:
-        return allocation, []
     variants = {v.id: v for v in problem.variants}
     by_device: dict[str, list[Placement]] = {device.id: [] for device in problem.devices}
     for placement in allocation.placements:

@@ -98,10 +98,7 @@ class LatencyProfile:
 
     @property
     def longest(self) -> tuple[tuple[int, float], ...]:
-        """The longest times of batches, by which their queries must be in time.
-
-        Rates follow from ``points``.
-        """
+        """The longest times of batches, by which their queries must be in time."""
         return self.slowest or self.points
 
 
@@ -182,12 +179,6 @@ class Placement:
 
 @dataclass(frozen=True)
 class PlannedPolicies:
-    """Policies by load of an application on some devices.
-
-    Attributes:
-        variants: resident on all of these devices, the fastest first.
-    """
-
     application: str
     devices: tuple[str, ...]
     variants: tuple[str, ...]

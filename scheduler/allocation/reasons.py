@@ -17,7 +17,6 @@ def reasons(problem: Problem, allocation: Allocation) -> tuple[str, ...]:
 
 
 def explained(problem: Problem, allocation: Allocation) -> Allocation:
-    """The allocation with reasons: its own, or those made here."""
     return allocation if allocation.reasons else replace(allocation, reasons=reasons(problem, allocation))
 
 

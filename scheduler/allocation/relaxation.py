@@ -123,13 +123,7 @@ class _Program:
         return np.clip(np.array(self.lp.getPrimal()[self._left : self._left + len(self.weighted_demand)]), 0.0, 1.0)
 
     def add_floor_shortfalls(self) -> int:
-        """Add a column for each floor's shortfall.
-
-        v >= u - (1 - floor), in shares of the demand, where u is left out.
-
-        Returns:
-            The first column's number.
-        """
+        """Add v >= u - (1 - floor) by application, u left out; the first column's number."""
         first = self.lp.ncols()
         for q, application in enumerate(self.options.applications):
             self.lp.addCol([], 0.0, 0.0, 1.0)
@@ -179,10 +173,7 @@ def relax(options: GroupOptions) -> Relaxation | None:
 
 
 def most_multiple(options: GroupOptions) -> float:
-    """Return the largest multiple of the demand whose time the devices have.
-
-    How many residents they may hold does not count.
-    """
+    """The largest multiple of the demand whose time devices have, places apart."""
     lp, groups = LP(sense="maximize"), len(options.groups)
     applications = len(options.applications)
     lp.addRows([[]] * (groups + applications), [-_INFINITE] * groups + [0.0] * applications,
@@ -201,14 +192,6 @@ def most_multiple(options: GroupOptions) -> float:
 
 
 def most_points(options: GroupOptions, served: float) -> float:
-    """Return an upper bound of the points of any plan that serves so much.
-
-    Args:
-        served: weighted items/s.
-
-    Returns:
-        Weighted items/s times accuracy.
-    """
     program = _Program(options)
     program.allow_leaving_out()
     share = [w / program.scale for w in program.weighted_demand]
@@ -224,10 +207,7 @@ def _prices(program: _Program) -> np.ndarray:
 
 
 def _overload_prices(program: _Program) -> np.ndarray:
-    """Return the prices in overload.
-
-    A served item counts its accuracy, one left out counts nothing.
-    """
+    """A served item counts its accuracy, one left out counts nothing."""
     program.seek(1.0, [0.0] * len(program.weighted_demand))
     program.must_solve()
     return _prices(program)

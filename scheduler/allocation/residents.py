@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from .capacity import Capacity, dedicated_capacity, profile_on
 from .groups import usable
-from .problem import Allocation, ApplicationDemand, CandidateVariant, DeviceResources, Placement, Problem
+from .problem import Allocation, CandidateVariant, DeviceResources, Placement, Problem
 
 #: Relative tolerance on rates: the solver's own feasibility tolerance.
 TOLERANCE = 1e-6
@@ -17,14 +18,6 @@ LOAD_THRESHOLD = 0.25
 
 @dataclass(frozen=True)
 class ResidentCapacity:
-    """A variant resident on a device, and what it can serve there.
-
-    Attributes:
-        capacity: items/s that it can serve there.
-        max_batch: rows.
-        full_rate: P of the whole device.
-    """
-
     device: DeviceResources
     variant: CandidateVariant
     capacity: float
@@ -36,10 +29,6 @@ class ResidentCapacity:
 
 
 def dedicated_resident(device: DeviceResources, variant: CandidateVariant, capacity: Capacity) -> ResidentCapacity:
-    """Return the variant alone on the device (Eq. 5).
-
-    Its capacity is scaled by the device's availability.
-    """
     return ResidentCapacity(device, variant, capacity.rate * device.available, capacity.batch, full_rate=capacity.rate)
 
 
@@ -60,95 +49,97 @@ def assemble(
 
     Rates are clipped to the residents' capacities and to the demand, so that solver tolerances never reach a plan.
     """
-    applications = {a.id: a for a in problem.applications}
     residents = [s for s in residents if rates.get(s.variant.id, 0.0) > 0 and s.capacity > 0]
-    totals = _clipped(applications, residents, rates)
+    totals = _clipped({a.id: a.demand for a in problem.applications}, residents, rates)
     residents = [s for s in residents if totals[s.variant.id] > 0]
-    left_out = _left_out(applications, residents, totals)
-    _use_spare_devices(problem, applications, residents, totals, left_out)
-    left_out = _left_out(applications, residents, totals)
-
-    capacity: dict[str, float] = {}
-    for resident in residents:
-        capacity[resident.variant.id] = capacity.get(resident.variant.id, 0.0) + resident.capacity
+    _use_spare_devices(problem, residents, totals)
+    capacity = _capacity(residents)
     order = {device.id: i for i, device in enumerate(problem.devices)}
     placements = []
     for resident in sorted(residents, key=lambda s: (order[s.device.id], s.variant.id)):
         rate = totals[resident.variant.id] * resident.capacity / capacity[resident.variant.id]
-        placements.append(
-            Placement(
-                resident.device.id, resident.variant.id, rate, resident.max_batch, min(resident.time_share(rate), 1.0)
-            )
-        )
-    items = sum(totals.values())
-    accuracies = {s.variant.id: s.variant.accuracy for s in residents}
+        share = min(resident.time_share(rate), 1.0)
+        placements.append(Placement(resident.device.id, resident.variant.id, rate, resident.max_batch, share))
+    made = outcome(problem, placements)
+    status = "empty" if not placements else "optimal" if proven else "feasible"
+    return replace(made, objective=objective, bound=bound, gap=gap, status=status)
+
+
+def outcome(problem: Problem, placements: Sequence[Placement]) -> Allocation:
+    """What placements serve, leave out and load, and their weighted accuracy."""
+    applications = {a.id: a for a in problem.applications}
+    variants = {v.id: v for v in problem.variants}
+    loaded = {device.id: device.loaded for device in problem.devices}
+    rates = dict.fromkeys(applications, 0.0)
+    items = accurate = points = 0.0
+    for placement in placements:
+        variant, rate = variants[placement.variant], placement.rate
+        rates[variant.application] += rate
+        items += rate
+        accurate += rate * variant.accuracy
+        points += applications[variant.application].weight * rate * variant.accuracy
+    left_out = {
+        name: short if (short := a.demand - rates[name]) > a.demand * 2 * TOLERANCE else 0.0
+        for name, a in applications.items()
+    }
+    demand = sum(a.weight * a.demand for a in problem.applications)
+    objective = points / demand if demand > 0 else 0.0
     return Allocation(
         placements=tuple(placements),
-        served={a.id: a.demand - left_out[a.id] for a in problem.applications},
+        served={name: a.demand - left_out[name] for name, a in applications.items()},
         left_out=left_out,
-        accuracy=sum(accuracies[v] * rate for v, rate in totals.items() if rate > 0) / items if items > 0 else 0.0,
+        accuracy=accurate / items if items > 0 else 0.0,
         objective=objective,
-        bound=bound,
-        gap=gap,
-        status="empty" if not placements else "optimal" if proven else "feasible",
-        moves=sum(s.variant.id not in s.device.loaded for s in residents),
+        bound=objective,
+        status="optimal" if placements else "empty",
+        moves=sum([p.variant not in loaded[p.device] for p in placements]),
     )
 
 
-def _clipped(
-    applications: Mapping[str, ApplicationDemand], residents: list[ResidentCapacity], rates: Mapping[str, float]
-):
-    capacity: dict[str, float] = {}
-    owner: dict[str, str] = {}
+def _capacity(residents: Iterable[ResidentCapacity]) -> Counter[str]:
+    capacity: Counter[str] = Counter()
     for resident in residents:
-        capacity[resident.variant.id] = capacity.get(resident.variant.id, 0.0) + resident.capacity
-        owner[resident.variant.id] = resident.variant.application
-    totals = {v: min(rates[v], c) for v, c in capacity.items()}
-    sums: dict[str, float] = {}
+        capacity[resident.variant.id] += resident.capacity
+    return capacity
+
+
+def _clipped(
+    demand: Mapping[str, float], residents: list[ResidentCapacity], rates: Mapping[str, float]
+) -> dict[str, float]:
+    capacity, owner = _capacity(residents), {s.variant.id: s.variant.application for s in residents}
+    totals = {variant: min(rates[variant], most) for variant, most in capacity.items()}
+    sums: Counter[str] = Counter()
     for variant, rate in totals.items():
-        sums[owner[variant]] = sums.get(owner[variant], 0.0) + rate
-    for variant in totals:
-        total, demand = sums[owner[variant]], applications[owner[variant]].demand
+        sums[owner[variant]] += rate
+    for variant, rate in totals.items():
+        total, most = sums[owner[variant]], demand[owner[variant]]
         # Within tolerance of the demand, the sum becomes the demand itself.
-        if total > demand or total > demand * (1 - TOLERANCE):
-            totals[variant] = min(totals[variant] * demand / total, capacity[variant])
-    return {v: rate for v, rate in totals.items() if rate > applications[owner[v]].demand * TOLERANCE} | {
-        v: 0.0 for v, rate in totals.items() if rate <= applications[owner[v]].demand * TOLERANCE
-    }
+        if total > most * (1 - TOLERANCE):
+            rate = min(rate * most / total, capacity[variant])
+        totals[variant] = rate if rate > most * TOLERANCE else 0.0
+    return totals
 
 
-def _left_out(
-    applications: Mapping[str, ApplicationDemand], residents: list[ResidentCapacity], totals: Mapping[str, float]
-):
-    owner = {s.variant.id: s.variant.application for s in residents}
-    served = dict.fromkeys(applications, 0.0)
-    for variant, rate in totals.items():
-        if variant in owner:
-            served[owner[variant]] += rate
-    out = {}
-    for name, application in applications.items():
-        missing = application.demand - served[name]
-        out[name] = missing if missing > application.demand * 2 * TOLERANCE else 0.0
-    return out
-
-
-def _use_spare_devices(
-    problem, applications, residents: list[ResidentCapacity], totals: dict[str, float], left_out: dict[str, float]
-):
+def _use_spare_devices(problem: Problem, residents: list[ResidentCapacity], totals: dict[str, float]) -> None:
     """Give each idle device demand that is left out, else some of the busiest work.
 
     Demand that is left out must fit there. Else the device gets a share of the busiest variant's work, which serves no
     more items but shortens queues. A device that has a busy variant loaded keeps it, unless another one is busier by
     :data:`LOAD_THRESHOLD`, so that plans do not flap over spare devices.
     """
+    applications = {a.id: a for a in problem.applications}
+    left_out = {a.id: a.demand for a in problem.applications}
+    for resident in {s.variant.id: s for s in residents}.values():
+        left_out[resident.variant.application] -= totals[resident.variant.id]
+    left_out = {
+        name: left if left > applications[name].demand * 2 * TOLERANCE else 0.0 for name, left in left_out.items()
+    }
     busy = {s.device.id for s in residents}
     for device in problem.devices:
         if device.id in busy or not usable(device):
             continue
         best: tuple | None = None
-        capacity: dict[str, float] = {}
-        for resident in residents:
-            capacity[resident.variant.id] = capacity.get(resident.variant.id, 0.0) + resident.capacity
+        capacity = _capacity(residents)
         for index, variant in enumerate(problem.variants):
             application = applications[variant.application]
             profile = profile_on(variant, device)

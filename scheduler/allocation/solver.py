@@ -28,12 +28,7 @@ class Budget:
 
 @dataclass
 class Watch:
-    """Record of how searches ended.
-
-    Attributes:
-        cut_short: a time limit ended one, so that the same problem may get another answer elsewhere.
-        milp: SCIP solved a MILP.
-    """
+    """``cut_short``: a time limit ended a search; ``milp``: SCIP solved a MILP."""
 
     cut_short: bool = False
     milp: bool = False
@@ -44,10 +39,7 @@ _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def watched() -> Iterator[Watch]:
-    """Watch all searches in this block.
-
-    A strategy makes several, nested, on changed copies of the problem.
-    """
+    """Watch all searches in this block, which a strategy may nest."""
     watch = Watch()
     token = _watch.set(watch)
     try:
@@ -64,13 +56,6 @@ def time_ran_out() -> None:
 
 @dataclass(frozen=True)
 class Solution:
-    """A solution that a solver found.
-
-    Attributes:
-        values: by variable name.
-        bound: proven upper bound of the maximised ``objective``.
-    """
-
     values: Mapping[str, float]
     objective: float
     bound: float
@@ -108,15 +93,12 @@ def maximise(
     start: Mapping[str, float] | None = None,
     nodes: int | None = None,
 ) -> Solution | None:
-    """Solve a model, and return the best solution.
+    """The best solution; None: there is none, or none was found within these limits.
 
     Args:
         gap: relative gap to stop at.
         start: values by variable name of a solution known to be feasible.
         nodes: search nodes to stop after, so that runs with enough time repeat; None: no limit.
-
-    Returns:
-        None where no solution exists or none was found within these limits.
     """
     model.setObjective(objective, "maximize")
     model.setParam("limits/time", max(seconds, 0.01))

@@ -9,12 +9,12 @@ accurately, and devices have half (geometrically) of the room left for which the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from .concrete import PRECISION
 from .groups import grouped
-from .nereus import GAP, carried, relaxed, with_small_served
+from .nereus import GAP, carried, relaxed, solve, start, with_small_served
 from .problem import Allocation, ApplicationDemand, CandidateVariant, Problem
 from .standby_fill import fill_with_standby
 
@@ -27,32 +27,28 @@ SMALL = 5.0
 #: part of what others would serve that residents in force may leave out, and points of accuracy that they may lose
 SERVED_LOSS, ACCURACY_LOSS = 0.002, 1.0
 
-Solve = Callable[[Problem], Allocation]
 Residents = Mapping[str, tuple[str, ...]]
 
 
-def with_standby(problem: Problem, solve: Solve, start: Solve) -> Allocation:
-    """Return an allocation by ``solve`` with the residents of each device.
+def with_standby(problem: Problem) -> Allocation:
+    """Return an allocation with the residents of each device.
 
     The bound is that of plans with any residents, so that the gap includes the cost of keeping them.
-
-    Args:
-        start: a quicker strategy for the multiple of the demand, whose rates are not used.
     """
-    problem, plan = _expected_served(with_small_served(problem), solve)
+    problem, plan = _expected_served(with_small_served(problem))
     if _unlimited(problem):
         return replace(plan, residents=_everything(problem))
     multiple = min(HIGHEST, max(1.0, carried(problem)))
     plan = replace(plan, carried=multiple, ready_for=multiple)
     previous = problem.previous
     if previous is not None and _still_there(problem, previous) and multiple >= math.sqrt(previous.ready_for):
-        kept = _within(problem, previous.residents, solve, plan)
+        kept = _within(problem, previous.residents, plan)
         if _good(problem, kept, plan):
             return replace(kept, ready_for=previous.ready_for)
-    return replace(plan, residents=_chosen(problem, plan, start))
+    return replace(plan, residents=_chosen(problem, plan))
 
 
-def _expected_served(problem: Problem, solve: Solve) -> tuple[Problem, Allocation]:
+def _expected_served(problem: Problem) -> tuple[Problem, Allocation]:
     """Return the problem and its plan, with floors if it left out what is expected.
 
     No application's margin then comes before what another one is expected to need, if devices carry all of that.
@@ -92,7 +88,7 @@ def _good(problem: Problem, kept: Allocation, plan: Allocation) -> bool:
     return lost <= SERVED_LOSS * wanted and kept.accuracy >= plan.accuracy - ACCURACY_LOSS
 
 
-def _chosen(problem: Problem, plan: Allocation, start: Solve) -> Residents:
+def _chosen(problem: Problem, plan: Allocation) -> Residents:
     chosen: dict[str, list[str]] = {device.id: [] for device in problem.devices}
     for placement in plan.placements:
         chosen[placement.device].append(placement.variant)
@@ -104,7 +100,6 @@ def _chosen(problem: Problem, plan: Allocation, start: Solve) -> Residents:
 
 
 def _beside(problem: Problem, multiple: float, chosen: Mapping[str, list[str]]) -> Problem:
-    """The problem at a multiple of the demand, on what residents leave of devices."""
     memory = {v.id: {kind: p.memory_bytes for kind, p in v.profiles.items()} for v in problem.variants}
     devices = []
     for device in problem.devices:
@@ -138,8 +133,7 @@ def _prices(problem: Problem, multiple: float) -> dict[str, float]:
     return prices
 
 
-def _within(problem: Problem, residents: Residents, solve: Solve, free: Allocation) -> Allocation:
-    """The best allocation with these residents only."""
+def _within(problem: Problem, residents: Residents, free: Allocation) -> Allocation:
     found = solve(_restricted(problem, residents))
     # The strategy places pinned variants itself, so they may be on a device beside its residents.
     placed: dict[str, list[str]] = {}

@@ -64,10 +64,6 @@ def fill_with_standby(problem: Problem, chosen: Mapping[str, list[str]], prices:
 
 
 def _standbys(problem: Problem, kinds: set[str]) -> dict[str, dict[str, list[_Standby]]]:
-    """Return the standby candidates by device type and application.
-
-    The most accurate ones come first, and none is dominated.
-    """
     slo_s = {application.id: application.slo_s for application in problem.applications}
     found: dict[str, dict[str, list[_Standby]]] = {kind: {} for kind in kinds}
     for variant in problem.variants:
@@ -93,12 +89,6 @@ def _standbys(problem: Problem, kinds: set[str]) -> dict[str, dict[str, list[_St
 
 
 class _Filling:
-    """A device that is being filled.
-
-    Attributes:
-        rates: the highest rate (items/s) of the variants here that can follow another batch, by application.
-    """
-
     def __init__(
         self,
         device: DeviceResources,
@@ -148,7 +138,6 @@ class _Filling:
         return max(able, key=lambda s: s.variant.accuracy - self._price / s.rate, default=None)
 
     def best(self, covered: Mapping[str, float], demand: Mapping[str, float]) -> _Standby | None:
-        """The variant that raises coverage most; None where none does, or none fits."""
         device = self._device
         if device.max_resident is not None and len(self._here) >= device.max_resident:
             return None

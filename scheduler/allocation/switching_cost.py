@@ -20,11 +20,7 @@ PRICE_OF_ALL_LOADS = 0.01
 
 
 class SwitchingCosts:
-    """Costs of loading variants, points/s.
-
-    Attributes:
-        loads_take_time: whether any variant takes time to load.
-    """
+    """Costs of loading variants, points/s."""
 
     def __init__(self, options: GroupOptions, relaxed: Relaxation):
         demand = sum(a.weight * a.demand for a in options.applications)

@@ -15,13 +15,17 @@ from .problem import Allocation, CandidateVariant, DeviceResources, LatencyProfi
 
 #: Relative tolerance: the solver's and rounding.
 TOLERANCE = 1e-5
+#: (field, least value, whether it must be above that, largest value)
+_DEVICE = (
+    ("cores", 1, False, math.inf), ("available", 0, False, 1), ("memory_bytes", 0, False, math.inf),
+    ("max_resident", 0, False, math.inf), ("cost", 0, True, math.inf),
+)  # fmt: skip
+_APPLICATION = (
+    ("slo_s", 0, True, math.inf), ("demand", 0, False, math.inf), ("weight", 0, True, math.inf), ("floor", 0, False, 1),
+)  # fmt: skip
 
 
 def faults(problem: Problem) -> list[str]:
-    """Return the faults that make the problem unusable.
-
-    There is one line for each, with the field and its limit.
-    """
     found: list[str] = []
 
     def number(value: float, field: str, low: float, low_open: bool, high: float = math.inf) -> None:
@@ -36,19 +40,14 @@ def faults(problem: Problem) -> list[str]:
         ("variants", [v.id for v in problem.variants]),
     ):
         found += [f"{kind}[{i}].id: must be unique, and appears {n} times" for i, n in Counter(ids).items() if n > 1]
-    for device in problem.devices:
-        number(device.cores, f"devices[{device.id}].cores", 1, False)
-        number(device.available, f"devices[{device.id}].available", 0, False, 1)
-        if device.memory_bytes is not None:
-            number(device.memory_bytes, f"devices[{device.id}].memory_bytes", 0, False)
-        if device.max_resident is not None:
-            number(device.max_resident, f"devices[{device.id}].max_resident", 0, False)
-        number(device.cost, f"devices[{device.id}].cost", 0, True)
-    for application in problem.applications:
-        number(application.slo_s, f"applications[{application.id}].slo_s", 0, True)
-        number(application.demand, f"applications[{application.id}].demand", 0, False)
-        number(application.weight, f"applications[{application.id}].weight", 0, True)
-        number(application.floor, f"applications[{application.id}].floor", 0, False, 1)
+    for what, all_of_them, rules in (
+        ("devices", problem.devices, _DEVICE),
+        ("applications", problem.applications, _APPLICATION),
+    ):
+        for one in all_of_them:
+            for field, low, low_open, high in rules:
+                if (value := getattr(one, field)) is not None:
+                    number(value, f"{what}[{one.id}].{field}", low, low_open, high)
     applications = {a.id for a in problem.applications}
     for variant in problem.variants:
         if variant.application not in applications:
@@ -234,10 +233,6 @@ def _standby(p: Placement, profile: LatencyProfile, slo_s: float) -> Iterable[st
 
 
 def _latency(points: Sequence[tuple[int, float]], rows: int) -> float:
-    """Return the seconds for ``rows``, linear between profiled sizes.
-
-    Below the smallest size they are the smallest's, above the largest one the largest's.
-    """
     batches = [batch for batch, _ in points]
     i = min(bisect_left(batches, rows), len(batches) - 1)
     high, high_s = points[i]

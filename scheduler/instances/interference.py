@@ -36,7 +36,6 @@ LARGEST_RATIO = 2.0
 
 
 def slow_devices(found: Iterable[Instance]) -> tuple[dict[str, float], set[str]]:
-    """Observed over profiled run time of slow devices, and the devices that run well."""
     slow: dict[str, float] = {}
     kinds: dict[str, str] = {}
     well: set[str] = set()
@@ -80,7 +79,6 @@ def watch() -> None:
 
 
 def interfered_shares() -> dict[str, float]:
-    """Share of time (0 to 1) that counts in plans, by interfered device."""
     try:
         return {
             device: 1.0 / min(one["ratio"], LARGEST_RATIO)

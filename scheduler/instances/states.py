@@ -110,7 +110,6 @@ def observations(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], 
 
 
 def _capacities(warm: set[int], known: Mapping[int, Variant]) -> dict[tuple[int, str], float]:
-    """Rows/s by (variant, device type), of the largest size class, alone on a device."""
     found = {}
     known_points = points_of(warm)
     for profile in Profile.objects.filter(variant__in=warm):

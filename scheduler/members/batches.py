@@ -49,9 +49,9 @@ class MemberSecond(NamedTuple):
 
 
 class Batch:
-    """Items that are stored together, ``every_s`` after the first of them came, or sooner where that one says so.
+    """Items that are stored together, ``every_s`` after the first of them came.
 
-    Failures that pass lose the items.
+    That one may say sooner. Failures that pass lose the items.
     """
 
     def __init__(self, what: str, store: Callable[[list], Awaitable[None]], every_s: float) -> None:

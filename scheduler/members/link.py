@@ -1,6 +1,7 @@
-"""The control plane's end of a member's link: :meth:`AcceptedLink.serve` tells its life.
+"""The control plane's end of a member's link.
 
-Beside the member's messages it follows the registry (:meth:`AcceptedLink._follow`).
+:meth:`AcceptedLink.serve` tells its life. Beside the member's messages it follows the registry
+(:meth:`AcceptedLink._follow`).
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class AcceptedLink:
 
     @classmethod
     async def serve(cls, scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, Any]]], send) -> None:
-        """Its whole life: a connection is accepted, joins, follows the registry, reports, and ends."""
+        """A connection is accepted, joins, follows the registry, reports, and ends."""
         link = cls(scope, send)
         following: asyncio.Task | None = None
         try:

@@ -83,10 +83,7 @@ def dispatch() -> int:
 
 
 def _preempted(usable: QuerySet[Device]) -> Device | None:
-    """Take one of these devices from a job for drift.
-
-    The job is queued again without counting an attempt.
-    """
+    """Take a device from a job for drift, which is queued again without an attempt."""
     running = ProfileJob.objects.filter(_FOR_DRIFT, state="running", device__in=usable)
     for job in running.select_related("device", "variant__application").order_by("-started"):
         device = job.device
@@ -131,7 +128,6 @@ def reconcile(node: Node, under_way: Collection[int]) -> list[control.ToMember]:
 
 
 def _claim(job: ProfileJob, device: Device) -> bool:
-    """Assign the job to the device; False if another task was first."""
     try:
         with transaction.atomic():
             return bool(
@@ -170,7 +166,6 @@ def _order(job: ProfileJob, device: Device) -> control.ProfileOrder:
 
 
 def requeue_silent() -> int:
-    """Queue jobs again whose device or order is lost, which is no attempt then."""
     running = list(ProfileJob.objects.filter(state="running").select_related("device__node", "variant__application"))
     silent = _reports.ages({job.pk: (job.attempts, job.started, job.heard) for job in running})
     count = 0

@@ -49,7 +49,6 @@ def announce(job: ProfileJob, points: tuple[ProfilePoint, ...] = ()) -> None:
 
 
 def _running(node: Node, pk: int) -> ProfileJob | None:
-    """Return the node's running job; None: it is no longer the node's."""
     return (
         ProfileJob.objects.filter(pk=pk, state="running", device__node=node)
         .select_related("variant__application", "device")
@@ -58,10 +57,7 @@ def _running(node: Node, pk: int) -> ProfileJob | None:
 
 
 def _measured(node: Node, pk: int) -> ProfileJob | None:
-    """Return the job that a node has a result of.
-
-    It runs there; or it was queued again, since the node's link was lost, on a type of device that the node has.
-    """
+    """The job that a node has a result of: that runs there, or was queued again since."""
     again = ProfileJob.objects.filter(
         pk=pk, state="queued", attempts__gt=0, device_type__in=node.devices.values("type")
     ).select_related("variant__application", "device")
@@ -139,10 +135,7 @@ def done(node: Node, message: control.ProfileDone) -> None:
 
 
 def failed(node: Node, message: control.ProfileFailed) -> None:
-    """Order the job again, or give it up.
-
-    Nodes repeat failures until the job is no longer theirs; one of an earlier attempt says nothing about this one.
-    """
+    """Order the job again, or give it up; failures of earlier attempts say nothing."""
     job = _running(node, message.job)
     if job is not None and message.attempt in (0, job.attempts):
         give_up_or_retry(job, storable(message.message), message.retry)
@@ -150,10 +143,7 @@ def failed(node: Node, message: control.ProfileFailed) -> None:
 
 
 def give_up_or_retry(job: ProfileJob, why: str, retry: bool) -> None:
-    """Queue a running job again, or fail it for good.
-
-    A variant that has no profile at all fails with its job.
-    """
+    """Queue it again, or fail it, and with it a variant that has no profile at all."""
     again = retry and job.attempts < MAX_ATTEMPTS
     with transaction.atomic():
         if not ProfileJob.objects.filter(pk=job.pk, state="running").update(
@@ -174,7 +164,6 @@ def give_up_or_retry(job: ProfileJob, why: str, retry: bool) -> None:
 
 
 def drifted(node: Node, message: control.Drift) -> None:
-    """Observed latency left the profile: measure again, unless that was just done."""
     device = Device.objects.filter(node=node, ref=message.device).first()
     variant = Variant.objects.filter(pk=message.variant, state__in=Variant.PLANNED).first()
     if device is None or variant is None:

@@ -46,12 +46,10 @@ class Changes:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is different."""
         return self == Changes()
 
     @property
     def applicable(self) -> bool:
-        """Whether an operator's order could make some of it true."""
         return bool(self.slo_ms or self.variants or self.cordon)
 
     def factor(self, application: str, rate: float) -> float:
@@ -62,7 +60,6 @@ class Changes:
 
 
 def check(problem: Problem, changes: Changes) -> None:
-    """Raise InvalidInput with a fault for each unknown name and impossible value."""
     faults: list[InputFault] = []
 
     def known(where: str, names, among) -> None:
@@ -102,12 +99,10 @@ def check(problem: Problem, changes: Changes) -> None:
 
 
 def variant_name(variant) -> str:
-    """``APPLICATION/VARIANT``, as operators name it."""
     return f"{variant.application}/{variant.label}"
 
 
 def node_of(device: str) -> str:
-    """The node of a device by its name."""
     return device.partition("/")[0]
 
 

@@ -36,21 +36,16 @@ STUDENT += (1.746, 1.740, 1.734, 1.729)
 
 
 class Interval(NamedTuple):
-    """From ``low`` to ``high``, both included."""
-
     low: float
     high: float
 
     def holds(self, value: float) -> bool:
-        """Whether a value lies in it, rounding apart."""
         return self.low - 1e-9 <= value <= self.high + 1e-9
 
     def clipped(self, low: float, high: float) -> Interval:
-        """The part of it between two limits; a limit where there is none."""
         return Interval(min(max(self.low, low), high), max(min(self.high, high), low))
 
     def with_room(self, value: float) -> Interval:
-        """The least interval that holds a value as well."""
         return Interval(min(self.low, value), max(self.high, value))
 
     def outside(self, value: float) -> float:
@@ -77,9 +72,7 @@ def of_windows(values: Sequence[float], apart: float = math.inf) -> Interval:
 
 
 def may_miss(held: Iterable[bool]) -> float:
-    """Return the share of intervals that may miss from now on.
-
-    None may where it is 0 or less.
+    """The share of intervals that may miss from now on; 0 or less: none may.
 
     Args:
         held: whether past intervals did as they were promised, oldest first.
@@ -107,7 +100,6 @@ def correction(misses: Sequence[float], share: float = 1.0 - COVERAGE) -> float:
 
 
 def widened(interval: Interval, by: float) -> Interval:
-    """The interval, wider on both sides; one turned inside out is its middle."""
     if interval.high - interval.low + 2 * by < 0:
         middle = (interval.low + interval.high) / 2
         return Interval(middle, middle)

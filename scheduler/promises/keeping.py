@@ -38,7 +38,6 @@ def corrections(stack: str) -> dict[tuple[str, str], float]:
 
 
 def comparisons(promise: Promise) -> Iterable[tuple[str, str, dict[str, Any], float]]:
-    """Yield (application, figure, what was expected, what came)."""
     for name, figures in promise.expected.items():
         came = promise.observed.get(name) or {}
         for figure in FIGURES:
@@ -72,7 +71,6 @@ def expectations(found: Simulated, by: Mapping[tuple[str, str], float]) -> dict[
 
 
 def promise_now(step=None) -> Promise:
-    """Simulate the plan in force, and store what is to be expected from now on."""
     index = present.check_index()
     plan, world = present.present_world()
     found = simulated(world, step)
@@ -159,8 +157,6 @@ def outcomes(entries: Iterable[Mapping[str, Any]], began: float, ended: float) -
 
 @dataclass(frozen=True)
 class Calibration:
-    """Figures of applications that were compared, and those within their interval."""
-
     compared: int
     held: int
 
@@ -175,7 +171,6 @@ ALL = ""
 
 
 def calibration(promises: Iterable[Promise]) -> dict[str, dict[str, Calibration]]:
-    """The record by application (:data:`ALL`: all together) and figure."""
     counts: dict[str, dict[str, list[int]]] = {ALL: {figure: [0, 0] for figure in FIGURES}}
     for promise in promises:
         for name, figure, expected, came in comparisons(promise):

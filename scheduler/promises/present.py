@@ -44,7 +44,6 @@ def check_index() -> str:
 
 
 def recorded(applications: list[str]) -> Recorded:
-    """Recent arrivals."""
     entries = telemetry.gateway_seconds(RECORD_S + 1)
     queries, rows = (telemetry.sum_arrivals(entries, field) for field in ("arrived", "arrived_rows"))
     items = dict(rows)
@@ -56,7 +55,6 @@ def recorded(applications: list[str]) -> Recorded:
 
 
 def medians() -> dict[str, float]:
-    """Median run time over the 95th percentile, by variant id."""
     ratios: dict[int, list[float]] = {}
     measured = ProfileLatency.objects.filter(p95_ms__gt=0, p50_ms__gt=0)
     for variant, p50, p95 in measured.values_list(F("profile__variant"), "p50_ms", "p95_ms"):
@@ -67,7 +65,6 @@ def medians() -> dict[str, float]:
 def world(
     stack: str, problem: Problem, allocation: Allocation, arrived: Recorded, factors: Mapping[str, float]
 ) -> World:
-    """The inputs of a promise for this plan."""
     control = ControlSettings(
         period_s=settings.NEREUS.plan_period_s,
         headroom=settings.NEREUS.headroom,
@@ -90,7 +87,6 @@ def in_force() -> tuple[Plan, Problem, Allocation]:
 
 
 def present_world() -> tuple[Plan, World]:
-    """The plan in force and what a promise for it is made of."""
     plan, problem, allocation = in_force()
     arrived = recorded([a.id for a in problem.applications])
     if arrived.seconds < LEAST_S:
@@ -133,11 +129,7 @@ class Snapshot:
         return imagined_record(self.recorded, silent), factors
 
     def imagined(self, changes: Changes) -> Problem:
-        """The problem with the changes.
-
-        A factor multiplies the estimates. Demand that is given in items/s is estimated from arrivals of that rate, as
-        plans are made for.
-        """
+        """A factor multiplies the estimates; demand in items/s is estimated from arrivals."""
         demand = {a.id: a.demand * changes.demand_factor for a in self.problem.applications}
         expected = {a.id: a.expected * changes.demand_factor for a in self.problem.applications}
         if changes.demand:

@@ -12,6 +12,8 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from scheduler.simulation.arrivals import Trace
 
 #: seconds of arrivals that windows are made of: older ones say little about the next
@@ -22,12 +24,7 @@ LEAST_S = 10
 
 @dataclass(frozen=True)
 class Recorded:
-    """Queries and items that arrived, by application and second.
-
-    Attributes:
-        queries: counts by application, of as many seconds each.
-        rows: items a query on average, by application.
-    """
+    """``queries``: counts by second; ``rows``: items a query on average."""
 
     queries: Mapping[str, tuple[float, ...]]
     rows: Mapping[str, float]
@@ -41,10 +38,7 @@ class Recorded:
         return sum(counts) / len(counts) * self.rows.get(application, 1.0) if counts else 0.0
 
     def history(self, factors: Mapping[str, float]) -> list[tuple[int, dict[str, float]]]:
-        """Return items by second before second 0, each application's times its factor.
-
-        This is what :func:`scheduler.control.demand.estimate` takes.
-        """
+        """Items by second before second 0, times factors, as demand is estimated from."""
         return [
             (
                 second - self.seconds,
@@ -77,26 +71,14 @@ def record(seconds: Iterable[tuple[int, Mapping[str, tuple[float, float]]]], app
 
 
 def imagined(recorded: Recorded, rates: Mapping[str, float]) -> Recorded:
-    """The record with Poisson arrivals (items/s) where too little is recorded."""
     length = max(recorded.seconds, LEAST_S)
-    numbers = random.Random("imagined")
+    numbers = np.random.default_rng(1)
     queries = dict(recorded.queries)
     for name, rate in rates.items():
         if recorded.seconds < LEAST_S or not any(queries.get(name, ())):
-            queries[name] = tuple(float(_poisson(rate, numbers)) for _ in range(length))
+            queries[name] = tuple(numbers.poisson(rate, length).astype(float).tolist())
     queries = {name: counts if len(counts) == length else (0.0,) * length for name, counts in queries.items()}
     return Recorded(queries, recorded.rows)
-
-
-def _poisson(mean: float, numbers: random.Random) -> int:
-    if mean > 500:
-        return max(0, round(numbers.gauss(mean, math.sqrt(mean))))
-    count, product = 0, numbers.random()
-    limit = math.exp(-mean)
-    while product > limit:
-        product *= numbers.random()
-        count += 1
-    return count
 
 
 def trace(recorded: Recorded, seconds: int, factors: Mapping[str, float], seed: int, first: int | None = None) -> Trace:

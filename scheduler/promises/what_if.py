@@ -100,7 +100,6 @@ def give_up_lost() -> int:
 
 
 def resume() -> None:
-    """Take up again, at a worker's start, what this home's worker left behind."""
     begun = Q(state=State.PLANNING) | Q(state=State.SIMULATING, progress__gt=0.0)
     left = WhatIf.objects.filter(begun, holder=settings.NEREUS.instance)
     error = "The simulation worker ended twice while it answered this. Its log says why."
@@ -117,7 +116,6 @@ class Withdrawn(Exception):
 
 
 def cancel(row: WhatIf, by: str) -> None:
-    """End one that has no answer yet; Conflict: it has, or its plan is being made."""
     waits = WhatIf.objects.filter(pk=row.pk, state__in=[State.WAITING, State.SIMULATING])
     if not waits.update(state=State.FAILED, error=f"Cancelled by {by}."):
         row.refresh_from_db()

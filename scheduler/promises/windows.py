@@ -92,8 +92,6 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Simulated:
-    """A promise by simulation; applications without arrivals have none."""
-
     window_s: int
     windows: int
     wall_s: float
@@ -101,7 +99,7 @@ class Simulated:
 
 
 class NothingToPromise(Exception):
-    """The message says why nothing can be promised."""
+    pass
 
 
 class _OutOfTime(Exception):
@@ -205,7 +203,6 @@ def run_window(
 
 
 def _by_process(world: World, found: dict[str, Expectation]) -> dict[str, Expectation]:
-    """Expect what policies promise in the long run, for stacks that have them."""
     promise = PROMISES.get(STACKS[world.stack].strategy)
     if promise is None:
         return found

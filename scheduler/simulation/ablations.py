@@ -29,7 +29,7 @@ PARTS: dict[str, Mapping[str, Any]] = {
     "prices": {
         "workers.dispatch.options:OptionSet.ranked": lambda self, _level: _ranked(self, 0),
         f"{_LATE}.dispatching:Dispatching._choose_option": (
-            lambda self, batch, start, _pressure, now: _choose_option(self, batch, start, 0.0, now)
+            lambda self, batch, start, _level, now: _choose_option(self, batch, start, 0, now)
         ),
     },
     "usual-pressure": {f"{_LATE}.state:UsualPressure.look": _returns(None)},

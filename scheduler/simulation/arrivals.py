@@ -49,10 +49,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class GeneratedBurst:
-    """A stretch of time in which everything arrives ``factor`` times as often.
-
-    It lasts for ``for_s`` seconds, from ``at_s`` on.
-    """
+    """A stretch of time in which everything arrives ``factor`` times as often."""
 
     at_s: float
     for_s: float
@@ -76,11 +73,7 @@ class Generator:
     bursts: tuple[GeneratedBurst, ...] = field(default=())
 
     def arrivals(self, names: Sequence[str], seed: int) -> Trace:
-        """Return the arrivals of this seed.
-
-        Each application has random numbers of its own, so that changing one application's rate leaves the others'
-        arrivals as they are.
-        """
+        """The arrivals of this seed; each application has random numbers of its own."""
         stamped: list[tuple[float, int]] = []
         for index, name in enumerate(names):
             rate = self.rates.get(name, 0.0)

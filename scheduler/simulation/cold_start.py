@@ -40,10 +40,7 @@ def cold_bound(scenario: Scenario) -> float:
 
 
 def _least(lost: np.ndarray, places: int) -> float:
-    """Return the least sum of ``lost``, one entry a row, at most ``places`` a column.
-
-    This is an assignment, whose relaxation is as good as the whole numbers.
-    """
+    """The least sum of ``lost``, one entry a row, at most ``places`` a column."""
     rows, columns = lost.shape
     if columns == 1:
         return float(lost.sum())

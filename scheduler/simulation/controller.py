@@ -30,12 +30,7 @@ class SimulationError(Exception):
 
 @dataclass(frozen=True)
 class Planned:
-    """An allocation with what belongs to it.
-
-    Attributes:
-        standby: faster variants to keep warm, by device.
-        blocked: residents that are not to be run for the moment.
-    """
+    """``standby``: faster variants to keep warm; ``blocked``: not to be run for now."""
 
     at: float
     problem: Problem
@@ -86,11 +81,7 @@ class Controller:
     def plan(
         self, now: float, loaded: Mapping[str, Iterable[str]], observed: Mapping[str, float] | None = None
     ) -> Planned:
-        """Return a plan as of ``now``.
-
-        Args:
-            loaded: variants by device.
-            observed: rates by a burst's reports.
+        """The plan as of ``now``; ``observed``: rates by a burst's reports.
 
         Raises:
             SimulationError: the problem cannot be used, or the strategy's answer breaks a rule.
@@ -175,8 +166,5 @@ class Controller:
         )
 
     def burst(self, now: float) -> dict[str, float]:
-        """Return the rates of applications whose demand has left the plan's band.
-
-        They are in items/s; {}: no application's has.
-        """
+        """Rates (items/s) of applications whose demand has left the plan's band."""
         return {burst.application: burst.rate for burst in self._bursts.check(now)}

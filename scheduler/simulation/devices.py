@@ -14,12 +14,7 @@ from workers.dispatch.latency import LatencyModel
 
 
 class SimulatedQuery:
-    """A query of a simulation.
-
-    Attributes:
-        deadline: when its answer must be back, in seconds.
-        application: an index.
-    """
+    """``deadline``: when its answer must be back, seconds; ``application``: an index."""
 
     __slots__ = ("application", "arrived", "deadline", "id", "key", "query_class", "reservation", "rows")
 
@@ -39,12 +34,7 @@ class SimulatedQuery:
 
 
 class SimulatedVariant:
-    """A variant as one device type runs it.
-
-    Attributes:
-        index: of its model.
-        latency: profile of the variant there.
-    """
+    """A variant as one device type runs it; ``index``: of its model."""
 
     __slots__ = ("accuracy", "application", "id", "index", "latency")
 
@@ -97,9 +87,6 @@ class PublishedDevice(SimulatedDevice):
     """A device that loads all that is planned there before it serves again.
 
     A variant that was loaded stays until its place is needed; the one planned longest ago goes first.
-
-    Attributes:
-        offer: what it was last offered to run.
     """
 
     offer: tuple | None = None
@@ -110,11 +97,7 @@ class PublishedDevice(SimulatedDevice):
         return self.loading is None and not self.loads
 
     def plan(self, wanted: Sequence[str], standby: Sequence[str] = ()) -> None:
-        """Take over a plan: what to load is then in ``loads``.
-
-        Args:
-            standby: faster variants to keep warm where there is room.
-        """
+        """What to load is then in ``loads``; ``standby``: faster variants, as room allows."""
         for variant in (*standby, *wanted):
             if variant in self.loaded:
                 # Last in the order of eviction.
@@ -140,10 +123,7 @@ class PublishedDevice(SimulatedDevice):
         return self.loading is not None
 
     def load_ended(self) -> None:
-        """End the load under way.
-
-        Where a newer plan has no place for the variant, it is unloaded at once.
-        """
+        """Where a newer plan has no place for the variant, it is unloaded at once."""
         variant, self.loading = self.loading, None
         due = len(self.planned - self.loaded.keys() - {variant})
         limit = self.max_resident
@@ -176,10 +156,7 @@ class LateDevice(SimulatedDevice):
         return [variant for variant in self.loaded if variant not in self.blocked]
 
     def plan(self, wanted: Sequence[str]) -> None:
-        """Take over what should be resident, most important first.
-
-        No more of it is taken than there may be.
-        """
+        """Take over what should be resident, most important first, as far as it may be."""
         self.wanted = dict.fromkeys(list(dict.fromkeys(wanted))[: self.max_resident])
         self.loads = [variant for variant in self.wanted if variant not in self.loaded and variant != self.loading]
 

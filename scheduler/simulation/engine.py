@@ -123,11 +123,7 @@ class Engine(ABC):
         """Begin a load on a device that does nothing, if one is due."""
 
     def run(self) -> Record:
-        """Until every query has its answer.
-
-        Raises:
-            SimulationError: a strategy or a policy broke its contract.
-        """
+        """Until every query has its answer; SimulationError: a contract was broken."""
         began, cpu_began = time.monotonic(), time.process_time()
         if self._scenario.start is not None:
             self._load_at_once(self._scenario.start)
@@ -319,10 +315,7 @@ class Engine(ABC):
             self._at(now + self._scenario.control.burst_check_s, self._on_burst)
 
     def _still_arriving(self, now: float) -> bool:
-        """Whether the control loop has anything left to do.
-
-        On the way, the seconds that are over are counted.
-        """
+        """Whether there is anything left to do; seconds that are over are counted."""
         times, applications = self._scenario.arrivals.times, self._scenario.arrivals.applications
         while self._seconds + 1 <= now:
             over = bisect_left(times, self._seconds + 1, self._counted, self._arrived)

@@ -104,10 +104,7 @@ def write_run(folder: Path, results: SimulationResults) -> None:
 
 
 def write_comparison(folder: Path, runs: Mapping[str, SimulationResults]) -> None:
-    """Write several runs of one scenario.
-
-    There are overlays and bars of all runs, and a sub-folder for each run under its label.
-    """
+    """Overlays and bars of all runs, and a sub-folder for each run under its label."""
     seconds = {label: results.per_second for label, results in runs.items()}
     summaries = {label: results.summary for label, results in runs.items()}
     images = {

@@ -7,8 +7,10 @@ is dispatched, and loads what the plan wants there when it can best be spared.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
+from typing import NamedTuple
 
 from workers.dispatch.binding import Dispatch, QueryClass
 from workers.dispatch.late.binding import LateBinding
@@ -29,6 +31,21 @@ SHARE_OF_SLO = 1.0
 KEEPS_STANDBY = True
 
 
+class _Hosting(NamedTuple):
+    """Which applications devices serve; until a load begins or ends, or a new plan.
+
+    Attributes:
+        here: by device.
+        hosts: number of devices that serve an application now; ``soon``: when one will that loads.
+        loading: number of devices that load, by type.
+    """
+
+    here: dict[str, set[str]]
+    hosts: Counter[str]
+    soon: dict[str, float]
+    loading: Counter[str]
+
+
 class LateEngine(Engine):
     """One run with late binding."""
 
@@ -41,6 +58,8 @@ class LateEngine(Engine):
         #: the plan's standby variants are needed as soon as the others
         self._tight = False
         self._application = {model.id: model.application for model in scenario.models}
+        self._of_kind = Counter(device.kind for device in self._devices.values())
+        self._hosting: _Hosting | None = None
         self._weights = {a.id: a.weight for a in scenario.start.problem.applications} if scenario.start else {}
 
     # --- batches -----------------------------------------------------------------------------------------------------
@@ -49,10 +68,7 @@ class LateEngine(Engine):
         device.batches.append(batch)
 
     def _start(self, device: LateDevice, batch: Dispatch, now: float) -> None:
-        """Run a batch without the queries that would be late even alone.
-
-        The executor drops those.
-        """
+        """Run it without queries that would be late even alone: the executor drops those."""
         least = now + batch.option.by_rows[1] + self._network_s
         if least > batch.deadline + ROUNDING_S and batch.option.variant in device.loaded:
             late = [query for query in batch.queries if least > query.deadline + ROUNDING_S]
@@ -66,10 +82,7 @@ class LateEngine(Engine):
         super()._start(device, batch, now)
 
     def _on_end(self, now: float, device: LateDevice) -> None:
-        """End a batch.
-
-        The next may be on its way, and goes before a load that follows another one.
-        """
+        """The next batch may be on its way, and goes before a load behind another one."""
         if device.loads and now < device.serves_until and self._network_s:
             self._postpone_loads(device, now)
         super()._on_end(now, device)
@@ -89,6 +102,7 @@ class LateEngine(Engine):
         load_s = self._load_s[variant]
         device.begin(variant)
         device.free_at = now + load_s
+        self._hosting = None
         # Each load makes the others wait anew: one after the other they would block the device for long.
         device.due.clear()
         self._due(device, now + load_s)
@@ -118,39 +132,39 @@ class LateEngine(Engine):
         It is the quickest of the first application that nothing serves, which answers most of its queries between the
         loads that follow; else the first in the plan's order that may be loaded.
         """
-        application = self._application
-        others = [other for other in self._devices.values() if other is not device]
-        peers = [other for other in others if other.kind == device.kind]
-        hosts: dict[str, int] = {}
-        for other in others:
-            if other.loading is None:
-                for name in {application[variant] for variant in other.usable()}:
-                    hosts[name] = hosts.get(name, 0) + 1
-        here = {application[variant] for variant in device.usable()}
-        # A device that is loading serves, once that ends, what it loads and what it has.
-        soon: dict[str, float] = {}
-        for other in others:
-            if other.loading is not None:
-                for name in {application[variant] for variant in (other.loading, *other.usable())}:
-                    soon[name] = min(soon.get(name, math.inf), other.free_at)
-        served = here | hosts.keys() | soon.keys()
+        application, hosting = self._application, self._hosting or self._find_hosts()
+        here = hosting.here[device.name]
+        served = hosting.hosts.keys() | hosting.soon.keys()
         pressure = cache(lambda name: self._binding.pressure(name, now))
-        too_many = too_many_load(sum(other.loading is not None for other in peers), len(peers) + 1)
+        too_many = too_many_load(hosting.loading[device.kind], self._of_kind[device.kind])
         for variant in [*self._quickest(device, served), *device.loads]:
             name, load_s = application[variant], self._load_s[variant]
-            unserved = name not in here and name not in hosts and soon.get(name, math.inf) > now + load_s
+            unserved = name not in hosting.hosts and hosting.soon.get(name, math.inf) > now + load_s
             if may_load(
                 name,
                 here,
                 load_s,
                 unserved or now >= self._overdue_at(device, variant),
                 too_many,
-                lambda name: hosts.get(name, 0),
+                lambda name: hosting.hosts[name] - (name in here),
                 pressure,
                 self._scenario.slo_s.__getitem__,
             ):
                 return variant
         return None
+
+    def _find_hosts(self) -> _Hosting:
+        here = {name: {self._application[v] for v in device.usable()} for name, device in self._devices.items()}
+        found = self._hosting = _Hosting(here, Counter(), {}, Counter())
+        for name, device in self._devices.items():
+            if device.loading is None:
+                found.hosts.update(here[name])
+                continue
+            found.loading[device.kind] += 1
+            # A device that is loading serves, once that ends, what it loads and what it has.
+            for served in {self._application[device.loading], *here[name]}:
+                found.soon[served] = min(found.soon.get(served, math.inf), device.free_at)
+        return found
 
     def _quickest(self, device: LateDevice, served: Collection[str]) -> list[str]:
         known, found = self._by_kind[device.kind], {}
@@ -164,6 +178,7 @@ class LateEngine(Engine):
     def _on_loaded(self, now: float, device: LateDevice) -> None:
         device.serves_until = now + self._load_s[device.loading]
         device.load_ended()
+        self._hosting = None
         # Batches that waited for this load are on their way.
         self._postpone_loads(device, now)
         self._offer([*self._moved(), device], now)
@@ -181,6 +196,7 @@ class LateEngine(Engine):
     # --- plans -------------------------------------------------------------------------------------------------------
 
     def _adopt(self, planned: Planned, now: float) -> None:
+        self._hosting = None
         resident = {name: [] for name in self._devices}
         if KEEPS_STANDBY:
             resident = {name: list(planned.allocation.residents.get(name, ())) for name in self._devices}
@@ -209,10 +225,7 @@ class LateEngine(Engine):
                 self._load(device, now)
 
     def _moved(self) -> list[LateDevice]:
-        """Return devices with an application that no longer waits for a variant.
-
-        They are to be offered anew. Call it after a change of what is still to be loaded.
-        """
+        """Devices to offer anew: an application there no longer waits for a variant."""
         before, self._moving = self._moving, set()
         for device in self._devices.values():
             coming = [*device.loads, *([] if device.loading is None else [device.loading])]
@@ -227,10 +240,7 @@ class LateEngine(Engine):
         ]
 
     def _offer(self, devices: Iterable[LateDevice], now: float) -> None:
-        """Offer the dispatcher what the devices can run now.
-
-        A device that loads is offered with what it can run afterwards.
-        """
+        """A device that loads is offered with what it can run afterwards."""
         options = {device.name: self._options_of(device) for device in devices}
         self._act(self._binding.offered(options, now), now)
 

@@ -134,12 +134,7 @@ class Learner:
         return self._sums
 
     def learn(self, seen: np.ndarray, came: float) -> None:
-        """Learn from one example, unless only silence came before it.
-
-        Args:
-            seen: a row of :func:`inputs`.
-            came: items/s that came.
-        """
+        """Learn from a row of :func:`inputs` and items/s that came, unless all was silent."""
         if not seen[LAST_MEAN] > 0:
             return
         scale = seen[LAST_MEAN] + OFFSET

@@ -23,12 +23,6 @@ PLANNED_PATIENCE = 2.0
 
 
 def too_many_load(loading: int, devices: int) -> bool:
-    """Whether no further device of a type may load.
-
-    Args:
-        loading: how many devices of the type load now.
-        devices: how many there are.
-    """
     return loading >= max(1, devices // PART)
 
 

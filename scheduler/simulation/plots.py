@@ -27,10 +27,6 @@ Runs = Mapping[str, Sequence[Second]]
 
 
 def figure(width: float = 9.0, height: float = 2.8) -> Figure:
-    """Return an empty figure of this size in inches.
-
-    There is no global state (safe in threads and processes).
-    """
     # A first import tells that it has looked for fonts.
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
     # Half a second or more, and few that load this module draw.
@@ -50,10 +46,6 @@ def png(made: Figure) -> bytes:
 
 
 def demand_and_throughput(runs: Runs) -> Figure:
-    """Plot queries/s that arrived and that each run answered in time.
-
-    Those that arrived are of the first run; all have the same.
-    """
     made, axes, width = _over_time(runs, "queries/s")
     for number, (label, seconds) in enumerate(runs.items()):
         lines = binned(seconds, width)
@@ -97,10 +89,6 @@ QUANTITIES = (
 
 
 def bars(summaries: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Plot the four quantities of Fig. 4 of Ahmad et al., "Proteus" (ASPLOS '24).
-
-    Each run has a bar; what is None has none.
-    """
     made = figure(9.0, 2.2 + 0.22 * len(summaries))
     panels = made.subplots(1, len(QUANTITIES), sharey=True)
     labels = list(summaries)

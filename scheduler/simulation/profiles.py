@@ -47,10 +47,7 @@ class Model:
         return LatencyModel(self.points[kind], interpolate=False)
 
     def planned(self, load_s: float) -> CandidateVariant:
-        """Return the variant as planners see it.
-
-        Its profiles' linear interpolation is the same padding (see :func:`padded`).
-        """
+        """As planners see it; interpolation of :func:`padded` points is padding."""
         profiles = {kind: LatencyProfile(padded(points), load_s=load_s) for kind, points in self.points.items()}
         return CandidateVariant(
             self.id, self.application, self.accuracy, profiles, name=self.name, capacities=self.capacities
@@ -58,11 +55,7 @@ class Model:
 
 
 def padded(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    """Return the points of the step function that padding makes.
-
-    Linear interpolation between them is that function: planners interpolate, and must not count on a batch of 5 being
-    quicker than one of 8.
-    """
+    """The points of the step function that padding makes, for those who interpolate."""
     steps: list[tuple[int, float]] = []
     for batch, seconds in points:
         if steps and steps[-1][0] + 1 < batch:

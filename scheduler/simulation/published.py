@@ -24,8 +24,6 @@ from .stacks import POLICIES, ROUTERS
 
 
 class PublishedEngine(Engine):
-    """One run with a router and batch policies."""
-
     def __init__(self, scenario: Scenario, stack: Stack, progress: Callable[[float], None] | None = None):
         router = ROUTERS[stack.routing](scenario.seed)
         binding = PublishedBinding(router, POLICIES[stack.batching], slack_s=0.0)
@@ -91,10 +89,6 @@ class PublishedEngine(Engine):
                 self._load(device, now)
 
     def _offer(self, device: PublishedDevice, placements: list[Placement], now: float) -> None:
-        """Offer the binding what the device can run.
-
-        These are the planned variants, and warm ones beside them.
-        """
         warm = sorted({*device.warm(), *device.loads}, key=self._index.__getitem__)
         policies = {name: self._policies.get((name, device.name)) for name in self._names}
         offer = tuple(placements), tuple(warm), tuple(policies.values())
@@ -123,7 +117,6 @@ class PublishedEngine(Engine):
         self._binding.offered({device.name: option_sets}, now)
 
     def _hold(self, device: PublishedDevice, now: float) -> None:
-        """Report to the binding until when loads keep the device from serving."""
         until = now if device.idle else device.free_at
         for variant in device.loads:
             until += self._load_s[variant]

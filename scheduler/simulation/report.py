@@ -31,7 +31,6 @@ _BY_RUN = (
 
 
 def run(summary: Mapping[str, Any], images: Mapping[str, bytes]) -> str:
-    """The page of one run. ``images``: PNGs by file name, in order."""
     figures = [(_words(key), _text(value)) for key, value in summary.items() if not isinstance(value, Mapping)]
     answered = max(summary["in_time"] + summary["late"], 1)
     return _page(
@@ -60,7 +59,6 @@ def run(summary: Mapping[str, Any], images: Mapping[str, bytes]) -> str:
 
 
 def comparison(summaries: Mapping[str, Mapping[str, Any]], images: Mapping[str, bytes]) -> str:
-    """The page of several runs of one scenario, by label."""
     first = next(iter(summaries.values()))
     names = list(first["per_application"])
     tables = [_table("Runs", "run", _BY_RUN, summaries.items())]

@@ -25,11 +25,7 @@ DROP_WINDOW_S = 10
 
 
 class SimulationResults:
-    """A finished simulation.
-
-    Attributes:
-        summary: as in ``summary.json``; None where a figure is undefined.
-    """
+    """``summary``: as in ``summary.json``; None where a figure is undefined."""
 
     def __init__(self, scenario: Scenario, stack: Stack, record: Record):
         self.scenario = scenario
@@ -105,10 +101,7 @@ class SimulationResults:
         }
 
     def _mean_cost(self) -> float:
-        """Return the mean cost of the devices that plans give a resident.
-
-        It is the mean over the time until the last arrival, or until the last plan where that is later.
-        """
+        """Of devices with a resident, over the time until the last arrival or plan."""
         plans = self.record.plans
         ends = [planned.at for planned in plans[1:]]
         ends.append(max(float(self._times[-1]) if len(self._times) else 0.0, plans[-1].at) if plans else 0.0)
@@ -157,10 +150,7 @@ class SimulationResults:
         return 100.0 - float((sums[counts > 0] / counts[counts > 0]).min()) if counts.any() else None
 
     def _per_variant(self) -> dict[str, dict[str, Any]]:
-        """Return answers of each variant, by application/variant.
-
-        Those that answered nothing are left out.
-        """
+        """By application/variant, those that answered something."""
         answered = self._variant >= 0
         count = len(self.record.variants)
         in_time = np.bincount(self._variant[answered & (self._outcome == IN_TIME)], minlength=count)

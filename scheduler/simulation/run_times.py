@@ -37,18 +37,12 @@ class RunTimes:
 
     @classmethod
     def of(cls, scenario: Scenario) -> RunTimes | None:
-        """None: every batch takes exactly its profiled time."""
         if not (scenario.profile_noise or scenario.run_ratios or scenario.profile_error or scenario.stall_s):
             return None
         return cls(scenario)
 
     def draw(self, variant: str, kind: str, profiled_s: float) -> float:
-        """Draw the seconds that a batch takes on a device.
-
-        Args:
-            kind: the device's type.
-            profiled_s: seconds that it takes by its profile.
-        """
+        """Seconds that a batch takes, whose profile says ``profiled_s``."""
         seconds = profiled_s * self.factor(variant, kind) if self._error else profiled_s
         ratios = self._ratios.get(variant)
         if ratios is not None:
@@ -61,7 +55,6 @@ class RunTimes:
         return seconds
 
     def factor(self, variant: str, kind: str) -> float:
-        """True run time over the profile's."""
         factor = self._factors.get((variant, kind))
         if factor is None:
             own = random.Random(f"{self._seed}:profile error:{variant}:{kind}")

@@ -119,11 +119,6 @@ class Scenario:
 
 
 def load(path: Path | str) -> Scenario:
-    """The scenario of a TOML file.
-
-    Raises:
-        ScenarioError: with a line for each fault that was found.
-    """
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -137,11 +132,6 @@ def load(path: Path | str) -> Scenario:
 
 
 def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") -> Scenario:
-    """Return the scenario of a parsed file; relative paths start at ``folder``.
-
-    Raises:
-        ScenarioError: as :func:`load` raises it.
-    """
     faults: list[str] = []
     top = Table(values, "", faults)
     name = top.text("name", name)
@@ -221,7 +211,6 @@ def _choice(top: Table) -> dict[str, str | None]:
 
 
 def _generated(table: Table, applications: tuple[str, ...], seed: int) -> Trace:
-    """Arrivals of a [generator]; none where the scenario has faults."""
     generated = read_generator(table, applications or None)
     return Trace(applications, (), ()) if table.faults else generated.arrivals(applications, seed)
 

@@ -8,12 +8,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Second:
-    """Queries that arrived in a second.
-
-    Attributes:
-        effective_accuracy: of those that were in time; None: none was.
-    """
-
     second: int
     arrived: int
     in_time: int

@@ -36,10 +36,6 @@ EARLY, EARLY_BATCHING = "least-completion", "nexus"
 
 
 def routings() -> list[str]:
-    """Return all that a simulation may route by.
-
-    These are the routers, and late binding with parts removed.
-    """
     return [*ROUTINGS, *ROUTERS]
 
 

@@ -14,12 +14,6 @@ LONGEST_SHOWN = 60
 
 
 class ScenarioError(ValueError):
-    """The scenario cannot be run.
-
-    Attributes:
-        faults: a line for each reason, naming the field and the limit.
-    """
-
     def __init__(self, faults: list[str]):
         super().__init__("\n".join(faults))
         self.faults = faults
@@ -70,11 +64,7 @@ class Table:
     def number(
         self, key: str, default: float | None, low: float, high: float, whole: bool = False, above: bool = False
     ) -> float:
-        """Return a number from ``low`` to ``high``; without a default it must be there.
-
-        Args:
-            above: it must be more than ``low``.
-        """
+        """From ``low`` (``above``: more than that) to ``high``; needed without a default."""
         value = self.raw(key, default)
         if key not in self.values and default is None:
             self.fault(key, "is needed")
@@ -90,7 +80,6 @@ class Table:
         return int(value) if whole else float(value)
 
     def numbers(self, key: str, low: float, high: float, whole: bool = False) -> dict[str, float]:
-        """A table of numbers; {} where it is absent."""
         table = self.table(key)
         return {name: table.number(name, None, low, high, whole) for name in table.values}
 
@@ -98,7 +87,6 @@ class Table:
         return Table(self.raw(key, {}), self.name(key), self.faults)
 
     def finish(self) -> None:
-        """Note the keys that were not asked for."""
         for key in self.values:
             if key not in self._asked:
                 known = list(dict.fromkeys(self._asked))
@@ -115,14 +103,9 @@ def shown(value: Any) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Return the reason why a file cannot be read, without its path.
-
-    The fault shows the path already.
-    """
     return getattr(error, "strerror", None) or str(error)
 
 
 def hint(word: str, known: Iterable[str]) -> str:
-    """A question that names the nearest known word, if one is near."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f". Is {near[0]!r} meant?" if near else ""

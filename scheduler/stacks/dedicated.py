@@ -15,19 +15,14 @@ from scheduler.allocation.problem import (
     Placement,
     Problem,
 )
-from scheduler.allocation.residents import ResidentCapacity, dedicated_resident
+from scheduler.allocation.residents import ResidentCapacity, dedicated_resident, outcome
 
-#: relative tolerance within which a rate serves all demand
-ROUNDING = 1e-9
 #: items/s below which an application counts as without demand, because shares of less are lost to rounding
 NOTHING = 1e-9
 
 
 class DedicatedChoices:
-    """Possible dedicated residents of a problem: Eq. 5 by device and variant.
-
-    Source: Proteus, Section 4.
-    """
+    """Possible dedicated residents: Eq. 5 by device and variant (Proteus, Section 4)."""
 
     def __init__(self, problem: Problem):
         self.devices = {d.id: d for d in problem.devices}
@@ -64,7 +59,6 @@ class DedicatedChoices:
         return any(self.resident(device, v) is not None for v in self.variants.values())
 
     def residents(self, placements: Iterable[Placement]) -> dict[str, ResidentCapacity]:
-        """By device, the first of the placements that this problem still allows."""
         possible: dict[str, ResidentCapacity] = {}
         for placement in placements:
             device, variant = self.devices.get(placement.device), self.variants.get(placement.variant)
@@ -102,66 +96,35 @@ def best_first(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> d
 def allocation_with(
     problem: Problem, residents: Mapping[str, ResidentCapacity], rates: Mapping[str, float], why: str, why_left_out: str
 ) -> Allocation:
-    """Return the allocation with these residents and rates.
+    """The allocation with these residents and rates (items/s), both by device.
 
-    Args:
-        residents: by device.
-        rates: items/s by device; may be 0.
-        why: explains the strategy.
-        why_left_out: explains why demand beyond the residents' capacity is left out.
+    ``why`` explains the strategy, ``why_left_out`` why demand beyond the residents' capacity is left out.
     """
-    served = dict.fromkeys((a.id for a in problem.applications), 0.0)
     nothing = {a.id for a in problem.applications if a.demand <= NOTHING}
-    rates = {d: 0.0 if resident.variant.application in nothing else rates[d] for d, resident in residents.items()}
-    accuracy = 0.0
     placements = []
     for device in problem.devices:
         resident = residents.get(device.id)
-        if resident is None:
-            continue
-        rate = rates[device.id]
-        served[resident.variant.application] += rate
-        accuracy += rate * resident.variant.accuracy
-        placements.append(
-            Placement(device.id, resident.variant.id, rate, resident.max_batch, min(resident.time_share(rate), 1.0))
-        )
-    left_out = {}
-    for application in problem.applications:
-        missing = application.demand - served[application.id]
-        left_out[application.id] = missing if missing > application.demand * ROUNDING else 0.0
-    items = sum(served.values())
-    objective, bound = _objective_and_bound(problem, residents, rates)
-    allocation = Allocation(
-        placements=tuple(placements),
-        served={a.id: a.demand - left_out[a.id] for a in problem.applications},
-        left_out=left_out,
-        accuracy=accuracy / items if items > 0 else 0.0,
-        objective=objective,
-        bound=bound,
-        gap=(bound - objective) / objective if objective > 0 else 0.0,
-        status="heuristic" if placements else "empty",
-        moves=sum(resident.variant.id not in resident.device.loaded for resident in residents.values()),
-    )
-    return replace(allocation, reasons=(why, *_left_out(problem, allocation, residents, why_left_out)))
-
-
-def _objective_and_bound(
-    problem: Problem, residents: Mapping[str, ResidentCapacity], rates: Mapping[str, float]
-) -> tuple[float, float]:
-    weight = {a.id: a.weight for a in problem.applications}
-    total = sum(a.weight * a.demand for a in problem.applications)
-    if total <= 0:
-        return 0.0, 0.0
+        if resident is not None:
+            rate = 0.0 if resident.variant.application in nothing else rates[device.id]
+            share = min(resident.time_share(rate), 1.0)
+            placements.append(Placement(device.id, resident.variant.id, rate, resident.max_batch, share))
+    made = outcome(problem, placements)
     best: dict[str, float] = {}
     for variant in problem.variants:
         best[variant.application] = max(best.get(variant.application, 0.0), variant.accuracy)
-    got = sum(weight[s.variant.application] * rates[d] * s.variant.accuracy for d, s in residents.items())
-    most = sum(a.weight * a.demand * best.get(a.id, 0.0) for a in problem.applications)
-    return got / total, max(got, most) / total
+    total = sum(a.weight * a.demand for a in problem.applications)
+    most = sum(a.weight * a.demand * best.get(a.id, 0.0) for a in problem.applications) / total if total > 0 else 0.0
+    bound = max(made.objective, most)
+    return replace(
+        made,
+        bound=bound,
+        gap=(bound - made.objective) / made.objective if made.objective > 0 else 0.0,
+        status="heuristic" if placements else "empty",
+        reasons=(why, *_left_out(problem, made, residents, why_left_out)),
+    )
 
 
 def one_by_one(variant: CandidateVariant) -> CandidateVariant:
-    """The variant in batches of one row, which take as long as the smallest."""
     profiles = {
         kind: LatencyProfile(
             ((1, profile.points[0][1]),),

@@ -24,23 +24,11 @@ class Trigger(Protocol):
         pass
 
     def on_arrival(self, application: str, now: float) -> Mapping[str, float] | None:
-        """Note the arrival of a query, and decide whether a new plan is due.
-
-        Args:
-            now: time of the arrival, seconds, never decreasing.
-
-        Returns:
-            Rates (items/s, by application) to plan for at once, or None.
-        """
+        """Rates (items/s) to plan for at once, or None. ``now`` (seconds) never decreases."""
 
 
 class Expectation(Protocol):
-    """What a plan's policies promise of an application's queries, in the long run.
-
-    Attributes:
-        accuracy: mean of those in time, percent.
-        violation_rate: part of the queries, 0 to 1.
-    """
+    """What policies promise in the long run: percent, and a share of the queries."""
 
     accuracy: float
     violation_rate: float

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from pyscipopt import Model, quicksum
 
+from scheduler.allocation.assign import keep_loaded
 from scheduler.allocation.groups import IdenticalDevices, grouped
-from scheduler.allocation.matching import keep_loaded
 from scheduler.allocation.problem import Allocation, ApplicationDemand, CandidateVariant, Problem
 from scheduler.allocation.residents import ResidentCapacity
 from scheduler.allocation.solver import Budget, maximise, names, new_model
@@ -27,7 +27,6 @@ LEAST_PART = 1e-3
 
 
 def only(problem: Problem, most_accurate: bool) -> tuple[CandidateVariant, ...]:
-    """Each application's most, or least, accurate variant that runs in time."""
     choices = DedicatedChoices(problem)
     kept: dict[str, tuple[tuple[float, float], CandidateVariant]] = {}
     types = {(d.type, d.available, d.memory_bytes, d.max_resident): d for d in problem.devices}
@@ -61,12 +60,7 @@ def static(problem: Problem, which: str) -> Allocation:
 
 
 def fixed(problem: Problem, choices: DedicatedChoices) -> tuple[dict[str, ResidentCapacity], str]:
-    """Return the placement that holds for good, with the fastest variants.
-
-    Returns:
-        By device, the fastest resident of the application that it serves for good; and an explanation of when this was
-        placed.
-    """
+    """The placement that holds for good, with the fastest variants, and since when."""
     placed = in_force(problem, choices)
     if placed is None:
         return first_placement(problem, choices), "this plan gives it"
@@ -118,7 +112,6 @@ def first_placement(problem: Problem, choices: DedicatedChoices) -> dict[str, Re
 
 
 def _mix(applications: list[ApplicationDemand]) -> dict[str, float]:
-    """Demand by application, raised so that each is placed; equal without any."""
     largest = max(a.demand for a in applications)
     if largest <= NOTHING:
         return {a.id: 1.0 for a in applications}

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.allocation import nereus
-from scheduler.allocation.assign import assign
+from scheduler.allocation.assign import assign, keep_loaded
 from scheduler.allocation.columns import Program
 from scheduler.allocation.device_counts import DeviceCounts
 from scheduler.allocation.disaggregation import disaggregate
@@ -394,6 +394,11 @@ def test_residents_go_where_most_of_them_are_loaded(loaded, contents):
         for order in permutations(devices, len(contents))
     )
     assert kept == pytest.approx(most)
+
+
+def test_an_empty_device_takes_what_is_new_before_a_full_one():
+    devices = [DeviceResources("full", "cpu", loaded=frozenset("b")), DeviceResources("empty", "cpu")]
+    assert keep_loaded(devices, {"a": 1}) == {"empty": "a"}
 
 
 def test_profiles_that_change_are_seen_though_names_stay():

@@ -54,7 +54,7 @@ def planned(problem: Problem, previous: Allocation | None = None, loaded: bool =
         held = previous.residents if loaded else {}
         devices = tuple(replace(d, loaded=frozenset(held.get(d.id, ()))) for d in problem.devices)
         problem = replace(problem, devices=devices, previous=previous)
-    plan = with_standby(problem, nereus.solve, nereus.start)
+    plan = with_standby(problem)
     assert violations(problem, plan) == []
     return plan
 

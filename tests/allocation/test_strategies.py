@@ -18,7 +18,7 @@ from scheduler.allocation.problem import (
 )
 from scheduler.allocation.reasons import reasons
 from scheduler.allocation.solver import maximise, new_model, watched
-from scheduler.allocation.strategies import UnknownStrategy, UnusableProblem, get, register
+from scheduler.allocation.strategies import UnknownStrategy, UnusableProblem, get
 from scheduler.allocation.verification import faults, violations
 
 from .worlds import line, problems, variant
@@ -91,11 +91,6 @@ def test_a_search_that_its_time_limit_ends_says_so_to_whoever_watches():
 def test_an_unknown_strategy_is_answered_with_those_there_are():
     with pytest.raises(UnknownStrategy, match=r"'protheus' is not one of .*proteus"):
         get("protheus")
-
-
-def test_a_name_is_registered_once():
-    with pytest.raises(ValueError, match="'proteus' is registered already"):
-        register("proteus")(lambda problem: None)
 
 
 def good() -> Problem:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from benchmarks import runtimes
 from benchmarks.cluster import simulated
-from benchmarks.cluster.load import asked
+from benchmarks.cluster.attempts import asked
 from benchmarks.cluster.rows import Figures, ends, refused_s
+from benchmarks.cluster.simulated import Served, chosen
 from benchmarks.cluster.watch import Seen, contradictions
 from benchmarks.faults.checker import check
 from benchmarks.faults.history import Ended, Event, Follows, Planned, Sent
-from benchmarks.fidelity import Served, chosen
 from workers.dispatch.latency import LatencyModel
 
 pytestmark = pytest.mark.wide
@@ -65,7 +65,7 @@ def test_a_plan_is_in_force_until_all_gateways_follow_another_one():
 
 
 def test_the_cluster_is_simulated_with_its_devices_and_run_times():
-    wanted = chosen()
+    wanted = chosen(200.0)
     known = {
         kind: {
             (one.name, variant.name): LatencyModel([(1, slow * (rank + 1)), (4, slow * 2.5 * (rank + 1))])
@@ -74,7 +74,7 @@ def test_the_cluster_is_simulated_with_its_devices_and_run_times():
         }
         for kind, slow in (("quick", 0.005), ("slow", 0.02))
     }
-    served = Served((("n1", "quick"), ("n2", "slow")), known, {}, 0.0)
+    served = Served((("n1", "quick"), ("n2", "slow")), known)
     events: list[Event] = []
     runs: dict[str, int] = {}
     for number in range(600):
@@ -83,7 +83,7 @@ def test_the_cluster_is_simulated_with_its_devices_and_run_times():
         runs[best.name] = runs.get(best.name, 0) + 1
         about = {"variant": best.name, "device": "n1", "accuracy": best.accuracy, "rows": 1, "inside_ms": 15.0}
         events += attempt(f"{one.name}-{number}@0", number / 10, 0.02, **about)
-    ran = {name: runtimes.RunTimes({0.025: float(count)}, 0.015 * count) for name, count in runs.items()}
+    ran = {name: simulated.RunTimes(count, 0.015 * count) for name, count in runs.items()}
     found = simulated.compare(asked(events), wanted, served, ran, 10.0)
     assert found["violations apart"] == "0.00 points"
     assert found["accuracy apart"] == "0.00 points"
@@ -91,3 +91,28 @@ def test_the_cluster_is_simulated_with_its_devices_and_run_times():
     assert found["way"] == "5.0 ms"
     with pytest.raises(ValueError, match="nothing was answered"):
         simulated.compare([], wanted, served, ran, 10.0)
+
+
+def test_the_load_is_what_the_most_accurate_variants_need_alone():
+    wanted = chosen(200.0)
+    known = {
+        (one.name, variant.name): LatencyModel([(1, 0.008 * (rank + 1))])
+        for one in wanted
+        for rank, variant in enumerate(one.variants)
+    }
+    rates = Served((("n1", "cpu"), ("n2", "cpu")), {"cpu": known}).rates(wanted, 0.6)
+    assert sum(rates[one.name] * known[one.name, one.variants[-1].name].seconds(1) for one in wanted) / 2 == (
+        pytest.approx(0.6)
+    )
+
+
+def test_run_times_of_all_nodes_are_added_up():
+    def page(variant: str, seconds: float) -> str:
+        registry = CollectorRegistry()
+        Histogram(simulated.METRIC, "Run times.", ("device", "variant"), registry=registry).labels(
+            "a", variant
+        ).observe(seconds)
+        return generate_latest(registry).decode()
+
+    found = simulated.run_times([page("small", 0.25), page("small", 0.5), page("large", 2.0)])
+    assert found == {"small": (2, 0.75), "large": (1, 2.0)}

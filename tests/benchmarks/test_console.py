@@ -13,9 +13,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from benchmarks.console import __main__ as measuring
-from benchmarks.console.site import Site
 from benchmarks.scale import pages
+from benchmarks.scale.site import Site
 from tests import chromium
 from tests.accessibility import show, violations
 
@@ -321,16 +320,6 @@ def test_keys_make_and_delete_a_key_and_escape_keeps_it(full, browser):
     wait(browser, lambda: browser.switch_to.alert)
     browser.switch_to.alert.accept()
     wait(browser, lambda: not find(browser, '[data-testid="delete-key-by-keys"]'))
-
-
-def test_open_consoles_miss_nothing_and_pages_are_rendered(full, monkeypatch):
-    # A benchmark waits for a web process at rest; no figure here depends on it.
-    monkeypatch.setattr(measuring, "SETTLE_S", 5.0)
-    found = measuring.consoles(full, count=3, silent=1, seconds=3)
-    assert found["seconds"] > 0 and found["missed"] == 0 and not found["closed"]
-    pages_found = measuring.rendered(full)
-    assert pages_found.keys() == measuring.PAGES.keys()
-    assert all(one["status"] == 200 and one["queries"] > 0 for one in pages_found.values())
 
 
 @pytest.mark.long

@@ -19,10 +19,15 @@ import pytest
 from appliance.load.records import HTTP, ROW, Records
 from appliance.load.sender import Load, Phase, arrivals
 from benchmarks import pressure, query, soak
+from benchmarks.cluster.attempts import asked
+from benchmarks.faults import history
+from benchmarks.faults.clients import Stream, Work
+from benchmarks.harness import ClientProcess
 from benchmarks.load.driver import Generator, LoadError
 from benchmarks.load.process import Summary
-from benchmarks.pressed import Run
+from benchmarks.pressed import Run, growth
 from benchmarks.watch import Watch
+from tools.child import eventually
 
 pytestmark = pytest.mark.wide
 
@@ -45,11 +50,11 @@ class Server:
     An entry is the bytes of the answer, "hang up" or "nothing".
     """
 
-    def __init__(self, script: list, warm: int):
+    def __init__(self, script: list, warm: int, host: str = "127.0.0.1", port: int = 0):
         self.script, self.asked, self.warm = script, 0, warm
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
-        server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._talk, "127.0.0.1", 0), self._loop)
+        server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._talk, host, port), self._loop)
         self.port = server.result(60).sockets[0].getsockname()[1]
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -127,6 +132,35 @@ def test_a_closed_loop_goes_on_after_refusals_and_lost_connections(tmp_path):
     assert 2 <= np.count_nonzero(records.refused) <= 34
 
 
+def test_an_answer_that_nobody_asked_for_is_counted(tmp_path):
+    server = Server([ok() + ok()], warm=2)
+    try:
+        with Generator() as generator:
+            records, summary = generator.run(load(server.port, tmp_path / "r.npy", due=[(0.0, 0), (0.1, 0)]), 1.0)
+    finally:
+        server.close()
+    assert records.ends() == {"connection failed": 2} and np.count_nonzero(records.answered) == 2
+    assert any("nobody asked for" in note for note in summary.notes)
+
+
+def test_clients_record_each_query_and_repeat_it_at_the_next_address(tmp_path):
+    first = Server([refusal(), "hang up", ok()], warm=0)
+    second = Server([ok()], warm=0, host="127.0.0.2", port=first.port)
+    stream = Stream("a", "http", 50.0, [1], [b"\0\0\0\0"], {"fast": [RIGHT]})
+    work = Work(str(tmp_path / "r"), first.port, "key", [stream], ["127.0.0.1", "127.0.0.2"])
+    try:
+        with ClientProcess("benchmarks.faults.clients", work) as clients:
+            eventually(lambda: first.asked > 30 and second.asked > 30, why="both were asked")
+    finally:
+        first.close()
+        second.close()
+    queries = asked(history.read(clients.file))
+    ends = Counter((one.place, one.first.end.end) for one in queries)
+    assert ends.keys() == {(0, "fail"), (0, "unknown"), (0, "ok"), (1, "ok")}
+    assert all(one.last.end.end == "ok" and one.last.end.right for one in queries)
+    assert all((one.again is None) == (one.first.end.end == "ok") for one in queries)
+
+
 def test_arrivals_are_poisson_at_the_rate_of_each_phase():
     due = arrivals([Phase(50.0, 100.0), Phase(50.0, 0.0), Phase(50.0, 400.0)], seed=3)
     assert (np.diff(due) >= 0).all()
@@ -160,11 +194,11 @@ def test_the_slope_is_that_of_the_trend_whatever_single_moments_do():
     moments = np.arange(0.0, 600.0)
     values = 100 + moments / 60 + 5 * np.sin(moments)
     values[::50] += 500
-    found = soak.growth("memory", soak.LIMITS["memory"], moments, values, 6.0)
+    found = growth("memory", soak.LIMITS["memory"], moments, values, 6.0)
     assert found.hourly == pytest.approx(60, rel=0.1)
     assert found.grown == pytest.approx(10, rel=0.1)
     assert not found.holds
-    assert soak.growth("memory", soak.LIMITS["memory"], moments, values - moments / 60, 6.0).holds
+    assert growth("memory", soak.LIMITS["memory"], moments, values - moments / 60, 6.0).holds
 
 
 @pytest.mark.parametrize(
@@ -251,8 +285,10 @@ def test_a_soak_holds_where_nothing_grew_and_every_query_had_one_end(counted, lo
     records = rows(*each, *[(0.5, float("nan"), -2)] * lost)
     run = Run(records, Summary(300, 2, began, 1.0, 0.1, 0, []), watch, {"in_time": counted})
     found = soak.Found(1.0, 300.0, 400.0, run)
-    holds, line = soak.verdict(found, soak.grown(found)[-1:])
-    assert holds == (counted == 300 and not lost)
-    assert ("counted 299" in line) == (counted == 299) and ("1 queries were lost" in line) == bool(lost)
-    minutes = [one for one in soak.page(found, soak.grown(found)).splitlines() if one[:3] in ("| 0", "| 1")]
-    assert sum(int(one.split("|")[2]) for one in minutes) == len(records)
+    verdicts = soak.verdicts(found, soak.grown(found)[-1:])
+    text = "; ".join(line for holds, line in verdicts if not holds)
+    assert bool(text) == (counted == 299 or bool(lost))
+    assert ("counted 299" in text) == (counted == 299) and ("1 queries were lost" in text) == bool(lost)
+    page = soak._page(found, soak.grown(found))
+    minutes = [line.split("|") for line in page.splitlines() if line.startswith("| from ")]
+    assert len(minutes) == 4 and sum(int(line[2]) for line in minutes) == len(records)

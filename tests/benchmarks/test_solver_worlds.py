@@ -34,13 +34,12 @@ def test_what_no_device_serves_in_time_has_no_largest_demand():
     assert solver._most(devices, asked, [variant("quick", 0.01), variant("slow", 0.01)]) == pytest.approx(100, rel=0.01)
 
 
-@pytest.mark.parametrize("limits", list(solver.LIVE))
-def test_plans_as_live_have_rows_of_their_own(limits, monkeypatch):
+def test_a_world_has_a_row_for_each_strategy(monkeypatch):
     def made(accuracy: float, seconds: float) -> CandidateVariant:
         profile = LatencyProfile(((1, seconds), (4, 3 * seconds)), load_s=1.0)
         return CandidateVariant(f"a/{accuracy}", "a", accuracy, dict.fromkeys(solver.TYPES, profile))
 
     monkeypatch.setattr(solver, "published", lambda: {"a": [made(80.0, 0.005), made(95.0, 0.02)]})
-    row = solver._measured(solver.World("devices", 4, 6, 3), "nereus", 0.005, limits)
-    assert row.limits == limits and row.served > 0 and row.decided
-    assert f"| nereus | 0.5%, {limits} |" in solver.render([row])
+    rows = solver.measure([solver.World("devices", 4, 6, 3)])
+    assert [row.strategy for row in rows] == ["nereus", "proteus"] and all(row.served > 0.99 for row in rows)
+    assert solver.cells(rows[0])["devices"] == 4 and rows[0].decided

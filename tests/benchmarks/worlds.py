@@ -9,7 +9,7 @@ import gzip
 import random
 from pathlib import Path
 
-from benchmarks.evaluation import published
+from benchmarks.evaluation.worlds import TRACES
 
 DURATION_S = 12
 
@@ -26,7 +26,7 @@ def folder(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     (path / "profiles.csv").write_text("\n".join(lines) + "\n")
     (path / "traces").mkdir(exist_ok=True)
-    for trace in published.TRACES:
+    for trace in TRACES:
         numbers = random.Random(trace)
         arrivals = sorted(
             (numbers.uniform(0, DURATION_S * 1000), numbers.choice(("faces", "words", "plates")))

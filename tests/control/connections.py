@@ -1,4 +1,4 @@
-"""A member's end of a connection to the control plane's real end, over a real Redis.
+"""A member's end of a link to the control plane's real end, over a real Redis.
 
 It sends whatever a test has it send.
 """

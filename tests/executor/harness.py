@@ -75,10 +75,7 @@ def resident(spec: VariantSpec, seconds=0.002, max_batch=16, rate=10.0, memory_b
 
 
 def order(job: int, path: Path, spec: ApplicationSpec | None = None, validation_path=None, **terms) -> Measure:
-    """Make a profile job for the model at ``path``, as variant ``100 + job``.
-
-    ``terms`` are those of a :class:`ProfileOrder`.
-    """
+    """A profile job for the model at ``path``, as variant ``100 + job``."""
     spec = application() if spec is None else spec
     terms = {"first": False, "max_batch": 8} | terms
     made = variant(100 + job, path, spec.name)
@@ -88,10 +85,7 @@ def order(job: int, path: Path, spec: ApplicationSpec | None = None, validation_
 
 
 class Peer:
-    """A connection to the executor that keeps everything that arrives, in order.
-
-    Profile reports are kept without their frame.
-    """
+    """A connection to the executor that keeps everything that arrives, in order."""
 
     def __init__(self) -> None:
         self.messages: list[Frame] = []
@@ -122,7 +116,6 @@ class Peer:
                 await asyncio.sleep(0.05)
 
     async def asked(self, wanted: bool = True, leads: bool = False) -> frames.LeaseState:
-        """Ask for the device once."""
         number = next(self._ids)
         self.connection.send(frames.AskLease(number, wanted, leads))
         return await self.until(lambda: next((one for one in self.of(frames.LeaseState) if one.number == number), None))
@@ -146,7 +139,6 @@ class Peer:
         self._news.set()
 
     async def until(self, condition: Callable[[], object]):
-        """Wait for a condition over what arrived; its value."""
         async with asyncio.timeout(WAIT_S):
             while not (value := condition()):
                 self._news.clear()
@@ -154,7 +146,6 @@ class Peer:
         return value
 
     async def next(self, kind: type, where=lambda message: True):
-        """The first message of a kind for which ``where`` holds."""
         return await self.until(lambda: next((m for m in self.messages if isinstance(m, kind) and where(m)), None))
 
     def of(self, kind: type) -> list:
@@ -213,10 +204,7 @@ def _array(datatype: str, shape: tuple[int, ...], part: memoryview) -> np.ndarra
 
 
 def _apart(message: Results, body: memoryview, rows: dict[int, int]):
-    """Return each query's own outputs, by the number of rows that it asked for.
-
-    Those of an unknown query count as one row.
-    """
+    """Each query's own outputs, by the rows that it asked for; 1 of unknown ones."""
     outputs: dict[int, dict[str, np.ndarray]] = {id: {} for id in message.ids}
     at = 0
     for tensor in message.outputs:
@@ -300,6 +288,11 @@ class Executor:
             await peer.next(ExecutorState)
         return peer
 
+    async def metrics(self) -> str:
+        peer = await self.peer("metrics")
+        peer.connection.send(frames.MetricsRequest())
+        return (await peer.next(frames.Metrics)).text
+
     def apply(
         self,
         version: int,
@@ -337,7 +330,6 @@ class Executor:
             return await self.ended()
 
     async def ended(self) -> int:
-        """Wait until the process has ended; its exit status."""
         return await asyncio.to_thread(self.process.wait)
 
 
@@ -346,26 +338,19 @@ def rows(count: int, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def save(path: Path, nodes, inputs, outputs, initializers=()) -> Path:
-    """Write a small model."""
     graph = helper.make_graph(nodes, "g", inputs, outputs, initializers)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
     return path
 
 
 def turning(path: Path, turns: int) -> Path:
-    """Write a model whose one row takes as long as its loop has iterations.
-
-    It runs in steps that can be stopped between.
-    """
+    """A model whose one row takes as long as its loop has steps; it can be stopped."""
     count = helper.make_tensor("turns", TensorProto.INT64, [], [turns])
     return _looping(path, [], [count])
 
 
 def endless(path: Path) -> Path:
-    """Write a model that is quick unless some value of its input is 100 or more.
-
-    Then it runs for years.
-    """
+    """A model that runs for years where some value of its input is 100 or more."""
     count = [
         helper.make_node("ReduceMax", ["x"], ["largest"], keepdims=0),
         helper.make_node("Div", ["largest", "hundred"], ["hundreds"]),

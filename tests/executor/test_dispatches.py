@@ -17,8 +17,6 @@ from tests.executor.harness import Executor, Peer, application, resident, rows, 
 from workers.executor.codec import encode
 from workers.protocol.frames import (
     ExecutorState,
-    Metrics,
-    MetricsRequest,
     Refusal,
     RequestShape,
     Results,
@@ -38,10 +36,7 @@ async def executor(tmp_path):
 
 @pytest.fixture
 async def gateway(executor, tiny_models):
-    """Connect a gateway to an executor with a planned and a standby variant.
-
-    The heavy variant (1) is planned, and the quick one (2) is on standby.
-    """
+    """With the heavy variant (1) planned, and the quick one (2) on standby."""
     heavy = resident(variant(1, tiny_models["heavy"], accuracy=99.0, name="heavy"), 0.005, max_batch=4)
     quick = resident(variant(2, tiny_models["quick"], accuracy=80.0, name="quick"), 0.001)
     peer = await executor.peer()
@@ -76,7 +71,6 @@ async def answers(peer: Peer, ids) -> list:
 
 
 def occupy(peer: Peer, id: int = 900, count: int = 600) -> None:
-    """Keep the device busy for a good while."""
     grant(peer, range(id, id + 1), variant=1, each=count, max_rows=4)
 
 
@@ -269,8 +263,7 @@ async def test_granted_rows_are_reported_and_counted(gateway, executor):
     state = await gateway.next(ExecutorState, lambda state: state.queued.get("app") == 7)
     assert state.busy_s >= 0
     await answers(gateway, range(1, 8))
-    executor.node.connection.send(MetricsRequest())
-    text = (await executor.node.next(Metrics)).text
+    text = await executor.metrics()
     assert 'application="app",device="box/cpu0",outcome="ok",variant="quick"} 7.0' in text
 
 

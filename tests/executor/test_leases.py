@@ -43,7 +43,7 @@ class Leases(RuleBasedStateMachine):
         before = self.lease.holder
         name, until = self.connections[core], self.leased_until.get(before, -math.inf)
         self.lease.ask(core, name, leads, self.now)
-        terms = self.lease.terms(core, self.now)
+        terms = self.lease.state(core, self.now)
         assert terms.held == (self.lease.holder == core)
         if terms.held:
             if before is not None and before != core:
@@ -63,7 +63,7 @@ class Leases(RuleBasedStateMachine):
         self.lease.release(core, stops)
         assert not self.lease.held_by(core)
         if held:
-            terms = self.lease.terms(core, self.now)
+            terms = self.lease.state(core, self.now)
             assert not terms.holder and terms.offered == stops
 
     @precondition(lambda self: self.connections)
@@ -84,13 +84,13 @@ class Leases(RuleBasedStateMachine):
 
     @invariant()
     def a_device_is_offered_only_while_nobody_has_it(self):
-        terms = self.lease.terms("nobody", self.now)
+        terms = self.lease.state("nobody", self.now)
         assert not (terms.offered and terms.holder)
 
     @invariant()
     def a_device_without_a_holder_is_free_soon(self):
         if self.lease.holder is None:
-            assert not self.lease.terms("nobody", self.now + AWAY_S).holder
+            assert not self.lease.state("nobody", self.now + AWAY_S).holder
 
 
 TestLeases = Leases.TestCase
@@ -102,16 +102,16 @@ def test_a_core_that_leads_elsewhere_gets_the_device_back_by_rank():
     lease.ranks = {"one": 1, "two": 2}
     lease.ask("b", "two", False, 0.0)
     lease.ask("a", "one", False, 0.5)
-    assert not lease.terms("b", 0.5).reclaimed, "a core that has nothing waits for its turn"
+    assert not lease.state("b", 0.5).reclaimed, "a core that has nothing waits for its turn"
     lease.ask("a", "one", True, 1.0)
-    assert lease.terms("b", 1.0).reclaimed and not lease.terms("a", 1.0).held
+    assert lease.state("b", 1.0).reclaimed and not lease.state("a", 1.0).held
     # A holder that does not drain keeps it no longer than that.
     for step in range(1, 12):
         lease.ask("b", "two", True, 1.0 + step / 2)
         lease.ask("a", "one", True, 1.0 + step / 2)
         assert lease.held_by("a") == (step / 2 >= RECLAIM_S), step
     lease.ask("b", "two", True, 7.0)
-    assert not lease.terms("a", 7.0).reclaimed
+    assert not lease.state("a", 7.0).reclaimed
 
 
 def test_a_core_that_connects_anew_gets_its_device_back_before_others_do():
@@ -129,7 +129,7 @@ def test_a_core_that_starts_again_asks_for_its_device_at_once():
     lease.ask("first", "two", False, 0.0)
     lease.gone("first", 1.0)
     for knows, wants in ((own, True), (other, False)):
-        knows.reported(LeaseState(0, *lease.terms("another", 1.1)), 1.1)
+        knows.reported(lease.state("another", 1.1), 1.1)
         assert knows.question(leads=False, stands_by=knows.elsewhere, now=1.1).wanted is wants
 
 
@@ -137,11 +137,11 @@ def test_a_core_that_stopped_asks_for_nothing_and_the_next_one_does_not_wait_for
     lease, own, other = Lease(), DeviceLease("one"), DeviceLease("two")
     lease.ask("first", "one", False, 0.0)
     for knows, core in ((own, "first"), (other, "second")):
-        knows.reported(LeaseState(0, *lease.terms(core, 0.0)), 0.0)
+        knows.reported(lease.state(core, 0.0), 0.0)
     lease.release("first", stops=True)
     own.release(0.1, stops=True)
     for knows, core in ((own, "first"), (other, "second")):
-        knows.reported(LeaseState(0, *lease.terms(core, 0.2)), 0.2)
+        knows.reported(lease.state(core, 0.2), 0.2)
     assert other.offered and other.question(leads=False, stands_by=not other.offered, now=0.2).wanted
     assert not any(own.question(leads=False, stands_by=False, now=0.2 + second).wanted for second in range(100))
 
@@ -157,17 +157,17 @@ def test_a_core_that_stands_by_knows_devices_that_another_one_gave_up():
         lambda: lease.ask("first", "one", False, 0.1),
     ):
         change()
-        knows.reported(LeaseState(0, *lease.terms("second", 0.1)), 0.1)
+        knows.reported(lease.state("second", 0.1), 0.1)
         states.append((knows.elsewhere, knows.given_up))
     assert states == [(False, False), (True, False), (False, True), (False, True), (True, False)]
     # One that has just started leaves free devices to better cores; one that gave its device back itself, too.
     lease.release("first")
     lease.ask("second", "two", True, 0.2)
-    knows.reported(LeaseState(0, *lease.terms("second", 0.2)), 0.2)
+    knows.reported(lease.state("second", 0.2), 0.2)
     assert knows.held and not knows.given_up
     knows.release(0.3)
     lease.release("second")
-    knows.reported(LeaseState(0, *lease.terms("second", 0.3)), 0.3)
+    knows.reported(lease.state("second", 0.3), 0.3)
     assert not knows.given_up
 
 
@@ -175,9 +175,9 @@ def test_a_core_that_gave_a_device_back_lets_the_other_one_ask_first():
     lease, worse, better = Lease(), DeviceLease("two"), DeviceLease("one")
     lease.ranks = {"one": 1, "two": 2}
     lease.ask("second", "two", True, 0.0)
-    worse.reported(LeaseState(0, *lease.terms("second", 0.0)), 0.0)
+    worse.reported(lease.state("second", 0.0), 0.0)
     lease.ask("first", "one", True, 0.1)
-    before = LeaseState(0, *lease.terms("second", 0.1))
+    before = lease.state("second", 0.1)
     worse.reported(before, 0.1)
     assert worse.reclaimed
     worse.release(0.2)
@@ -185,7 +185,7 @@ def test_a_core_that_gave_a_device_back_lets_the_other_one_ask_first():
     # Sent before the executor read that.
     worse.reported(before, 0.21)
     assert not worse.held
-    free = LeaseState(0, *lease.terms("second", 0.22))
+    free = lease.state("second", 0.22)
     worse.reported(free, 0.22)
     assert not worse.question(leads=True, stands_by=False, now=0.22).wanted
     better.reported(free, 0.3)
@@ -194,7 +194,7 @@ def test_a_core_that_gave_a_device_back_lets_the_other_one_ask_first():
     worse.reported(free, 0.2 + YIELD_S)
     assert worse.question(leads=True, stands_by=False, now=0.2 + YIELD_S).wanted
     lease.ask("second", "two", True, 1.3)
-    worse.reported(LeaseState(0, *lease.terms("second", 1.3)), 1.3)
+    worse.reported(lease.state("second", 1.3), 1.3)
     assert worse.held
 
 

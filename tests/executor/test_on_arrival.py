@@ -1,7 +1,4 @@
-"""A dispatched batch that finds its device idle runs as it is read.
-
-It runs by the shortest way that its model allows.
-"""
+"""A dispatched batch that finds its device idle runs as it is read."""
 
 from __future__ import annotations
 
@@ -10,25 +7,20 @@ import functools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import uvloop
 
 from workers import identity
-from workers.executor import answers
-from workers.executor.batch import admit
 from workers.executor.device import DeviceService
 from workers.executor.measuring import Measuring
 from workers.executor.peers import Peers
-from workers.executor.request_shapes import CheckedShapes
 from workers.executor.runtime import Runtime
 from workers.executor.server import PeerServer
 from workers.executor.watchdog import Watchdog
 from workers.protocol.frame_connection import encode
-from workers.protocol.frames import ReceivedBatch, RequestShape, RunBatch, TensorHeader
+from workers.protocol.frames import RequestShape, RunBatch, TensorHeader, Withdraw
 
 from .harness import Executor, application, resident, rows, variant
-from .test_dispatched_data import LOOK_UP, look_up
 
 #: what the device believes of a batch; short enough to run in the event loop's own thread
 MOMENT_S = 0.00002
@@ -114,26 +106,22 @@ async def test_of_batches_that_come_in_one_piece_only_those_of_its_first_moment_
     assert executor.at_once == [True, False, True]
 
 
-def test_a_query_that_the_model_raises_for_does_not_make_later_ones_take_the_longer_way(tmp_path):
-    path = look_up(tmp_path / "m.onnx")
-    info = Executor(tmp_path).info
-    model, shapes = Runtime(info, Watchdog()).load(str(path), LOOK_UP), CheckedShapes(application(signature=LOOK_UP))
-    assert model.check_bindings() == ""
-    short = model.io_bindings.most_rows
-    assert short > 2
+async def test_a_backlog_of_quick_batches_leaves_the_loop_to_others(tiny_models, tmp_path):
+    """A backlog of quick batches leaves the loop to others.
 
-    def granted(*ids: int):
-        shape = RequestShape(1, (TensorHeader("ids", "INT64", (1, 1), 8),))
-        message = RunBatch(1, "app", 1, 16, (shape,), tuple((id, 0, 1.0) for id in ids))
-        raw = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=ReceivedBatch)
-        batch, wrong = admit(raw, memoryview(np.array(ids, np.int64).tobytes()), shapes, None, 0.0)
-        assert not wrong
-        return answers.of_batch(model, batch)
-
-    done, failed, _ = granted(3, 77)
-    assert [place for place, _ in failed] == [1]
-    assert bytes(done[0].body[0]) == np.array([6, 7], np.float32).tobytes()
-    assert model.io_bindings.most_rows == short
-    done, failed, _ = granted(1, 4)
-    assert not failed
-    assert b"".join(done[0].body) == np.array([2, 3, 8, 9], np.float32).tobytes()
+    Frames are read between quick batches that follow each other: a cancelled query is not answered.
+    """
+    path, app = tiny_models["heavy"], application(slo_s=600.0)
+    async with Executor(tmp_path, queue_rows="4096") as executor:
+        # Milliseconds a row, whatever the profile says: the first batch tells, later ones go to the thread.
+        made = resident(variant(1, path), MOMENT_S, 1)
+        gateway = await executor.applied(1, [made], [app], [path])
+        x = {"x": np.ones((1, 4), np.float32)}
+        ids = [gateway.dispatch(x, budget_s=600.0) for _ in range(600)]
+        await gateway.answer(ids[0])
+        gateway.connection.send(Withdraw(ids[-1]))
+        for id in ids[:-1]:
+            await gateway.answer(id)
+        after = gateway.dispatch(x, budget_s=600.0)
+        await gateway.answer(after)
+    assert ids[-1] not in gateway.answers

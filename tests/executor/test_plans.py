@@ -24,7 +24,6 @@ async def executor(tmp_path):
 
 
 def warm(state: ExecutorState) -> dict[str, bool]:
-    """Names of warm variants, and whether the plan in force has them."""
     return {variant.name: variant.planned for variant in state.warm}
 
 

@@ -17,7 +17,6 @@ from tests.executor.harness import Executor, application, resident, rows, save, 
 from workers.protocol.control import Overload
 from workers.protocol.frames import (
     Hello,
-    Metrics,
     MetricsRequest,
     Moved,
     Refusal,
@@ -177,8 +176,7 @@ async def test_statistics_and_metrics_are_reported(executor, tiny_models):
     stats = (await executor.node.next(StatsReport, lambda m: m.stats.variants)).stats
     assert (stats.variants[0].variant, stats.variants[0].rows, stats.plan_version) == (3, 2, 1)
     assert stats.busy > 0 and stats.memory_bytes > 2**20
-    executor.node.connection.send(MetricsRequest())
-    text = (await executor.node.next(Metrics)).text
+    text = await executor.metrics()
     line = 'nereus_executor_queries_total{application="app",device="box/cpu0",outcome="ok",variant="v3"} 1.0'
     assert line in text
     assert 'nereus_executor_warm_variants{device="box/cpu0",role="planned"} 1.0' in text

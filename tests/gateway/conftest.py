@@ -5,6 +5,7 @@ They are started as an operator would start them.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -120,6 +121,11 @@ def wait_for(condition, what: str, seconds: float = 300.0):
             return value
         time.sleep(0.01)
     raise AssertionError(f"not within {seconds:g} s: {what}")
+
+
+async def until(condition, what: str):
+    """The same beside other tasks."""
+    return await asyncio.to_thread(wait_for, condition, what)
 
 
 class DeviceProcess:

@@ -183,10 +183,7 @@ def test_health_and_metrics_need_no_key(served, path):
 
 @pytest.mark.parametrize("stranger", [{"Host": "evil.example"}, {"X-Forwarded-For": "192.0.2.1"}])
 def test_operating_figures_are_not_for_strangers(served, stranger):
-    """Strangers get no operating figures.
-
-    Neither do web pages in browsers on this box, nor those whom a proxy here lets pass.
-    """
+    # Neither do web pages in browsers on this box, nor those whom a proxy here lets pass.
     assert served.http.get("/health", headers=stranger).json() == {"status": "ready"}
     refused = served.http.get("/metrics", headers=stranger)
     assert refused.status_code == 403 and "NEREUS_METRICS_FROM" in refused.json()["error"]

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.executor.harness import WIDE, Executor, application, resident, variant
-from tests.gateway.conftest import AUTH, KEY, ROWS, GatewayProcess, config, free_ports, wait_for
+from tests.gateway.conftest import AUTH, KEY, ROWS, GatewayProcess, config, free_ports, until
 from tests.gateway.conftest import application as stand_in
 from tests.gateway.conftest import plan as stand_in_plan
 from tests.gateway.test_failures import X
@@ -42,10 +42,6 @@ ELSEWHERE = "another-boot"
 def query(rows: int = 1) -> dict:
     data = np.arange(rows * 4, dtype=np.float32)
     return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [rows, 4], "data": data.tolist()}]}
-
-
-async def until(condition, what: str):
-    return await asyncio.to_thread(wait_for, condition, what)
 
 
 class Boxes:
@@ -178,10 +174,7 @@ def answered(gateway: GatewayProcess) -> bool:
 
 
 async def test_no_query_of_grpc_clients_fails_while_gateways_are_restarted_one_by_one(boxes):
-    """No query of gRPC clients fails while gateways are restarted one by one.
-
-    Their channels know both addresses, and learn that a gateway stops before it takes no more queries.
-    """
+    # Their channels know both addresses, and learn that a gateway stops before it takes no more queries.
     running = {name: boxes.gateway(name) for name in ("one", "two")}
     for gateway in running.values():
         await until(gateway.ready, "both gateways serve")
@@ -216,10 +209,7 @@ def without_key(boxes: Boxes, gateway: GatewayProcess, **settings) -> list[Gatew
 
 @pytest.mark.parametrize("several", [{}, {"NEREUS_GATEWAYS": "2"}], ids=["alone", "of two"])
 async def test_a_gateway_with_another_key_listens_once_others_know_it(boxes, control_plane, several):
-    """A gateway with another key listens once others know the key.
-
-    Queries of clients that have another address do not fail while this one is refused.
-    """
+    # Queries of clients that have another address do not fail while this one is refused.
     control_plane.issue = boxes.issue
     settings = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
     first, second = boxes.gateway("one", **settings), boxes.gateway("two", **settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from workers.gateway.bursts import BurstDetector
-from workers.gateway.rtt import RttEstimator
+from workers.gateway.network import RttEstimator
 from workers.protocol.specs import Band
 
 

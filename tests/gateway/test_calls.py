@@ -32,7 +32,7 @@ class Cost(NamedTuple):
 
 
 #: of a query, from the bytes that are read to those that are written, in workers/
-MOST = {"http": Cost(144, 127, 37), "http, binary": Cost(101, 90, 33), "grpc": Cost(155, 133, 40)}
+MOST = {"http": Cost(142, 125, 34), "http, binary": Cost(99, 88, 30), "grpc": Cost(148, 126, 37)}
 WARM_UP, COUNTED = 100, 200
 WORKERS = str(Path(__file__).resolve().parents[2] / "workers")
 

@@ -21,9 +21,9 @@ from workers.gateway import core_link
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.catalog import Catalog
 from workers.gateway.core_link import CoreLink
-from workers.gateway.cores import Cores, OwnCore
+from workers.gateway.cores import Cores
 from workers.gateway.errors import Unavailable
-from workers.gateway.executor_connection import ExecutorConnection
+from workers.gateway.executors import ExecutorConnection
 from workers.gateway.front import Front
 from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.remote_front import Fronts
@@ -95,7 +95,7 @@ async def test_queries_at_the_core_of_a_gateway_that_is_removed_get_an_answer(tm
     cores = Cores(
         asking.front,
         "two",
-        OwnCore(own, asking.front),
+        own,
         lambda _: CoreLink(Endpoint(f"unix:{tmp_path / 'core'}"), Hello("front", "two"), asking.front),
     )
     await cores.configure(listed("one", "two"))

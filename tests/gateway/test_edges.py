@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import resource
 from collections.abc import AsyncIterator
 
@@ -16,14 +17,15 @@ import pytest
 from tests.full_disks import full_disk
 from tests.net import wire as h2
 from tests.net.http2_client import HEAD, Peer, connected, eventually, prefixed
-from tests.pressure.wire import answer
+from tests.pressure.wire import answer, post
 from workers.gateway import config_file
 from workers.gateway.config_file import ConfigFile
 from workers.gateway.gateway import FREE_DESCRIPTORS, Gateway
 from workers.gateway.options import GatewayOptions
 from workers.protocol.control import GatewayConfig
 
-from .conftest import KEY, application, config, free_port, plan
+from .conftest import AUTH, KEY, application, config, free_port, plan
+from .test_failures import BODY, PATH
 from .test_grpc_errors import CODE, request
 
 
@@ -153,3 +155,28 @@ async def test_a_configuration_that_cannot_be_stored_is_no_fault(tmp_path, caplo
     await file.close()
     assert "config_not_stored" in caplog.text
     assert file.load() is None
+
+
+async def test_keys_and_applications_that_are_gone_are_so_on_open_connections(tmp_path):
+    """Nothing is warm, so what is admitted gets a 503, and what is not says why."""
+    known = config(plan(1, {}, {}), [application("numbers"), application("words")])
+    words, numbers = (config(plan(2, {}, {}), [application(name)]) for name in ("words", "numbers"))
+    revoked = msgspec.structs.replace(known, key_hashes=("0" * 64,))
+    # A key that is refused ends its connection over HTTP.
+    asked = ((known, 2), (words, 2), (numbers, 2), (revoked, 1))
+    async with fronts(tmp_path) as (gateway, port, grpc_port), connected(grpc_port) as peer:
+        gateway.configure(known)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        statuses, codes, numbers_of_calls = [], [], itertools.count(1, 2)
+        for given, times in asked:
+            gateway.configure(given)
+            for _ in range(times):
+                writer.write(post(PATH, BODY, **AUTH))
+                statuses.append((await answer(reader))[0])
+                number = next(numbers_of_calls)
+                peer.ask(number, request().SerializeToString(), keyed("ModelInfer"))
+                codes.append((await ended(peer, number))[0])
+        assert statuses == [503, 503, 404, 404, 503, 503, 401]
+        unavailable, missing = [CODE.UNAVAILABLE] * 2, [CODE.NOT_FOUND] * 2
+        assert codes == [*unavailable, *missing, *unavailable, CODE.UNAUTHENTICATED]
+        writer.close()

@@ -194,10 +194,7 @@ def test_a_draining_device_gets_nothing_new(gateways, devices):
 
 
 async def test_the_only_device_is_asked_even_while_it_drains(gateways, devices):
-    """The only device of an application is asked even while it drains.
-
-    It may ask for no new queries for a first run, say. Queries that are held or that come must not be lost for it.
-    """
+    # It may ask for no new queries for a first run, say. Queries that are held or that come must not be lost for it.
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=2.0)
     async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:

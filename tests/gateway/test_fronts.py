@@ -7,21 +7,25 @@ import gc
 import time
 import weakref
 
+import msgspec
+
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.catalog import Catalog
 from workers.gateway.core_link import CoreLink
 from workers.gateway.errors import Unavailable
 from workers.gateway.front import Front
+from workers.gateway.gateway import Gateway
 from workers.gateway.metrics import GatewayMetrics
+from workers.gateway.options import GatewayOptions, LocalGateways
 from workers.gateway.remote_front import Fronts, RemoteFront
 from workers.protocol.frames import Hello, RequestShape, TensorHeader
 from workers.protocol.fronts import FrontStats, SubmitQueries
 from workers.protocol.gateways import CoreStatus
-from workers.protocol.specs import ApplicationStats
+from workers.protocol.specs import ApplicationStats, PlanSpec
 from workers.transport.endpoints import Endpoint
 from workers.v2.query import MOST, Terms, V2Query
 
-from .conftest import application
+from .conftest import application, config, free_port
 
 
 class CoreStub:
@@ -99,3 +103,38 @@ async def test_queries_that_end_while_the_core_is_away_leave_nothing_behind(tmp_
     gc.collect()
     assert not bodies
     await link.close()
+
+
+async def two(folder) -> list[Gateway]:
+    """Both of a box's gateways, in this process."""
+    file, ports = folder / "config.json", (free_port(), free_port())
+    file.write_bytes(msgspec.json.encode(config(PlanSpec(1), [])))
+    totals, gateways = (folder / "1", folder / "2"), []
+    for own in range(2):
+        local = LocalGateways(folder / "core", totals, own)
+        options = GatewayOptions(
+            f"g{own}", "127.0.0.1", ports[0], "127.0.0.1", ports[1], file, member="g0", local_gateways=local
+        )
+        gateways.append(Gateway(options))
+        await gateways[-1].start()
+    return gateways
+
+
+async def test_the_first_gateway_does_not_wait_at_its_end_for_others_that_go_on(tmp_path):
+    first, second = await two(tmp_path)
+    async with asyncio.timeout(300):
+        await first.stop(10_000)
+    await second.stop(0.1)
+
+
+async def test_the_first_gateway_decides_for_others_that_stop_until_they_have(tmp_path):
+    first, second = await two(tmp_path)
+    await second._side.drain(0.0)
+    while not first._side._fronts.leaving:
+        await asyncio.sleep(0.01)
+    stops = asyncio.create_task(first.stop(10_000))
+    await asyncio.sleep(0.5)
+    assert not stops.done()
+    await second.stop(0.1)
+    async with asyncio.timeout(300):
+        await stops

@@ -6,7 +6,6 @@ Nothing is lost, and nothing is counted twice.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import queue
 import re
 import signal
@@ -16,20 +15,16 @@ import time
 
 import grpc
 import grpc.aio
-import msgspec
+import httpx2
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
 
-from workers.gateway.gateway import Gateway
-from workers.gateway.options import GatewayOptions
-
-from .conftest import AUTH, VARIANTS, GatewayProcess, application, config, free_port, plan, wait_for
+from .conftest import AUTH, VARIANTS, GatewayProcess, wait_for
 from .test_failures import BODY, PATH, X, start
 from .test_grpc_errors import CODE, KEYED, SERVICE, call, refused, request
-from .test_process import run
 
 KEY = dict(KEYED)
 
@@ -152,46 +147,24 @@ def test_a_stream_is_read_no_faster_than_it_is_answered(gateways, devices):
         wait_for(lambda: idle(gateway), "all are forgotten")
 
 
-async def test_a_key_that_is_taken_back_and_an_application_that_is_gone_are_so_in_open_channels(tmp_path):
-    """Nothing is warm, so what is admitted gets that answer, and what is not says why."""
-    options = GatewayOptions("g", "127.0.0.1", free_port(), "127.0.0.1", free_port(), tmp_path / "config")
-    gateway = Gateway(options)
-    known = config(plan(1, {}, {}), [application("numbers"), application("words")])
-    gateway.configure(known)
-    await gateway.start()
-    try:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{options.grpc_port}") as channel:
-
-            async def code() -> grpc.StatusCode:
-                return await channel.unary_unary(SERVICE + "ModelInfer")(
-                    request().SerializeToString(), metadata=KEYED
-                ).code()
-
-            assert [await code() for _ in range(4)] == [CODE.UNAVAILABLE] * 4
-            gateway.configure(config(plan(2, {}, {}), [application("words")]))
-            assert [await code() for _ in range(2)] == [CODE.NOT_FOUND] * 2
-            gateway.configure(config(plan(3, {}, {}), [application("numbers")]))
-            assert await code() is CODE.UNAVAILABLE
-            another = hashlib.sha256(b"another key").hexdigest()
-            gateway.configure(msgspec.structs.replace(known, key_hashes=(another,)))
-            assert await code() is CODE.UNAUTHENTICATED
-    finally:
-        await gateway.stop(0.1)
-
-
 async def test_sigterm_finishes_what_is_under_way(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=0.3)
-    async with grpc.aio.insecure_channel(gateway.grpc) as channel:
+    async with (
+        grpc.aio.insecure_channel(gateway.grpc) as channel,
+        httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=300) as http,
+    ):
         infer = channel.unary_unary(SERVICE + "ModelInfer")
         waiting = [infer(request().SerializeToString(), metadata=KEYED) for _ in range(5)]
+        over_http = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(5)]
         stream = channel.stream_stream(SERVICE + "ModelStreamInfer")(metadata=KEYED)
         await stream.write(request().SerializeToString())
-        while len(only.reported("query")) < 6:
+        while len(only.reported("query")) < 11:
             await asyncio.sleep(0.02)
         gateway.process.send_signal(signal.SIGTERM)
         for one in waiting:
             assert pb.ModelInferResponse.FromString(await one).model_version == "big"
+        assert [(await one).status_code for one in over_http] == [200] * 5
         answer = pb.ModelStreamInferResponse.FromString(await stream.read())
         assert (answer.error_message, answer.infer_response.model_version) == ("", "big")
         # The stream itself does not keep the gateway; it receives the reason why it ends.
@@ -200,15 +173,9 @@ async def test_sigterm_finishes_what_is_under_way(gateways, devices):
             "the gateway is stopping; try another or try again",
         )
     assert await asyncio.to_thread(gateway.process.wait, 120) == 0
-    host, port = gateway.grpc.split(":")
-    with socket.socket() as probe:
-        assert probe.connect_ex((host, int(port))) != 0
-
-
-def test_two_gateways_never_share_a_port(gateways, devices, unused_tcp_port, tmp_path):
-    gateway, _ = start(gateways, devices, ["d0"])
-    result = run(NEREUS_HOME=str(tmp_path / "b"), NEREUS_HTTP=f"127.0.0.1:{unused_tcp_port}", NEREUS_GRPC=gateway.grpc)
-    assert result.returncode == 1
+    for port in (gateway.port, int(gateway.grpc.rpartition(":")[2])):
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def test_http_and_grpc_together_add_up(gateways, devices):

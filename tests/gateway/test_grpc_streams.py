@@ -18,7 +18,7 @@ from tests.net import wire as h2
 from tests.net.http2_client import CODE, KIB, MIB, Peer, connected, eventually, prefixed, serving, status, to
 from workers.gateway import rpc_stream
 from workers.gateway.errors import Invalid, Overloaded
-from workers.gateway.rpc_stream import Receiver, Streaming
+from workers.gateway.rpc_stream import Reply, Streaming
 from workers.net.grpc import Admitted, Call, MessageParser
 from workers.net.limits import Rate
 
@@ -28,15 +28,20 @@ WRONG = prefixed(b"a", 1)
 
 
 class Plane:
-    def __init__(self) -> None:
-        self.asked: list[tuple[bytes, Receiver]] = []
+    def __init__(self, rejected) -> None:
+        self.rejected = rejected
+        self.asked: list[tuple[bytes, Reply]] = []
         self.cancelled = 0
 
-    def submit(self, data, left_s, read_at, waits: Receiver, client: str, encoding: bytes) -> SimpleNamespace:
+    def infer(self, waits: Reply, data, *_) -> SimpleNamespace:
         if data == b"wrong":
             raise Invalid("wrong")
         self.asked.append((bytes(data), waits))
         return SimpleNamespace(query=SimpleNamespace(id=bytes(data).decode("latin-1")[:20]), waits=waits)
+
+    def refuse(self, waits: Reply, error) -> None:
+        self.rejected(error)
+        waits.settle(error.with_traceback(None))
 
     def withdraw(self, flight) -> None:
         self.cancelled += 1
@@ -45,8 +50,8 @@ class Plane:
 @contextlib.asynccontextmanager
 async def streaming(**given):
     async with serving(**given) as (server, echo):
-        plane = Plane()
-        endpoint = Streaming(plane.submit, echo.rejected, plane.withdraw)
+        plane = Plane(echo.rejected)
+        endpoint = Streaming(plane)
         echo.admit = lambda head: Admitted(echo.key, endpoint, client="a key")
         yield server, plane, endpoint
 
@@ -241,23 +246,19 @@ async def test_small_queries_that_wait_are_no_way_around_the_limit():
 
 
 class Timed(Plane):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, rejected) -> None:
+        super().__init__(rejected)
         self.read_at: list[float] = []
 
-    def submit(self, data, left_s, read_at, waits, client, encoding) -> SimpleNamespace:
+    def infer(self, waits: Reply, data, encoding, client, read_at, left_s) -> SimpleNamespace:
         self.read_at.append(read_at)
-        return super().submit(data, left_s, read_at, waits, client, encoding)
+        return super().infer(waits, data)
 
 
 async def test_the_time_of_a_query_that_waits_for_room_begins_with_its_turn():
-    """The time of a query that waits for room in its stream begins with its turn.
-
-    The same holds for a pipelined query: as far as its client can tell, it was not read before.
-    """
+    # The same holds for a pipelined query: as far as its client can tell, it was not read before.
     async with streaming() as (server, _, endpoint), connected(server.port) as peer:
-        timed = Timed()
-        endpoint.submit = timed.submit
+        timed = endpoint.edge = Timed(endpoint.edge.rejected)
         peer.send(peer.head(1))
         ask(peer, 1, *[b"x"] * (rpc_stream.MAX_QUERIES + 1))
         await eventually(lambda: len(timed.asked) == rpc_stream.MAX_QUERIES, "all but one are asked")
@@ -289,20 +290,22 @@ async def test_a_stream_that_is_held_has_time_for_the_rest_of_its_message():
 
 async def test_others_have_their_turn_between_queries_that_are_refused_at_once():
     async with (
-        streaming() as (server, plane, endpoint),
+        streaming() as (server, plane, _),
         connected(server.port) as many,
         connected(server.port) as other,
     ):
         count, seen = 20 * rpc_stream.MAX_QUERIES, []
 
-        def submit(data, *given) -> SimpleNamespace:
+        infer = plane.infer
+
+        def noted(waits: Reply, data, *given) -> SimpleNamespace:
             seen.append(bytes(data))
             if len(seen) == 1:
                 other.send(other.head(1))
                 ask(other, 1, b"other")
-            return plane.submit(data, *given)
+            return infer(waits, data, *given)
 
-        endpoint.submit = submit
+        plane.infer = noted
         many.send(many.head(1), h2.window_update(0, MIB), h2.window_update(1, MIB))
         many.send(h2.frame(h2.DATA, h2.END_STREAM, 1, count * prefixed(b"wrong")))
         assert len(await received(many, count)) == count
@@ -316,8 +319,8 @@ async def test_others_have_their_turn_between_queries_that_are_refused_at_once()
 
 
 class Full(Plane):
-    def submit(self, data, left_s, read_at, waits, client, encoding) -> SimpleNamespace:
-        flight = super().submit(data, left_s, read_at, waits, client, encoding)
+    def infer(self, waits: Reply, data, *given) -> SimpleNamespace:
+        flight = super().infer(waits, data, *given)
         if data.startswith(b"no"):
             waits.settle(Overloaded("no room"))
         return flight
@@ -325,8 +328,7 @@ class Full(Plane):
 
 async def test_an_error_that_is_there_at_once_names_its_query():
     async with streaming() as (server, _, endpoint), connected(server.port) as peer:
-        full = Full()
-        endpoint.submit = full.submit
+        full = endpoint.edge = Full(endpoint.edge.rejected)
         peer.send(peer.head(1))
         ask(peer, 1, b"no-1", b"yes", b"no-2", b"no-3", end=True)
         await eventually(lambda: len(full.asked) == 4, "all are asked")

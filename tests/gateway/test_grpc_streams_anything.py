@@ -36,7 +36,7 @@ class Plane:
         self.waiting: dict[str, object] = {}
         self.fates: dict[str, str] = {}
 
-    def submit(self, data, left_s, read_at, waits, client, encoding) -> SimpleNamespace:
+    def infer(self, waits, data, *_) -> SimpleNamespace:
         id, fate, _ = bytes(data).decode("latin-1").split(" ", 2)
         assert id not in self.fates, "handed on twice"
         self.fates[id] = fate
@@ -59,6 +59,9 @@ class Plane:
             size = self.rnd.choice([0, 10, 10, 2000, 60_000])
             waits.settle(pb.ModelInferResponse(id=id, raw_output_contents=[bytes(size)]).SerializeToString())
 
+    def refuse(self, waits, error) -> None:
+        waits.settle(error.with_traceback(None))
+
     def withdraw(self, flight) -> None:
         # Fails where it was answered or cancelled before.
         del self.waiting[flight.query.id]
@@ -69,7 +72,7 @@ class Talk:
     def __init__(self, rnd: random.Random) -> None:
         self.rnd = rnd
         echo, self.plane, self.transport = Echo(), Plane(rnd), Transport()
-        self.endpoint = Streaming(self.plane.submit, echo.rejected, self.plane.withdraw)
+        self.endpoint = Streaming(self.plane)
         echo.admit = lambda head: Admitted(echo.key, self.endpoint, client="a key")
         self.server = GrpcServer(
             echo,

@@ -18,7 +18,7 @@ from tests.executor.harness import WAIT_S, XY, Executor, application, resident, 
 from workers.gateway import executors, rollout
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.core_link import CoreLink
-from workers.gateway.cores import Cores, OwnCore
+from workers.gateway.cores import Cores
 from workers.gateway.front import Front
 from workers.gateway.in_flight import Answer, InFlightQuery
 from workers.gateway.metrics import GatewayMetrics
@@ -56,7 +56,7 @@ class Site:
         self._path = folder / "core"
         metrics = GatewayMetrics("front")
         self.front = Front(Accounts(metrics, Limits(10_000, 10_000, 1 << 30, 64)))
-        self.choice = Cores(self.front, "two", OwnCore(self.cores[1], self.front), self._link)
+        self.choice = Cores(self.front, "two", self.cores[1], self._link)
         self.cores[0].on_lead = self.fronts.report
         self.cores[1].on_lead = self.choice.choose
 
@@ -149,11 +149,11 @@ async def test_the_next_core_knows_what_the_last_one_learned_of_a_device(tmp_pat
     """Its profile says 10 ms a row, and it takes less or more."""
     app = application("app", SLO_S, XY)
     async with site(tmp_path, (app, tiny_models["medium"])) as made:
-        assert made.cores[1].learned("box/d0") is None
+        assert made.cores[1].core.learned("box/d0") is None
         for number in range(20):
             made.ask(f"q{number}", app)
             await made.until(lambda number=number: len(made.ended) == number + 1, "it is answered")
-        learned = made.cores[0].learned("box/d0")
+        learned = made.cores[0].core.learned("box/d0")
         await made.stop_first()
         await made.until(lambda: made.cores[1].executors.leads, "the second core has the device")
         inherited = made.cores[1].executors.get("box/d0").state.learned
@@ -161,10 +161,7 @@ async def test_the_next_core_knows_what_the_last_one_learned_of_a_device(tmp_pat
 
 
 async def test_queries_wait_for_devices_that_the_last_core_has_still_to_give_back(tmp_path, tiny_models):
-    """Queries wait for devices that the last core has still to give back.
-
-    Each application has one device. One of them hangs while its core stops, and the other one is given back.
-    """
+    # Each application has one device. One of them hangs while its core stops, and the other one is given back.
     quick, hanging = application("quick", SLO_S, XY), application("hanging", SLO_S, XY)
     async with site(tmp_path, (quick, tiny_models["quick"]), (hanging, tiny_models["medium"])) as made:
         stuck = made.served["box/d1"][0].process

@@ -193,6 +193,13 @@ def test_errors_of_large_queries_are_those_of_small_ones(served, parser):
     assert (response.status_code, "at most 1048576 bytes once decompressed" in response.json()["error"]) == (413, True)
 
 
+def test_a_parser_is_started_without_the_gateways_settings(served, parser):
+    """``/proc`` shows what a process was started with, and settings include secrets."""
+    children = psutil.Process(served.process.pid).children(recursive=True)
+    assert parser in children
+    assert [name for one in children for name in one.environ() if name.startswith("NEREUS_")] == []
+
+
 async def test_small_queries_are_served_and_answers_stay_in_order_while_one_is_parsed(served, parser):
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     with stopped(parser):
@@ -304,7 +311,7 @@ def catalog(*applications) -> Catalog:
 async def test_a_request_for_an_application_that_is_gone_by_its_turn_is_left_to_its_edge():
     async with parsed(catalog()) as outcome:
         # The edge says that there is no such application.
-        assert isinstance(outcome, Parsed) and outcome.shape is None
+        assert isinstance(outcome, Parsed) and outcome.query is None
 
 
 async def test_a_request_that_was_parsed_by_another_signature_may_come_again():
@@ -314,4 +321,4 @@ async def test_a_request_that_was_parsed_by_another_signature_may_come_again():
         async with parsed(catalog(*([before] if before else [])), catalog(renewed)) as outcome:
             assert isinstance(outcome, Unavailable) and "have just changed" in str(outcome)
     async with parsed(catalog(words), catalog(words)) as outcome:
-        assert outcome.rows == 1
+        assert outcome.query.terms.rows == 1

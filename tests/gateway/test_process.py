@@ -122,18 +122,6 @@ def test_a_configuration_that_the_release_before_stacks_saved_serves_without_the
     assert gateway.health()["plan"] == {"adopted": 4, "newest": 4}
 
 
-def test_a_key_taken_back_opens_nothing_any_more(gateways, devices, control_plane):
-    (only,) = devices("d0")
-    only.warm(("numbers", "big"))
-    made = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
-    control_plane.first = made
-    gateway = joined(gateways, control_plane)
-    gateway.wait_ready()
-    assert gateway.infer(X).status_code == 200
-    control_plane.send(control.GatewayConfig(applications=made.applications, key_hashes=(), plan=made.plan))
-    wait_for(lambda: gateway.infer(X).status_code == 401, "the key is refused")
-
-
 async def test_tells_the_control_plane_that_devices_cannot_cope(gateways, devices, control_plane):
     (only,) = devices("d0")
     only.warm(("numbers", "big"))
@@ -264,20 +252,6 @@ def test_a_broken_configuration_on_disk_is_reported_and_left_alone(gateways, tmp
     gateway = gateways()
     assert not gateway.ready()
     wait_for(lambda: any("config_unreadable" in line for line in gateway.log), "the log says so")
-
-
-async def test_sigterm_finishes_what_is_under_way(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
-    only.tell(delay_s=0.3)
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=300) as http:
-        waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(5)]
-        while len(only.reported("query")) < 5:
-            await asyncio.sleep(0.02)
-        gateway.process.send_signal(signal.SIGTERM)
-        assert [(await one).status_code for one in waiting] == [200] * 5
-    assert await asyncio.to_thread(gateway.process.wait, 120) == 0
-    with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", gateway.port)) != 0
 
 
 async def test_sigterm_does_not_wait_for_ever(gateways, devices):

@@ -1,134 +1,27 @@
 """A real executor with real ONNX models behind a real gateway.
 
-It is asked by the real Triton client and under load.
+What the real clients make of it is in ``tests/wild``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import collections
 
 import httpx2
-import numpy as np
-import onnxruntime
-import pytest
-import tritonclient.http as triton
 
 from tests.executor.harness import WIDE, Executor, application, endless, resident, variant
 from workers.protocol.specs import DevicePlan, PlanSpec, Route
 
-from .conftest import AUTH, config, wait_for
+from .conftest import config, until
 
 
-def plans(executor: Executor, version: int, *residents, stack: str = "nereus") -> PlanSpec:
+def plans(executor: Executor, version: int, *residents) -> PlanSpec:
     device = DevicePlan(executor.info.id, executor.endpoint, residents)
-    return PlanSpec(version, (device,), (Route("app", executor.info.id, 1.0),), stack=stack)
-
-
-async def until(condition, what: str):
-    return await asyncio.to_thread(wait_for, condition, what)
-
-
-@pytest.mark.parametrize("binary", [True, False])
-async def test_answers_are_those_of_the_model(gateways, tiny_models, tmp_path, binary):
-    made = variant(1, tiny_models["medium"], accuracy=91.5, name="medium")
-    app = application("app", 60.0)
-    async with Executor(tmp_path) as executor:
-        executor.apply(1, [resident(made, max_batch=1)], [app], [tiny_models["medium"]])
-        gateway = gateways(config(plans(executor, 1, resident(made, max_batch=1)), [app]))
-        await until(gateway.ready, "the gateway is ready")
-        x = np.random.default_rng(3).normal(size=(5, 4)).astype(np.float32)
-
-        def ask():
-            tensor = triton.InferInput("x", [5, 4], "FP32")
-            tensor.set_data_from_numpy(x, binary_data=binary)
-            wanted = [triton.InferRequestedOutput("y", binary)]
-            with triton.InferenceServerClient(f"127.0.0.1:{gateway.port}") as client:
-                return client.infer("app", [tensor], outputs=wanted, headers=dict(AUTH))
-
-        result = await asyncio.to_thread(ask)
-        (expected,) = onnxruntime.InferenceSession(tiny_models["medium"]).run(None, {"x": x})
-        np.testing.assert_allclose(result.as_numpy("y"), expected, rtol=1e-4, atol=1e-5)
-        parameters = result.get_response()["parameters"]
-        assert parameters["variant"] == "medium"
-        assert parameters["accuracy"] == 91.5
-        assert parameters["device"] == executor.info.id
-        assert parameters["queue_ms"] >= 0
-
-
-@pytest.mark.parametrize("stack", ["nereus", "infaas-accuracy"])
-async def test_kill_9_under_load_hangs_no_query(gateways, tiny_models, tmp_path, stack):
-    made = variant(1, tiny_models["quick"], name="quick")
-    app = application("app", 5.0)
-    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
-    found: collections.Counter = collections.Counter()
-    executor = Executor(tmp_path)
-    await executor.__aenter__()
-    executor.apply(1, [resident(made, max_batch=1)], [app], [tiny_models["quick"]])
-    gateway = gateways(config(plans(executor, 1, resident(made, max_batch=1), stack=stack), [app]))
-    await until(gateway.ready, "the gateway is ready")
-    stop = asyncio.Event()
-
-    async def client(http: httpx2.AsyncClient) -> None:
-        while not stop.is_set():
-            response = await http.post("/v2/models/app/infer", json=body)
-            assert response.status_code in (200, 503, 504), response.text
-            if response.status_code == 503:
-                assert int(response.headers["Retry-After"]) >= 1
-            found[response.status_code] += 1
-            await asyncio.sleep(0 if response.status_code == 200 else 0.01)
-
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, verify=False) as http:
-        clients = [asyncio.create_task(client(http)) for _ in range(8)]
-        async with asyncio.timeout(120):
-            while found[200] < 20:
-                await asyncio.sleep(0.02)
-        executor.process.kill()
-        await executor.ended()
-        await executor.__aexit__()
-        served = found[200]
-        async with Executor(tmp_path) as again:
-            again.apply(1, [resident(made, max_batch=1)], [app], [tiny_models["quick"]])
-            while found[200] < served + 20:
-                await asyncio.sleep(0.02)
-                assert not any(one.done() for one in clients)
-            stop.set()
-            await asyncio.gather(*clients)
-    assert found[503] > 0
-    health = gateway.health()
-    assert health["in_flight"] == 0
-
-
-@pytest.mark.parametrize("stack", ["nereus", "infaas-accuracy"])
-async def test_a_new_variant_takes_over_without_a_failure(gateways, control_plane, tiny_models, tmp_path, stack):
-    """The executor keeps the old variant until the gateway has moved."""
-    old, new = (variant(i, tiny_models[n], name=n) for i, n in ((1, "quick"), (2, "medium")))
-    app = application("app", 60.0)
-    async with Executor(tmp_path) as executor:
-        executor.apply(1, [resident(old, max_batch=1)], [app], [tiny_models["quick"]])
-        control_plane.first = config(plans(executor, 1, resident(old, max_batch=1), stack=stack), [app])
-        gateway = gateways(None, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
-        await until(gateway.ready, "the gateway is ready")
-        versions: collections.Counter = collections.Counter()
-        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
-        async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, verify=False) as http:
-            async with asyncio.timeout(120):
-                while versions["medium"] < 20:
-                    response = await http.post("/v2/models/app/infer", json=body)
-                    assert response.status_code == 200, response.text
-                    versions[response.json()["model_version"]] += 1
-                    if versions["quick"] == 10:
-                        control_plane.send(config(plans(executor, 2, resident(new, max_batch=1), stack=stack), [app]))
-                        executor.apply(2, [resident(new, max_batch=1)], [app], list(tiny_models.values()))
-        assert versions["quick"] >= 10
-        assert gateway.health()["plan"] == {"adopted": 2, "newest": 2}
+    return PlanSpec(version, (device,), (Route("app", executor.info.id, 1.0),))
 
 
 async def test_an_endless_query_fails_and_the_device_serves_on(gateways, tmp_path):
-    """An endless query fails, and the only device serves on.
-
-    Ordinary queries are answered again as soon as the watchdog has stopped the run.
-    """
+    # Ordinary queries are answered again as soon as the watchdog has stopped the run.
     path = endless(tmp_path / "endless.onnx")
     made = variant(1, path, name="endless")
     app = application("app", 0.2, WIDE, late="serve")

@@ -196,9 +196,9 @@ class World:
             device.state = message
             self.rollout.executor_state(device.device, message)
         elif isinstance(message, Refusal):
-            self.rollout.executor_refusal(device.device, message)
+            self.rollout.core.refused_by_device(device.device, message)
         else:
-            self.rollout.executor_results(device.device, message, memoryview(bytes(16)))
+            self.rollout.core.results(device.device, message, memoryview(bytes(16)))
         return True
 
     def ask(self, name: str, queries: int) -> None:

@@ -25,10 +25,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient import grpc as triton_grpc
 
-from workers.node import gateways as pages
+from workers.node import metrics
 from workers.protocol import control
 
-from .conftest import AUTH, DeviceProcess, GatewayProcess, application, config, plan, wait_for
+from .conftest import AUTH, DeviceProcess, GatewayProcess, application, config, free_port, plan, wait_for
 from .test_failures import BODY, PATH, X
 from .test_process import run
 
@@ -77,8 +77,15 @@ def two(tmp_path_factory):
     pair.close()
 
 
+def page(gateway: GatewayProcess, within_s: float = PAGE_S) -> str | None:
+    """Its metrics as a node asks for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "ANSWER_S", within_s)
+        return asyncio.run(metrics._text_of(f"unix:{gateway.admin_socket}", "box"))
+
+
 def ready(gateway: GatewayProcess) -> bool:
-    text = asyncio.run(pages.metrics(gateway.admin_socket, "box", PAGE_S))
+    text = page(gateway)
     return text is not None and samples(text)["nereus_gateway_ready", gateway.name] == 1
 
 
@@ -92,9 +99,9 @@ def done(two: Pair, *also: str) -> dict[str, float]:
 
     ``also`` names further metrics that are added to the count.
     """
-    pages_of = {g.name: samples(asyncio.run(pages.metrics(g.admin_socket, "box", PAGE_S))) for g in two}
+    pages = {g.name: samples(page(g)) for g in two}
     names = ("nereus_gateway_queries_total", *also)
-    return {name: sum(page[metric, name] for metric in names) for name, page in pages_of.items()}
+    return {name: sum(found[metric, name] for metric in names) for name, found in pages.items()}
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:
@@ -153,9 +160,9 @@ def test_a_relayed_answer_has_null_where_the_application_says_so(two):
 
 def test_the_one_with_the_core_reports_its_gauges_and_the_other_does_not_repeat_them(two):
     for gateway in two:
-        page = asyncio.run(pages.metrics(gateway.admin_socket, "box", PAGE_S))
-        assert samples(page)["nereus_gateway_plan_version", gateway.name] == 1
-        assert ('nereus_gateway_outstanding{device="d0"' in page) == (gateway is two.first)
+        text = page(gateway)
+        assert samples(text)["nereus_gateway_plan_version", gateway.name] == 1
+        assert ('nereus_gateway_outstanding{device="d0"' in text) == (gateway is two.first)
 
 
 def test_grpc_is_shared_too(two):
@@ -185,9 +192,11 @@ def test_grpc_is_shared_too(two):
 
 
 def test_a_lone_gateway_shares_its_ports_with_nobody(two):
-    result = run(NEREUS_HOME=str(two.first.home / "other"), NEREUS_HTTP=f"127.0.0.1:{two.first.port}")
-    assert result.returncode == 1
-    assert "NEREUS_HTTP" in result.stderr
+    for name, address in (("NEREUS_HTTP", f"127.0.0.1:{two.first.port}"), ("NEREUS_GRPC", two.first.grpc)):
+        result = run(
+            NEREUS_HOME=str(two.first.home / "other"), **{"NEREUS_HTTP": f"127.0.0.1:{free_port()}", name: address}
+        )
+        assert result.returncode == 1 and name in result.stderr
 
 
 @pytest.mark.parametrize(("number", "gateways"), [(3, "2"), (0, "2"), (2, "1")])
@@ -215,9 +224,8 @@ def test_nonsense_on_a_gateways_own_socket_harms_nobody(two):
 def test_a_gateway_that_hangs_is_left_out_in_time(two):
     os.kill(two.second.process.pid, signal.SIGSTOP)
     try:
-        assert asyncio.run(pages.metrics(two.second.admin_socket, "box", timeout_s=0.3)) is None
-        assert asyncio.run(pages.metrics(two.first.admin_socket, "box", PAGE_S)) is not None
-        assert asyncio.run(pages.metrics(two.first.admin_socket.with_name("none.sock"), "box")) is None
+        assert page(two.second, 0.3) is None
+        assert page(two.first) is not None
     finally:
         os.kill(two.second.process.pid, signal.SIGCONT)
 

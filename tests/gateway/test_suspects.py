@@ -105,10 +105,7 @@ async def test_the_last_device_is_not_risked(gateways, devices):
 
 
 async def test_a_device_that_was_killed_is_no_crash(gateways, devices):
-    """A device that was killed is no crash.
-
-    There are two devices: the queries of the killed one go to the application's last, and nothing is refused.
-    """
+    # There are two devices: the queries of the killed one go to the application's last, and nothing is refused.
     gateway, (first, second) = poisoned(gateways, devices, 2, batch=4, row_s=0.01)
     # Nothing is answered by the first before it is killed.
     first.tell(delay_s=60.0)

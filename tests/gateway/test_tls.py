@@ -114,10 +114,7 @@ def test_a_replaced_certificate_is_used_and_connections_go_on(encrypted, tmp_pat
 
 
 def test_an_authority_is_rotated_without_losing_a_query(encrypted, tmp_path):
-    """An authority is rotated without losing a query.
-
-    Clients on kept and on new connections trust the authority before and, once they have it, the new one.
-    """
+    # Clients on kept and on new connections trust the authority before and, once they have it, the new one.
     gateway = encrypted(NEREUS_QUEUE_ROWS="100000")
     file = gateway.home / "tls" / "authority.pem"
     ports = (gateway.port, grpc_port(gateway))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.running import ROOT
-from workers.gateway.options import Siblings
+from workers.gateway.options import LocalGateways
 from workers.gateway.shared_stats import SharedStats, added
 from workers.protocol.gateways import ApplicationTotals
 
@@ -23,7 +23,7 @@ def files(tmp_path) -> list[Path]:
 class Front:
     def __init__(self, files: list[Path], own: int):
         self.totals: dict[str, ApplicationTotals] = {}
-        self.shared = SharedStats(Siblings(Path(), tuple(files), own), self.totals)
+        self.shared = SharedStats(LocalGateways(Path(), tuple(files), own), self.totals)
 
     def write(self, **totals: ApplicationTotals) -> None:
         self.totals.update(totals)
@@ -86,10 +86,10 @@ WRITER = """
 import itertools, os, sys
 from pathlib import Path
 from workers.protocol.gateways import ApplicationTotals
-from workers.gateway.options import Siblings
+from workers.gateway.options import LocalGateways
 from workers.gateway.shared_stats import SharedStats
 totals = {}
-shared = SharedStats(Siblings(Path(), tuple(map(Path, sys.argv[1:])), 0), totals)
+shared = SharedStats(LocalGateways(Path(), tuple(map(Path, sys.argv[1:])), 0), totals)
 names = [f"application-{i}" for i in range(40)]
 print("ready", flush=True)
 # Until its standard input ends.

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from workers.gateway.device_options import DeviceOptions
 from workers.gateway.gateway import Gateway
+from workers.gateway.network import LARGE_BYTES, LEAST, MOST, STALE_S, STEP, TransferEstimator, row_bytes
 from workers.gateway.options import GatewayOptions
-from workers.gateway.transfer import LARGE_BYTES, LEAST, MOST, STALE_S, STEP, TransferEstimator, row_bytes
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, Signature, TensorSpec
 
@@ -147,7 +147,7 @@ async def test_a_core_learns_it_and_refuses_at_once_what_could_not_be_back_in_ti
             assert await asked() == 200
             assert rollout.core.byte_s("d0") == 0.0, "a device of the same box has no such estimate"
             # Only devices of other boxes are asked how far away they are.
-            rollout.executor_echo("d0", 0.001)
+            rollout.core.echoed("d0", 0.001)
             assert await asked() == 200
             learned = rollout.core.byte_s("d0")
             assert learned > 1e-7, "64 KiB take 20 ms at least"

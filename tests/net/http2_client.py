@@ -121,7 +121,7 @@ class Echo:
         self.gone: list[Call] = []
         self.refusals: list[StatusError] = []
         self.key = object()
-        self.hear = lambda call, data: call.answer(data)
+        self.hear = lambda call, data: call.settle(data)
 
     def admit(self, headers: HeaderList) -> Admitted:
         path = headers.fields[b":path"]
@@ -150,22 +150,22 @@ class Echo:
 
 
 class _Endpoint:
+    takes_compressed = True
+
     def __init__(self, echo: Echo, hold: bool = False, streams: bool = False):
         self.echo, self.hold, self.streams = echo, hold, streams
 
     def opened(self, call: Call) -> None:
         call.waiter = self
 
-    def message(self, call: Call, data) -> None:
+    def message(self, call: Call, data, encoding: bytes = b"identity") -> None:
+        data = compression.decompress(encoding, data, 1 << 20)
         self.echo.got.append(bytes(data))
         if self.hold:
             call.waiter = self
             self.echo.held.append(call)
         else:
             self.echo.hear(call, data)
-
-    def compressed(self, call: Call, data, encoding: bytes) -> None:
-        self.message(call, compression.decompress(encoding, data, 1 << 20))
 
     def ended(self, call: Call) -> None:
         call.complete()

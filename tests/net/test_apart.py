@@ -38,7 +38,7 @@ class Greeter:
     def render_error(self, status, message): return status, [], [message.encode()]
     def admit(self, headers): return Admitted(None, self, client="anyone")
     def current(self, admitted): return True
-    def message(self, call, data): call.answer(data)
+    def message(self, call, data): call.settle(data)
 
 async def main():
     greeter = Greeter()

@@ -17,23 +17,19 @@ from workers.net.limits import Http2Limits, RefusalLimits
 
 from . import http1_client as http1
 from . import wire as h2
-from .http2_client import HEAD, Peer, connected, eventually, prefixed, serving
+from .http2_client import HEAD, Peer, connected, eventually, prefixed, serving, to
 
 #: no tokens come back while a test runs, however slow the machine
 FEW = Http2Limits(refusals=RefusalLimits(burst=20, per_s=0.0))
 
 
-def on_path(path: str) -> list[tuple[str, str]]:
-    return [(name, path if name == ":path" else value) for name, value in HEAD]
-
-
 def client_resets(peer: Peer, number: int) -> None:
-    peer.send(peer.head(number, fields=on_path("/hold")), h2.rst_stream(number, h2.CANCEL))
+    peer.send(peer.head(number, fields=to("/hold")), h2.rst_stream(number, h2.CANCEL))
 
 
 def made_to_reset(peer: Peer, number: int) -> None:
     """A window update of 0 makes the server reset the stream ("MadeYouReset")."""
-    peer.send(peer.head(number, fields=on_path("/hold")), h2.window_update(number, 0))
+    peer.send(peer.head(number, fields=to("/hold")), h2.window_update(number, 0))
 
 
 def malformed(peer: Peer, number: int) -> None:
@@ -41,7 +37,7 @@ def malformed(peer: Peer, number: int) -> None:
 
 
 def refused(peer: Peer, number: int) -> None:
-    peer.send(peer.head(number, h2.END_HEADERS | h2.END_STREAM, on_path("/unknown")))
+    peer.send(peer.head(number, h2.END_HEADERS | h2.END_STREAM, to("/unknown")))
 
 
 @pytest.mark.parametrize("request_it", [client_resets, made_to_reset, malformed, refused])
@@ -86,7 +82,7 @@ async def test_remembered_headers_are_those_of_accepted_requests_within_a_sum():
     assert len(literal) < 1024 < len(block) + 1024
     async with serving() as (server, _), connected(server.port) as peer:
         # One large entry of the table, to which each of many small blocks refers.
-        peer.send(peer.head(1, h2.END_HEADERS | h2.END_STREAM, [*on_path("/unknown"), ("big", "y" * 3900)]))
+        peer.send(peer.head(1, h2.END_HEADERS | h2.END_STREAM, [*to("/unknown"), ("big", "y" * 3900)]))
         for place in range(1, 64):
             small = literal.replace(b"/echo", b"/nope") + b"\xbe" + bytes([0, 1, 120, 1, place + 32])
             peer.send(h2.frame(h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, 2 * place + 1, small))
@@ -107,8 +103,8 @@ async def test_remembered_headers_are_those_of_accepted_requests_within_a_sum():
 
 async def test_a_stream_ends_once_its_client_may_no_longer_call():
     async with serving() as (server, echo), connected(server.port) as peer:
-        peer.send(peer.head(1, fields=on_path("/streams")), h2.frame(h2.DATA, 0, 1, prefixed(b"first")))
-        peer.send(peer.head(3, fields=on_path("/streams")), h2.frame(h2.DATA, 0, 3, prefixed(b"second")))
+        peer.send(peer.head(1, fields=to("/streams")), h2.frame(h2.DATA, 0, 1, prefixed(b"first")))
+        peer.send(peer.head(3, fields=to("/streams")), h2.frame(h2.DATA, 0, 3, prefixed(b"second")))
         await eventually(lambda: len(echo.held) == 2, "both are open")
         server.readmit()
         assert not echo.gone, "it still may"
@@ -227,70 +223,6 @@ async def test_an_idle_http2_connection_makes_room_too():
             second.ask(1, b"served, too")
             assert (await second.response(1))[0] == prefixed(b"served, too")
             assert (await first.ended())[0] == h2.NO_ERROR
-
-
-# --- HTTP/1.1 heads ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("request_", "status", "says"),
-    [
-        (
-            b"POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-            501,
-            b"transfer-encoding:",
-        ),
-        (b"POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 1234567890123456\r\n\r\n", 413, b"body: at most 1048576"),
-        (b"POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 1048577\r\n\r\n", 413, b"body: at most 1048576"),
-        (b"GET /a HTTP/1.1\r\nhost: a\r\n" + b"x: y\r\n" * 100 + b"\r\n", 431, b"headers: at most 100 fields"),
-        (
-            b"GET /a HTTP/1.1\r\nhost: a\r\nx: " + b"y" * 16384 + b"\r\n\r\n",
-            431,
-            b"request line and headers: at most 16384",
-        ),
-        (
-            b"POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
-            + b"1;"
-            + b"e" * 12000
-            + b"\r\nx\r\n" * 1
-            + (b"1;" + b"e" * 12000 + b"\r\nx\r\n") * 2,
-            400,
-            b"chunks: at most 16 bytes",
-        ),
-    ],
-)
-async def test_heads_that_no_client_needs_are_rejected_with_their_limit(request_, status, says):
-    async with http1.serving() as (server, _), http1.connected(server) as browser:
-        browser.send(request_)
-        found, _, body = await browser.answer()
-        assert (found, body[: len(says)]) == (status, says)
-        assert await browser.closed()
-        assert server.buffered_bytes == 0
-
-
-async def test_chunks_of_one_byte_and_zeros_before_a_length_are_no_fault():
-    async with http1.serving() as (server, _), http1.connected(server) as browser:
-        browser.send(
-            b"POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: Chunked\r\n\r\n" + b"1\r\nx\r\n" * 9000 + b"0\r\n\r\n"
-        )
-        assert (await browser.answer())[0] == 200
-        browser.send(b"POST /b HTTP/1.1\r\nhost: a\r\ncontent-length: " + b"0" * 40 + b"3\r\n\r\nabc")
-        assert (await browser.answer())[2] == b"/b"
-
-
-async def test_chunks_in_http_1_0_close_the_connection():
-    async with http1.serving() as (server, _), http1.connected(server) as browser:
-        browser.send(b"POST /a HTTP/1.0\r\nconnection: keep-alive\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n")
-        status, head, _ = await browser.answer()
-        assert (status, b"connection: close" in head) == (200, True)
-        assert await browser.closed()
-
-
-@pytest.mark.parametrize("target", [b"http://evil.example/a?b=c", b"HTTPS://evil.example:99/a", b"/a"])
-async def test_a_whole_address_is_served_as_its_path(target):
-    async with http1.serving() as (server, _), http1.connected(server) as browser:
-        browser.send(b"GET " + target + b" HTTP/1.1\r\nhost: a\r\n\r\n")
-        assert (await browser.answer())[2] == b"/a"
 
 
 async def test_line_ends_between_requests_keep_no_connection_open():

@@ -63,7 +63,7 @@ async def test_answers_that_nobody_takes_have_one_limit():
             peer.ask(number, b"x", to("/hold"))
         await eventually(lambda: len(echo.held) == 3, "all are there")
         for call in echo.held:
-            call.answer(bytes(400 * KIB))
+            call.settle(bytes(400 * KIB))
         assert server.unsent == 800 * KIB
         # The third is given up, the others come once they are taken.
         number = (await peer.until(h2.RST_STREAM))[1]
@@ -82,7 +82,7 @@ async def test_of_answers_that_nobody_takes_the_connection_with_most_is_given_up
             peer.ask(number, b"x", to("/hold"))
             await eventually(lambda count=count: len(echo.held) == count, "it is there")
         for call, size in zip(echo.held, (500, 400, 300), strict=True):
-            call.answer(bytes(size * KIB))
+            call.settle(bytes(size * KIB))
         # It is the larger one's largest, though another came last.
         assert (await one.until(h2.RST_STREAM))[1] == 1
         assert server.unsent == 700 * KIB
@@ -163,7 +163,7 @@ async def test_answers_that_nobody_takes_are_counted_however_much_a_client_would
         await eventually(lambda: echo.held, "it asks")
         peer.writer.transport.pause_reading()
         message = bytes(range(256)) * 60 * KIB
-        echo.held[0].answer(message)
+        echo.held[0].settle(message)
         await asyncio.sleep(0.1)
         assert server.unsent == len(message)
         peer.writer.transport.resume_reading()
@@ -182,7 +182,7 @@ async def test_a_server_that_stops_waits_for_answers_to_be_taken():
             end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, option, 8 * KIB)
         peer.writer.transport.pause_reading()
         message = bytes(250 * KIB)
-        echo.held[0].answer(message)
+        echo.held[0].settle(message)
         assert (server.streams, server.unsent) == (0, 0)
         stopping = asyncio.create_task(server.drain(120.0))
         await asyncio.sleep(0.1)
@@ -193,10 +193,7 @@ async def test_a_server_that_stops_waits_for_answers_to_be_taken():
 
 
 async def test_a_real_client_loses_no_call_while_its_server_stops():
-    """A real client loses no call while its server stops.
-
-    It has another address. Calls that begin while GOAWAY is on its way are answered by the server that stops.
-    """
+    # It has another address. Calls that begin while GOAWAY is on its way are answered by the server that stops.
     for _ in range(5):
         async with serving(announce_s=300.0) as (first, _), serving() as (second, echo):
             target = f"ipv4:127.0.0.1:{first.port},127.0.0.1:{second.port}"

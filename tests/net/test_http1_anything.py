@@ -15,64 +15,11 @@ from workers.net.http1 import Exchange, HttpServer, RequestHead
 from workers.net.http1.connection import HttpConnection
 from workers.net.limits import Http1Limits
 
+from .http1_client import Transport
+
 KIB = 1024
 #: of those that are larger, bodies behind known heads are read into place
 SIZES = (0, 0, 10, 1000, 60 * KIB, 70 * KIB, 300 * KIB)
-
-
-class Transport:
-    """Hands data to the protocol that reads, and takes writes until it is closed."""
-
-    def __init__(self) -> None:
-        self.protocol: asyncio.BaseProtocol | None = None
-        self.out = bytearray()
-        self.reading, self.closed, self.pending = True, False, 0
-
-    def feed(self, data: bytes) -> int:
-        """How much was read of it."""
-        if self.closed or not self.reading:
-            return 0
-        if isinstance(self.protocol, asyncio.BufferedProtocol):
-            view = self.protocol.get_buffer(-1)
-            size = min(len(view), len(data))
-            view[:size] = data[:size]
-            self.protocol.buffer_updated(size)
-            return size
-        self.protocol.data_received(data)
-        return len(data)
-
-    def get_extra_info(self, name: str) -> None:
-        return None
-
-    def write(self, data) -> None:
-        assert not self.closed
-        self.out += data
-
-    def writelines(self, pieces) -> None:
-        self.write(b"".join(pieces))
-
-    def set_protocol(self, protocol) -> None:
-        self.protocol = protocol
-
-    def get_write_buffer_size(self) -> int:
-        return self.pending
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def close(self) -> None:
-        self.closed = True
-
-    abort = close
-
-    def can_write_eof(self) -> bool:
-        return False
 
 
 class Handler:

@@ -12,8 +12,10 @@ import time
 import pytest
 
 from workers.net.http1 import HttpServer
+from workers.net.http1.connection import HttpConnection
+from workers.net.limits import Http1Limits
 
-from .http1_client import KIB, MIB, connected, everywhere, get, hurry_none, serving
+from .http1_client import KIB, MIB, Held, Transport, connected, everywhere, get, hurry_none, post, serving
 from .http2_client import eventually
 
 # --- stopping ---------------------------------------------------------------------------------------------------------
@@ -38,10 +40,7 @@ async def test_a_server_that_stops_waits_for_the_last_one_though_it_was_idle_bef
 
 
 async def test_clients_learn_from_their_next_answer_that_a_server_stops():
-    """Clients learn from their next answer that a server stops.
-
-    Clients whose connection was idle learn it, too: it stays open for the moment for which the server lingers.
-    """
+    # Clients whose connection was idle learn it, too: it stays open for the moment for which the server lingers.
     async with serving() as (server, _), connected(server) as one, connected(server) as two:
         for browser in (one, two):
             browser.send(get("/next"))
@@ -177,3 +176,61 @@ async def test_one_answer_may_be_larger_than_all_that_may_wait():
         assert server.unsent_bytes > MIB
         assert len((await browser.answer())[2]) == 8 * MIB
         await eventually(lambda: server.unsent_bytes == 0, "it is taken")
+
+
+# --- clients that send slowly -----------------------------------------------------------------------------------------
+
+LIMITS = Http1Limits(body_bytes=MIB, buffered_bytes=MIB)
+
+
+def begun() -> tuple[HttpConnection, Transport]:
+    connection, transport = HttpConnection(HttpServer(Held(), LIMITS)), Transport()
+    transport.protocol = connection
+    connection.connection_made(transport)
+    return connection, transport
+
+
+async def test_a_head_that_comes_byte_by_byte_has_only_so_long():
+    connection, transport = begun()
+    transport.feed(b"GET / HTTP/1.1\r\nhost: ")
+    since = time.monotonic()
+    transport.feed(b"a")
+    connection.touched = since + LIMITS.head_s
+    connection.sweep(since + LIMITS.head_s - 5)
+    assert transport.out == b""
+    connection.sweep(since + LIMITS.head_s + 5)
+    assert transport.out.startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize("enough", [True, False])
+async def test_a_body_must_come_with_a_least_rate(enough):
+    connection, transport = begun()
+    transport.feed(post("/", bytes(500_000))[:-500_000])
+    later = time.monotonic() + LIMITS.body_rate.period_s + 10
+    due = int(LIMITS.body_rate.bytes_per_s * (LIMITS.body_rate.period_s + 10))
+    transport.feed(b"a" * (due + 10 * 4096 if enough else due - 10 * 4096))
+    connection.touched = later
+    connection.sweep(later)
+    assert transport.out.startswith(b"" if enough else b"HTTP/1.1 408 ") and bool(transport.out) is not enough
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["a new head", "a head seen before"])
+async def test_what_came_fast_does_not_let_the_rest_of_a_body_stand(known):
+    """Whatever of it came at first: it is given up within two periods and a sweep."""
+    connection, transport = begun()
+    whole = post("/", bytes(900_000))
+    if known:
+        transport.feed(whole)
+        transport.out.clear()
+    head = len(whole) - 900_000 + 100
+    transport.feed(whole[:head])
+    since = now = time.monotonic()
+    transport.feed(bytes(890_000))
+    while not transport.out and now < since + 1000:
+        now += 5
+        # A few bytes more, so that it is not silent.
+        transport.feed(b"a")
+        connection.touched = now
+        connection.sweep(now)
+    assert transport.out.startswith(b"HTTP/1.1 408 ") and b"bytes/s" in transport.out
+    assert now - since < 2 * LIMITS.body_rate.period_s + 11

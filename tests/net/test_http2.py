@@ -19,7 +19,7 @@ from workers.net.http2.stream import Http2Stream
 from workers.net.limits import Http2Limits
 
 from . import wire as h2
-from .http2_client import HEAD, Peer, connected, eventually, prefixed, serving, still_serves
+from .http2_client import HEAD, Peer, connected, eventually, prefixed, serving, still_serves, to
 
 U32 = struct.Struct(">I").pack
 #: floods stay short, so that a busy machine reads them within a second
@@ -47,21 +47,6 @@ async def test_a_request_may_come_in_any_pieces():
             b"grpc-accept-encoding": b"gzip,deflate",
         }
         writer.close()
-
-
-async def test_heads_may_be_padded_have_a_priority_and_go_on_in_further_frames():
-    async with serving() as (server, _), connected(server.port) as peer:
-        block = peer.encoder.encode(HEAD)
-        padded = bytes([3]) + U32(0) + b"\x10" + block[:5] + bytes(3)
-        peer.send(
-            h2.frame(h2.HEADERS, h2.PADDED | h2.WITH_PRIORITY, 1, padded),
-            h2.frame(h2.CONTINUATION, 0, 1, block[5:9]),
-            h2.frame(h2.CONTINUATION, h2.END_HEADERS, 1, block[9:]),
-            h2.frame(h2.DATA, h2.PADDED, 1, bytes([2]) + prefixed(b"abc")[:4] + bytes(2)),
-            h2.frame(h2.DATA, 0, 1, prefixed(b"abc")[4:]),
-            h2.frame(h2.DATA, h2.END_STREAM, 1),
-        )
-        assert (await peer.response(1))[0] == prefixed(b"abc")
 
 
 class Collected(Http2Stream):
@@ -122,13 +107,6 @@ async def test_a_frame_with_more_padding_than_it_has_bytes_is_not_waited_for():
         assert await peer.ended() == (h2.PROTOCOL_ERROR, "padding: is as long as the frame, or longer")
 
 
-async def test_a_request_may_end_in_trailers():
-    async with serving() as (server, _), connected(server.port) as peer:
-        peer.send(peer.head(1), h2.frame(h2.DATA, 0, 1, prefixed(b"abc")))
-        peer.send(peer.head(1, h2.END_HEADERS | h2.END_STREAM, [("x-checksum", "1")]))
-        assert (await peer.response(1))[0] == prefixed(b"abc")
-
-
 async def test_an_answer_goes_no_further_than_the_client_s_windows():
     message = bytes(range(256)) * 400
     async with serving() as (server, _), connected(server.port, {h2.INITIAL_WINDOW_SIZE: 10}) as peer:
@@ -177,12 +155,11 @@ async def test_windows_are_given_back_so_that_any_amount_can_be_sent():
 
 async def test_many_streams_of_one_connection_are_answered_in_any_order():
     async with serving() as (server, echo), connected(server.port) as peer:
-        hold = [(name, "/hold" if name == ":path" else value) for name, value in HEAD]
         for number in range(1, 200, 2):
-            peer.ask(number, b"%d" % number, hold)
+            peer.ask(number, b"%d" % number, to("/hold"))
         await eventually(lambda: len(echo.held) == 100, "all are there")
         for call in reversed(echo.held):
-            call.answer(b"to %d" % call.number)
+            call.settle(b"to %d" % call.number)
         for number in range(199, 0, -2):
             assert (await peer.response(number))[0] == prefixed(b"to %d" % number)
 
@@ -193,7 +170,7 @@ async def test_others_have_their_turn_between_calls_that_came_in_one_read():
 
         def note(call, data) -> None:
             received.append(call.connection)
-            call.answer(data)
+            call.settle(data)
             if len(received) == 1:
                 other.ask(1, b"other")
 
@@ -208,20 +185,9 @@ async def test_others_have_their_turn_between_calls_that_came_in_one_read():
         assert one <= 3 * LIMITS.requests_per_read
 
 
-async def test_pings_and_settings_are_acknowledged_and_unknown_frames_ignored():
-    async with serving() as (server, _), connected(server.port) as peer:
-        peer.send(
-            h2.frame(h2.PING, 0, 0, b"12345678"), h2.frame(0x42, 0, 0, b"?"), h2.frame(h2.PRIORITY, 0, 9, bytes(5))
-        )
-        assert await peer.until(h2.PING) == (h2.ACK, 0, b"12345678")
-        peer.send(h2.frame(h2.PING, h2.ACK, 0, b"12345678"), h2.settings({0x99: 1}))
-        assert await peer.until(h2.SETTINGS) == (h2.ACK, 0, b"")
-        await still_serves(peer, 1)
-
-
 async def held_call(peer, echo, number: int) -> None:
     count = len(echo.held)
-    peer.ask(number, b"held", [(name, "/hold" if name == ":path" else value) for name, value in HEAD])
+    peer.ask(number, b"held", to("/hold"))
     await eventually(lambda: len(echo.held) > count, "it is there")
 
 
@@ -244,7 +210,7 @@ async def test_a_server_that_stops_takes_what_was_on_its_way_and_answers_it():
         peer.ask(5, b"after")
         assert await peer.until(h2.RST_STREAM) == (0, 5, U32(h2.REFUSED_STREAM))
         for call in echo.held:
-            call.answer(b"answered")
+            call.settle(b"answered")
         assert [(await peer.response(number))[0] for number in (1, 3)] == [prefixed(b"answered")] * 2
         await draining
         assert await peer.reader.read() == b""
@@ -280,3 +246,65 @@ async def test_a_client_that_arrives_as_the_server_stops_is_greeted_first():
         assert (await peer.response(1))[0] == prefixed(b"on its way")
         writer.close()
         draining.cancel()
+
+
+# --- trouble, beyond the rules of test_rfc9113 ------------------------------------------------------------------------
+
+
+async def test_who_sends_more_than_a_window_is_hung_up_on():
+    async with serving(message_bytes=1 << 24, most_bytes=1 << 26) as (server, _), connected(server.port) as peer:
+        peer.send(peer.head(1, fields=to("/streams")))
+        await eventually(lambda: server.streams == 1, "it is open")
+        (connection,) = server.connections
+        connection.streams[1].held = True
+        # A held stream's client gets no room, so this is all that it may send.
+        part = h2.frame(h2.DATA, 0, 1, prefixed(bytes(1 << 23))[: 1 << 14])
+        peer.send(part * (LIMITS.stream_window_bytes >> 14))
+        await eventually(lambda: server.reading > LIMITS.stream_window_bytes - (1 << 14), "all of it is there")
+        peer.send(h2.frame(h2.DATA, 0, 1, b"x"))
+        assert (await peer.ended())[0] == h2.FLOW_CONTROL_ERROR
+        await eventually(lambda: server.streams == server.reading == 0, "nothing is left of it")
+
+
+async def test_what_comes_for_a_stream_that_was_answered_is_ignored():
+    async with serving() as (server, _), connected(server.port) as peer:
+        peer.send(peer.head(1, fields=to("/nothing")))
+        _, fields = await peer.response(1)
+        assert fields[b"grpc-status"] == b"12"
+        # The client learns that the rest is of no use, and may have sent some of it.
+        assert await peer.until(h2.RST_STREAM) == (0, 1, U32(h2.NO_ERROR))
+        peer.send(
+            h2.frame(h2.DATA, 0, 1, bytes(1000)),
+            h2.window_update(1, 5),
+            peer.head(1, h2.END_HEADERS | h2.END_STREAM, [("x", "y")]),
+            h2.rst_stream(1, h2.CANCEL),
+        )
+        await still_serves(peer, 3)
+
+
+async def test_a_client_that_is_gone_is_noticed_by_its_silence():
+    limits = Http2Limits(keepalive_s=0.5, keepalive_timeout_s=1.0)
+    async with serving(http2=limits) as (server, echo), connected(server.port) as peer:
+        peer.ask(1, b"x", to("/hold"))
+        flags, _, payload = await peer.until(h2.PING)
+        assert not flags
+        peer.send(h2.frame(h2.PING, h2.ACK, 0, payload))
+        assert not (await peer.until(h2.PING))[0]
+        # This one is not answered.
+        await eventually(lambda: not server.connections, "it is given up")
+        assert (echo.gone, server.streams) == (echo.held, 0)
+
+
+async def test_greetings_and_heads_that_do_not_end_are_given_up():
+    async with (
+        serving(http2=Http2Limits(handshake_s=0.5)) as (server, _),
+        connected(server.port) as good,
+        connected(server.port) as half,
+    ):
+        _, silent = await asyncio.open_connection("127.0.0.1", server.port)
+        silent.write(h2.PREFACE[:5])
+        half.send(h2.frame(h2.HEADERS, 0, 1, half.encoder.encode(HEAD)))
+        assert (await half.ended())[0] == h2.ENHANCE_YOUR_CALM
+        await eventually(lambda: len(server.connections) == 1, "only the one that was greeted is left")
+        await still_serves(good, 1)
+        silent.close()

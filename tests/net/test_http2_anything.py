@@ -114,7 +114,7 @@ def converse(rnd: random.Random) -> tuple[bytes, int]:
             connection.resume_writing()
         elif chance < 0.4 and echo.held:
             call = echo.held.pop(rnd.randrange(len(echo.held)))
-            answered += call.answer(bytes(rnd.choice([0, 100, 50_000])))
+            answered += call.send(bytes(rnd.choice([0, 100, 50_000])), last=True)
         elif chance < 0.42:
             connection.sweep(time.monotonic())
     if connection.paused:

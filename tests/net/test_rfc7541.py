@@ -32,32 +32,6 @@ def path(*pieces: bytes) -> bytes:
     return b"\x83\x86\x04\x02/p" + b"".join(pieces)
 
 
-C3 = [
-    ("828684410f7777772e6578616d706c652e636f6d", {}),
-    ("828684be58086e6f2d6361636865", {b"cache-control": b"no-cache"}),
-    ("828785bf400a637573746f6d2d6b65790c637573746f6d2d76616c7565", {b"custom-key": b"custom-value"}),
-]
-C4 = [
-    ("828684418cf1e3c2e5f23a6ba0ab90f4ff", {}),
-    ("828684be5886a8eb10649cbf", {b"cache-control": b"no-cache"}),
-    ("828785bf408825a849e95ba97d7f8925a849e95bb8e8b4bf", {b"custom-key": b"custom-value"}),
-]
-
-
-@pytest.mark.parametrize("examples", [C3, C4], ids=["C.3 without Huffman coding", "C.4 with Huffman coding"])
-def test_section_c_request_examples(examples):
-    found = decode(*[bytes.fromhex(block) for block, _ in examples])
-    for place, (fields, (_, more)) in enumerate(zip(found, examples, strict=True)):
-        last = place == 2
-        assert fields == {
-            b":method": b"GET",
-            b":scheme": b"https" if last else b"http",
-            b":path": b"/index.html" if last else b"/",
-            b":authority": b"www.example.com",
-            **more,
-        }
-
-
 @pytest.mark.parametrize(
     ("block", "more"),
     [
@@ -128,12 +102,6 @@ def test_section_is_a_compression_error(blocks):
     with pytest.raises(Http2Error) as caught:
         decoder.decode(last)
     assert caught.value.code == frames.COMPRESSION_ERROR
-
-
-def test_section_4_4_the_oldest_entry_is_evicted_first():
-    """4096 bytes hold 64 entries of 64 bytes."""
-    found = decode(path(b"\x40\x04name\x1c" + b"f" * 28), path(ENTRY * 63), path(b"\xfd"))
-    assert found[-1] == FIELDS | {b"name": b"f" * 28}
 
 
 def test_section_2_2_a_block_means_what_the_table_says_when_it_comes():

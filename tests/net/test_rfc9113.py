@@ -18,10 +18,10 @@ from hyperframe.frame import ContinuationFrame, DataFrame, GoAwayFrame, HeadersF
 from workers.net.limits import Http2Limits
 
 from . import wire
-from .http2_client import HEAD, Peer, connected, prefixed, serving
+from .http2_client import HEAD, Peer, connected, prefixed, serving, to
 
 END, HEADERS_END, BOTH = wire.END_STREAM, wire.END_HEADERS, wire.END_STREAM | wire.END_HEADERS
-HOLD = [(name, "/hold" if name == ":path" else value) for name, value in HEAD]
+HOLD = to("/hold")
 BLOCK = hpack.Encoder().encode(HEAD)
 PING_ACK = PingFrame(0, b"12345678", flags=["ACK"]).serialize()
 
@@ -111,6 +111,7 @@ SECTIONS: dict[str, list[Case]] = {
     ],
     "4.3 field section compression": [
         goaway("a block that cannot be decoded", COMPRESSION, wire.frame(wire.HEADERS, BOTH, 1, b"\xff\xff\xff\xff")),
+        goaway("a table entry that is not there", COMPRESSION, wire.frame(wire.HEADERS, BOTH, 1, b"\xc8")),
         goaway("PRIORITY within a block", PROTOCOL, headers(1, flags=0), PriorityFrame(1, 0, 1).serialize()),
         goaway("HEADERS of another stream within a block", PROTOCOL, headers(1, flags=0), headers(3)),
         goaway("DATA within a block", PROTOCOL, headers(1, flags=0), wire.frame(wire.DATA, 0, 1, b"x")),
@@ -158,6 +159,7 @@ SECTIONS: dict[str, list[Case]] = {
         ),
     ],
     "5.1.1 stream identifiers": [
+        goaway("the server's, with DATA", PROTOCOL, wire.frame(wire.DATA, 0, 2, b"x")),
         goaway("an even one", PROTOCOL, headers(2, flags=BOTH)),
         goaway("one that was used", PROTOCOL, call(1), call(3), headers(1, flags=BOTH)),
         goaway("one that was skipped", PROTOCOL, call(5), headers(3, flags=BOTH)),
@@ -318,6 +320,13 @@ SECTIONS: dict[str, list[Case]] = {
     ],
     "10.5 denial of service": [
         goaway("a flood of SETTINGS", CALM, wire.settings({}) * (LIMITS.control_frames_per_s + 1)),
+        goaway("a flood of settings", CALM, wire.settings(dict.fromkeys(range(100, 2100), 1)) * 11),
+        goaway(
+            "a flood of empty DATA behind a stream's end",
+            CALM,
+            headers(1, with_fields((":path", "/no"))),
+            wire.frame(wire.DATA, 0, 1) * (3 * LIMITS.control_frames_per_s),
+        ),
         goaway("a flood of PING", CALM, wire.frame(wire.PING, 0, 0, bytes(8)) * (LIMITS.control_frames_per_s + 1)),
         goaway(
             "a flood of empty DATA", CALM, headers(1), wire.frame(wire.DATA, 0, 1) * (LIMITS.control_frames_per_s + 1)

@@ -115,7 +115,7 @@ def test_what_the_server_writes_is_http2_to_hyper_h2(actions, windows):
                 expected[number] = prefixed(bytes([number % 251]) * size)
             elif action == "answer" and oracle.echo.held:
                 call = oracle.echo.held.pop()
-                call.answer(bytes([call.number % 251]) * (len(expected[call.number]) - 5))
+                call.settle(bytes([call.number % 251]) * (len(expected[call.number]) - 5))
             elif action == "cancel" and oracle.echo.held:
                 call = oracle.echo.held.pop(0)
                 client.reset_stream(call.number, wire.CANCEL)
@@ -129,7 +129,7 @@ def test_what_the_server_writes_is_http2_to_hyper_h2(actions, windows):
         client.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 1 << 20})
         oracle.exchange()
         for call in oracle.echo.held:
-            call.answer(bytes([call.number % 251]) * (len(expected[call.number]) - 5))
+            call.settle(bytes([call.number % 251]) * (len(expected[call.number]) - 5))
         oracle.exchange()
         for number, body in expected.items():
             if number in cancelled:

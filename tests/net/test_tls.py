@@ -64,7 +64,7 @@ class Echo:
 
     def message(self, call, data) -> None:
         self.answered += 1
-        call.answer(bytes(data))
+        call.settle(bytes(data))
 
 
 @pytest.fixture(scope="module")

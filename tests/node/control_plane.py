@@ -74,10 +74,7 @@ class ControlPlane:
         await self.connections[-1].send(text)
 
     async def until(self, condition: Callable[[], object], seconds: float = 120.0):
-        """Wait until ``condition`` holds, and return its value.
-
-        It is checked at each message and a few times a second.
-        """
+        """Wait until ``condition`` holds; its value."""
         async with asyncio.timeout(seconds):
             while not (value := condition()):
                 self._changed.clear()

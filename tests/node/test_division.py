@@ -13,10 +13,7 @@ from workers.topology import Topology, read
 
 
 def box(*nodes: int, threads: int = 1, quota: float | None = None, models: tuple[str, ...] = ("Xeon",)) -> Topology:
-    """Make a box with that many cores in each NUMA node.
-
-    Second threads are numbered behind all cores, as on Linux.
-    """
+    """A box with that many cores in each NUMA node, second threads behind them."""
     cores = sum(nodes)
     node_of, model_of, core_of = {}, {}, {}
     first = 0

@@ -36,7 +36,6 @@ def decoded(frame: frames.Frame) -> frames.Frame:
 
 
 def wrap(value) -> frames.Frame:
-    """The frame in which it travels."""
     match value:
         case frames.Frame():
             return value

@@ -13,12 +13,13 @@ from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
+from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.node.conftest import running
 from workers.addresses import Address
 from workers.gateway.admin_socket import AdminSocket
-from workers.node import exposition, http
+from workers.node import http, metrics
 from workers.protocol import control
 
 
@@ -146,20 +147,16 @@ def test_pages_become_one_with_each_family_described_once():
         '# HELP wait_s Wait.\n# TYPE wait_s histogram\nwait_s_bucket{{le="1.0"}} {n}\n'
         'wait_s_bucket{{le="+Inf"}} {n}\nwait_s_count {n}\nwait_s_sum 0.5\n'
     )
-    text = exposition.merge(
-        "# HELP up Up.\n# TYPE up gauge\nup 1.0\n", {"a": page.format(n=1), 'b"\n': page.format(n=2)}
-    )
+    whole = metrics.Page("# HELP up Up.\n# TYPE up gauge\nup 1.0\n")
+    for number, device in enumerate(("a", 'b"\n'), 1):
+        whole.add(page.format(n=number), {"device": device})
+    text = generate_latest(whole).decode()
     assert text.count("# TYPE rows_total counter") == 1
     assert text.count("# HELP wait_s Wait.") == 1
     families = {family.name: family for family in text_string_to_metric_families(text)}
     assert [(s.labels, s.value) for s in families["up"].samples] == [({}, 1.0)]
     assert [(s.labels["device"], s.value) for s in families["rows"].samples] == [("a", 1.0), ('b"\n', 2.0)]
     assert len(families["wait_s"].samples) == 8
-
-
-def test_a_page_that_is_no_metrics_text_is_refused():
-    with pytest.raises(ValueError):
-        exposition.merge("", {"a": "rows_total{ 1 2 3\n"})
 
 
 async def test_the_pages_of_several_gateways_are_there_and_one_that_is_nonsense_is_not(settings, control_plane):

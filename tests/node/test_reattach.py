@@ -37,7 +37,6 @@ asyncio.run(main())
 
 @contextmanager
 def left_behind(home, **environ: str):
-    """An executor whose daemon was killed."""
     daemon = subprocess.Popen(
         [sys.executable, "-c", _DAEMON, str(home)], stdout=subprocess.PIPE, text=True, env={**os.environ, **environ}
     )
@@ -53,7 +52,6 @@ def left_behind(home, **environ: str):
 
 
 def ended(process: psutil.Process) -> bool:
-    """Also where nobody has waited for it."""
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 

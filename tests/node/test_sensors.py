@@ -19,8 +19,6 @@ from workers.protocol.specs import MOST_CELSIUS, MOST_WATTS, DeviceInfo, DeviceS
 
 
 class Entry(NamedTuple):
-    """As psutil's."""
-
     label: str
     current: float
     high: float | None = None

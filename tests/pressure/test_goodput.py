@@ -184,10 +184,7 @@ def stalling(every_s: float, lasts_s: float, seconds: float) -> list[tuple[float
 def test_a_device_that_stalls_now_and_then_spends_the_rest_of_its_time_on_quick_runs(
     kind, load, every_s, lasts_s, least
 ):
-    """A device that stalls now and then spends its other time on quick runs.
-
-    Each time its schedule is given up, it has nothing to do for a moment in the midst of overload.
-    """
+    # Each time its schedule is given up, it has nothing to do for a moment in the midst of overload.
     lasting = 8.0
     stalls = stalling(every_s, lasts_s, lasting)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import threading
 import time
+import zlib
 
 import grpc
 import numpy as np
@@ -13,13 +16,13 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tests.gateway.conftest import wait_for
 from tests.gateway.test_grpc_errors import CODE, KEYED, SERVICE
+from tests.net import wire as h2
+from tests.net.http2_client import HEAD, Peer, connected, prefixed
+from workers.net.limits import GrpcLimits
 
 from .conftest import COLUMNS, MAX_REQUEST_MB, MIB
 
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-#: frames of HTTP/2: length (24 bits), type, flags, stream (RFC 9113, section 4.1)
-SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 def message(application: str, x: np.ndarray) -> bytes:
@@ -122,3 +125,75 @@ def test_a_stream_that_goes_away_with_answers_unread_is_no_error_of_the_gateway(
     # The line is written when the library gives up.
     time.sleep(0.5)
     assert stack.errors()[logged:] == []
+
+
+# --- without a key ----------------------------------------------------------------------------------------------------
+
+GRPC_LIMITS = GrpcLimits(message_bytes=MIB, buffered_bytes=MIB)
+LIVE = [(name, SERVICE + "ServerLive" if name == ":path" else value) for name, value in HEAD]
+
+
+async def status(peer: Peer, number: int) -> grpc.StatusCode:
+    _, fields = await peer.response(number)
+    return next(code for code in CODE if code.value[0] == int(fields[b"grpc-status"]))
+
+
+def address(served) -> int:
+    return int(served.gateway.grpc.rpartition(":")[2])
+
+
+async def test_gzip_calls_of_open_methods_are_refused_without_being_inflated(served):
+    bomb, count = gzip.compress(bytes(MAX_REQUEST_MB * MIB - 1)), 200
+    process = served.processes["gateway"]
+    async with connected(address(served)) as peer:
+        fields = [*LIVE, ("grpc-encoding", "gzip")]
+        begun = sum(process.cpu_times()[:2])
+        for number in range(1, 2 * count, 2):
+            pieces = [
+                prefixed(bomb, 1)[place : place + h2.DEFAULT_FRAME]
+                for place in range(0, len(bomb) + 5, h2.DEFAULT_FRAME)
+            ]
+            frames = [h2.frame(h2.DATA, 0, number, piece) for piece in pieces[:-1]]
+            peer.send(peer.head(number, fields=fields), *frames, h2.frame(h2.DATA, h2.END_STREAM, number, pieces[-1]))
+            assert await status(peer, number) in (CODE.UNIMPLEMENTED, CODE.RESOURCE_EXHAUSTED)
+        # Inflated, they take 10 s and more.
+        assert sum(process.cpu_times()[:2]) - begun < 4.0
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_small_compressed_message_of_an_open_method_is_not_taken_either(served, encoding):
+    packed = gzip.compress(b"", mtime=0) if encoding == "gzip" else zlib.compress(b"")
+    async with connected(address(served)) as peer:
+        fields = [*LIVE, ("grpc-encoding", encoding)]
+        peer.send(peer.head(1, fields=fields), h2.frame(h2.DATA, h2.END_STREAM, 1, prefixed(packed, 1)))
+        assert await status(peer, 1) is CODE.UNIMPLEMENTED
+        # A plain message is taken: some clients compress only where that saves bytes.
+        peer.ask(3, b"", fields)
+        assert await status(peer, 3) is CODE.OK
+
+
+async def test_a_message_of_an_open_method_has_few_bytes(served):
+    async with connected(address(served)) as peer:
+        for number, size in ((1, GRPC_LIMITS.public_message_bytes), (3, GRPC_LIMITS.public_message_bytes + 1)):
+            # A field that nobody knows, of so many bytes in all.
+            peer.ask(number, b"\x7a" + bytes([size - 2]) + bytes(size - 2), LIVE)
+            assert await status(peer, number) is (CODE.OK if number == 1 else CODE.RESOURCE_EXHAUSTED)
+        # One that is too long is refused by its length.
+        peer.send(peer.head(5, fields=LIVE), h2.frame(h2.DATA, 0, 5, prefixed(bytes(1000))[:10]))
+        assert await status(peer, 5) is CODE.RESOURCE_EXHAUSTED
+
+
+async def test_open_calls_of_20_connections_leave_the_slots_for_calls_with_a_key(served):
+    connections = GRPC_LIMITS.calls // GRPC_LIMITS.http2.streams + 1
+    async with contextlib.AsyncExitStack() as stack:
+        peers = [await stack.enter_async_context(connected(address(served))) for _ in range(connections)]
+        for peer in peers:
+            peer.send(*[peer.head(number, fields=LIVE) for number in range(1, 2 * GRPC_LIMITS.http2.streams, 2)])
+            peer.send(h2.frame(h2.PING, 0, 0, b"all read"))
+        for peer in peers:
+            await peer.until(h2.PING)
+        with served.bystanders(http=1, grpc=3), grpc.insecure_channel(served.gateway.grpc) as channel:
+            # Nor have those who ask whether it lives to wait for one.
+            for _ in range(5):
+                live = channel.unary_unary(SERVICE + "ServerLive")
+                assert pb.ServerLiveResponse.FromString(live(b"", timeout=60)).live

@@ -127,11 +127,8 @@ def test_much_of_it_leaves_nothing_in_the_executor(served):
 
 
 async def test_a_query_that_is_wrong_in_itself_is_refused_and_its_neighbours_run(tmp_path, tiny_models):
-    """A query that is wrong in itself is refused, and its neighbours run.
-
-    Two batches come in one write, the first with a body that is too short: one refusal and one result, on one
-    connection.
-    """
+    # Two batches come in one write, the first with a body that is too short: one refusal and one result, on one
+    # connection.
     path = tiny_models["quick"]
     short, right = batch(1, 12, SLO_S), batch(2, 16, SLO_S)
     async with harness.Executor(tmp_path) as executor:

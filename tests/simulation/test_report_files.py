@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import base64
 import csv
-import io
 import json
 import re
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from scheduler.simulation import plots, simulate
 from scheduler.simulation.files import staged, write, write_comparison
@@ -39,26 +36,6 @@ def seconds(arrived, in_time, accuracy=None) -> list[Second]:
         Second(t, a, good, 0, a - good, value if good else None)
         for t, (a, good, value) in enumerate(zip(arrived, in_time, accuracy, strict=True))
     ]
-
-
-def pixels(figure) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(plots.png(figure))).convert("RGB")).astype(int)
-
-
-def drawn(figure, colour: str) -> np.ndarray:
-    """Return data coordinates of the pixels of a colour within the axes.
-
-    Smoothed edges are included. The result has rows of (x, y).
-    """
-    image, axes = pixels(figure), figure.axes[0]
-    ink = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) - 255
-    share = ((image - 255) @ ink) / (ink @ ink)
-    off = abs(image - 255 - share[..., None] * ink).max(axis=2)
-    rows, columns = np.nonzero((share > 0.4) & (off < 15))
-    found = axes.transData.inverted().transform(np.column_stack([columns + 0.5, image.shape[0] - rows - 0.5]))
-    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    inside = (found[:, 0] > left) & (found[:, 0] < right) & (found[:, 1] >= low) & (found[:, 1] <= high)
-    return found[inside]
 
 
 def test_the_tables_say_what_the_summary_says(tmp_path):
@@ -100,46 +77,6 @@ def test_the_page_needs_nothing_but_itself(tmp_path):
     embedded = [base64.b64decode(source.removeprefix("data:image/png;base64,"), validate=True) for source in sources]
     assert embedded == [(folder / name).read_bytes() for name in IMAGES]
     assert "&lt;b&gt;" in page
-
-
-def test_the_images_are_images_of_a_readable_size(tmp_path):
-    folder = write(ran(), tmp_path / "out")
-    for name in IMAGES:
-        image = Image.open(folder / name)
-        image.verify()
-        assert image.format == "PNG" and image.width >= 800 and image.height >= 200
-
-
-def test_throughput_is_drawn_where_it_was_and_stays_below_demand_where_queries_were_lost():
-    figure = plots.demand_and_throughput({"run": seconds([100] * 30, [100] * 10 + [40] * 10 + [100] * 10)})
-    line = drawn(figure, plots.COLOURS[0])
-    middle = line[(line[:, 0] > 12) & (line[:, 0] < 18)]
-    early = line[(line[:, 0] > 1) & (line[:, 0] < 8)]
-    assert len(middle) > 20 and abs(middle[:, 1] - 40).max() < 3
-    assert len(early) > 20 and abs(early[:, 1] - 100).max() < 3
-
-
-def test_violations_are_drawn_when_they_happened_and_at_no_other_time():
-    figure = plots.violations({"run": seconds([50] * 40, [50] * 20 + [20] * 5 + [50] * 15)})
-    line = drawn(figure, plots.COLOURS[0])
-    high = line[line[:, 1] > 3]
-    assert len(high) > 20 and 19 < high[:, 0].min() < 21 and 24.5 < high[:, 0].max() < 26
-    assert 28 < high[:, 1].max() < 32
-
-
-def test_accuracy_has_a_gap_where_nothing_was_in_time():
-    figure = plots.effective_accuracy({"run": seconds([5] * 30, [5] * 10 + [0] * 10 + [5] * 10, [90.0] * 30)})
-    line = drawn(figure, plots.COLOURS[0])
-    assert ((line[:, 0] > 1) & (line[:, 0] < 9)).any() and ((line[:, 0] > 21) & (line[:, 0] < 29)).any()
-    assert not ((line[:, 0] > 10.5) & (line[:, 0] < 19.5)).any()
-
-
-def test_a_comparison_overlays_its_runs_each_in_its_colour():
-    figure = plots.demand_and_throughput({"a": seconds([90] * 20, [80] * 20), "b": seconds([90] * 20, [30] * 20)})
-    for number, height in ((0, 80), (1, 30)):
-        line = drawn(figure, plots.COLOURS[number])
-        assert len(line) > 50 and abs(line[:, 1] - height).max() < 3
-    assert len(pixels(plots.bars({"a": ran().summary, "b": ran().summary}))) > 100
 
 
 def test_bars_are_as_long_as_the_figures_and_none_has_no_bar():

@@ -109,7 +109,6 @@ def ends(tmp_path) -> Ends:
 
 @contextlib.asynccontextmanager
 async def raw(identity: MemberIdentity, port: int):
-    """A member that sends what it likes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=identity.client_context())
     yield reader, writer
     writer.transport.abort()

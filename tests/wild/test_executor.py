@@ -11,8 +11,6 @@ import pytest
 
 from tests.executor.harness import Executor, Peer, application, order, resident, variant
 from workers.executor.codec import DTYPES
-from workers.executor.runtime import Runtime
-from workers.executor.watchdog import Watchdog
 from workers.protocol.control import ProfileDone, ProfileFailed
 from workers.protocol.frames import Refusal, Results
 
@@ -73,17 +71,6 @@ async def test_outputs_that_are_inputs_come_back_as_they_were(executor, tmp_path
         assert found
         for array in found.values():
             np.testing.assert_array_equal(array, negative)
-
-
-def test_bindings_are_used_as_far_as_they_agree_with_plain_runs(tmp_path):
-    runtime = Runtime(Executor(tmp_path).info, Watchdog())
-    plain = runtime.load(str(models.single(tmp_path / "plain.onnx", rows="b")), models.SINGLE)
-    assert plain.io_bindings.most_rows == 0
-    assert plain.check_bindings() == ""
-    assert plain.io_bindings.most_rows >= 8
-    passed = runtime.load(str(models.passed(tmp_path / "passed.onnx", "FP32")), models.PASSED["FP32"])
-    assert passed.check_bindings().startswith("x: ")
-    assert passed.io_bindings.most_rows == 0
 
 
 async def test_outputs_are_padded_with_the_value_that_the_application_names(executor, tmp_path):

@@ -33,17 +33,11 @@ _CUDA_SCRATCH = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Isolation:
-    """The means that keep a model apart from its box.
+    """The means that keep a model apart from its box."""
 
-    Attributes:
-        landlock: the ABI of its domain, 0 without one.
-        seccomp: whether a filter forbids system calls.
-        threads: how many ran before, which Landlock does not confine.
-    """
-
-    landlock: int
-    seccomp: bool
-    threads: int = 0
+    landlock: int  # the ABI of its domain, 0 without one
+    seccomp: bool  # whether a filter forbids system calls
+    threads: int = 0  # how many ran before, which Landlock does not confine
 
     @property
     def complete(self) -> bool:
@@ -64,10 +58,7 @@ class Isolation:
 
 
 def isolation() -> Isolation:
-    """Return the isolation that this kernel offers.
-
-    It holds for processes that are confined from their start.
-    """
+    """What this kernel offers to processes that are confined from their start."""
     return Isolation(landlock.abi(), seccomp.available())
 
 
@@ -143,13 +134,11 @@ def _other_threads() -> int:
 
 
 def _shown(more: Iterable[Path], private: Path) -> list[Path]:
-    """Libraries, the machine and ``more``, without what is in ``private``."""
     places = {*_python(), *_LIBRARIES, *_MACHINE, *_RANDOM, *more}
     return [inside for place in places for inside in _without(place, private)]
 
 
 def _python() -> set[Path]:
-    """Folders of this interpreter and its packages."""
     places = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
     places |= {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return {Path(place) for place in places}
@@ -166,10 +155,7 @@ def _without(folder: Path, private: Path) -> list[Path]:
 
 
 def _make_gpu_devices() -> None:
-    """Have the driver's helper make the device files that CUDA opens.
-
-    Once the process is confined, CUDA could no longer start the helper.
-    """
+    """Have the driver make the device files that CUDA opens, while it still can."""
     if not Path("/dev/nvidia-uvm").exists():
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             subprocess.run(["nvidia-modprobe", "-c", "0", "-u"], timeout=30, check=False, capture_output=True)

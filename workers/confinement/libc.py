@@ -10,11 +10,7 @@ _libc.syscall.restype = ctypes.c_long
 
 
 def call(number: int, *arguments: int | None) -> int:
-    """Make a system call.
-
-    Raises:
-        OSError: with its errno.
-    """
+    """Make a system call; raises OSError with its errno."""
     result = _libc.syscall(ctypes.c_long(number), *(ctypes.c_void_p(argument) for argument in arguments))
     if result < 0:
         error = ctypes.get_errno()
@@ -29,5 +25,4 @@ def prctl(option: int, *arguments: int) -> int:
 
 
 def unshare(flags: int) -> bool:
-    """Whether this process has the new namespaces now."""
     return _libc.unshare(flags) == 0

@@ -42,14 +42,7 @@ def limit(cpu_s: int, address_space: int, file_bytes: int) -> None:
 
 
 def lower_limit(kind: int, soft: int, hard: int | None = None) -> None:
-    """Set a resource limit, or leave the one in force where that is lower.
-
-    Raising a hard limit is a privilege, which may have been dropped already.
-
-    Args:
-        kind: one of ``resource.RLIMIT_*``.
-        hard: None: as ``soft``.
-    """
+    """Lower a ``resource.RLIMIT_*``; raising it back is a privilege."""
     wanted = (soft, soft if hard is None else hard)
     inherited = resource.getrlimit(kind)[1]
     if inherited != resource.RLIM_INFINITY:
@@ -58,15 +51,11 @@ def lower_limit(kind: int, soft: int, hard: int | None = None) -> None:
 
 
 def lower_priority(niceness: int) -> None:
-    """Give this thread, and threads that it starts, at least this niceness.
-
-    A lower one than it has is a privilege, which may have been dropped already.
-    """
+    """Raise this thread's niceness to at least this; lowering it is a privilege."""
     os.setpriority(os.PRIO_PROCESS, 0, max(niceness, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 def no_core() -> None:
-    """Write no core dumps: they would hold queries."""
     lower_limit(resource.RLIMIT_CORE, 0)
 
 
@@ -77,10 +66,7 @@ def first_to_be_killed() -> None:
 
 
 def separate_network() -> bool:
-    """Leave the box's network, and return whether that was possible.
-
-    It needs user namespaces, which some boxes forbid.
-    """
+    """Leave the box's network; False: user namespaces are forbidden here."""
     if not unshare(_CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWIPC):
         return False
     lower_limit(resource.RLIMIT_NPROC, MOST_THREADS)
@@ -88,10 +74,7 @@ def separate_network() -> bool:
 
 
 def drop_capabilities() -> None:
-    """Give up root's privileges, where the process has any.
-
-    They cover files of other users, signals, the clock and priorities.
-    """
+    """Give up root's privileges over files, signals, the clock and priorities."""
     number = _CAPSET.get(os.uname().machine)
     if number is None:
         return

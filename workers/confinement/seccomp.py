@@ -32,10 +32,7 @@ _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 
 def available() -> bool:
-    """Return whether the kernel has seccomp filters for this machine's calls.
-
-    The machine's architecture has to be one that :mod:`.syscalls` knows.
-    """
+    """Whether the kernel has seccomp filters, for an architecture in :mod:`.syscalls`."""
     return syscalls.architecture() is not None and prctl(_PR_GET_SECCOMP) >= 0
 
 
@@ -135,7 +132,6 @@ def _unless(argument: int, *values: int) -> list[bytes]:
 
 
 def _if(argument: int, *values: int) -> list[bytes]:
-    """EPERM if the argument is one of the values."""
     tests = [_jump(_EQUAL, value, 0, 1) for value in values]
     steps = [step for test in tests for step in (test, _answer(errno.EPERM))]
     return [_load(_ARGUMENTS + 8 * argument), *steps]

@@ -70,7 +70,6 @@ def architecture() -> int | None:
 
 
 def numbers() -> dict[str, int]:
-    """The numbers of all listed calls that this machine has, by name."""
     column = _ARCHITECTURES[platform.machine()][1]
     entries = [entry for line in (_FORBIDDEN + _SOME).splitlines() if line[:1] != "#" for entry in line.split()]
     found = {name: int(values.split("/")[column]) for name, values in (entry.split("=") for entry in entries)}

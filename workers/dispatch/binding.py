@@ -30,13 +30,7 @@ class QueryClass(NamedTuple):
 
 
 class ServiceTerms(NamedTuple):
-    """The terms of an application, as bindings see them.
-
-    Attributes:
-        slo_s: its SLO in seconds.
-        serve_late: late queries are served, not refused.
-        sizes: its size classes.
-    """
+    """Terms of an application; ``serve_late``: late queries are served, not refused."""
 
     slo_s: float
     serve_late: bool = False
@@ -63,14 +57,7 @@ class WaitingQuery(Protocol):
 
 
 class Dispatch(Protocol):
-    """A batch to send to its device now.
-
-    Attributes:
-        option: the variant to run, and the most rows of one run.
-        rows: of all its queries.
-        dispatched_at: time of the decision.
-        end: when its answers are expected.
-    """
+    """A batch to send to its device now; ``end``: when its answers are expected."""
 
     device_name: Hashable
     application_name: str
@@ -127,25 +114,19 @@ class Binding(Protocol):
         """
 
     def rtt_changed(self, device: Hashable, rtt_s: float) -> None:
-        """Set the device's round trip in seconds."""
+        pass
 
     def learned(self, device: Hashable) -> LearnedLatencies | None:
-        """Latencies learned from the device's batches; None: nothing."""
+        pass
 
     def inherit(self, device: Hashable, learned: LearnedLatencies) -> None:
-        """Begin with what another core has learned of the device.
-
-        It is ignored if this core has learned something itself.
-        """
+        """Begin with what another core has learned, unless this one has learned something."""
 
     def lost(self, device: Hashable, now: float) -> Decisions:
-        """Handle the loss of a device and of the batches dispatched to it.
-
-        Queries to try again arrive by :meth:`returned`.
-        """
+        """Handle a device's loss. Queries to try again arrive by :meth:`returned`."""
 
     def arrived(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
-        """Queries arrived together."""
+        pass
 
     def probe(self, query: WaitingQuery, now: float) -> Decisions:
         """Dispatch a query to an idle device in order to refresh its estimates.
@@ -155,24 +136,16 @@ class Binding(Protocol):
         """
 
     def finished(self, batch: Dispatch, now: float, run_s: float | None = None) -> Decisions:
-        """Record that a dispatched batch is answered.
-
-        Args:
-            run_s: seconds of its run on the device; None: unknown, or it failed.
-        """
+        """A batch is answered; ``run_s``: None where it is unknown, or it failed."""
 
     def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
-        """Queries of dispatched batches were declined by their device, or lost with it."""
+        pass
 
     def withdrawn(self, query: WaitingQuery, now: float) -> Decisions:
-        """Forget a query; nothing happens unless it waits."""
+        pass
 
     def wake(self, now: float) -> Decisions:
         """The ``wake_at`` of the latest decisions is due. Early calls do no harm."""
 
     def pressure(self, application: str, now: float) -> float:
-        """Return how busy an application's devices are.
-
-        Returns:
-            0 (idle) to 1 (for all of its SLO); 1 if the application has no devices.
-        """
+        """0 (idle) to 1 (for all of its SLO); 1 if the application has no devices."""

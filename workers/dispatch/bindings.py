@@ -24,15 +24,10 @@ for _paper in PAPERS:
 
 
 class UnknownStack(ValueError):
-    """No stack has that name."""
+    pass
 
 
 def create(stack: str) -> Binding:
-    """The binding of a stack to serve with, without applications and devices.
-
-    Raises:
-        UnknownStack: there is none of that name.
-    """
     known = STACKS.get(stack)
     if known is None:
         raise UnknownStack(f"stack: {stack!r} is not one of {', '.join(LIVE)}")

@@ -17,14 +17,7 @@ LARGEST_BACKOFF_S = 1.0
 
 
 class CorrectedDevice(Protocol):
-    """A device of either binding.
-
-    Attributes:
-        dispatched: its batches, with their options.
-        measured_at: when a batch was last measured.
-        decay_at: when corrections may decay next.
-        backoff_s, backoff_until: the latest backoff.
-    """
+    """A device of either binding; ``decay_at``: when corrections may decay next."""
 
     corrections: LatencyCorrections
     dispatched: list[Any]
@@ -34,11 +27,10 @@ class CorrectedDevice(Protocol):
     backoff_until: float
 
     def recount(self) -> None:
-        """Corrections have changed."""
+        pass
 
 
 def learn(device: CorrectedDevice, option: ServingOption, rows: int, run_s: float, now: float) -> None:
-    """A batch ran for ``run_s`` seconds."""
     expected_s = option.seconds(rows)
     ratio = (run_s + option.row_transfer_s * rows) / expected_s
     if ratio < 1.0 and option.at_most:
@@ -49,10 +41,7 @@ def learn(device: CorrectedDevice, option: ServingOption, rows: int, run_s: floa
 
 
 def decay_corrections(device: CorrectedDevice, now: float) -> bool:
-    """Decay the corrections of slow options, and return whether any changed.
-
-    Slow options get no batches that would show a recovery.
-    """
+    """Whether any changed. Slow options get no batches that would show a recovery."""
     if now < device.decay_at:
         return False
     device.decay_at = now + DECAY_EVERY_S

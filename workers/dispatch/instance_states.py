@@ -18,8 +18,6 @@ LEAST_EXCESS_S = 0.001
 
 
 class InstanceState(StrEnum):
-    """The states of an instance."""
-
     #: not loaded
     INACTIVE = "inactive"
     #: serves less than it could

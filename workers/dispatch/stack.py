@@ -32,5 +32,4 @@ class Stack:
 
 
 def published(name: str, batching: str, routing: str, title: str = "") -> Stack:
-    """A published stack, named after its strategy."""
     return Stack(name, name, PUBLISHED, routing, batching, title)

@@ -10,11 +10,7 @@ from .options import INF
 
 
 class TimerQueue:
-    """The latest timer of each device, which the device has as ``wake_at``.
-
-    Attributes:
-        at: when the first is due, or earlier; inf: there is none.
-    """
+    """Each device has one, ``wake_at``; ``at``: when the first is due, or earlier."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Any]] = []
@@ -22,7 +18,6 @@ class TimerQueue:
         self.at = INF
 
     def set(self, device: Any, when: float) -> None:
-        """Replace a device's timer; inf: remove it."""
         if device.wake_at != when:
             device.wake_at = when
             if when < INF:
@@ -32,10 +27,7 @@ class TimerQueue:
                     self.at = when
 
     def due(self, now: float) -> Iterator[Any]:
-        """Yield the devices whose timers are due, and remove these timers.
-
-        Those that become due meanwhile are included.
-        """
+        """Yield the devices whose timers are due, also meanwhile, and remove these timers."""
         heap = self._heap
         while heap:
             when, _, device = heap[0]

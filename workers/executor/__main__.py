@@ -54,7 +54,6 @@ _IMPORT_NICE = 10
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Parse, bind this process to its device, serve until SIGTERM."""
     parser = argparse.ArgumentParser(prog="workers.executor", description="Serve one device.")
     parser.add_argument("--device", required=True, help="a DeviceInfo as JSON, or a file that holds it")
     parser.add_argument("--models", type=Path, help="the folder of the models (default: cache in NEREUS_HOME)")
@@ -86,11 +85,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def read_device(text: str) -> DeviceInfo:
-    """The device from JSON, or from the file of that name.
-
-    Raises:
-        ValueError: saying what is wrong with it.
-    """
     try:
         raw = text if text.lstrip().startswith("{") else Path(text).read_text()
         return msgspec.json.decode(raw, type=DeviceInfo)
@@ -162,10 +156,7 @@ async def serve(
 
 
 async def _until_stopped(stop: asyncio.Event, peers: Peers, loops: tuple[asyncio.Task, ...], end: End) -> None:
-    """Wait until ``stop`` is set or the executor is orphaned.
-
-    If one of the loops has ended, the process ends.
-    """
+    """Wait for ``stop``, or until orphaned; end the process if a loop has ended."""
     stopping = asyncio.ensure_future(stop.wait())
     orphaned = asyncio.ensure_future(peers.orphaned(ORPHANED_S))
     # A loop ends by itself only through a fault; without it the process must not go on looking alive.

@@ -26,27 +26,20 @@ class Entry(msgspec.Struct, eq=False):
 
     Attributes:
         rows, queries, failed: their numbers; ``failed`` counts queries.
-        waited_s: seconds from receipt to start.
-        run_s: seconds inside ``session.run``.
-        occupied_s: seconds that it occupied the device.
-        ended: when it ended, in seconds on the monotonic clock.
-        extent: the largest open dimension of its queries.
     """
 
     loaded: Loaded
     rows: int
     queries: int
     failed: int
-    waited_s: float
-    run_s: float
-    occupied_s: float
-    ended: float
-    extent: int
+    waited_s: float  # seconds from receipt to start
+    run_s: float  # seconds inside ``session.run``
+    occupied_s: float  # seconds that it occupied the device
+    ended: float  # when it ended, in seconds on the monotonic clock
+    extent: int  # the largest open dimension of its queries
 
 
 class DeferredAccounting:
-    """Entries in order of time."""
-
     def __init__(self, second: DeviceSecond, meters: Meters):
         self._second = second
         self._meters = meters
@@ -54,7 +47,6 @@ class DeferredAccounting:
         self._occupied_s = 0.0
 
     def note(self, entry: Entry) -> None:
-        """A batch ended."""
         entries = self._entries
         entries.append(entry)
         self._occupied_s += entry.occupied_s
@@ -62,7 +54,6 @@ class DeferredAccounting:
             self.settle()
 
     def settle(self) -> None:
-        """Account for all that was noted."""
         entries = self._entries
         if not entries:
             return
@@ -78,6 +69,5 @@ class DeferredAccounting:
             self._meters.answered(application, variant, "ok", entry.queries - entry.failed)
 
     def profiled(self, took_s: float) -> None:
-        """Account for seconds that profiling held the device."""
         self._second.profiled(took_s)
         self._meters.profiled(took_s)

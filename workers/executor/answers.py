@@ -1,126 +1,121 @@
-"""Runs a batch and encodes its outputs, for one query or for many at once.
+"""Runs a batch and encodes its outputs.
 
 Done where models run, so that encoding text does not block the event loop.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Hashable, Sequence
 
 import msgspec
 import numpy as np
 
-from workers.protocol.frames import Buffer, ResultTensor, TensorHeader
+from workers.protocol.frames import Buffer, ResultTensor
 
-from . import runs
+from . import padding
 from .batch import DispatchedBatch
 from .codec import DATATYPES, CodecError, encode, packed
-from .runs import Part
-from .runtime import RunnableModel
+from .request_shapes import CheckedShape
+from .runtime import Arrays, RunError, RunnableModel
 
 
 class GroupAnswer(msgspec.Struct, eq=False):
-    """Outputs of queries whose shapes are equal except for their rows.
+    """Outputs of queries whose shapes are equal except for their rows."""
 
-    Attributes:
-        queries: their places in the batch; None: all.
-    """
-
-    queries: Sequence[int] | None
+    queries: Sequence[int] | None  # their places in the batch; None: all
     headers: tuple[ResultTensor, ...] = ()
-    body: tuple[Buffer, ...] = ()
+    body: Sequence[Buffer] = ()
 
 
 #: of a batch: answers, (place, error text) of each query that the model raised for, and seconds inside ``session.run``
 Outcome = tuple[list[GroupAnswer], list[tuple[int, str]], float]
-#: a query's place in its batch, and its outputs
-_Encoded = tuple[int, list[tuple[TensorHeader, Buffer]]]
 
 
 def of_batch(model: RunnableModel, batch: DispatchedBatch) -> Outcome:
-    """Run a batch; every query is in one answer or has an error of its own."""
-    bindings, rows, tried = model.io_bindings, batch.rows, False
-    fits = rows <= bindings.most_rows and rows <= batch.limit and batch.body is not None
-    if fits and not (model.alone and len(batch.ids) > 1):
-        wanted = batch.shapes[0].outputs if batch.same else _wanted(batch)
-        if wanted is not None:
-            packed = bindings.run(batch.body, rows, wanted)
-            if packed is not None:
-                headers, body, run_s = packed
-                return [GroupAnswer(None, headers, body)], [], run_s
-            tried = True
-    parts, seconds = runs.run(model, batch)
-    if tried and all(part.error is None for part in parts):
-        # The model runs on arrays only: do not try bindings again.
-        bindings.most_rows = 0
-    if len(parts) == 1 and parts[0].outputs is not None:
-        together = _whole(batch, parts[0].outputs)
-        if together is not None:
-            return [together], [], seconds
-        parts = _cut(batch, parts[0])
-    done, failed = _grouped(batch, parts)
-    return done, failed, seconds
+    """Run a batch; every query is in one answer or has an error of its own.
 
-
-def _wanted(batch: DispatchedBatch) -> tuple[str, ...] | None:
-    """Names of the outputs that all queries want; None: not all want the same."""
-    shapes = batch.shapes
-    wanted = shapes[0].outputs
-    return wanted if batch.same or all(shape.outputs == wanted for shape in shapes) else None
-
-
-def _whole(batch: DispatchedBatch, outputs: dict[str, np.ndarray]) -> GroupAnswer | None:
-    """Encode all queries as one answer; None: outputs differ, or need encoding each."""
-    wanted = _wanted(batch)
-    if wanted is None:
-        return None
-    headers, body = [], []
-    for name in wanted:
-        array = outputs[name]
-        datatype = DATATYPES.get(array.dtype)
-        if datatype is None:
-            return None
-        headers.append(ResultTensor(name, datatype, array.shape, array.nbytes))
-        body.append(packed(array))
-    return GroupAnswer(None, tuple(headers), body)
-
-
-def _cut(batch: DispatchedBatch, part: Part) -> list[Part]:
-    parts, start = [], 0
-    for place in part.places:
-        end = start + batch.shapes[place].rows
-        parts.append(Part((place,), {name: array[start:end] for name, array in part.outputs.items()}))
-        start = end
-    return parts
-
-
-def _grouped(batch: DispatchedBatch, parts: Sequence[Part]) -> tuple[list[GroupAnswer], list[tuple[int, str]]]:
+    A run that fails is repeated query by query, so that one query does not fail its neighbours.
+    """
+    answers: list[GroupAnswer] = []
     failed: list[tuple[int, str]] = []
-    alike: dict[Hashable, list[_Encoded]] = {}
-    for part in parts:
-        place = part.places[0]
-        if part.error is not None:
-            failed.append((place, part.error))
-            continue
+    seconds, every = 0.0, range(len(batch.ids))
+    in_one_piece = batch.body is not None and not model.alone
+    runs = [every] if in_one_piece else _runs(model, batch)
+    while runs:
+        places = runs.pop(0)
         try:
-            tensors = [encode(name, part.outputs[name]) for name in batch.shapes[place].outputs]
-        except CodecError as error:
-            failed.append((place, str(error)))
-            continue
-        key = tuple((header.name, header.datatype, header.shape[1:]) for header, _ in tensors)
-        alike.setdefault(key, []).append((place, tensors))
-    return [_joined(sorted(group, key=operator.itemgetter(0))) for group in alike.values()], failed
+            inputs = batch.whole() if places is every else batch.inputs(places)
+            outputs, took = model.run(inputs, batch.limit)
+            answers += _answers(model, batch, places, inputs, outputs)
+        except (RunError, CodecError, padding.PaddingError) as error:
+            if len(places) > 1:
+                runs[:0] = [[place] for place in places]
+            else:
+                failed.append((places[0], str(error)))
+        else:
+            seconds += took
+    return answers, failed, seconds
 
 
-def _joined(answers: Sequence[_Encoded]) -> GroupAnswer:
-    headers, body = [], []
-    for column in zip(*[tensors for _, tensors in answers], strict=True):
-        first = column[0][0]
-        sizes = tuple([header.nbytes for header, _ in column])
-        shape = (sum([header.shape[0] for header, _ in column]), *first.shape[1:])
-        headers.append(
-            ResultTensor(first.name, first.datatype, shape, sum(sizes), sizes if first.datatype == "BYTES" else ())
-        )
-        body += [data for _, data in column]
-    return GroupAnswer([place for place, _ in answers], tuple(headers), body)
+def _runs(model: RunnableModel, batch: DispatchedBatch) -> list[Sequence[int]]:
+    """Places of queries by run: those of one shape, unless queries run alone.
+
+    Lengths that contradict each other are the model's to refuse, not to be padded away: such a query runs alone.
+    """
+    if model.alone:
+        return [[place] for place in range(len(batch.ids))]
+    runs: dict[Hashable, list[int]] = {}
+    for place, shape in enumerate(batch.shapes):
+        fits = not batch.padding or padding.lengths(model.inputs, batch.arrays[place], batch.padding) is not None
+        runs.setdefault(shape.key if fits else place, []).append(place)
+    return list(runs.values())
+
+
+def _answers(
+    model: RunnableModel, batch: DispatchedBatch, places: Sequence[int], inputs: Arrays, outputs: Arrays
+) -> list[GroupAnswer]:
+    """Encode the outputs of a run, query by query where outputs or padding differ."""
+    shapes = batch.shapes if len(places) == len(batch.ids) else [batch.shapes[place] for place in places]
+    groups = [(places if shapes is not batch.shapes else None, shapes, outputs)]
+    if not batch.same or (batch.padding and batch.body is None):
+        groups = _cut(model, batch, places, inputs, outputs) or groups
+    answers = []
+    for place, group, arrays in groups:
+        headers, body = [], []
+        for name in group[0].outputs:
+            array = arrays[name]
+            datatype = DATATYPES.get(array.dtype)
+            if datatype is not None:
+                headers.append(ResultTensor(name, datatype, array.shape, array.nbytes))
+                body.append(packed(array))
+                continue
+            # Rows of text differ in length: each query's part has a size of its own.
+            ends = np.cumsum([shape.rows for shape in group])
+            parts = [encode(name, part)[1] for part in np.split(array, ends[:-1])]
+            sizes = tuple(map(len, parts))
+            headers.append(ResultTensor(name, "BYTES", array.shape, sum(sizes), sizes))
+            body += parts
+        answers.append(GroupAnswer(place, tuple(headers), body))
+    return answers
+
+
+def _cut(
+    model: RunnableModel, batch: DispatchedBatch, places: Sequence[int], inputs: Arrays, outputs: Arrays
+) -> list[tuple[Sequence[int], Sequence[CheckedShape], Arrays]]:
+    """Each query's own outputs without padding; empty: the run's can stay in one."""
+    shapes = [batch.shapes[place] for place in places]
+    longest, lengths = {}, [{}] * len(places)
+    if batch.padding and batch.body is None and len(places) > 1:
+        longest = padding.lengths(model.inputs, inputs, batch.padding)
+        lengths = [padding.lengths(model.inputs, batch.arrays[place], batch.padding) for place in places]
+    if all(own == longest and shape.outputs == shapes[0].outputs for own, shape in zip(lengths, shapes, strict=True)):
+        return []
+    groups, start = [], 0
+    for place, shape, own in zip(places, shapes, lengths, strict=True):
+        end = start + shape.rows
+        cut = {
+            name: padding.cut(array[start:end], model.outputs[name], own, longest) for name, array in outputs.items()
+        }
+        groups.append(([place], [shape], cut))
+        start = end
+    return groups

@@ -17,7 +17,9 @@ import numpy as np
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frames import ReceivedBatch, read_shapes
 
+from . import padding
 from .loaded import Loaded
+from .padding import Arrays
 from .request_shapes import CheckedShape, CheckedShapes, InvalidQuery
 
 #: bounds of a query's budget in seconds; one that was due long ago is late, not invalid
@@ -25,59 +27,41 @@ _LEAST, _MOST = -3600.0, 86400.0
 
 
 class RefusalInfo(NamedTuple):
-    """A query of one gateway, as far as a refusal needs it.
-
-    Attributes:
-        id: the gateway's number.
-        deadline: seconds on the monotonic clock.
-    """
+    """A query of one gateway, as far as a refusal needs it."""
 
     connection: FrameConnection
-    id: int
+    id: int  # the gateway's number
     application: str
     rows: int
     budget_s: float
-    deadline: float
+    deadline: float  # seconds on the monotonic clock
 
 
 class DispatchedBatch(msgspec.Struct, eq=False):
     """A batch that was dispatched to this device.
 
     ``ids``, ``budgets`` and ``shapes`` are columns: one value for each query.
-
-    Attributes:
-        number: the gateway's own.
-        variant: id.
-        limit: rows that one run may take.
-        arrived: seconds on the monotonic clock.
-        padding: value by padded input.
-        budgets: seconds from ``arrived`` on.
-        rows: of all queries; ``largest``: of the largest one.
-        soonest: the earliest deadline.
-        same: whether all queries have one shape.
-        extent: the largest open dimension of its queries (:class:`.request_shapes.CheckedShape`).
-        body: the run's inputs in the signature's order, each in one piece with the rows of all queries; None where
-            queries cannot share an array.
-        arrays: each query's inputs, where ``body`` is None.
     """
 
-    number: int
+    number: int  # the gateway's own
     application: str
-    variant: int
-    limit: int
+    variant: int  # id
+    limit: int  # rows that one run may take
     connection: FrameConnection
-    arrived: float
-    padding: dict[str, float]
+    arrived: float  # seconds on the monotonic clock
+    padding: dict[str, float]  # value by padded input
     ids: Sequence[int]
-    budgets: Sequence[float]
+    budgets: Sequence[float]  # seconds from ``arrived`` on
     shapes: Sequence[CheckedShape]
-    rows: int
-    largest: int
-    soonest: float
-    same: bool
-    extent: int
+    rows: int  # of all queries
+    largest: int  # rows of the largest query
+    soonest: float  # the earliest deadline
+    same: bool  # whether all queries have one shape
+    extent: int  # the largest open dimension of its queries (:class:`.request_shapes.CheckedShape`)
+    #: the run's inputs in the signature's order, each in one piece with the rows of all queries; None where queries
+    #: cannot share an array
     body: memoryview | None
-    arrays: list[dict[str, np.ndarray]] | None
+    arrays: list[dict[str, np.ndarray]] | None  # each query's inputs, where ``body`` is None
 
     def whole(self) -> dict[str, np.ndarray]:
         """``body`` as arrays by name; views of it where they can be."""
@@ -89,8 +73,22 @@ class DispatchedBatch(msgspec.Struct, eq=False):
             whole[name] = (array if array.flags.aligned else array.copy()).reshape((rows, *tail))
         return whole
 
+    def inputs(self, places: Sequence[int]) -> Arrays:
+        """Inputs of queries that share a run, padded; raises PaddingError if too large."""
+        self._split()
+        return padding.concatenate([self.arrays[place] for place in places], self.padding)
+
+    def _split(self) -> None:
+        if self.body is None:
+            return
+        whole, start = self.whole(), 0
+        self.body, self.arrays = None, []
+        for shape in self.shapes:
+            end = start + shape.rows
+            self.arrays.append({name: array[start:end] for name, array in whole.items()})
+            start = end
+
     def refusal_infos(self) -> list[RefusalInfo]:
-        """All its queries."""
         return self._refusal_infos(range(len(self.ids)))
 
     def take_late(self, loaded: Loaded, now: float) -> list[RefusalInfo]:
@@ -111,11 +109,8 @@ class DispatchedBatch(msgspec.Struct, eq=False):
             return []
         out = self._refusal_infos(places)
         gone = set(places)
-        if self.body is not None:
-            stay = np.repeat([k not in gone for k in range(len(self.ids))], [shape.rows for shape in self.shapes])
-            self.body = memoryview(b"".join([array[stay].tobytes() for array in self.whole().values()]))
-        else:
-            self.arrays = _without(self.arrays, gone)
+        self._split()
+        self.arrays = _without(self.arrays, gone)
         self.ids, self.budgets = _without(self.ids, gone), _without(self.budgets, gone)
         self.shapes = _without(self.shapes, gone)
         self.rows, self.largest, self.same, self.extent = _sizes(self.shapes)
@@ -254,15 +249,11 @@ def _one_by_one(
 
 
 def waits_already(id: int) -> str:
-    """The error text for a query whose number another one has."""
     return f"id: {id} is waiting already"
 
 
 def _starts(message: ReceivedBatch) -> tuple[list[tuple[int, ...]], int]:
-    """Return where each query's inputs begin, and the length that the body must have.
-
-    A query of no known shape has no inputs.
-    """
+    """Where each query's inputs begin, and the length that the body must have."""
     known = [[max(0, header.nbytes) for header in shape.inputs] for shape in read_shapes(message.shapes)]
     sizes = [known[place] if 0 <= place < len(known) else [] for _, place, _ in message.queries]
     starts: list[list[int]] = [[] for _ in sizes]

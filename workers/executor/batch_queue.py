@@ -26,11 +26,9 @@ class BatchQueue:
 
     @property
     def rows(self) -> int:
-        """Rows that wait."""
         return sum([batch.rows for batch in self.waiting])
 
     def rows_by_application(self) -> dict[str, int]:
-        """Rows that wait, by application."""
         totals: dict[str, int] = {}
         for batch in self.waiting:
             if batch.rows:
@@ -38,7 +36,6 @@ class BatchQueue:
         return totals
 
     def needs(self, variant: int) -> bool:
-        """Return True if a batch waits for this variant."""
         return any(batch.variant == variant and batch.rows for batch in self.waiting)
 
     def holds(self, connection: FrameConnection, ids: Collection[int]) -> set[int]:
@@ -58,13 +55,11 @@ class BatchQueue:
         return False
 
     def forget(self, connection: FrameConnection) -> list[RefusalInfo]:
-        """Remove all batches of a gateway and return their queries."""
         out = [info for batch in self.waiting if batch.connection is connection for info in batch.refusal_infos()]
         self.waiting = deque(batch for batch in self.waiting if batch.connection is not connection)
         return out
 
     def clear(self) -> list[RefusalInfo]:
-        """Remove and return all waiting queries."""
         out = [info for batch in self.waiting for info in batch.refusal_infos()]
         self.waiting.clear()
         return out

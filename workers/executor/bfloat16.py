@@ -28,7 +28,6 @@ def run(
     inputs: Mapping[str, np.ndarray],
     options: ort.RunOptions | None,
 ) -> list[np.ndarray]:
-    """Run a session with ``ml_dtypes.bfloat16`` arrays; raises what it raises."""
     if any(array.dtype == object for array in inputs.values()):
         given = {name: _value(array) if array.dtype == BF16 else array for name, array in inputs.items()}
         return session.run(names, given, options)

@@ -111,7 +111,6 @@ class DeviceService:
         )
 
     def changed(self) -> None:
-        """Send the state to all peers."""
         self.peers.send_to_gateways(self.state())
         self.peers.report(StateReport(self.device_state()))
         self.device_loop.wake()
@@ -123,7 +122,6 @@ class DeviceService:
             self.changed()
 
     def metrics(self) -> str:
-        """Prometheus exposition text."""
         self._accounting.settle()
         roles = {role.value: 0 for role in Role}
         for loaded in self.residents.variants.values():
@@ -167,11 +165,9 @@ class DeviceService:
     # --- the device's time ------------------------------------------------------------------------------------------
 
     async def load(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Run a call in the loader thread, beside serving."""
         return await self._loop.run_in_executor(self._loader, call, *args)
 
     def exclusive(self, kind: WorkKind, call: Callable[[], Any], **terms: Any) -> asyncio.Future:
-        """Run a call with the device to itself; see :meth:`.DeviceLoop.exclusive`."""
         return self.device_loop.exclusive(kind, call, **terms)
 
     async def run(self) -> None:
@@ -190,6 +186,5 @@ class DeviceService:
         self.device_loop.wake()
 
     def close(self) -> None:
-        """Stop the threads."""
         self.device_loop.close()
         self._loader.shutdown(wait=False, cancel_futures=True)

@@ -9,7 +9,7 @@ The life of a batch in the executor:
 5. The loop takes the oldest batch, unless exclusive work (a load, a first run, a measuring step) is due.
 6. Queries that would be late even if they ran now and alone are refused; the others run together.
 7. A short batch runs in the loop's own thread, a longer one in the device's; the watchdog limits both.
-8. ``answers`` runs the model: by I/O binding, else on arrays, else query by query.
+8. ``answers`` runs the model, queries of one shape together, and encodes its outputs.
 9. ``replies`` sends one ``Results`` for queries with outputs of like shapes, and a ``Refusal`` for each that failed.
 10. ``accounting`` notes what the batch did, and accounts for it later (statistics, metrics, drift).
 """
@@ -111,42 +111,29 @@ class DeviceLoop:
         self.stopping = False
 
     async def run(self) -> None:
-        """Returns once :attr:`stopping` is set and nothing waits any more.
-
-        Raises:
-            Exception: an internal fault; nothing runs after it.
-        """
+        """Returns once it is stopping and nothing waits; raises internal faults."""
         self.wake()
         await self._ended
 
     def wake(self) -> None:
-        """Schedule the next step."""
         if not self._scheduled and not self._busy:
             self._scheduled = True
             self._loop.call_soon(self._step)
 
     def busy_s(self, now: float) -> float:
-        """Expected seconds until the device is free for a batch that arrives now.
-
-        A run that is overdue is expected to take as long again as it is overdue.
-        """
+        """Seconds until the device is free; an overdue run takes as long again as it is."""
         return (abs(self.busy_until - now) if self._busy else 0.0) + self._exclusive.plan_s()
 
     def hand_back_late(self, batch: DispatchedBatch, loaded: Loaded, now: float) -> None:
-        """Refuse queries that plan work would make late.
-
-        Another device may answer them in time.
-        """
+        """Refuse queries that plan work would make late: another device may be free."""
         if self._exclusive.plan_s() or (self._request is not None and self._request.kind is WorkKind.PLAN):
             late = batch.take_late(loaded, now + self.busy_s(now))
             self._replies.refuse_all(late, "draining", _PLAN_WORK)
 
     def overdue(self, now: float) -> bool:
-        """Return True if the running work should have ended by now."""
         return self._busy and now > self.busy_until + OVERDUE_S
 
     def close(self) -> None:
-        """End the device's thread."""
         self._thread.close()
 
     # --- the next step ----------------------------------------------------------------------------------------------
@@ -236,7 +223,6 @@ class DeviceLoop:
         outcome: answers.Outcome | None,
         error: BaseException | None,
     ) -> None:
-        """The device's thread is done with a batch."""
         self._busy, self.busy_until = False, 0.0
         try:
             self._answer(batch, loaded, began, outcome if error is None else _failed(batch, loaded, error))

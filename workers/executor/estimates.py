@@ -48,11 +48,7 @@ class LatencyEstimate:
         self._reported_at = -DRIFT_EVERY_S
 
     def observe(self, now: float, rows: int, run_s: float, extent: int = 0) -> None:
-        """Account for a batch of ``rows`` that ran for ``run_s`` and ended at ``now``.
-
-        Args:
-            extent: the largest open dimension of its queries.
-        """
+        """Account for a batch that ran for ``run_s`` and ended at ``now``."""
         expected_s = self._expected.seconds(rows)
         ratio = run_s / expected_s
         if self._size is not None and extent != self._size and ratio < 1.0:

@@ -25,8 +25,6 @@ SHORT = 0.1
 
 
 class WorkKind(StrEnum):
-    """The kinds of exclusive work."""
-
     PLAN = "plan"
     FIRST = "first"
     MEASURE = "measure"
@@ -35,24 +33,16 @@ class WorkKind(StrEnum):
 
 @dataclass(slots=True)
 class ExclusiveRequest:
-    """A call that needs the device to itself.
-
-    Attributes:
-        expected_s: the expected duration.
-        latest: when a FIRST run stops waiting for empty queues.
-        limit_s: when the watchdog terminates it.
-        variant: id of what it runs; 0 for none.
-        added: when it was requested.
-    """
+    """A call that needs the device to itself."""
 
     kind: WorkKind
     call: Callable[[], Any]
     future: asyncio.Future
-    expected_s: float = 0.0
-    latest: float = 0.0
-    limit_s: float = math.inf
-    variant: int = 0
-    added: float = 0.0
+    expected_s: float = 0.0  # the expected duration
+    latest: float = 0.0  # when a FIRST run stops waiting for empty queues
+    limit_s: float = math.inf  # when the watchdog terminates it
+    variant: int = 0  # id of what it runs; 0 for none
+    added: float = 0.0  # when it was requested
 
     @property
     def long_plan_work(self) -> bool:
@@ -92,16 +82,11 @@ class Exclusive:
         return request
 
     def plan_s(self) -> float:
-        """Expected seconds of the plan work that is next."""
         waiting = (one.expected_s for one in self.requests if one.long_plan_work and not one.future.done())
         return next(waiting, 0.0)
 
     def before_batches(self, now: float, queued_rows: int, oldest: float = math.inf) -> ExclusiveRequest | None:
-        """Return the request that goes before any batch at ``now``, if any.
-
-        Args:
-            oldest: when the first batch that waits arrived.
-        """
+        """The request that goes before any batch; ``oldest`` of these came at that time."""
         if not self.requests:
             return None
         request = self._first(WorkKind.PLAN)
@@ -142,5 +127,4 @@ class Exclusive:
         return None, min(self._next_measure_at, quiet_at) if measure else quiet_at
 
     def measured(self, now: float, took_s: float) -> None:
-        """Account for a MEASURE step that ended at ``now``."""
         self._next_measure_at = now + took_s * (1.0 - self._share) / self._share

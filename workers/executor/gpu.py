@@ -22,13 +22,7 @@ class GpuError(Exception):
 
 
 def is_fatal(message: str) -> bool:
-    """Return whether an error means that the GPU is lost to this process.
-
-    No later run of this process on its GPU can succeed then.
-
-    Args:
-        message: of an error of ONNX Runtime.
-    """
+    """Whether an error of ONNX Runtime means that this process has lost its GPU."""
     return any(found[2] or int(found[1]) in _STICKY for found in _CUDA.finditer(message))
 
 

@@ -25,14 +25,10 @@ QUANTISED = 1e-2
 
 
 class KeptBatch(NamedTuple):
-    """Queries that were served in one run.
-
-    Attributes:
-        rows: of each query; ``inputs``: of all of them.
-    """
+    """Queries that were served in one run."""
 
     inputs: Arrays
-    rows: tuple[int, ...]
+    rows: tuple[int, ...]  # of each query
 
 
 def beside(expected: np.ndarray, found: np.ndarray) -> str:

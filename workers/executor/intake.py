@@ -19,14 +19,7 @@ _NOT_LEASED = "another core has this device"
 
 
 class Intake:
-    """Takes batches in.
-
-    Each query is answered once: here where it is refused, else when its batch has run.
-
-    Args:
-        queue_rows: rows that may wait.
-        lease: whose batches are taken.
-    """
+    """Takes batches in: a query is refused here, or answered once its batch has run."""
 
     def __init__(
         self,
@@ -84,7 +77,6 @@ class Intake:
             self._device_loop.wake()
 
     def _bound(self, batch: DispatchedBatch) -> None:
-        """Refuse those of a batch's queries that exceed the limit beside what waits."""
         queued = self._queue.rows
         if not queued or queued + batch.largest <= self._queue_rows:
             return
@@ -100,11 +92,9 @@ class Intake:
             self._device_loop.wake()
 
     def not_leased(self, connection: FrameConnection) -> None:
-        """Refuse everything that waits from a gateway that lost the device to another one."""
         self._replies.refuse_all(self._queue.forget(connection), "not_leased", _NOT_LEASED)
         self._device_loop.wake()
 
     def gone(self, connection: FrameConnection) -> None:
-        """Forget everything that a closed connection waits for."""
         self._queue.forget(connection)
         self._device_loop.wake()

@@ -17,6 +17,7 @@ from workers import log
 from workers.protocol.control import FaultReport
 from workers.protocol.frames import Relay
 from workers.protocol.run_limits import limit_s
+from workers.protocol.specs import VariantSpec
 
 from .batch import DispatchedBatch
 from .exclusive import WorkKind
@@ -33,28 +34,18 @@ MOST_QUERIES, MOST_BYTES = 8, 2**20
 
 def keep(loaded: Loaded, batch: DispatchedBatch) -> None:
     """Keep some queries of a batch that shared a run."""
-    rows = tuple(shape.rows for shape in batch.shapes[:MOST_QUERIES])
-    if batch.body is not None:
-        if len(batch.body) * sum(rows) > MOST_BYTES * batch.rows:
-            return
-        inputs = {name: array[: sum(rows)].copy() for name, array in batch.whole().items()}
-    else:
-        # Padded queries are to be alike with their own padding only, which is their application's business.
-        key, given = batch.shapes[0].key, batch.arrays[: len(rows)]
-        if batch.padding or any(shape.key != key for shape in batch.shapes[: len(rows)]):
-            return
-        if sum(array.nbytes for arrays in given for array in arrays.values()) > MOST_BYTES:
-            return
-        inputs = {name: np.concatenate([arrays[name] for arrays in given]) for name in given[0]}
+    shapes = batch.shapes[:MOST_QUERIES]
+    rows = tuple(shape.rows for shape in shapes)
+    # Padded, each query takes what the longest one takes.
+    most = max(shape.nbytes // shape.rows for shape in shapes) * sum(rows)
+    if most > MOST_BYTES or any(shape.key != shapes[0].key for shape in shapes):
+        return
+    inputs = {name: array.copy() for name, array in batch.inputs(range(len(shapes))).items()}
     loaded.wants_batch, loaded.kept = False, KeptBatch(inputs, rows)
 
 
 async def mixed(model: RunnableModel, kept: KeptBatch, step: Callable[[Callable[[], Any]], Any]) -> str:
-    """Describe how queries influence each other; empty: not, or the model fails.
-
-    Args:
-        step: runs a call on the device; to be awaited.
-    """
+    """Describe how queries influence each other; empty: not, or the model fails."""
     names = [spec.name for spec in model.signature.outputs]
 
     async def run(inputs: Arrays) -> Sequence[np.ndarray]:
@@ -68,13 +59,15 @@ async def mixed(model: RunnableModel, kept: KeptBatch, step: Callable[[Callable[
         return ""
 
 
-class LullChecks:
-    """Checks the variants of a device in turn.
+def take_batching(model: RunnableModel, device: str, variant: VariantSpec, difference: str) -> Relay:
+    """Have queries run alone from now on, and return the report of it."""
+    model.alone = True
+    _log.error("queries_mixed", variant=variant.name, detail=difference)
+    return Relay(FaultReport(device=device, variant=variant.id, cause="mixed", detail=difference))
 
-    Args:
-        exclusive: see :meth:`.DeviceLoop.exclusive`.
-        report: sends a message to the control plane.
-    """
+
+class LullChecks:
+    """Checks the variants of a device in turn."""
 
     def __init__(
         self,
@@ -119,9 +112,6 @@ class LullChecks:
             most_s = limit_s(usual_s, loaded.application.slo_s)
             return self._exclusive(WorkKind.CHECK, call, expected_s=usual_s, limit_s=most_s, variant=loaded.id)
 
-        found = await mixed(loaded.model, kept, step)
-        if found and not loaded.model.alone:
-            loaded.model.alone = True
-            _log.error("queries_mixed", variant=loaded.variant.name, detail=found)
-            report = FaultReport(device=self._device, variant=loaded.id, cause="mixed", detail=found)
-            self._report(Relay(report))
+        difference = await mixed(loaded.model, kept, step)
+        if difference and not loaded.model.alone:
+            self._report(take_batching(loaded.model, self._device, loaded.variant, difference))

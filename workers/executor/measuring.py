@@ -23,7 +23,7 @@ import numpy as np
 
 from workers import log, metrics
 from workers.protocol import shapes
-from workers.protocol.control import FaultReport, ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
+from workers.protocol.control import ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
 from workers.protocol.frames import Measure, Relay
 from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import ProfilePoint
@@ -56,17 +56,25 @@ class _Failed(Exception):
 
 
 @dataclass(slots=True)
-class _Memory:
-    """Growth of used memory over this job's own steps.
-
-    Others' growth is left out, and so is what a step gives back: all share the memory arena.
-    """
-
+class _Job:
+    order: ProfileOrder
+    path: str
+    validation_path: str | None
     runtime: Runtime
+    classes: SizeClasses
+    points: list[ProfilePoint] = field(default_factory=list)  # of the class that is being measured
+    model: RunnableModel | None = None
+    #: growth of used memory over this job's own steps, in bytes, and its peak: others' growth is left out, and so is
+    #: what a step gives back, since all share the memory arena
     level: int = 0
     peak: int = 0
+    reported_at: float = -1e9
 
-    def around(self, call: Callable[[], Any]) -> Any:
+    @property
+    def profile(self) -> tuple[ProfilePoint, ...]:
+        return (*self.classes.points(), *self.points)
+
+    def noting_memory(self, call: Callable[[], Any]) -> Any:
         before = self.runtime.memory_used()
         try:
             return call()
@@ -74,21 +82,12 @@ class _Memory:
             self.level += max(0, self.runtime.memory_used() - before)
             self.peak = max(self.peak, self.level)
 
-
-@dataclass(slots=True)
-class _Job:
-    """``points``: of the class that is being measured; ``classes``: those that were."""
-
-    order: ProfileOrder
-    path: str
-    validation_path: str | None
-    classes: SizeClasses
-    points: list[ProfilePoint] = field(default_factory=list)
-    reported_at: float = -1e9
-
-    @property
-    def profile(self) -> tuple[ProfilePoint, ...]:
-        return (*self.classes.points(), *self.points)
+    def sample(self, inputs: Arrays, rows: int, most: int) -> list[float]:
+        """Run at most ``most`` times, for :data:`STEP_S` or once; the seconds of each run."""
+        taken: list[float] = []
+        while len(taken) < most and sum(taken) < STEP_S:
+            taken.append(self.model.run(inputs, rows)[1])
+        return taken
 
 
 class Measuring:
@@ -101,17 +100,13 @@ class Measuring:
         self._task: asyncio.Task | None = None
 
     def order(self, message: Measure) -> None:
-        """Queue a job; one with a known number replaces the old one.
-
-        Nothing happens if it is the same job. A node may ask again after it lost its connection, or its daemon was
-        started again.
-        """
+        """Queue a job in place of another one of its number; the same job goes on."""
         order = message.order
         if any(job.order == order for job in (*self._jobs, self._current) if job is not None):
             return
         self.cancel(order.job)
         classes = SizeClasses(order.application.sizes)
-        self._jobs.append(_Job(order, message.path, message.validation_path, classes))
+        self._jobs.append(_Job(order, message.path, message.validation_path, self._device.runtime, classes))
         self._progress(self._jobs[-1], "waiting", 0.0)
         self._next()
 
@@ -171,9 +166,8 @@ class Measuring:
         self._progress(job, "loading", 0.0)
         if not await device.residency.room_for(order.variant.size_bytes):
             raise _Failed(f"memory: {order.variant.size_bytes} bytes do not fit beside what the plan keeps here")
-        memory = _Memory(device.runtime)
         load = functools.partial(device.runtime.load, job.path, order.application.signature, order.variant.id)
-        model = await device.load(memory.around, load)
+        job.model = model = await device.load(job.noting_memory, load)
         # Memory that others' runs left in the arena would hide what this variant needs.
         device.runtime.watchdog.shrink_next = True
         model.expect(order.variant)
@@ -184,11 +178,11 @@ class Measuring:
                 raise _Failed(f"validation: {error}") from None
             model.given(first)
         batches = _batches(min(order.max_batch, model.most_rows or order.max_batch))
-        await self._first_run(order, model, memory)
+        await self._first_run(job)
         begun = 0
         smaller_s = 0.0
         while (size := job.classes.next()) is not None and smaller_s < SMALLER_S:
-            more = await self._class(job, model, memory, size, batches, begun * len(batches))
+            more = await self._class(job, size, batches, begun * len(batches))
             if size:
                 smaller_s += sum(point.mean_s * point.samples for point in job.points)
             elif not more:
@@ -199,59 +193,28 @@ class Measuring:
             begun += 1
         accuracy, rows = None, 0
         if order.validation is not None:
-            accuracy, rows = await self._validate(job, model)
+            accuracy, rows = await self._validate(job)
         self._progress(job, "measuring" if accuracy is None else "validating", 1.0)
         return ProfileDone(
             job=order.job,
             load_s=model.load_s,
-            memory_bytes=max(memory.peak, order.variant.size_bytes),
+            memory_bytes=max(job.peak, order.variant.size_bytes),
             points=job.profile,
             accuracy=accuracy,
             validated_rows=rows,
         )
 
-    async def _class(
-        self, job: _Job, model: RunnableModel, memory: _Memory, size: int, batches: list[int], done: int
-    ) -> bool:
-        """Measure a size class; True if memory allows larger batches.
-
-        Args:
-            done: batches before.
-        """
-        device, slo_s = self._device, job.order.application.slo_s
-        of = len(batches) * len(job.classes) + (1 if job.order.validation is not None else 0)
-        tried = max((point.batch for point in job.classes.points()), default=0)
-        for i, rows in enumerate(batches):
-            self._progress(job, "measuring", (done + i) / of)
-            progress = functools.partial(self._during, job, done + i, of)
-            try:
-                point = await self._point(job, model, rows, size, memory, progress)
-            except RunError as error:
-                if rows > 1 and out_of_memory(str(error)):
-                    return False
-                raise _Failed(f"{f'size {size}, ' if size else ''}batch {rows}: {error}") from None
-            job.points.append(point)
-            if point.p95_s > slo_s:
-                break
-            # Larger queries fitted at this batch size, so these do.
-            limit = MEMORY_USABLE * device.info.memory_bytes
-            if rows > tried and 0 < limit < device.runtime.memory_used():
-                return False
-        return True
-
-    def _during(self, job: _Job, index: int, of: int, part: float) -> None:
-        self._progress(job, "measuring", (index + min(1.0, part)) / of, always=False)
-
-    async def _first_run(self, order: ProfileOrder, model: RunnableModel, memory: _Memory) -> None:
+    async def _first_run(self, job: _Job) -> None:
         """Warm up with one row.
 
         A variant that never ran on this device type does so on a drained device: its duration is unknown; a limit
         ends it.
         """
+        order, device, model = job.order, self._device, job.model
         slo_s = order.application.slo_s
         most_s = limit_s(0.0, slo_s)
-        call = functools.partial(memory.around, lambda: model.run(model.sample(1), 1))
-        device, limits = self._device, {"limit_s": most_s, "variant": order.variant.id}
+        call = functools.partial(job.noting_memory, lambda: model.run(model.sample(1), 1))
+        limits = {"limit_s": most_s, "variant": order.variant.id}
         try:
             if order.first:
                 slos = [application.spec.slo_s for application in device.residents.applications.values()]
@@ -268,39 +231,60 @@ class Measuring:
         except RunError as error:
             raise _Failed(f"batch 1: {error}") from None
 
-    def _step(self, order: ProfileOrder, call: Callable[[], Any], expected_s: float) -> asyncio.Future:
-        """Run one step with the device to itself."""
-        most_s = limit_s(expected_s, order.application.slo_s, PROFILING_LEAST_S)
-        return self._device.exclusive(
-            WorkKind.MEASURE, call, expected_s=expected_s, limit_s=most_s, variant=order.variant.id
-        )
+    async def _class(self, job: _Job, size: int, batches: list[int], done: int) -> bool:
+        """Measure a size class after ``done`` batches; True if memory allows larger ones."""
+        device, slo_s = self._device, job.order.application.slo_s
+        of = len(batches) * len(job.classes) + (1 if job.order.validation is not None else 0)
+        tried = max((point.batch for point in job.classes.points()), default=0)
+        for i, rows in enumerate(batches, done):
+            self._progress(job, "measuring", i / of)
+            try:
+                point = await self._point(job, rows, size, lambda part, i=i: (i + min(1.0, part)) / of)
+            except RunError as error:
+                if rows > 1 and out_of_memory(str(error)):
+                    return False
+                raise _Failed(f"{f'size {size}, ' if size else ''}batch {rows}: {error}") from None
+            job.points.append(point)
+            if point.p95_s > slo_s:
+                break
+            # Larger queries fitted at this batch size, so these do.
+            limit = MEMORY_USABLE * device.info.memory_bytes
+            if rows > tried and 0 < limit < device.runtime.memory_used():
+                return False
+        return True
 
-    async def _point(
-        self, job: _Job, model: RunnableModel, rows: int, size: int, memory: _Memory, progress: Callable[[float], None]
-    ) -> ProfilePoint:
+    async def _point(self, job: _Job, rows: int, size: int, done: Callable[[float], float]) -> ProfilePoint:
         points, slo_s = job.points, job.order.application.slo_s
-        inputs = model.sample(rows, size=size)
+        inputs = job.model.sample(rows, size=size)
         # Until it ran once: no more than the last batch's time for each row.
         expected_s = points[-1].p50_s * rows / points[-1].batch if points else slo_s / 4
-        warm = functools.partial(memory.around, functools.partial(_sample, model, inputs, rows, 1))
+
+        def sample(most: int) -> asyncio.Future:
+            return self._step(job, lambda: job.noting_memory(lambda: job.sample(inputs, rows, most)), expected_s)
+
+        await sample(1)
         taken: list[float] = []
-        await self._step(job.order, warm, expected_s)
         while not _enough(taken, slo_s):
             expected_s = max(float(np.median(taken)), STEP_S) if taken else expected_s
-            most = MANY - len(taken)
-            step = functools.partial(memory.around, functools.partial(_sample, model, inputs, rows, most))
-            taken += await self._step(job.order, step, expected_s)
-            progress(max(len(taken) / MANY, min(len(taken) / FEW, sum(taken) / LONG_S)))
+            taken += await sample(MANY - len(taken))
+            part = max(len(taken) / MANY, min(len(taken) / FEW, sum(taken) / LONG_S))
+            self._progress(job, "measuring", done(part), always=False)
         p50, p95 = np.percentile(taken, (50, 95))
         return ProfilePoint(rows, float(p50), float(p95), float(np.mean(taken)), len(taken), size)
 
-    async def _validate(self, job: _Job, model: RunnableModel) -> tuple[float, int]:
-        order, device = job.order, self._device
+    def _step(self, job: _Job, call: Callable[[], Any], expected_s: float) -> asyncio.Future:
+        most_s = limit_s(expected_s, job.order.application.slo_s, PROFILING_LEAST_S)
+        return self._device.exclusive(
+            WorkKind.MEASURE, call, expected_s=expected_s, limit_s=most_s, variant=job.order.variant.id
+        )
+
+    async def _validate(self, job: _Job) -> tuple[float, int]:
+        order, device, model = job.order, self._device, job.model
         if job.validation_path is None:
             raise _Failed("validation: the order names no file for it")
         metric = metrics.create(order.validation.metric)
         arrays, labels = await device.load(validation.read, job.validation_path, order.application.signature)
-        await self._check_rows(job, model, arrays)
+        await self._check_rows(job, arrays)
         points = shapes.of_class(job.profile, 0)
         good = [point for point in points if point.p95_s <= order.application.slo_s] or points[:1]
         most = 1 if model.alone else VALIDATION_ROWS
@@ -308,8 +292,7 @@ class Measuring:
         for start in range(0, len(labels), best.batch):
             self._progress(job, "validating", start / len(labels), always=start == 0)
             piece = {name: array[start : start + best.batch] for name, array in arrays.items()}
-            step = functools.partial(model.run, piece, best.batch)
-            outputs, _ = await self._step(order, step, best.p50_s)
+            outputs, _ = await self._step(job, functools.partial(model.run, piece, best.batch), best.p50_s)
             # Metrics accept numpy's own types only.
             outputs = {
                 name: array.astype(np.float32) if array.dtype == BF16 else array for name, array in outputs.items()
@@ -320,22 +303,19 @@ class Measuring:
             raise _Failed(f"validation: the metric {order.validation.metric} gave {percent}, which is no accuracy")
         return percent, len(labels)
 
-    async def _check_rows(self, job: _Job, model: RunnableModel, arrays: Arrays) -> None:
+    async def _check_rows(self, job: _Job, arrays: Arrays) -> None:
         """Compare rows together and each alone; report if they influence each other."""
+        model = job.model
         if model.alone or model.most_rows is not None:
             return
-        order, count = job.order, len(next(iter(arrays.values())))
         usual_s = shapes.of_class(job.profile, 0)[-1].p50_s
-        for places in _choices(count):
+        for places in _choices(len(next(iter(arrays.values())))):
             kept = KeptBatch({name: array[places] for name, array in arrays.items()}, (1,) * len(places))
-            found = await lull_checks.mixed(model, kept, lambda call: self._step(order, call, usual_s))
-            if found:
-                model.alone = True
-                detail = f"{found}, with rows of the validation set"
-                report = FaultReport(
-                    device=self._device.info.id, variant=order.variant.id, cause="mixed", detail=detail
-                )
-                self._device.peers.report(Relay(report))
+            difference = await lull_checks.mixed(model, kept, lambda call: self._step(job, call, usual_s))
+            if difference:
+                detail = f"{difference}, with rows of the validation set"
+                device = self._device
+                device.peers.report(lull_checks.take_batching(model, device.info.id, job.order.variant, detail))
                 return
 
 
@@ -352,13 +332,6 @@ def _batches(max_batch: int) -> list[int]:
         batches.append(batch)
         batch *= 2
     return [*batches, max_batch]
-
-
-def _sample(model: RunnableModel, inputs: Arrays, rows: int, most: int) -> list[float]:
-    taken: list[float] = []
-    while len(taken) < most and sum(taken) < STEP_S:
-        taken.append(model.run(inputs, rows)[1])
-    return taken
 
 
 def _enough(taken: list[float], slo_s: float) -> bool:

@@ -11,8 +11,6 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 
 
 class Meters:
-    """The executor's metrics, labelled with the device."""
-
     def __init__(self, device: str):
         self._registry = CollectorRegistry()
 
@@ -49,20 +47,17 @@ class Meters:
         self._queries.add((application, variant, outcome), queries)
 
     def ran(self, variant: str, rows: int, run_s: float) -> None:
-        """A batch."""
         self._rows.observe((variant,), rows)
         self._run.observe((variant,), run_s)
         self._busy.add((), run_s)
 
     def waited(self, application: str, seconds: float, queries: int = 1) -> None:
-        """Record queue times."""
         self._queue.observe((application,), seconds, queries)
 
     def profiled(self, took_s: float) -> None:
         self._profiling.add((), took_s)
 
     def text(self, queued_rows: int, roles: dict[str, int]) -> str:
-        """The exposition text."""
         self._depth.labels(self._device).set(queued_rows)
         for role, count in roles.items():
             self._residents.labels(self._device, role).set(count)

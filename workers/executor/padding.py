@@ -5,6 +5,7 @@ The symbolic names of a model's dimensions define which axes of an output follow
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,6 +13,12 @@ import numpy as np
 Arrays = Mapping[str, np.ndarray]
 #: by tensor, the symbolic name of each axis; None: fixed or nameless
 Axes = Mapping[str, tuple[str | None, ...]]
+#: bytes that padding may blow up one run's inputs to; queries that would need more run each alone
+MAX_BYTES = 256 * 1024 * 1024
+
+
+class PaddingError(ValueError):
+    """Padded inputs would be too large."""
 
 
 def symbols(shape: Sequence[int | str | None] | None) -> tuple[str | None, ...]:
@@ -20,10 +27,7 @@ def symbols(shape: Sequence[int | str | None] | None) -> tuple[str | None, ...]:
 
 
 def lengths(axes: Axes, arrays: Arrays, padding: Mapping[str, float]) -> dict[str, int] | None:
-    """Return lengths of padded axes by symbolic name; None: two of one name differ.
-
-    Only the model itself can judge such a query.
-    """
+    """Lengths of padded axes by symbolic name; None: two of one name differ."""
     found: dict[str, int] = {}
     for name in padding:
         array = arrays[name]
@@ -33,21 +37,22 @@ def lengths(axes: Axes, arrays: Arrays, padding: Mapping[str, float]) -> dict[st
     return found
 
 
-def padded_bytes(queries: Sequence[Arrays], padding: Mapping[str, float]) -> int:
-    """Bytes that the padded inputs of one run would take."""
+def concatenate(queries: Sequence[Arrays], padding: Mapping[str, float]) -> Arrays:
+    """Join queries' inputs, padding shorter ones; raises PaddingError if too large."""
+    if len(queries) == 1:
+        return queries[0]
+    if (size := _padded_bytes(queries, padding)) > MAX_BYTES:
+        raise PaddingError(f"padded inputs would take {size} bytes, at most {MAX_BYTES} are allowed")
+    return {name: _joined([query[name] for query in queries], padding.get(name)) for name in queries[0]}
+
+
+def _padded_bytes(queries: Sequence[Arrays], padding: Mapping[str, float]) -> int:
     total = 0
     for name in padding:
         arrays = [query[name] for query in queries]
         longest = np.max([array.shape[1:] for array in arrays], axis=0)
-        total += sum(len(array) for array in arrays) * int(np.prod(longest)) * arrays[0].itemsize
+        total += sum(len(array) for array in arrays) * math.prod(longest.tolist()) * arrays[0].itemsize
     return total
-
-
-def concatenate(queries: Sequence[Arrays], padding: Mapping[str, float]) -> Arrays:
-    """Join queries' inputs into one batch, those in ``padding`` filled up at the end."""
-    if len(queries) == 1:
-        return queries[0]
-    return {name: _joined([query[name] for query in queries], padding.get(name)) for name in queries[0]}
 
 
 def _joined(arrays: Sequence[np.ndarray], value: float | None) -> np.ndarray:
@@ -66,10 +71,7 @@ def _joined(arrays: Sequence[np.ndarray], value: float | None) -> np.ndarray:
 def cut(
     array: np.ndarray, symbols: Sequence[str | None], own: Mapping[str, int], whole: Mapping[str, int]
 ) -> np.ndarray:
-    """Return one query's rows of an output without padding.
-
-    Axes named as a padded input's, and as long, get the query's own length.
-    """
+    """One query's rows of an output; axes named as padded ones get its own length."""
     places = []
     for axis, size in enumerate(array.shape):
         symbol = symbols[axis] if axis and len(symbols) == array.ndim else None

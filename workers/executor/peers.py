@@ -32,21 +32,16 @@ class Peers:
         self._unreported: list[Frame] = []
 
     async def orphaned(self, after_s: float) -> None:
-        """Return once there was no peer at all for ``after_s`` seconds."""
         alone_s, step_s = 0.0, min(1.0, after_s / 4)
         while alone_s < after_s:
             await asyncio.sleep(step_s)
             alone_s = 0.0 if self.nodes or self.gateways else alone_s + step_s
 
     def moved(self, connection: FrameConnection, plan_version: int) -> None:
-        """A gateway routes by this plan now."""
         self.gateways[connection] = max(plan_version, self.gateways[connection])
 
     def all_moved(self, plan_version: int) -> bool:
-        """Return whether the gateway that has the device routes by this plan.
-
-        A newer plan counts too. If no gateway has the device, all must route by it.
-        """
+        """Whether the device's gateway routes by this plan or a newer one; without, all."""
         holder = self.lease.holder
         moved = self.gateways.values() if holder is None else (self.gateways[holder],)
         return all(version >= plan_version for version in moved)

@@ -52,11 +52,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def bind_cores(device: DeviceInfo) -> None:
-    """Pin the process to the device's cores, before any thread starts and inherits it.
-
-    Raises:
-        ValueError: the cores do not exist here or may not be used.
-    """
+    """Pin the process to its cores before any thread starts; ValueError if it cannot."""
     if device.kind != "cpu" or not device.cores:
         return
     try:
@@ -66,12 +62,7 @@ def bind_cores(device: DeviceInfo) -> None:
 
 
 def limit_memory(device: DeviceInfo) -> None:
-    """Limit this process to its device's memory, and have it ended first.
-
-    The limit is set for CPU devices. The system ends this process first where the box's memory ends.
-
-    An allocation beyond the limit fails, and with it the query that wanted it; the process serves on.
-    """
+    """Limit memory (CPU devices), so that allocations fail; be ended first by the box."""
     oom.set_score(oom.EXECUTOR)
     limit = memory_limit(device)
     if limit and device.kind == "cpu":
@@ -114,12 +105,7 @@ def note_faults(endpoint: str) -> End:
 
 
 def confine(device: DeviceInfo, settings: Settings, models: Path) -> None:
-    """Leave this process only what serving needs.
-
-    This must happen before it starts threads and loads a model.
-
-    It keeps its socket, Python, the models' folder and, for a GPU, CUDA's devices and cache.
-    """
+    """Leave this process what serving needs, before threads and models."""
     # onnxruntime reports on its use to its makers where it can.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     # Confined, Python cannot keep what it compiles.
@@ -171,11 +157,7 @@ def listening_socket(endpoint: str) -> socket.socket:
 
 
 def bind(address: str) -> socket.socket | None:
-    """Return a socket bound to ``host:port``.
-
-    Returns:
-        None, with a line in the log, where that is impossible: this box is served all the same.
-    """
+    """A socket bound to ``host:port``; None: impossible, and this box is served alone."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     try:

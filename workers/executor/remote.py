@@ -21,12 +21,7 @@ _log = log.get("executor.remote")
 
 
 class RemoteCores:
-    """Cores of other boxes, as the node daemon lists them.
-
-    Args:
-        make: makes a connection's protocol, as of :func:`workers.transport.endpoints.connect`.
-        limits: of their frames.
-    """
+    """Cores of other boxes, as the node daemon lists them."""
 
     def __init__(self, bound: socket.socket, make: Callable[..., FrameConnection], limits: PeerLimits) -> None:
         self._listed: frozenset[PeerIdentity] = frozenset()
@@ -53,5 +48,4 @@ class RemoteCores:
                 _log.error("certificate_unusable", reason=str(error))
 
     def close(self) -> None:
-        """Listen no more."""
         self._listener.close()

@@ -37,13 +37,7 @@ class Replies:
         occupied_s: float,
         stopped_s: float = 0.0,
     ) -> None:
-        """Answer every query of a batch that ran.
-
-        Args:
-            queue_s: seconds from receipt to start.
-            occupied_s: seconds that the batch occupied the device.
-            stopped_s: the watchdog's limit in seconds if it stopped the batch, else 0.
-        """
+        """Answer a batch; ``stopped_s``: the limit at which the watchdog stopped it, or 0."""
         answers, failed, run_s = outcome
         ids, connection, variant = batch.ids, batch.connection, loaded.variant
         if connection.remote:
@@ -71,7 +65,6 @@ class Replies:
             self.refuse(connection, [ids[place]], variant.application, "failed", f"{variant.name}: {text}", False)
 
     def _stopped(self, batch: DispatchedBatch, loaded: Loaded, ids: Sequence[int], limit_s: float) -> None:
-        """Refuse the queries of a stopped run; each of several may be tried again."""
         variant = loaded.variant
         if ids:
             text = f"{variant.name}: the run did not end within {limit_s:g} s and was stopped"
@@ -98,7 +91,6 @@ class Replies:
         self._peers.send_all(connection, [(Refusal(id, code, text, retryable), ()) for id in ids])
 
     def _had_time(self, info: RefusalInfo) -> bool:
-        """Return True if a query's budget was long enough for it to count as overload."""
         application = self._residents.applications.get(info.application)
         return application is None or info.budget_s >= OVERLOAD_BUDGET_SHARE * application.spec.slo_s
 
@@ -106,11 +98,7 @@ class Replies:
 def split_large(
     answers: Sequence[GroupAnswer], most: int, all_places: Sequence[int]
 ) -> tuple[list[GroupAnswer], list[tuple[int, str]]]:
-    """Split answers into those that the core accepts and errors for larger ones.
-
-    Returns:
-        The answers, and for each query of a larger one (place, error text).
-    """
+    """Answers that the core accepts; (place, error text) of queries of larger ones."""
     kept: list[GroupAnswer] = []
     large: list[tuple[int, str]] = []
     for answer in answers:
@@ -127,6 +115,5 @@ def split_large(
 
 
 def _rows(batch: DispatchedBatch, places: Sequence[int] | None) -> tuple[int, ...]:
-    """Rows of each of these queries; None: of all."""
     shapes = batch.shapes
     return tuple([shapes[place].rows for place in (range(len(shapes)) if places is None else places)])

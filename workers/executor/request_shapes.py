@@ -59,14 +59,7 @@ class CheckedShape:
         )
 
     def arrays(self, body: memoryview, starts: tuple[int, ...]) -> dict[str, np.ndarray]:
-        """Return one query's inputs by name, views of ``body`` where they can be.
-
-        Args:
-            starts: where each begins in the body.
-
-        Raises:
-            InvalidQuery: naming the input and what it must be.
-        """
+        """One query's inputs, views of ``body`` if possible; raises InvalidQuery."""
         arrays = {}
         for (header, dtype, count), start in zip(self._inputs, starts, strict=True):
             if dtype is not None:
@@ -82,8 +75,6 @@ class CheckedShape:
 
 
 class CheckedShapes:
-    """The request shapes of one application, checked."""
-
     def __init__(self, spec: ApplicationSpec):
         self.spec = spec
         self.padding = spec.padding
@@ -91,11 +82,6 @@ class CheckedShapes:
         self._lists: dict[bytes, tuple[CheckedShape | str, ...]] = {}
 
     def checked(self, shape: RequestShape) -> CheckedShape:
-        """A request shape, checked.
-
-        Raises:
-            InvalidQuery: naming the field and what it must be.
-        """
         checked = self._shapes.get(shape)
         if checked is None:
             _check(shape, self.spec)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from workers import log
@@ -13,7 +13,6 @@ from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import ApplicationSpec, Resident
 
 from .batch_queue import BatchQueue
-from .io_binding import CHECK_S
 from .loaded import DeviceResidents, Loaded, Role
 from .peers import Peers
 from .replies import Replies
@@ -29,14 +28,7 @@ BREAK_GRACE_S = 2.0
 
 
 class Residency:
-    """The plan in force, and the way from one plan to the next.
-
-    Args:
-        residents: kept up to date here.
-        load: runs a call in the loader thread.
-        exclusive: :meth:`.DeviceLoop.exclusive` for plan work.
-        on_change: called after each change of plan, warmth or errors.
-    """
+    """The plan in force, and the way from one plan to the next."""
 
     def __init__(
         self,
@@ -65,12 +57,10 @@ class Residency:
 
     @property
     def settling(self) -> bool:
-        """Return True while a plan is on its way into force."""
         return self._task is not None and not self._task.done()
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes that the loaded variants take, as profiled."""
         return sum(loaded.memory_bytes for loaded in self.loaded.values())
 
     @property
@@ -131,10 +121,10 @@ class Residency:
             if self._target is not target:
                 return
         self._switch(target, residents, applications, errors)
-        await self._load_relief(target, applications)
+        await self._load_standbys(target, applications)
         await self.tidy()
 
-    async def _load_relief(self, target: Apply, applications: dict[str, ApplicationSpec]) -> None:
+    async def _load_standbys(self, target: Apply, applications: dict[str, ApplicationSpec]) -> None:
         """Load standby variants once the plan is in force, into free memory only."""
         for resident in target.plan.relief:
             application = applications.get(resident.variant.application)
@@ -147,13 +137,12 @@ class Residency:
                 if have.role is not Role.PLANNED:
                     have.update(resident, application)
                 continue
-            need = max(resident.memory_bytes, resident.variant.size_bytes)
-            if have is not None or not await self.room_for(need):
+            if have is not None or not await self.room_for(_needed_bytes(resident)):
                 continue
             try:
                 await self._load(resident, application, path)
             except (LoadError, RunError) as error:
-                _log.warning("relief_not_loaded", variant=resident.variant.name, error=str(error))
+                _log.warning("standby_not_loaded", variant=resident.variant.name, error=str(error))
                 continue
             loaded = self.loaded[resident.variant.id]
             if loaded.role is Role.WARMING:
@@ -175,9 +164,6 @@ class Residency:
                 lambda rows=rows: _warm(model, rows), expected_s=expected_s, limit_s=most_s, variant=loaded.id
             )
             loaded.warm_runs.append((rows, took))
-        difference = await self._exclusive(model.check_bindings, expected_s=CHECK_S, limit_s=most_s, variant=loaded.id)
-        if difference:
-            _log.warning("bindings_differ", variant=loaded.variant.name, difference=difference)
         loaded.update(resident, application)
         self.loaded[loaded.id] = loaded
         _log.info("variant_warm", variant=loaded.variant.name, load_s=round(model.load_s, 4))
@@ -239,32 +225,29 @@ class Residency:
 
     async def room_for(self, size_bytes: int) -> bool:
         """Unload standby variants until this many bytes fit; whether they do."""
-        limit = self._runtime.device.memory_bytes
-        victims, memory = [], self.memory_bytes + size_bytes
-        for loaded in self._standbys():
-            if not 0 < limit < memory:
-                break
-            victims.append(loaded)
-            memory -= loaded.memory_bytes
-        await self._unload(victims)
-        return not 0 < limit < memory
+        return await self._evict(self._standbys(), size_bytes)
 
     async def _make_room(self, resident: Resident, residents: dict[int, Resident]) -> None:
         """Unload variants outside of the new plan if a newcomer does not fit otherwise.
 
         Break before make: gateways learn it first, and queued batches are still served for a moment.
         """
-        limit = self._runtime.device.memory_bytes
-        need = max(resident.memory_bytes, resident.variant.size_bytes)
         order = {Role.STANDBY: 0, Role.WARMING: 1, Role.LEAVING: 2, Role.PLANNED: 3}
         others = [loaded for loaded in self.loaded.values() if loaded.id not in residents]
-        victims, memory = [], self.memory_bytes + need
-        for loaded in sorted(others, key=lambda w: (order[w.role], w.used_at, w.id)):
+        others.sort(key=lambda w: (order[w.role], w.used_at, w.id))
+        await self._evict(others, _needed_bytes(resident))
+
+    async def _evict(self, candidates: Iterable[Loaded], size_bytes: int) -> bool:
+        """Unload candidates in their order until this many bytes fit; whether they do."""
+        limit = self._runtime.device.memory_bytes
+        victims, memory = [], self.memory_bytes + size_bytes
+        for loaded in candidates:
             if not 0 < limit < memory:
                 break
             victims.append(loaded)
             memory -= loaded.memory_bytes
         await self._unload(victims)
+        return not 0 < limit < memory
 
     async def _unload(self, victims: list[Loaded]) -> None:
         if not victims:
@@ -284,6 +267,10 @@ class Residency:
         # With the device to itself, so that no batch still holds what is to be freed.
         await self._exclusive(lambda: [_free(loaded) for loaded in victims])
         self._runtime.watchdog.shrink_next = True
+
+
+def _needed_bytes(resident: Resident) -> int:
+    return max(resident.memory_bytes, resident.variant.size_bytes)
 
 
 def _warm(model: RunnableModel, rows: int) -> float:

@@ -22,7 +22,6 @@ from workers.topology import physical
 
 from . import bfloat16, codec, gpu, trial_values
 from .gpu import GpuError, GpuMemory
-from .io_binding import IOBindings
 from .padding import Axes, symbols
 from .process import memory_limit
 from .trial_values import TrialValues
@@ -84,21 +83,14 @@ class RunnableModel:
         self._values = TrialValues(signature)
         self._bfloat16 = any(spec.datatype == "BF16" for spec in (*signature.inputs, *signature.outputs))
         self._open_size: int | None = None
-        on_cpu = session.get_providers()[0] == "CPUExecutionProvider"
-        #: a shorter way for small batches
-        self.io_bindings = IOBindings(session, signature, self.most_rows if on_cpu else 0, watchdog)
 
     def expect(self, variant: VariantSpec) -> None:
-        """Take over facts of the variant.
-
-        They are whether its queries run alone, and values that it runs with.
-        """
+        """Take over whether queries run alone, and values that the variant runs with."""
         self.alone = self.alone or variant.alone
         given = trial_values.unpack(variant.rows, self.signature) if variant.rows else None
         self._use(TrialValues(self.signature, variant.rungs, given))
 
     def given(self, rows: Arrays) -> None:
-        """Sample these rows from now on."""
         self._use(TrialValues(self.signature, given=rows))
 
     def _use(self, values: TrialValues) -> None:
@@ -128,18 +120,6 @@ class RunnableModel:
                 continue
             self._open_size, self._values = open_size, values
             return
-
-    def check_bindings(self) -> str:
-        """Compare I/O bindings with plain runs; return how they differ, or empty."""
-
-        def run(inputs: Arrays, rows: int) -> list[np.ndarray]:
-            return [self.run(inputs, rows)[0][name] for name in self._outputs]
-
-        try:
-            return self.io_bindings.check(self.sample, run)
-        except RunError:
-            # The model does not take so many rows: bindings are used for fewer.
-            return ""
 
     def run(self, inputs: Arrays, max_rows: int) -> tuple[dict[str, np.ndarray], float]:
         """Run all rows, in pieces of at most ``max_rows``.
@@ -281,7 +261,6 @@ class Runtime:
         return [("CUDAExecutionProvider", cuda), "CPUExecutionProvider"]
 
     def memory_used(self) -> int:
-        """Bytes of used memory: this process's resident set, or the GPU's."""
         if self._gpu is not None:
             return self._gpu.used()
         return resident_bytes()
@@ -289,13 +268,7 @@ class Runtime:
 
 @functools.cache
 def _share_arena(limit: int) -> None:
-    """Have all sessions allocate from one arena.
-
-    One of them runs at a time, so they need not each keep their peak.
-
-    Args:
-        limit: bytes of memory that the process may take; 0: any number.
-    """
+    """Have all sessions, of which one runs at a time, allocate from one arena."""
     place = bound.OrtMemoryInfo("Cpu", bound.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, bound.OrtMemType.DEFAULT)
     # 0 and -1: onnxruntime's defaults. An arena without a bound of its own answers a request that fails by taking, with
     # the next one, all that the process may still have.
@@ -310,7 +283,6 @@ def _share_arena(limit: int) -> None:
 
 
 def out_of_memory(text: str) -> bool:
-    """Whether an error of ONNX Runtime reports that memory ended."""
     lowered = text.lower()
     return "memory" in lowered or "alloc" in lowered
 

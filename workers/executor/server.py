@@ -34,7 +34,7 @@ from workers.protocol.frames import (
 from workers.protocol.framing import FrameError
 
 from .device import DeviceService
-from .lease_service import LeaseService
+from .leases import LeaseService
 from .measuring import Measuring
 
 if TYPE_CHECKING:
@@ -52,23 +52,18 @@ class PeerServer:
         self._device = device
         self._identity = identity
         self._measuring = measuring
-        self._leases = LeaseService(device.peers, device.intake.not_leased, device.state)
+        self._leases = LeaseService(device.peers.lease, device.peers.send, device.intake.not_leased, device.state)
         self._remote: RemoteCores | None = None
         self._connections: set[FrameConnection] = set()
         self._handlers = self._handled()
         self._of: dict[FrameConnection, dict[type, Handler]] = {}
 
     def connection(self, kind: type[FrameConnection] = FrameConnection, **named) -> FrameConnection:
-        """A protocol for one more peer."""
         made = self._on_message, self._on_closed, self._connections.add
         return kind(ReceivedByExecutor, *made, _memory, **named)
 
     def listen_to_cores(self, bound: socket.socket, limits: PeerLimits) -> None:
-        """Listen to cores of other boxes, once the node daemon has said which.
-
-        Args:
-            limits: of their frames.
-        """
+        """Listen to cores of other boxes, once the node daemon has said which."""
         # Imported where there may be some: it takes memory in each executor.
         from .remote import RemoteCores
 
@@ -93,7 +88,6 @@ class PeerServer:
         handle(connection, message, body)
 
     def _handled(self) -> dict[str, dict[type, Handler]]:
-        """Handlers by role and type of message."""
         device, intake, measuring, leases = self._device, self._device.intake, self._measuring, self._leases
         return {
             "gateway": {
@@ -108,6 +102,8 @@ class PeerServer:
                 Apply: lambda _, message, __: device.residency.apply(message),
                 Measure: lambda _, message, __: measuring.order(message),
                 MeasureCancel: lambda _, message, __: measuring.cancel(message.job),
+            },
+            "metrics": {
                 MetricsRequest: lambda connection, *_: device.peers.send(connection, Metrics(device.metrics())),
             },
         }
@@ -125,8 +121,10 @@ class PeerServer:
             peers.send(connection, self._identity)
             peers.node_joined(connection)
             peers.send(connection, StateReport(self._device.device_state()))
+        elif message.role == "metrics":
+            connection.peer = message
         else:
-            raise FrameError(f"role {message.role!r}: must be gateway or node")
+            raise FrameError(f"role {message.role!r}: must be gateway, node or metrics")
         self._of[connection] = self._handlers[message.role]
         _log.info("peer_joined", role=message.role, name=message.name)
 

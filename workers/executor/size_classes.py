@@ -21,11 +21,7 @@ AROUND_S = 0.0006
 
 
 class SizeClasses:
-    """The classes of one variant on one device while they are measured.
-
-    Args:
-        sizes: as the application declares them, ascending; without any there is one class.
-    """
+    """The classes of one variant on one device while they are measured."""
 
     def __init__(self, sizes: Sequence[int]):
         self._sizes = tuple(sizes) or (0,)

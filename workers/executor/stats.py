@@ -22,8 +22,6 @@ class _Ran:
 
 
 class DeviceSecond:
-    """Counters of the current second."""
-
     def __init__(self, now: float):
         self._begin(now)
 

@@ -25,7 +25,6 @@ class Thread:
         self._calls.put((function, arguments, done))
 
     def close(self) -> None:
-        """Stop after the calls already queued."""
         self._calls.put(None)
 
     def _work(self) -> None:

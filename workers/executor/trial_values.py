@@ -91,7 +91,7 @@ class TrialValues:
         self._ones = ones or {}
 
     def forms(self, axes: Axes) -> list[TrialValues]:
-        """Return these values with and without a batch of one, where a model may have one of its own.
+        """These values with and without a batch of one, where a model may have its own.
 
         A signature without a batch dimension may still leave that of the model open. It leads an input of several
         dimensions, or is named as one that does.
@@ -167,7 +167,6 @@ def combinations(signature: Signature) -> Iterator[dict[str, str]]:
 
 
 def unpack(packed: bytes, signature: Signature) -> Arrays:
-    """Return the rows that :func:`pack` packed."""
     with np.load(io.BytesIO(packed), allow_pickle=False) as file:
         rows = {spec.name: file[spec.name] for spec in signature.inputs}
     return {
@@ -198,10 +197,7 @@ def _cast(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _length(signature: Signature, spec: TensorSpec, open_size: int) -> int:
-    """Return the length that an input may speak of.
-
-    It is an open dimension, else another input's first one, or its own.
-    """
+    """The length that an input may speak of: an open dimension, else a first one."""
     others = [other for other in signature.inputs if other is not spec and not _HINTS["lengths"].search(other.name)]
     sizes = [size for other in (*others, spec) for size in other.shape[1:]]
     return open_size if min(sizes, default=1) < 0 else next(iter(sizes), 1)

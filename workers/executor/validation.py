@@ -28,10 +28,7 @@ class ValidationError(ValueError):
 
 
 def text_bytes(array_shape: tuple[int, ...], width: int) -> int:
-    """Return the bytes of memory that an array of texts takes here.
-
-    Each text takes a reference and an object, and its characters twice.
-    """
+    """Bytes of an array of texts in memory: each is an object and its text twice."""
     return math.prod(array_shape) * (8 + 56 + 8 * width)
 
 
@@ -87,18 +84,13 @@ def first_rows(path: str, signature: Signature, rows: int = FIRST_ROWS) -> dict[
 
 
 def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Read a ``.npy`` file's shape, whether it is in Fortran's order, and dtype.
-
-    Raises:
-        ValueError: it is no such file.
-    """
+    """A ``.npy`` file's shape, whether in Fortran's order, and dtype; or ValueError."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     return read(file)
 
 
 def _head(archive: zipfile.ZipFile, name: str, rows: int) -> np.ndarray:
-    """Return an array's first rows, without reading the others."""
     with archive.open(f"{name}.npy") as file:
         shape, fortran, dtype = npy_header(file)
         if dtype.hasobject or not shape:

@@ -29,16 +29,12 @@ _FATAL = 4
 
 
 def resident_bytes() -> int:
-    """Bytes of main memory that this process takes."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * _PAGE
 
 
 def _run_options() -> ort.RunOptions:
-    """Have ONNX Runtime raise the errors of runs without logging them.
-
-    They may quote inputs.
-    """
+    """Have ONNX Runtime raise errors without logging them: they may quote inputs."""
     options = ort.RunOptions()
     options.log_severity_level = _FATAL
     return options

@@ -9,6 +9,8 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from workers.protocol.gateways import ApplicationTotals
 from workers.protocol.specs import ApplicationStats, QuerySample
 
@@ -41,13 +43,10 @@ class Limits:
     query_rows: int
 
 
-class _InFlight:
-    """The queries that one client has in flight."""
-
-    __slots__ = ("bytes", "queries", "rows")
-
-    def __init__(self) -> None:
-        self.queries = self.rows = self.bytes = 0
+class _InFlight(msgspec.Struct):
+    queries: int = 0
+    rows: int = 0
+    bytes: int = 0
 
 
 class _Second(ApplicationStats):
@@ -100,18 +99,18 @@ class Accounts:
         if least is not None and least > second.least_accuracy:
             second.least_accuracy = least
         nbytes = flight.query.terms.nbytes
-        mine = self._clients.get(flight.client)
-        if mine is None:
-            mine = self._clients[flight.client] = _InFlight()
+        in_flight = self._clients.get(flight.client)
+        if in_flight is None:
+            in_flight = self._clients[flight.client] = _InFlight()
         self.queries += 1
         self.rows += rows
         self.bytes += nbytes
-        mine.queries += 1
-        mine.rows += rows
-        mine.bytes += nbytes
+        in_flight.queries += 1
+        in_flight.rows += rows
+        in_flight.bytes += nbytes
         if self.queries <= limits.queries and self.rows <= limits.rows and self.bytes <= limits.bytes:
             return None
-        return self._beyond_part(mine)
+        return self._beyond_part(in_flight)
 
     def named(self, application: str, variant: str) -> None:
         second = self._seconds.get(application) or self._second(application)
@@ -119,19 +118,12 @@ class Accounts:
         if name in named or len(named) < MOST_NAMED:
             named[name] = named.get(name, 0) + 1
 
-    def _beyond_part(self, mine: _InFlight) -> Overloaded | None:
-        """Return the error for a client with more than its part of a reached limit.
-
-        Clients that have less may exceed the limit, up to twice as much.
-
-        Returns:
-            None: no limit is reached, or the client has no more than its part.
-        """
+    def _beyond_part(self, in_flight: _InFlight) -> Overloaded | None:
         limits, clients = self.limits, len(self._clients)
         for most, total, part, things in (
-            (limits.queries, self.queries, mine.queries, "queries"),
-            (limits.rows, self.rows, mine.rows, "rows"),
-            (limits.bytes, self.bytes, mine.bytes, "bytes of inputs"),
+            (limits.queries, self.queries, in_flight.queries, "queries"),
+            (limits.rows, self.rows, in_flight.rows, "rows"),
+            (limits.bytes, self.bytes, in_flight.bytes, "bytes of inputs"),
         ):
             if total > most and part * clients > most:
                 of_key = "" if clients == 1 else f", {part} of them of this API key"
@@ -143,11 +135,11 @@ class Accounts:
         self.queries -= 1
         self.rows -= rows
         self.bytes -= nbytes
-        mine = self._clients[flight.client]
-        mine.queries -= 1
-        mine.rows -= rows
-        mine.bytes -= nbytes
-        if not mine.queries:
+        in_flight = self._clients[flight.client]
+        in_flight.queries -= 1
+        in_flight.rows -= rows
+        in_flight.bytes -= nbytes
+        if not in_flight.queries:
             del self._clients[flight.client]
 
     # --- endings ------------------------------------------------------------------------------------------------------

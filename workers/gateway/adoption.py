@@ -123,7 +123,6 @@ class Adoption:
             self._staying[device] = variants
 
     def reported(self, device: str) -> bool:
-        """Return True if the device has reported since it was last lost."""
         return device in self._warm
 
     def lost(self, device: str) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any
 
 import msgspec
 
@@ -36,27 +36,16 @@ SOON_S = 0.00005
 RETRY_S = 0.1
 
 
-class DecisionHandler(Protocol):
-    """Carries decisions out. Called from the event loop; must not raise."""
-
-    def dispatch(self, batch: Dispatch, now: float) -> bool:
-        """Send a batch to its device; False if that is impossible now."""
-
-    def refused_by_binding(self, flight: InFlightQuery) -> None:
-        """End a query that no device can answer in time."""
-
-    def usable(self, device: str) -> bool:
-        """Return True if the device is connected and accepts queries."""
-
-
 class BindingDriver:
     """Holds queries until their batch is dispatched.
+
+    The handler (:class:`.core.Core`) carries decisions out: ``dispatch``, ``refused_by_binding``, ``usable``.
 
     A flight given to :meth:`submit` is dispatched or refused by the handler exactly once, unless it is withdrawn or
     declined meanwhile.
     """
 
-    def __init__(self, handler: DecisionHandler, metrics: GatewayMetrics):
+    def __init__(self, handler: Any, metrics: GatewayMetrics):
         self._handler = handler
         self._metrics = metrics
         self.stack = DEFAULT
@@ -75,11 +64,6 @@ class BindingDriver:
         self._alarm = Alarm(self._loop, self._rang)
 
     def use(self, stack: str, now: float) -> None:
-        """Switch to the stack of that name; waiting queries are bound again.
-
-        Raises:
-            UnknownStack: there is none of that name; the present one stays.
-        """
         if stack == self.stack:
             return
         self._binding, self.stack = create(stack), stack
@@ -102,7 +86,6 @@ class BindingDriver:
 
     @property
     def held(self) -> list[InFlightQuery]:
-        """Queries that wait here, in order of arrival."""
         return list(self._held.values())
 
     def expired(self, now: float) -> list[InFlightQuery]:
@@ -143,7 +126,6 @@ class BindingDriver:
         self._act(self._binding.offered(options, now), now)
 
     def in_use(self, device: str) -> bool:
-        """Return whether the device takes batches now."""
         return device in self._up
 
     def set_up(self, device: str, up: bool, now: float) -> None:
@@ -176,12 +158,10 @@ class BindingDriver:
         self._act(self._binding.device_changed(device, now, busy_until=now + state.busy_s + work_s), now)
 
     def set_rtt(self, device: str, rtt_s: float) -> None:
-        """Set the seconds to the device and back."""
         self._rtts[device] = rtt_s
         self._binding.rtt_changed(device, rtt_s)
 
     def learned(self, device: str) -> LearnedLatencies | None:
-        """Latencies learned from the device's batches; None: nothing."""
         return self._binding.learned(device)
 
     def lost(self, device: str, now: float) -> None:
@@ -310,7 +290,7 @@ class BindingDriver:
                 self._handler.refused_by_binding(flight)
 
     def _dispatch(self, batch: Dispatch, now: float) -> None:
-        in_flight = InFlightBatch(batch, self._binding)
+        in_flight = InFlightBatch(batch, self._binding, len(batch.queries))
         held = self._held
         flights: list[InFlightQuery] = batch.queries  # type: ignore[assignment]
         for flight in flights:

@@ -26,7 +26,6 @@ KEPT = 128
 
 
 def slot_at(now: float) -> int:
-    """The slot that has begun but not ended at ``now``."""
     return int(now / SLOT_S)
 
 
@@ -42,7 +41,6 @@ class Slots:
         self._counts: dict[int, list[int]] = {}
 
     def add(self, slot: int, rows: int, queries: int = 1) -> None:
-        """Count arrivals."""
         counts = self._counts.get(slot)
         if counts is None:
             counts = self._counts[slot] = [0, 0]
@@ -54,8 +52,8 @@ class Slots:
 
     def before(self, end: int, slots: int) -> tuple[int, int]:
         """(rows, queries) of the ``slots`` slots before slot ``end``."""
-        found = [counts for counts in map(self._counts.get, range(end - slots, end)) if counts is not None]
-        return sum([rows for rows, _ in found]), sum([queries for _, queries in found])
+        arrivals = [counts for counts in map(self._counts.get, range(end - slots, end)) if counts is not None]
+        return sum([rows for rows, _ in arrivals]), sum([queries for _, queries in arrivals])
 
 
 class BurstDetector:
@@ -89,7 +87,6 @@ class BurstDetector:
         self._since = slot_at(now)
 
     def arrived(self, application: str, rows: int, now: float) -> None:
-        """A query arrived."""
         if application in self._bands:
             known = self._arrivals.get(application)
             if known is None:

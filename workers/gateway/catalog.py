@@ -47,14 +47,13 @@ class Catalog:
         if not self.configured:
             raise Unavailable(NOT_CONFIGURED + "; try again")
         # Only hashes are compared, so the time of a comparison reveals nothing about keys.
-        found = hashlib.sha256(key.strip()).hexdigest()
-        if found not in self._keys:
+        key_hash = hashlib.sha256(key.strip()).hexdigest()
+        if key_hash not in self._keys:
             raise Unauthenticated(_unknown(key.strip().decode("latin-1")))
-        check_expiry(self.config.key_limits.get(found))
-        return found
+        check_expiry(self.config.key_limits.get(key_hash))
+        return key_hash
 
     def permit(self, client: str, application: str) -> None:
-        """Check that the key with this hash reaches an application. Raises Forbidden."""
         permit(self.config.key_limits.get(client), application)
 
     def reached(self, client: str) -> list[str]:
@@ -76,14 +75,12 @@ class Catalog:
         check_expiry(self.config.key_limits.get(client))
 
     def application(self, name: str) -> ApplicationSpec:
-        """The application of that name. Raises NotFound."""
         spec = self.applications.get(name)
         if spec is None:
             raise NotFound(f"model {name[:80]!r}: no such application")
         return spec
 
     def residents(self, application: str) -> list[tuple[str, Resident]]:
-        """(device, resident) of an application in the newest plan."""
         return self._residents.get(application, [])
 
     def variants(self, application: str) -> dict[str, VariantSpec]:

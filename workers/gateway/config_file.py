@@ -43,7 +43,6 @@ class ConfigFile:
         return config
 
     def store(self, config: GatewayConfig) -> None:
-        """Replace the file soon."""
         self._latest = config
         if self._writer is None:
             self._writer = asyncio.create_task(self._write(), name="config-file")

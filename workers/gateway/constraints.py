@@ -60,8 +60,6 @@ def unmet(able: Sequence[CapableVariant], min_accuracy: float | None, latency_s:
 
 
 class Constraints:
-    """Constraints of queries against the catalog's warm variants."""
-
     def __init__(self, catalog: Catalog, executors: Executors):
         self._catalog = catalog
         self._executors = executors
@@ -81,7 +79,6 @@ class Constraints:
             self._forget()
 
     def lost(self, device: str) -> None:
-        """A device is gone."""
         self._reported.pop(device, None)
         self._forget()
 
@@ -103,7 +100,6 @@ class Constraints:
     def _find(
         self, name: str, rows: int, variant: str | None, min_accuracy: float | None, latency_s: float | None
     ) -> frozenset[int] | None:
-        """Ids of the variants that meet the constraints; None: all do."""
         able = self.able(name, rows)
         named = [one for one in able if variant in (None, one.variant)]
         if not named and variant is not None:
@@ -131,7 +127,6 @@ class Constraints:
         self._permitted.clear()
 
     def able(self, application: str, rows: int) -> list[CapableVariant]:
-        """Warm variants of an application, with the time that ``rows`` rows would take."""
         able = self._warm.get((application, rows))
         if able is None:
             residents = self._catalog.residents(application)

@@ -23,12 +23,12 @@ from collections.abc import Mapping, Sequence
 
 from workers import log
 from workers.dispatch.binding import Dispatch, QueryClass
-from workers.dispatch.latency_correction import LearnedLatencies
 from workers.dispatch.options import OptionSet
 from workers.protocol.control import OVERLOAD_BUDGET_SHARE
 from workers.protocol.endings import Ending
-from workers.protocol.frames import ExecutorState, Refusal, Results
+from workers.protocol.frames import ExecutorState, LearnedOfDevice, Refusal, Results
 from workers.protocol.framing import FrameError
+from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.results import answers as split_results
 from workers.protocol.results import without_rows
 
@@ -36,14 +36,13 @@ from .binding_driver import BindingDriver
 from .bursts import BurstDetector
 from .catalog import Catalog
 from .constraints import Constraints
-from .errors import GatewayError, HandedBack, ModelFailed, Overloaded, Unavailable
+from .errors import GatewayError, HandedBack, Invalid, ModelFailed, Overloaded, TimedOut, Unavailable
 from .executors import Executors
 from .in_flight import InFlightQuery, Run
 from .in_flight_table import InFlightTable
 from .metrics import GatewayMetrics
-from .outcomes import deliver, from_refusal, no_answer
+from .network import LARGE_BYTES, TransferEstimator
 from .suspects import Suspects
-from .transfer import LARGE_BYTES, TransferEstimator
 
 logger = log.get("gateway.core")
 
@@ -59,7 +58,7 @@ SILENT_S = 5.0
 class Core:
     """Queries of all fronts until they end.
 
-    Also the :class:`~.binding_driver.DecisionHandler` of the binding.
+    It carries out what the binding decides (:class:`~.binding_driver.BindingDriver`).
 
     Attributes:
         transfers_changed: :meth:`byte_s` of some device has changed since this was last set to False.
@@ -166,7 +165,6 @@ class Core:
 
     @property
     def suspect_inputs(self) -> int:
-        """Number of remembered inputs that were in flight when a device crashed."""
         return self._suspects.inputs
 
     def retire(self) -> None:
@@ -194,7 +192,6 @@ class Core:
         self._driver.configure(catalog.applications, now)
 
     def use(self, stack: str, now: float) -> None:
-        """Switch to the stack of that name; waiting queries are bound again."""
         self._driver.use(stack, now)
 
     def set_options(self, options: Mapping[str, Mapping[QueryClass, OptionSet]], now: float) -> None:
@@ -207,16 +204,17 @@ class Core:
         self._decide_postponed()
 
     def in_use(self, device: str) -> bool:
-        """Return whether the device takes batches now."""
         return self._driver.in_use(device)
 
-    def learned(self, device: str) -> LearnedLatencies | None:
-        """Latencies learned from the device's batches; None: nothing."""
-        return self._driver.learned(device)
+    def learned(self, device: str) -> LearnedOfDevice | None:
+        """What the next core may know of the device's latencies; None: nothing."""
+        learned = self._driver.learned(device)
+        return None if learned is None else LearnedOfDevice(*learned)
 
     # --- decisions carried out ----------------------------------------------------------------------------------------
 
     def dispatch(self, batch: Dispatch, now: float) -> bool:
+        """Send a batch to its device; False if that is impossible now."""
         if not self._sent.dispatch(batch, now):
             return False
         if batch.queries[0] is self._suspects.on_trial:
@@ -224,7 +222,6 @@ class Core:
         return True
 
     def usable(self, device: str) -> bool:
-        """Return whether this core may dispatch to the device."""
         executor = self._executors.get(device)
         if self._retired or executor is None or executor.state is None:
             return False
@@ -291,7 +288,7 @@ class Core:
             occupied_s,
             now - sent_at - results.queue_s - occupied_s,
         )
-        deliver(completed, flights, run, results.queue_s, answers)
+        self._deliver(completed, flights, run, results.queue_s, answers)
         around_s = time.monotonic() - sent_at - results.queue_s - occupied_s
         self._learn_way(device, flights, len(body), around_s, now)
         if self._suspects.active:
@@ -299,6 +296,22 @@ class Core:
                 if flight.suspected:
                     self._suspects.clear(flight)
             self._try_next_suspect(device, now)
+
+    def _deliver(
+        self,
+        completed: Sequence[InFlightQuery | None],
+        flights: Sequence[InFlightQuery],
+        run: Run,
+        queue_s: float,
+        answers: Sequence[PackedAnswer],
+    ) -> None:
+        first = flights[0].front
+        if len(flights) == 1 or all([flight.front is first for flight in flights]):
+            first.deliver(completed, run, queue_s, answers)
+            return
+        for front in dict.fromkeys([flight.front for flight in flights]):
+            places = [place for place, flight in enumerate(completed) if flight is not None and flight.front is front]
+            front.deliver([completed[place] for place in places], run, queue_s, [answers[place] for place in places])
 
     def _broken(self, device: str, flights: Sequence[InFlightQuery], error: FrameError, now: float) -> None:
         self._driver.completed(flights, now)
@@ -357,7 +370,7 @@ class Core:
             if flight is None:
                 return
         else:
-            flight.error = from_refusal(device, refusal)
+            flight.error = _error_of(device, refusal)
             self._driver.completed([flight], now)
         if refusal.code == "stopped":
             self._suspects.stopped(flight, f"device {device}: {refusal.message}", not refusal.retryable, now)
@@ -402,7 +415,7 @@ class Core:
             flight.losses += 1
             flight.error = Unavailable(f"device {device}: was lost with the query in flight ({reason}); try again")
             if flight.due <= now and flight.spec.late != "serve":
-                flight.error = no_answer(flight, f"device {device}", now)
+                flight.error = _no_answer(flight, f"device {device}", now)
             if flight.tried_alone or flight.losses > MAX_LOSSES:
                 flight.front.finish(flight, flight.error)
             else:
@@ -415,7 +428,6 @@ class Core:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
-        """Give up expired queries."""
         self._look_at_quiet(now)
         for flight in [*self._driver.expired(now), *self._sent.expired(now)]:
             self._timed_out(flight)
@@ -441,7 +453,7 @@ class Core:
             return
         self.withdraw(flight, now)
         who = f"device {device}" if device is not None else f"model {flight.spec.name!r}"
-        flight.front.finish(flight, no_answer(flight, who, now))
+        flight.front.finish(flight, _no_answer(flight, who, now))
 
     def _look_at_quiet(self, now: float) -> None:
         for device, owed_since in list(self._quiet.items()):
@@ -455,3 +467,21 @@ class Core:
         if executor is not None and executor.owed_since == owed_since:
             silent_s = time.monotonic() - owed_since
             executor.drop(f"silent for {silent_s:.1f} s with queries in flight")
+
+
+def _no_answer(flight: InFlightQuery, who: str, now: float) -> TimedOut:
+    """The error of a query that a device, or nobody, has answered."""
+    return TimedOut(f"{who}: no answer within {(now - flight.arrived) * 1e3:g} ms", retry_after_s=1.0)
+
+
+def _error_of(device: str, refusal: Refusal) -> GatewayError:
+    message = f"device {device}: {refusal.message}"
+    match refusal.code:
+        case "late" | "overloaded":
+            return Overloaded(message)
+        case "not_resident" | "not_leased" | "draining":
+            return Unavailable(message)
+        case "invalid":
+            return Invalid(refusal.message)
+        case _:
+            return ModelFailed(message)

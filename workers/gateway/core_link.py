@@ -18,6 +18,7 @@ from workers.protocol.fronts import (
     Failed,
     FromCore,
     FrontStats,
+    Leaving,
     Status,
     SubmitQueries,
     WithdrawQueries,
@@ -88,7 +89,6 @@ class CoreLink:
         self._task: asyncio.Task | None = None
 
     def start(self) -> None:
-        """Connect, and again whenever the link is lost."""
         self._task = self._loop.create_task(self._run(), name="core-link")
 
     @property
@@ -101,7 +101,6 @@ class CoreLink:
 
     @property
     def leads(self) -> bool:
-        """Whether the core can be reached and has devices."""
         return self._connection is not None and self._status.leads
 
     def hand_over(self) -> list[InFlightQuery]:
@@ -153,6 +152,11 @@ class CoreLink:
         elif now - self._pinged_at >= PING_EVERY_S:
             self._pinged_at = now
             self._connection.send(Ping())
+
+    def leave(self) -> None:
+        """Have the core decide for this front until it has stopped."""
+        if self._connection is not None:
+            self._connection.send(Leaving())
 
     async def close(self) -> None:
         """Disconnect for good.

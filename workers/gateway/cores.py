@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 
 from workers import log
 from workers.protocol.control import GatewayConfig
-from workers.protocol.gateways import CoreStatus
 from workers.transport.endpoints import Endpoint
 from workers.transport.identity import PeerIdentity
 
@@ -29,31 +28,6 @@ logger = log.get("gateway.cores")
 
 #: seconds without a core that leads for which queries wait: longer than a lost core's lease and the next one's patience
 WAIT_S = 3.0
-
-
-class OwnCore:
-    """The core in this process, as a front may use it instead of a :class:`.CoreLink`."""
-
-    def __init__(self, rollout: Rollout, front: Front) -> None:
-        self.decides: Core = rollout.core
-        self._rollout, self._front = rollout, front
-
-    def status(self) -> CoreStatus:
-        return self._rollout.status()
-
-    @property
-    def leads(self) -> bool:
-        return self._rollout.executors.leads
-
-    def hand_over(self) -> list[InFlightQuery]:
-        now, held = time.monotonic(), [one for one in self.decides.waiting if one.front is self._front]
-        for flight in held:
-            self.decides.withdraw(flight, now)
-            flight.reservation = None
-        return held
-
-    def sweep(self, now: float) -> None:
-        """Nothing: its rollout gives up expired queries."""
 
 
 class WaitingForCore:
@@ -91,21 +65,21 @@ class Cores:
         link: makes a link to another gateway's core.
     """
 
-    def __init__(self, front: Front, name: str, own: OwnCore | CoreLink, link: Callable[[Endpoint], CoreLink]) -> None:
+    def __init__(self, front: Front, name: str, own: Rollout | CoreLink, link: Callable[[Endpoint], CoreLink]) -> None:
         self._front, self._name, self._own, self._link = front, name, own, link
         self._others: dict[Endpoint, CoreLink] = {}
         #: by rank, the best first
-        self._ranked: list[OwnCore | CoreLink] = [own]
+        self._ranked: list[Rollout | CoreLink] = [own]
         self._waiting = WaitingForCore()
         #: when a core led last, as far as this front knows
         self._led_at = time.monotonic()
-        self.chosen: OwnCore | CoreLink = own
+        self.chosen: Rollout | CoreLink = own
         """the core that gets the queries from now on"""
         front.core = self._deciding(own)
 
     async def configure(self, config: GatewayConfig) -> None:
         """Link to the cores of the gateways that are now peers, and to no other one."""
-        ranks: dict[OwnCore | CoreLink, float] = {self._own: math.inf}
+        ranks: dict[Rollout | CoreLink, float] = {self._own: math.inf}
         wanted: dict[Endpoint, CoreLink] = {}
         gone = dict(self._others)
         for peer in config.peers:
@@ -146,14 +120,15 @@ class Cores:
     def sweep(self, now: float) -> None:
         """Give up expired queries, and look which core leads."""
         for core in self._ranked:
-            core.sweep(now)
+            if isinstance(core, CoreLink):
+                # Its own core does so itself.
+                core.sweep(now)
         for flight in self._waiting.take_late(now):
             self._front.finish(flight, Unavailable("no gateway's core leads now; try again"))
         self.choose()
 
     @property
     def alternatives(self) -> bool:
-        """Whether clients have another gateway."""
         return bool(self._others)
 
     @property
@@ -171,10 +146,10 @@ class Cores:
             await link.close()
 
     @staticmethod
-    def _deciding(core: OwnCore | CoreLink) -> Core | CoreLink:
-        return core.decides if isinstance(core, OwnCore) else core
+    def _deciding(core: Rollout | CoreLink) -> Core | CoreLink:
+        return core.core if isinstance(core, Rollout) else core
 
-    def _use(self, core: OwnCore | CoreLink) -> None:
+    def _use(self, core: Rollout | CoreLink) -> None:
         deciding = self._deciding(core)
         if core is self.chosen and deciding is self._front.core:
             return
@@ -182,10 +157,17 @@ class Cores:
         self._front.core = deciding
         moved = self._waiting.take()
         if before is not core:
-            moved = before.hand_over() + moved
+            moved = (before.hand_over() if isinstance(before, CoreLink) else self._take_back(before)) + moved
             name = "own" if core is self._own else core.name
             logger.info("core_chosen", core=name, queries=len(moved))
         self._move(moved)
+
+    def _take_back(self, own: Rollout) -> list[InFlightQuery]:
+        now, held = time.monotonic(), [flight for flight in own.core.waiting if flight.front is self._front]
+        for flight in held:
+            own.core.withdraw(flight, now)
+            flight.reservation = None
+        return held
 
     def _move(self, flights: Iterable[InFlightQuery]) -> None:
         core = self._front.core

@@ -17,7 +17,7 @@ from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, LoadPolicySpec, PlanSpec, ProfilePoint, Resident
 
-from .transfer import row_bytes
+from .network import row_bytes
 
 #: seconds that a batch occupies a device around its run: the least that executors measure. Late binding learns the rest
 AROUND_S = 0.0002
@@ -73,7 +73,7 @@ class DeviceOptions:
         if made is not None and made[0] == (warm, byte_s):
             return made[1]
         newest, older = self._newest.get(device, {}), self._older.get(device, {})
-        found: dict[QueryClass, list[ServingOption]] = {}
+        by_class: dict[QueryClass, list[ServingOption]] = {}
         for variant in warm:
             resident = newest.get(variant.id) or older.get(variant.id)
             spec = self._applications.get(variant.application)
@@ -83,10 +83,10 @@ class DeviceOptions:
                 transfer_s = byte_s * row_bytes(spec, size) if byte_s else 0.0
                 option = self._option(resident, spec, size, (device, variant.id) in self._planned, transfer_s)
                 if option is not None:
-                    found.setdefault(QueryClass(spec.name, size), []).append(option)
+                    by_class.setdefault(QueryClass(spec.name, size), []).append(option)
         option_sets = {
             query_class: OptionSet(options, self._policies.get((device, query_class.application)))
-            for query_class, options in found.items()
+            for query_class, options in by_class.items()
         }
         self._made[device] = (warm, byte_s), option_sets
         return option_sets

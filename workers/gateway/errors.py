@@ -42,19 +42,13 @@ class Unauthenticated(GatewayError):
 
 
 class Forbidden(GatewayError):
-    """The API key does not reach the application.
-
-    Permanent, until an operator changes the key.
-    """
+    """The API key does not reach the application. Permanent, unless an operator acts."""
 
     status, code, outcome = 403, Code.PERMISSION_DENIED, None
 
 
 class RateLimited(GatewayError):
-    """The API key sends more queries than its rate.
-
-    The query is rejected before it counts as demand. Retryable.
-    """
+    """The API key sends more queries than its rate; no demand. Retryable."""
 
     status, code, outcome = 429, Code.RESOURCE_EXHAUSTED, None
 
@@ -66,15 +60,10 @@ class NotFound(GatewayError):
 
 
 class NoSuchVariant(NotFound):
-    """The plan has no variant of that name.
-
-    Transient where it is registered: the next plan has it stand by where there is room.
-    """
+    """The plan has no variant of that name; the next one may, if it is registered."""
 
 
 class MethodNotAllowed(GatewayError):
-    """The path exists, with other methods. Permanent."""
-
     status, code, outcome = 405, Code.UNIMPLEMENTED, None
 
     def __init__(self, method: str, allowed: tuple[str, ...]):
@@ -83,28 +72,19 @@ class MethodNotAllowed(GatewayError):
 
 
 class UnsupportedMethod(GatewayError):
-    """The protocol has such a method, which is not served here. Permanent."""
-
     status, code, outcome = 501, Code.UNIMPLEMENTED, None
 
 
 class BodyTooLarge(GatewayError):
-    """The body, decompressed, is larger than the limit. Permanent."""
-
     status, code, outcome = 413, Code.RESOURCE_EXHAUSTED, None
 
 
 class UnsupportedEncoding(GatewayError):
-    """An unsupported Content-Encoding. Permanent."""
-
     status, code, outcome = 415, Code.UNIMPLEMENTED, None
 
 
 class Overloaded(GatewayError):
-    """Refused to keep others in time.
-
-    Queues are full, or the deadline cannot be met. Retryable.
-    """
+    """Queues are full, or the deadline cannot be met. Retryable."""
 
     status, code, outcome = 503, Code.RESOURCE_EXHAUSTED, "dropped"
 
@@ -113,28 +93,19 @@ class Overloaded(GatewayError):
 
 
 class Throttled(GatewayError):
-    """The API key's queries crashed devices repeatedly.
-
-    The key is limited to a few queries. Retryable.
-    """
+    """The API key's queries crashed devices repeatedly. Retryable."""
 
     status, code, outcome = 429, Code.RESOURCE_EXHAUSTED, "dropped"
 
 
 class OverShare(GatewayError):
-    """The API key has had its share of an application that refuses queries.
-
-    The share is that of the application's capacity. Retryable.
-    """
+    """The API key has had its share of an application that refuses. Retryable."""
 
     status, code, outcome = 429, Code.RESOURCE_EXHAUSTED, "dropped"
 
 
 class Unavailable(GatewayError):
-    """No device can answer now.
-
-    None is warm, or the query's device was lost. Retryable.
-    """
+    """No device is warm, or the query's device was lost. Retryable."""
 
     status, code, outcome = 503, Code.UNAVAILABLE, "failed"
     STOPPING = "the gateway is stopping; try another or try again"
@@ -144,35 +115,24 @@ class Unavailable(GatewayError):
 
 
 class HandedBack(Unavailable):
-    """The core stops before the query was sent anywhere.
-
-    The next core decides. Clients see this error where there is none.
-    """
+    """The core stops; the next one decides, and clients see this without one."""
 
     def __init__(self) -> None:
         super().__init__(self.STOPPING)
 
 
 class TimedOut(GatewayError):
-    """The device did not answer in time. Retryable."""
-
     status, code, outcome = 504, Code.DEADLINE_EXCEEDED, "dropped"
 
 
 class ModelFailed(GatewayError):
-    """The model failed, or its outputs cannot be sent.
-
-    Not retryable with the same input.
-    """
+    """The model failed, or its outputs cannot be sent. Permanent."""
 
     status, code, outcome = 500, Code.INTERNAL, "failed"
 
 
 class Unrenderable(GatewayError):
-    """The model answered, and an output cannot be sent in the form that was asked for.
-
-    Not retryable without asking for another form.
-    """
+    """An output cannot be sent in the form that was asked for. Permanent."""
 
     status, code, outcome = 422, Code.INVALID_ARGUMENT, "answered"
 

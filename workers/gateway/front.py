@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from workers import log
@@ -19,21 +19,10 @@ from workers.v2.query import V2Query
 from .accounts import Accounts
 from .catalog import Catalog
 from .errors import GatewayError, ModelFailed, NoSuchVariant, Overloaded, TimedOut, Unavailable
-from .in_flight import Answer, InFlightQuery, Outcome, Run
+from .in_flight import Answer, Answering, InFlightQuery, Run
 from .key_limits import KeyTable
 
 logger = log.get("gateway.front")
-
-#: seconds after its deadline at which a query is given up, at least; its SLO if longer
-GRACE_S = 0.25
-#: SLOs after its deadline at which a query is given up where late answers are served
-SERVE_SLOS = 10.0
-
-
-def grace_s(spec: ApplicationSpec) -> float:
-    """Seconds after its deadline at which a query of the application is given up."""
-    slo_s = spec.slo_s
-    return SERVE_SLOS * slo_s if spec.late == "serve" else slo_s if slo_s > GRACE_S else GRACE_S
 
 
 class CoreInterface(Protocol):
@@ -63,10 +52,6 @@ class Front:
         self._ids = itertools.count(1)
 
     def resolve(self, model: str, version: str | None, client: str) -> tuple[ApplicationSpec, str | None]:
-        """See :meth:`.Catalog.resolve`.
-
-        Variants that the plan does not have are counted, for clients whose key may send the query.
-        """
         try:
             return self.catalog.resolve(model, version)
         except NoSuchVariant:
@@ -82,7 +67,7 @@ class Front:
         query: V2Query,
         variant: str | None,
         read_at: float,
-        answer: Callable[[InFlightQuery, Outcome], None],
+        answer: Answering,
         context: Any = None,
         client: str = "",
     ) -> InFlightQuery:
@@ -105,7 +90,6 @@ class Front:
         flight = InFlightQuery(next(self._ids), spec, query, variant, read_at, answer, context)
         flight.client = client
         flight.front = self
-        flight.expires = flight.due + grace_s(spec)
         error = self.accounts.enter(flight)
         if key is not None:
             error = key.beyond_share(spec.name, flight.rows) or error
@@ -117,7 +101,6 @@ class Front:
         return flight
 
     def withdraw(self, flight: InFlightQuery) -> None:
-        """Withdraw a query whose client left, unless it was answered."""
         if flight.answer is None:
             return
         now = time.monotonic()
@@ -151,15 +134,12 @@ class Front:
             # Since its arrival here.
             queue = queue_s + flight.sent_at - flight.arrived
             try:
-                answer(flight, Answer(run, queue, headers, parts))
-            except GatewayError as error:
-                # The edge could not render the result, and has sent the client an error.
-                if error.outcome != "answered":
-                    self.accounts.failed(flight, error)
-                    continue
-            except Exception as error:
+                error = answer(flight, Answer(run, round(queue * 1e3, 3), headers, parts))
+            except Exception as failure:
                 logger.exception("answer_failed", application=flight.spec.name)
-                self.accounts.failed(flight, ModelFailed(f"internal error: {type(error).__name__}"))
+                error = ModelFailed(f"internal error: {type(failure).__name__}")
+            if error is not None and error.outcome != "answered":
+                self.accounts.failed(flight, error)
                 continue
             done = time.monotonic()
             latency = done - flight.arrived
@@ -186,7 +166,7 @@ class Front:
             logger.exception("answer_failed", application=flight.spec.name)
         self.accounts.failed(flight, error)
 
-    def _forget(self, flight: InFlightQuery) -> Callable[[InFlightQuery, Outcome], None]:
+    def _forget(self, flight: InFlightQuery) -> Answering:
         # A batch refers to its queries: break the cycle, so that the garbage collector is not needed.
         answer, flight.answer, flight.reservation = flight.answer, None, None
         assert answer is not None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import resource
 import ssl
+import time
 from collections.abc import Callable
 
 from workers import log
 from workers.net.grpc import GrpcServer
 from workers.net.http1 import HttpServer
 from workers.net.limits import GrpcLimits, Http1Limits, Http2Limits
+from workers.net.waiting import wait_until
 from workers.protocol.control import FromMember, GatewayConfig
 from workers.protocol.frames import Hello
 from workers.protocol.gateways import CoreStatus
@@ -20,9 +22,10 @@ from workers.transport.identity import stored_key
 from .accounts import Accounts, Limits
 from .admin_socket import AdminSocket
 from .body_sizes import BodySizes
+from .bursts import BurstDetector
 from .catalog import Catalog
 from .core_link import CoreLink
-from .core_sides import CoreBeside, CoreHere
+from .core_sides import PREPARE_S, CoreBeside, CoreHere
 from .cores import Cores
 from .front import Front
 from .metadata import Metadata
@@ -34,7 +37,6 @@ from .rest import Rest
 from .rollout import RETIRE_S
 from .rpc import Rpc
 from .shared_stats import SharedStats
-from .ticks import prepared, tick
 
 logger = log.get("gateway")
 
@@ -46,6 +48,8 @@ MIN_BYTES = 512 * 1024 * 1024
 MAX_CONNECTIONS, FREE_DESCRIPTORS = 4096, 64
 #: seconds after which a gateway with another key than members of other boxes know listens, also if no core takes it
 UNKNOWN_S = 30.0
+#: seconds between the end of a slot of arrivals and its tick, since an event loop's timers count milliseconds
+AFTER_S = 0.002
 #: seconds that kept connections stay open while a gateway stops whose clients have another one
 LINGER_S = 1.0
 #: bytes of requests that may be read at once over HTTP, and over gRPC, at least
@@ -76,15 +80,15 @@ class Gateway:
         control_state: Callable[[], str] = lambda: "none",
     ):
         self._options = options
-        siblings = options.siblings
-        self._metrics = GatewayMetrics(options.name if siblings is not None else None)
+        local_gateways = options.local_gateways
+        self._metrics = GatewayMetrics(options.name if local_gateways is not None else None)
         accounts = Accounts(self._metrics, _limits(options, 0))
-        self._shared = SharedStats(siblings, accounts.totals)
+        self._shared = SharedStats(local_gateways, accounts.totals)
         self._front = Front(accounts)
-        first = siblings is None or siblings.own == 0
+        first = local_gateways is None or local_gateways.own == 0
         self._side: CoreHere | CoreBeside
         if first:
-            self._side = CoreHere(options, self._front, self._metrics, send)
+            self._side = CoreHere(options, self._metrics, send)
         else:
             self._side = CoreBeside(options, self._front, self._adopt)
         self._cores = Cores(self._front, options.member, self._side.core, self._link_to)
@@ -118,10 +122,10 @@ class Gateway:
         stored = await self._side.start()
         if stored is not None:
             self._adopt(stored)
-        self._ticker = asyncio.create_task(tick(self._slot, self._second), name="gateway-tick")
-        shared = options.siblings is not None
+        self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")
+        shared = options.local_gateways is not None
         if shared:
-            await prepared(lambda: self.ready)
+            await wait_until(lambda: self.ready, PREPARE_S)
         if stored is not None and _unknown(options, stored):
             join()
             await self._known()
@@ -134,7 +138,6 @@ class Gateway:
         logger.info("gateway_started", name=options.name, port=self.port, grpc_port=self._rpc.port)
 
     def _taken(self) -> bool:
-        """Return whether queries are answered."""
         # A core may lead with devices of its own box alone that were drained.
         return self._cores.elsewhere or (self._cores.chosen.leads and self.ready)
 
@@ -144,8 +147,7 @@ class Gateway:
         Clients have another gateway until then. The wait takes at most :data:`UNKNOWN_S` seconds.
         """
         logger.info("key_not_listed", name=self._options.name, next="listens once a core takes its queries")
-        await prepared(self._taken, UNKNOWN_S)
-        if not self._taken():
+        if not await wait_until(self._taken, UNKNOWN_S):
             logger.warning("no_core_found", name=self._options.name, after_s=UNKNOWN_S, next="listens all the same")
 
     async def stop(self, grace_s: float = 3.0) -> int:
@@ -212,6 +214,20 @@ class Gateway:
         return self._cores.chosen.status()
 
     # --- time ---------------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """Look after queries behind each slot of arrivals, and report each second."""
+        second = time.monotonic() + 1.0
+        while True:
+            await asyncio.sleep(BurstDetector.slot_ends_in(time.monotonic()) + AFTER_S)
+            try:
+                now = time.monotonic()
+                self._slot(now)
+                if now >= second:
+                    second = max(second + 1.0, now)
+                    self._second()
+            except Exception:
+                logger.exception("tick_failed")
 
     def _slot(self, now: float) -> None:
         self._side.slot(now)

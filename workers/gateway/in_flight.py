@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import msgspec
 
 from workers.dispatch.binding import Dispatch, QueryClass
 from workers.protocol import shapes
@@ -19,6 +20,10 @@ from .errors import GatewayError
 #: the wait in the core and at the device; network: between front, core and device; batch: assembling the batch and
 #: encoding its outputs; model: the model's runs
 STAGES = ("queue_ms", "network_ms", "batch_ms", "model_ms")
+#: seconds after its deadline at which a query is given up, at least; its SLO if longer
+GRACE_S = 0.25
+#: SLOs after its deadline at which a query is given up where late answers are served
+SERVE_SLOS = 10.0
 
 
 class Run:
@@ -71,19 +76,18 @@ class Run:
         )
 
 
-class Answer:
-    """A result: its run, its time in queues, and its outputs.
+class Answer(msgspec.Struct, eq=False):
+    """A result of a run.
 
-    That time is the first of :data:`STAGES`. The outputs come as headers with their packed data.
+    Attributes:
+        queue_ms: the first of :data:`STAGES`.
+        headers, parts: of its outputs, packed.
     """
 
-    __slots__ = ("headers", "parts", "queue_ms", "run")
-
-    def __init__(self, run: Run, queue_s: float, headers: tuple[TensorHeader, ...], parts: Sequence[Buffer]):
-        self.run = run
-        self.queue_ms = round(queue_s * 1e3, 3)
-        self.headers = headers
-        self.parts = parts
+    run: Run
+    queue_ms: float
+    headers: tuple[TensorHeader, ...]
+    parts: Sequence[Buffer]
 
     def parameters(self) -> dict[str, str | float | int]:
         """The response's parameters (accuracy in percent, times in milliseconds)."""
@@ -98,31 +102,30 @@ class Answer:
 
 
 Outcome = Answer | GatewayError
+#: takes a query's outcome once, and returns the error that the client got instead of an answer, if any
+Answering = Callable[["InFlightQuery", Outcome], GatewayError | None]
 
 
-class InFlightBatch:
+class InFlightBatch(msgspec.Struct, eq=False):
     """A batch at its device.
 
     Attributes:
+        binding: whose decision it was.
         left: its queries that have no answer yet.
         ran: rows and seconds of its run, once an answer has reported them.
-        binding: whose decision it was.
     """
 
-    __slots__ = ("batch", "binding", "left", "ran")
-
-    def __init__(self, batch: Dispatch, binding: Any) -> None:
-        self.batch = batch
-        self.binding = binding
-        self.left = len(batch.queries)
-        self.ran: tuple[int, float] | None = None
+    batch: Dispatch
+    binding: Any
+    left: int
+    ran: tuple[int, float] | None = None
 
 
 class InFlightQuery:
     """An unanswered query. Times are seconds on the gateway's monotonic clock.
 
     Attributes:
-        answer: takes the query and its outcome; None once it was called, or the query was withdrawn.
+        answer: None once it was called, or the query was withdrawn.
         context: the edge's own.
         due: when its answer must be back.
         expires: when it is given up.
@@ -147,7 +150,6 @@ class InFlightQuery:
     client: str = ""
     device: str | None = None
     error: GatewayError | None = None
-    expires: float = math.inf
     losses: int = 0
     sent_at: float = 0.0
     suspected: bool = False
@@ -162,7 +164,7 @@ class InFlightQuery:
         query: V2Query,
         variant: str | None,
         read_at: float,
-        answer: Callable[[InFlightQuery, Outcome], None],
+        answer: Answering,
         context: Any,
     ):
         terms = query.terms
@@ -180,7 +182,8 @@ class InFlightQuery:
         budget, latency_s = spec.slo_s, query.latency_s
         due: float = read_at + (budget if latency_s is None or latency_s > budget else latency_s)
         self.due = self.deadline = due
-        self.answer: Callable[[InFlightQuery, Outcome], None] | None = answer
+        self.expires = due + (SERVE_SLOS * budget if spec.late == "serve" else max(budget, GRACE_S))
+        self.answer: Answering | None = answer
         self.context = context
 
 
@@ -188,13 +191,13 @@ def pieces(flights: list[InFlightQuery]) -> list[list[InFlightQuery]]:
     """Split queries so that the inputs in one message stay small."""
     if sum([flight.query.terms.nbytes for flight in flights]) <= SEVERAL_BYTES:
         return [flights]
-    found: list[list[InFlightQuery]] = [[]]
+    groups: list[list[InFlightQuery]] = [[]]
     size = 0
     for flight in flights:
         nbytes = flight.query.terms.nbytes
-        if found[-1] and size + nbytes > SEVERAL_BYTES:
-            found.append([])
+        if groups[-1] and size + nbytes > SEVERAL_BYTES:
+            groups.append([])
             size = 0
-        found[-1].append(flight)
+        groups[-1].append(flight)
         size += nbytes
-    return found
+    return groups

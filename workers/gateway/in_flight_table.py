@@ -13,8 +13,7 @@ from workers.protocol.run_limits import GRACE_S, limit_s
 from .executors import Executors
 from .in_flight import InFlightQuery, pieces
 from .metrics import GatewayMetrics
-from .rtt import RttEstimator
-from .transfer import TransferEstimator
+from .network import RttEstimator, TransferEstimator
 
 #: the lowest budget that is sent, in seconds
 _LONG_PAST_S = -3600.0
@@ -27,8 +26,6 @@ _ANSWER_MARGIN_S = 1.0
 
 
 class InFlightTable:
-    """In-flight queries by device."""
-
     def __init__(self, executors: Executors, metrics: GatewayMetrics):
         self._executors = executors
         self._metrics = metrics
@@ -123,12 +120,12 @@ class InFlightTable:
         """Remove and remember a query that may still run; as :meth:`completed`."""
         flight = self.completed(device, id)
         if flight is not None and flight.query.terms.nbytes <= _WITHDRAWN_BYTES:
-            kept = self._withdrawn.setdefault(device, {})
-            for other in [other for other, (_, until) in kept.items() if until <= now]:
-                del kept[other]
-            if len(kept) >= _WITHDRAWN:
-                del kept[next(iter(kept))]
-            kept[id] = flight, flight.sent_at + limit_s(0.0, flight.spec.slo_s) + GRACE_S + _ANSWER_MARGIN_S
+            withdrawn = self._withdrawn.setdefault(device, {})
+            for other in [other for other, (_, until) in withdrawn.items() if until <= now]:
+                del withdrawn[other]
+            if len(withdrawn) >= _WITHDRAWN:
+                del withdrawn[next(iter(withdrawn))]
+            withdrawn[id] = flight, flight.sent_at + limit_s(0.0, flight.spec.slo_s) + GRACE_S + _ANSWER_MARGIN_S
         return flight
 
     def withdrawn(self, device: str, id: int) -> InFlightQuery | None:

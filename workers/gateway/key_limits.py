@@ -114,7 +114,6 @@ class KeyTable:
         self._asked_elsewhere: dict[str, int] = {}
 
     def configure(self, limits: Mapping[str, KeyLimits]) -> None:
-        """Use the limits of a configuration; keys that stay keep their counts."""
         for gone in self.by_hash.keys() - limits.keys():
             del self.by_hash[gone]
             self._asked.pop(gone, None)

@@ -72,7 +72,6 @@ class DeviceLease:
         self._released, self._yields_until = self._epoch, math.inf if stops else now + YIELD_S
 
     def due(self, now: float) -> bool:
-        """Whether there is something to ask."""
         return now >= self._next_at
 
     def question(self, leads: bool, stands_by: bool, now: float) -> AskLease | None:

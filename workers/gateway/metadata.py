@@ -24,7 +24,7 @@ class Metadata:
 
     Args:
         core: gives the core's status.
-        elsewhere: gives the totals of sibling fronts.
+        elsewhere: gives the totals of the box's other fronts.
         core_here: this process has a core.
     """
 
@@ -83,7 +83,6 @@ class Metadata:
         }
 
     def config(self, model: str, version: str | None) -> dict[str, Any]:
-        """Return what applies here of Triton's model configuration. Raises NotFound."""
         spec, _ = self._front.catalog.resolve(model, version)
         return {
             "name": model,
@@ -153,7 +152,6 @@ class Metadata:
     # --- operators ---
 
     def status(self) -> str:
-        """``ready`` or ``starting``."""
         return "starting" if self.not_ready() else "ready"
 
     def health(self) -> dict[str, Any]:

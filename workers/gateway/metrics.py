@@ -116,5 +116,4 @@ class GatewayMetrics(Collector):
             yield family
 
     def text(self) -> bytes:
-        """The exposition text."""
         return generate_latest(self)

@@ -26,8 +26,6 @@ PAGE_SHARE = 0.1
 
 
 class OpenPages:
-    """Answers requests for them."""
-
     def __init__(self, metadata: Metadata, metrics: GatewayMetrics, access: MetricsAccess):
         self._metadata = metadata
         self._metrics = metrics
@@ -36,11 +34,9 @@ class OpenPages:
         self._page, self._page_until = b"", 0.0
 
     def live(self, exchange: Exchange) -> None:
-        """``/v2/health/live``."""
         exchange.respond(*_json(200, {"live": True}))
 
     def ready(self, exchange: Exchange) -> None:
-        """``/v2/health/ready``."""
         why = self._metadata.not_ready()
         # The protocol asks for a 4xx status, where 503 is common elsewhere.
         exchange.respond(*_json(400 if why else 200, {"ready": False, "error": why} if why else {"ready": True}))

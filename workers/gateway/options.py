@@ -24,7 +24,7 @@ class CannotListen(OSError):
 
 
 @dataclass(frozen=True)
-class Siblings:
+class LocalGateways:
     """One of several gateways on a box, the first of which has the core.
 
     Attributes:
@@ -48,7 +48,7 @@ class GatewayOptions:
         max_body_bytes: of an HTTP body or gRPC message; ``max_json_bytes``: of its JSON.
         address_connections: of one peer address to each port.
         adopt_limit_s: seconds after which an application moves to a plan whose variants are not all warm.
-        siblings: the gateways of this box; None: there is no other one.
+        local_gateways: all of this box; None: there is no other one.
         admin_socket: of this process alone, for metrics and pings.
         http_tls, grpc_tls: contexts of the two addresses; None: without TLS.
         access: who may read operating figures.
@@ -68,7 +68,7 @@ class GatewayOptions:
     max_json_bytes: int = 8 * 1024 * 1024
     address_connections: int = 1024
     adopt_limit_s: float = 5.0
-    siblings: Siblings | None = None
+    local_gateways: LocalGateways | None = None
     admin_socket: Path | None = None
     http_tls: ssl.SSLContext | None = None
     grpc_tls: ssl.SSLContext | None = None

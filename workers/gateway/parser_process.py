@@ -18,10 +18,9 @@ import msgspec
 from workers.confinement.libc import prctl
 from workers.confinement.limits import PR_SET_PDEATHSIG, lower_limit
 from workers.net.compression import CompressionError, decompress
-from workers.protocol.frames import RequestShape
 from workers.protocol.specs import Signature
 from workers.v2 import grpc, http
-from workers.v2.query import MAX_ID, Terms, V2Error, V2Query
+from workers.v2.query import MAX_ID, V2Error, V2Query
 
 #: bytes of memory beside those for the request
 BASE_BYTES = 1 << 30
@@ -38,7 +37,7 @@ class ParseOrder(msgspec.Struct, array_like=True):
         body: perhaps compressed.
         encoding: see :data:`~workers.net.compression.ENCODINGS`.
         max_bytes: of the body, decompressed.
-        application: whose query it is; None: it is a gRPC message, which names it.
+        application, version: that the query names; None: it is a gRPC message with both.
         header_length: see :func:`workers.v2.http.parse`.
         signatures: by application, as msgpack.
     """
@@ -50,64 +49,54 @@ class ParseOrder(msgspec.Struct, array_like=True):
     application: str | None
     header_length: int | None
     signatures: bytes = b"\x80"
+    version: str | None = None
 
 
-class Parsed(msgspec.Struct, array_like=True):
+class Parsed(msgspec.Struct):
     """A parsed request, or what is wrong with it.
 
     Attributes:
         error: for the client; empty: none.
         too_large: the error is its size.
-        application, version: that the query names.
-        id, latency_s, parts: of the query; ``shape`` to ``min_accuracy``: of its terms.
+        id, application, version: that the query names; also known for most of those that are wrong.
+        query: None: it is wrong, or there is no such application.
     """
 
     error: str = ""
     too_large: bool = False
+    id: str = ""
     application: str = ""
     version: str | None = None
-    id: str = ""
-    latency_s: float | None = None
-    parts: list[bytes] = []
-    shape: RequestShape | None = None
-    rows: int = 0
-    outputs: tuple[tuple[str, bool], ...] = ()
-    nbytes: int = 0
-    min_accuracy: float | None = None
-
-    def query(self) -> V2Query:
-        terms = Terms(self.shape, self.rows, self.outputs, self.nbytes, self.latency_s, self.min_accuracy)
-        return V2Query(self.id, terms, self.parts, self.latency_s)
+    query: V2Query | None = None
 
 
 def parse(order: ParseOrder) -> Parsed:
     """Carry out an order."""
-    found, signatures = Parsed(), _signatures(order.signatures)
+    parsed, signatures = Parsed(), _signatures(order.signatures)
     try:
         body = decompress(order.encoding, order.body, order.max_bytes)
         if order.application is None:
-            query = _parse_message(body, order, signatures, found)
+            query = _parse_message(body, order, signatures, parsed)
         else:
-            found.application = order.application
+            parsed.application, parsed.version = order.application, order.version
             signature = signatures.get(order.application)
             query = None if signature is None else http.parse(body, order.header_length, signature, order.max_rows)
     except CompressionError as error:
-        found.error, found.too_large = f"body: {error}", error.too_large
+        parsed.error, parsed.too_large = f"body: {error}", error.too_large
         if order.application is None:
-            found.error = f"message: {error}"
+            parsed.error = f"message: {error}"
             if error.too_large:
-                found.error = f"message: is larger than max ({order.max_bytes} bytes) once decompressed"
+                parsed.error = f"message: is larger than max ({order.max_bytes} bytes) once decompressed"
     except V2Error as error:
-        found.error = str(error)
+        parsed.error = str(error)
     except MemoryError:
-        found.error = "body: takes too much memory to parse"
+        parsed.error = "body: takes too much memory to parse"
     else:
         if query is not None:
-            terms = query.terms
-            found.id, found.latency_s, found.parts = query.id, query.latency_s, [bytes(part) for part in query.parts]
-            found.shape, found.rows, found.outputs = terms.shape, terms.rows, terms.outputs
-            found.nbytes, found.min_accuracy = terms.nbytes, terms.min_accuracy
-    return found
+            # Views cannot be sent.
+            query.parts = [bytes(part) for part in query.parts]
+            parsed.id, parsed.query = query.id, query
+    return parsed
 
 
 @functools.lru_cache(1)
@@ -115,25 +104,24 @@ def _signatures(packed: bytes) -> dict[str, Signature]:
     return msgspec.msgpack.decode(packed, type=dict[str, Signature])
 
 
-def _parse_message(body: Any, order: ParseOrder, signatures: dict[str, Signature], found: Parsed) -> V2Query | None:
+def _parse_message(body: Any, order: ParseOrder, signatures: dict[str, Signature], parsed: Parsed) -> V2Query | None:
     """A gRPC message's query; None: for an application that does not exist."""
     fields = grpc.split(body)
-    found.id = fields.id[:MAX_ID]
+    parsed.id = fields.id[:MAX_ID]
     message = fields.parse()
-    found.application, found.version = message.model_name, message.model_version or None
-    signature = signatures.get(found.application)
+    parsed.application, parsed.version = message.model_name, message.model_version or None
+    signature = signatures.get(parsed.application)
     if signature is None:
         return None
     return grpc.query(message, fields.contents, signature, order.max_rows)
 
 
 def confine(max_request_bytes: int) -> None:
-    """Limit this process, which dies with the gateway and keeps none of its settings.
+    """Limit this process, which dies with the gateway.
 
     It gives way to everything else on the machine, and takes no more memory than a request can need.
     """
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    os.environ.clear()
     os.nice(NICE)
     most = BASE_BYTES + BYTES_PER_BYTE * max_request_bytes
     lower_limit(resource.RLIMIT_AS, most)

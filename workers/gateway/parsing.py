@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import multiprocessing
+import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 import msgspec
 
 from workers import log
+from workers.environ import PREFIX
 
 from .catalog import Catalog
 from .errors import BodyTooLarge, GatewayError, Invalid, ModelFailed, Overloaded, Unavailable
@@ -53,7 +56,6 @@ class Parse:
         self.flight: InFlightQuery | None = None
 
     def finish(self, outcome: Parsed | GatewayError) -> None:
-        """Hand the result over, once."""
         done, self.done = self.done, None
         if isinstance(outcome, Parsed):
             self.id = outcome.id
@@ -165,9 +167,11 @@ class Parsing:
             order.signatures = self._signatures(catalog)
             try:
                 async with asyncio.timeout(PARSE_S):
-                    found = await loop.run_in_executor(self._use_pool(), parse, order)
+                    with _without_settings():
+                        parsing = loop.run_in_executor(self._use_pool(), parse, order)
+                    parsed = await parsing
                 self._started = True
-                return self._checked(found, catalog)
+                return self._checked(parsed, catalog)
             except TimeoutError:
                 self._end_process()
                 return Invalid(f"body: takes longer than {PARSE_S:g} s to parse")
@@ -177,11 +181,11 @@ class Parsing:
                 self._end_process()
         return ModelFailed("internal error: the request could not be parsed")
 
-    def _checked(self, found: Parsed, catalog: Catalog) -> Parsed | GatewayError:
-        parsed_as, present = (one.applications.get(found.application) for one in (catalog, self._catalog()))
-        if not found.error and present is not None and (parsed_as is None or parsed_as.signature != present.signature):
+    def _checked(self, parsed: Parsed, catalog: Catalog) -> Parsed | GatewayError:
+        parsed_as, present = (one.applications.get(parsed.application) for one in (catalog, self._catalog()))
+        if not parsed.error and present is not None and (parsed_as is None or parsed_as.signature != present.signature):
             return Unavailable("the application's inputs have just changed; try again")
-        return found
+        return parsed
 
     def _signatures(self, catalog: Catalog) -> bytes:
         if self._packed is None or self._packed[0] is not catalog:
@@ -204,3 +208,16 @@ class Parsing:
             for process in multiprocessing.active_children():
                 process.kill()
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _without_settings() -> Iterator[None]:
+    """Start a process without this one's settings.
+
+    ``/proc`` shows for a process's whole life what it was started with.
+    """
+    settings = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(PREFIX)}
+    try:
+        yield
+    finally:
+        os.environ.update(settings)

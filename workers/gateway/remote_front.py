@@ -20,6 +20,7 @@ from workers.protocol.fronts import (
     Configure,
     Failed,
     FrontStats,
+    Leaving,
     Status,
     SubmitQueries,
     ToCore,
@@ -34,7 +35,6 @@ from workers.v2.query import MOST, Terms, V2Query
 
 from .core import Core
 from .errors import GatewayError, HandedBack, NotFound
-from .front import grace_s
 from .in_flight import InFlightQuery, Run
 
 logger = log.get("gateway.remote_front")
@@ -51,13 +51,13 @@ class RemoteFront:
         self._core = core
         self._flights: dict[int, InFlightQuery] = {}
         self._terms: dict[tuple, Terms] = {}
+        self.leaving = False
 
     # --- from the front -----------------------------------------------------------------------------------------------
 
     def submit(self, message: SubmitQueries, body: memoryview) -> None:
         now = time.monotonic()
         spec = self._core.catalog.applications.get(message.application)
-        grace = 0.0 if spec is None else grace_s(spec)
         # By place, since a shape's hash is as long as the shape.
         known: dict[tuple[int, float | None], Terms] = {}
         at = 0
@@ -77,7 +77,6 @@ class RemoteFront:
             query = V2Query("", terms, parts, latency_s)
             flight = InFlightQuery(next(_ids), spec, query, variant, now - age_s, _waits, number)
             flight.front, flight.client = self, client
-            flight.expires = flight.due + grace
             self._flights[number] = flight
             self._core.submit(flight)
         if at != len(body):
@@ -111,7 +110,6 @@ class RemoteFront:
         self.withdraw(WithdrawQueries(tuple(self._flights)))
 
     def forget_terms(self) -> None:
-        """Forget terms, since applications may have changed."""
         self._terms.clear()
 
     def send(self, message: Frame) -> None:
@@ -161,12 +159,6 @@ class RemoteFront:
 
 
 class Fronts:
-    """All fronts that are connected.
-
-    Args:
-        status: gives what is reported to fronts.
-    """
-
     def __init__(self, core: Core, status: Callable[[], CoreStatus]) -> None:
         self._path: Path | None = None
         self._members: MemberListener | None = None
@@ -203,11 +195,6 @@ class Fronts:
         self._members = MemberListener(listener, self._connection, self._listed, limits)
 
     async def certified(self, pem: bytes) -> None:
-        """Show fronts of other boxes this key and certificate.
-
-        Raises:
-            CertificateError: they cannot be used.
-        """
         if self._members is not None:
             await self._members.use(pem)
 
@@ -239,9 +226,9 @@ class Fronts:
                 front.send(Status(status))
 
     @property
-    def here(self) -> bool:
-        """Whether fronts of this box are connected."""
-        return any(not connection.remote for connection in self._fronts)
+    def leaving(self) -> bool:
+        """Whether fronts that stop are connected."""
+        return any(front.leaving for front in self._fronts.values())
 
     def take_stats(self) -> list[dict[str, ApplicationStats]]:
         taken, self._stats = self._stats, []
@@ -264,6 +251,8 @@ class Fronts:
             front.withdraw(message)
         elif isinstance(message, FrontStats) and front is not None:
             self._stats.append(message.applications)
+        elif isinstance(message, Leaving) and front is not None:
+            front.leaving = True
         elif isinstance(message, Hello) and front is None:
             connection.check_hello(message, "front")
             connection.peer = message
@@ -285,4 +274,4 @@ class Fronts:
 
 
 def _waits(flight: InFlightQuery, outcome: object) -> None:
-    pass
+    """The front answers; a query without this has ended."""

@@ -1,4 +1,4 @@
-"""The V2 HTTP edge: parses requests, calls front and metadata, renders responses.
+"""The V2 HTTP edge: queries (:mod:`.edge` tells their story), metadata and pages.
 
 A request is admitted by its head (path, method, key, encoding), so that no client can make the gateway read a body
 that it would reject anyway.
@@ -6,10 +6,9 @@ that it would reject anyway.
 
 from __future__ import annotations
 
-import functools
 import math
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +17,15 @@ import msgspec
 from workers.net import compression
 from workers.net.http1 import Exchange, RequestHead, Response
 from workers.protocol.frames import Buffer
-from workers.protocol.specs import ApplicationSpec
 from workers.v2 import http
 from workers.v2.http_memory import HttpReader
 from workers.v2.http_template import HttpTemplate
-from workers.v2.query import V2Error
+from workers.v2.query import V2Query
 from workers.v2.sizes import BodyLimits
 
 from .body_sizes import BodySizes
 from .catalog import Catalog
+from .edge import Edge, Target
 from .errors import (
     BodyTooLarge,
     GatewayError,
@@ -37,13 +36,12 @@ from .errors import (
     UnsupportedMethod,
 )
 from .front import Front
-from .in_flight import Answer, InFlightQuery, Outcome
+from .in_flight import Answer, InFlightQuery
 from .metadata import Metadata
 from .metrics import GatewayMetrics
 from .open_pages import OpenPages
-from .parser_process import Parsed, ParseOrder
-from .parsing import IN_LOOP_BYTES, Parse, Parsing
-from .responses import Responses
+from .parser_process import ParseOrder
+from .parsing import IN_LOOP_BYTES, Parsing
 
 _JSON = (b"content-type", b"application/json")
 _BINARY = (b"content-type", b"application/octet-stream")
@@ -73,7 +71,7 @@ class _Admitted:
     """An admitted head.
 
     Attributes:
-        call: answers its requests.
+        call: answers its requests; None: they are queries.
         model, version: from the path.
         header_length: bytes of the body's JSON part; None: all.
         encoding, accepts: how the body is compressed, and how the response may be.
@@ -81,7 +79,7 @@ class _Admitted:
         infer: what queries with this head ask, once there was one.
     """
 
-    call: Callable[[Exchange, _Admitted], None]
+    call: Callable[[Exchange, _Admitted], None] | None
     model: str = ""
     version: str | None = None
     header_length: int | None = None
@@ -97,22 +95,23 @@ Call = Callable[[Exchange, _Admitted], None]
 
 @dataclass(slots=True)
 class _Infer:
-    """Application, variant and reader of queries, valid for one catalog.
+    """Target and reader of queries, valid for one catalog.
 
     Attributes:
         text: inputs have elements that must be looked at one by one.
     """
 
     catalog: Catalog
-    spec: ApplicationSpec
-    variant: str | None
+    target: Target
     reader: HttpReader
     limits: BodyLimits
     text: bool
 
 
-class Rest:
+class Rest(Edge):
     """Answers :class:`~workers.net.http1.Exchange` objects."""
+
+    template = HttpTemplate
 
     def __init__(
         self,
@@ -123,12 +122,7 @@ class Rest:
         parsing: Parsing,
         pages: OpenPages,
     ) -> None:
-        self._front = front
-        self._metadata = metadata
-        self._metrics = metrics
-        self._sizes = sizes
-        self._parsing = parsing
-        self._responses = Responses(HttpTemplate, _render)
+        super().__init__(front, metadata, metrics, sizes, parsing)
         #: by application of one catalog
         self._readers: dict[str, HttpReader] = {}
         self._readers_of: Catalog | None = None
@@ -147,7 +141,7 @@ class Rest:
             ("v2", "repository", "index"): (post, self._keyed(self._index)),
         }
         #: the same by the end of a model's path
-        self._of_model: dict[str, tuple[tuple[str, ...], Call]] = {
+        self._of_model: dict[str, tuple[tuple[str, ...], Call | None]] = {
             "": (get, self._described(lambda one: metadata.model(one.model, one.version))),
             "ready": (get, self._keyed(self._model_ready)),
             "config": (get, self._described(lambda one: metadata.config(one.model, one.version))),
@@ -155,7 +149,7 @@ class Rest:
                 get,
                 self._described(lambda one: metadata.statistics(one.model or None, one.version, one.client)),
             ),
-            "infer": (post, self._infer),
+            "infer": (post, None),
         }
 
     # --- called by the HTTP server ---
@@ -170,16 +164,18 @@ class Rest:
     def handle(self, exchange: Exchange) -> None:
         admitted: _Admitted = exchange.head.state
         try:
-            admitted.call(exchange, admitted)
+            if admitted.call is not None:
+                admitted.call(exchange, admitted)
+                return
+            waiting = self.infer(exchange, exchange.body, admitted.encoding, admitted.client, exchange.read_at)
+            if not exchange.done:
+                # Reset with the answer: a reference cycle would keep the body until the garbage collector runs.
+                exchange.waiter = waiting
         except GatewayError as error:
-            exchange.respond(*self._error(error))
+            self.refuse(exchange, error)
 
     def disconnected(self, exchange: Exchange) -> None:
-        waiter = exchange.waiter
-        if isinstance(waiter, Parse):
-            waiter.cancel()
-        elif waiter is not None:
-            self._front.withdraw(waiter)
+        self.withdraw(exchange.waiter)
 
     def render_error(self, status: int, message: str) -> Response:
         self._metrics.invalid(status)
@@ -206,17 +202,17 @@ class Rest:
             # Strangers are not to displace the heads of clients.
             head.remembered = False
             return _Admitted(self._open[path])
-        found = self._model_path(path)
-        if path not in self._fixed and found is None and path[:1] != ("v2",):
+        model_path = self._model_path(path)
+        if path not in self._fixed and model_path is None and path[:1] != ("v2",):
             raise NotFound(f"path {_shown(head.target)}: not found")
         client = head.client = self._front.catalog.authenticate(headers.get(b"authorization"))
         if path in self._fixed:
             methods, call = self._fixed[path]
             model, version = "", None
-        elif found is None:
+        elif model_path is None:
             raise self._no_such(path, head)
         else:
-            model, version, verb = found
+            model, version, verb = model_path
             self._front.catalog.permit(client, model)
             methods, call = self._of_model[verb]
         _allow(method, methods)
@@ -229,7 +225,7 @@ class Rest:
             raise UnsupportedEncoding(f"Content-Encoding: {_shown(encoding[:80])} is not supported; {known} are")
         accepts = headers.get(b"accept-encoding", b"")
         header_length = _header_length(headers)
-        if call == self._infer:
+        if call is None:
             self._sizes.check(self._front.catalog, model, head, header_length)
         else:
             head.body_bytes = IN_LOOP_BYTES
@@ -256,108 +252,63 @@ class Rest:
             return None
         return model, version, verb
 
-    # --- infer ---
+    # --- queries ---
 
-    def _infer(self, exchange: Exchange, admitted: _Admitted) -> None:
-        front = self._front
+    def parse(self, reply: Exchange, data: Buffer, encoding: bytes, client: str) -> tuple[V2Query, Target] | ParseOrder:
+        front, admitted = self._front, reply.head.state
         infer = admitted.infer
         if infer is None or infer.catalog is not front.catalog:
             infer = admitted.infer = self._resolve(admitted)
-        body, header_length = exchange.body, admitted.header_length
-        if admitted.encoding != b"identity":
-            body = _decompressed(admitted.encoding, body, self._most(infer, header_length))
+        body, header_length = data, admitted.header_length
+        if encoding != b"identity":
+            body = _decompressed(encoding, data, self._most(infer, header_length))
         if body is None or (
             len(body) > QUICK_BYTES and _slow(body, header_length, infer.text) and self._parsing.takes(len(body))
         ):
-            self._parse_apart(exchange, admitted, infer)
-            return
-        try:
-            query = infer.reader.parse(body, admitted.header_length)
-        except V2Error as error:
-            raise Invalid(str(error)) from None
-        flight = front.submit(
-            infer.spec, query, infer.variant, exchange.read_at, self._answered, exchange, admitted.client
-        )
-        if not exchange.done:
-            # Reset with the answer: a reference cycle would keep the body until the garbage collector runs.
-            exchange.waiter = flight
+            most, rows = self._most(infer, header_length), front.accounts.limits.query_rows
+            return ParseOrder(
+                bytes(data), encoding, most, rows, admitted.model, header_length, version=admitted.version
+            )
+        return infer.reader.parse(body, header_length), infer.target
 
     def _most(self, infer: _Infer, header_length: int | None) -> int:
-        """The most bytes of a query's body, decompressed."""
         limits = infer.limits
         binary_bytes = 0 if header_length is None else limits.binary_bytes
         return min(limits.json_bytes + binary_bytes, self._sizes.max_bytes)
 
-    def _parse_apart(self, exchange: Exchange, admitted: _Admitted, infer: _Infer) -> None:
-        """Have a large body parsed by the parser process. Raises Overloaded."""
-        order = ParseOrder(
-            bytes(exchange.body),
-            admitted.encoding,
-            self._most(infer, admitted.header_length),
-            self._front.accounts.limits.query_rows,
-            infer.spec.name,
-            admitted.header_length,
-        )
-        parse = Parse(admitted.client, order, functools.partial(self._parsed, exchange))
-        self._parsing.submit(parse)
-        exchange.waiter = parse
-
-    def _parsed(self, exchange: Exchange, _: Parse, outcome: Parsed | GatewayError) -> None:
-        if exchange.done:
-            return
-        exchange.waiter = None
-        admitted: _Admitted = exchange.head.state
-        try:
-            if isinstance(outcome, GatewayError):
-                raise outcome
-            infer = admitted.infer
-            if infer is None or infer.catalog is not self._front.catalog:
-                # The configuration was replaced meanwhile: the key may be gone.
-                self._front.catalog.authenticate(exchange.head.headers.get(b"authorization"))
-                infer = admitted.infer = self._resolve(admitted)
-            flight = self._front.submit(
-                infer.spec,
-                outcome.query(),
-                infer.variant,
-                exchange.read_at,
-                self._answered,
-                exchange,
-                admitted.client,
-            )
-        except GatewayError as error:
-            exchange.respond(*self._error(error))
-            return
-        if not exchange.done:
-            exchange.waiter = flight
-
     def _resolve(self, admitted: _Admitted) -> _Infer:
         front = self._front
         catalog = front.catalog
-        spec, variant = front.resolve(admitted.model, admitted.version, admitted.client)
+        target = spec, _ = front.resolve(admitted.model, admitted.version, admitted.client)
         if self._readers_of is not catalog:
             self._readers_of = catalog
             self._readers.clear()
         reader = self._readers.get(spec.name)
         if reader is None:
             reader = self._readers[spec.name] = HttpReader(spec.signature, front.accounts.limits.query_rows)
-        text = any(one.datatype == "BYTES" for one in spec.signature.inputs)
-        return _Infer(catalog, spec, variant, reader, self._sizes.of(spec), text)
+        text = any(tensor.datatype == "BYTES" for tensor in spec.signature.inputs)
+        return _Infer(catalog, target, reader, self._sizes.of(spec), text)
 
-    def _answered(self, flight: InFlightQuery, outcome: Outcome) -> None:
-        """Answer a query's request. Raises GatewayError if it got a rendering error."""
-        exchange: Exchange = flight.context
-        if isinstance(outcome, GatewayError):
-            exchange.respond(*self._error(outcome))
-            return
-        try:
-            response = self._responses.response(flight, outcome, not exchange.head.state.accepts)
-        except GatewayError as error:
-            exchange.respond(*self._error(error))
-            raise
+    def render(self, flight: InFlightQuery, answer: Answer) -> Response:
+        model, version, null = flight.spec.name, answer.run.variant, flight.spec.non_finite == "null"
+        body, header_length = http.render(
+            flight.query, model, version, answer.parameters(), answer.headers, answer.parts, null
+        )
+        if header_length is None:
+            return 200, [_JSON], body
+        return 200, [_BINARY, (b"inference-header-content-length", b"%d" % header_length)], body
+
+    def respond(self, reply: Exchange, response: bytes | Response) -> None:
+        accepts = reply.head.state.accepts
+        if accepts:
+            response = _compressed(accepts, response)
         if type(response) is bytes:
-            exchange.succeed(response)
+            reply.succeed(response)
         else:
-            exchange.respond(*response)
+            reply.respond(*response)
+
+    def refuse(self, reply: Exchange, error: GatewayError) -> None:
+        reply.respond(*self._error(error))
 
     # --- the rest ---
 
@@ -397,23 +348,27 @@ def _open(page: Callable[[Exchange], None]) -> Call:
     return lambda exchange, _: page(exchange)
 
 
-def _render(flight: InFlightQuery, answer: Answer) -> Response:
-    accepts, parameters = flight.context.head.state.accepts, answer.parameters()
-    model, version = flight.spec.name, answer.run.variant
-    null = flight.spec.non_finite == "null"
-    body, header_length = http.render(flight.query, model, version, parameters, answer.headers, answer.parts, null)
-    headers = [_JSON]
-    if header_length is not None:
-        headers = [_BINARY, (b"inference-header-content-length", b"%d" % header_length)]
-    encoding = compression.choose(accepts, sum(len(part) for part in body)) if accepts else None
-    if encoding is not None:
-        body = compression.compress(encoding, body)
-        headers += [(b"content-encoding", encoding), (b"vary", b"accept-encoding")]
-    return 200, headers, body
+def _compressed(accepts: bytes, response: bytes | Response) -> bytes | Response:
+    """A response, compressed where its client and its size suggest it.
+
+    Args:
+        response: a filled template is its header lines, an empty line, and its body.
+    """
+    if type(response) is bytes:
+        lines, _, body = response.partition(b"\r\n\r\n")
+        encoding = compression.choose(accepts, len(body))
+        headers = [tuple(line.split(b": ")) for line in lines.split(b"\r\n") if not line.startswith(b"content-length")]
+        parts: Sequence[Buffer] = [body]
+    else:
+        _, headers, parts = response
+        encoding = compression.choose(accepts, sum(len(part) for part in parts))
+    if encoding is None:
+        return response
+    headers = [*headers, (b"content-encoding", encoding), (b"vary", b"accept-encoding")]
+    return 200, headers, compression.compress(encoding, parts)
 
 
 def _slow(body: Buffer, header_length: int | None, text: bool) -> bool:
-    """Return whether parsing a body would hold up the event loop."""
     size = len(body) if header_length is None else header_length
     if size > IN_LOOP_BYTES or (text and len(body) > IN_LOOP_BYTES):
         return True

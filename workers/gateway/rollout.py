@@ -13,7 +13,7 @@ from workers import log, machine
 from workers.dispatch.bindings import UnknownStack
 from workers.protocol.control import GatewayConfig
 from workers.protocol.endings import Ending
-from workers.protocol.frames import ExecutorState, LearnedOfDevice, Moved, Refusal, Results
+from workers.protocol.frames import ExecutorState, Moved
 from workers.protocol.gateways import CoreStatus, DeviceStatus
 from workers.protocol.specs import DevicePlan, PeerSpec
 from workers.transport.endpoints import Endpoint, TlsClient
@@ -107,8 +107,8 @@ class Rollout:
         """Connect to the plan's devices, and to those that old routes or queries need."""
         if self.config is None:
             return
-        found = {device.device: self._endpoint(device) for device in self.config.plan.devices}
-        wanted = {device: endpoint for device, endpoint in found.items() if endpoint is not None}
+        endpoints = {device.device: self._endpoint(device) for device in self.config.plan.devices}
+        wanted = {device: endpoint for device, endpoint in endpoints.items() if endpoint is not None}
         needed = self._adoption.devices() | {device for device, count in self.core.outstanding.items() if count}
         for device in needed - wanted.keys():
             executor = self.executors.get(device)
@@ -118,13 +118,16 @@ class Rollout:
         self.executors.keep(wanted)
 
     def _endpoint(self, device: DevicePlan) -> Endpoint | None:
-        """The endpoint at which this core reaches the device; None: there is none."""
         node = self._nodes.get(device.node)
         if node is None or not node.machine or node.machine == self._machine:
             return Endpoint(device.endpoint) if device.endpoint else None
         if not device.address:
             return None
         return Endpoint(f"tls:{device.address}", PeerIdentity("node", node.name, node.key_hash))
+
+    @property
+    def leads(self) -> bool:
+        return self.executors.leads
 
     def status(self) -> CoreStatus:
         adoption, core = self._adoption, self.core
@@ -206,18 +209,6 @@ class Rollout:
             self._step(now)
         self._look_who_leads()
 
-    def executor_results(self, device: str, results: Results, body: memoryview) -> None:
-        self.core.results(device, results, body)
-
-    def executor_refusal(self, device: str, refusal: Refusal) -> None:
-        self.core.refused_by_device(device, refusal)
-
-    def executor_reclaimed(self, device: str) -> None:
-        self.core.reclaimed(device)
-
-    def executor_echo(self, device: str, seconds: float) -> None:
-        self.core.echoed(device, seconds)
-
     def executor_lost(self, device: str, reason: str) -> None:
         """Reroute the queries of a lost executor, with updated options of the others."""
         logger.warning("executor_lost", device=device, reason=reason)
@@ -235,10 +226,6 @@ class Rollout:
             self.bursts.restart(time.monotonic())
             if self.on_lead is not None:
                 self.on_lead()
-
-    def learned(self, device: str) -> LearnedOfDevice | None:
-        learned = self.core.learned(device)
-        return None if learned is None else LearnedOfDevice(*learned)
 
     def executor_ended(self, device: str, ending: Ending | None) -> None:
         self.core.ended(device, ending)

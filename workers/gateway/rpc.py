@@ -6,66 +6,50 @@ message that it would reject anyway. :mod:`workers.v2.grpc` parses and renders m
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 from google.protobuf.message import DecodeError, Message
 
-from workers import log
 from workers.net.compression import ENCODINGS
 from workers.net.grpc import Admitted, Call, GrpcMethod, StatusError, parse_timeout
 from workers.net.http2 import HeaderList
 from workers.protocol.frames import Buffer
-from workers.protocol.specs import ApplicationSpec
 from workers.v2 import grpc
 from workers.v2 import inference_pb2 as pb
 from workers.v2.grpc_memory import GrpcMemory
 from workers.v2.grpc_template import GrpcTemplate
-from workers.v2.query import V2Error, V2Query
+from workers.v2.query import V2Query
 
 from .body_sizes import BodySizes
 from .catalog import Catalog
-from .errors import GatewayError, Invalid, ModelFailed, NotFound, UnsupportedEncoding, UnsupportedMethod
+from .edge import Edge, Target
+from .errors import GatewayError, Invalid, NotFound, UnsupportedEncoding, UnsupportedMethod
 from .front import Front
-from .in_flight import Answer, InFlightQuery, Outcome
+from .in_flight import Answer, InFlightQuery
 from .metadata import Metadata
 from .metrics import GatewayMetrics
-from .parser_process import Parsed, ParseOrder
-from .parsing import IN_LOOP_BYTES, Parse, Parsing
-from .responses import Responses
+from .parser_process import ParseOrder
+from .parsing import IN_LOOP_BYTES, Parsing
 from .rpc_health import Health
-from .rpc_stream import Receiver, Streaming, Submit
-
-logger = log.get("gateway.rpc")
+from .rpc_stream import Reply, Streaming
 
 SERVICE = b"/inference.GRPCInferenceService/"
-#: seconds taken off a call's deadline for the response's way to the client
-RETURN_S = 0.002
-#: share of the deadline by which clients round it up: gRPC's own send three digits
-ROUNDED = 0.01
-#: most of the deadline that both take together
-MOST_OFF = 0.05
 
 
-class Rpc:
-    """Admits calls and answers them."""
+class Rpc(Edge):
+    template = GrpcTemplate
 
     def __init__(
         self, front: Front, metadata: Metadata, metrics: GatewayMetrics, sizes: BodySizes, parsing: Parsing
     ) -> None:
-        self._front = front
-        self._sizes = sizes
-        self._parsing = parsing
+        super().__init__(front, metadata, metrics, sizes, parsing)
         #: of any application of one catalog
         self._message_bytes = 0
         self._message_bytes_of: Catalog | None = None
-        self._metadata = metadata
-        self._metrics = metrics
-        self._responses = Responses(GrpcTemplate, _render)
         #: queries to applications of one catalog
         self._memory = GrpcMemory()
         self._memory_of: Catalog | None = None
-        self._streaming = Streaming(self._submit, self.rejected, self._withdraw)
+        self._streaming = Streaming(self)
         self._health = Health(front, metadata)
         self._open: dict[bytes, GrpcMethod] = {
             b"ServerLive": _Plain(pb.ServerLiveRequest, lambda *_: pb.ServerLiveResponse(live=True)),
@@ -100,7 +84,7 @@ class Rpc:
                 lambda asked, client: pb.RepositoryIndexResponse(models=metadata.index(asked.ready, client)),
                 self._check,
             ),
-            b"ModelInfer": _Infer(self._submit, self._withdraw),
+            b"ModelInfer": _Infer(self),
             b"ModelStreamInfer": self._streaming,
         }
 
@@ -128,7 +112,6 @@ class Rpc:
         return admitted.config is self._front.catalog
 
     def _most(self, endpoint: GrpcMethod, catalog: Catalog) -> int:
-        """The most bytes of a message."""
         if not isinstance(endpoint, _Infer | Streaming):
             return IN_LOOP_BYTES
         if self._message_bytes_of is not catalog:
@@ -158,121 +141,58 @@ class Rpc:
         return endpoint, client
 
     def rejected(self, error: StatusError) -> None:
-        self._metrics.invalid(error.code.name)
+        if not isinstance(error, GatewayError) or error.outcome is None:
+            self._metrics.invalid(error.code.name)
 
-    # --- infer ---
+    # --- queries ---
 
-    def _submit(
-        self,
-        data: Buffer,
-        left_s: float | None,
-        read_at: float,
-        receiver: Receiver,
-        client: str,
-        encoding: bytes = b"identity",
-    ) -> InFlightQuery | Parse:
-        """Submit a serialised query.
-
-        ``receiver`` gets its serialised response or error, perhaps before this returns.
-
-        Args:
-            encoding: other than identity, the query is too large to be decompressed in the event loop.
-
-        Raises:
-            GatewayError: it is not a valid query.
-        """
-        if encoding != b"identity":
-            return self._parse_apart(data, left_s, read_at, receiver, client, encoding)
+    def parse(self, reply: Reply, data: Buffer, encoding: bytes, client: str) -> tuple[V2Query, Target] | ParseOrder:
         front = self._front
-        if self._memory_of is not front.catalog:
-            self._memory_of = front.catalog
-            self._memory = GrpcMemory()
-        try:
+        if encoding == b"identity":
+            if self._memory_of is not front.catalog:
+                self._memory_of, self._memory = front.catalog, GrpcMemory()
             fields = grpc.split(data)
-            found = self._memory.find(fields)
-            if found is None and len(data) > IN_LOOP_BYTES and self._large(fields):
-                return self._parse_apart(data, left_s, read_at, receiver, client, encoding)
-            query, (spec, variant) = found or self._read(fields, client)
-        except V2Error as error:
-            raise Invalid(str(error)) from None
-        if left_s is not None:
-            _limit_time(query, left_s)
-        return front.submit(spec, query, variant, read_at, self._answered, receiver, client)
+            remembered = self._memory.find(fields)
+            if remembered is not None:
+                return remembered
+            if len(data) <= IN_LOOP_BYTES or not self._large(fields):
+                return self._read(fields, client)
+        return ParseOrder(bytes(data), encoding, self._message_bytes, front.accounts.limits.query_rows, None, None)
 
     def _large(self, fields: grpc.RequestFields) -> bool:
         """Return whether a query takes the event loop too long."""
         size = len(fields.rest)
         if size <= IN_LOOP_BYTES:
             spec = self._front.catalog.applications.get(fields.parse().model_name)
-            if spec is None or all(one.datatype != "BYTES" for one in spec.signature.inputs):
+            if spec is None or all(tensor.datatype != "BYTES" for tensor in spec.signature.inputs):
                 return False
             size += sum(map(len, fields.contents))
         return self._parsing.takes(size)
 
-    def _parse_apart(
-        self, data: Buffer, left_s: float | None, read_at: float, receiver: Receiver, client: str, encoding: bytes
-    ) -> Parse:
-        """Have a query parsed by the parser process, and submit it afterwards."""
-        rows = self._front.accounts.limits.query_rows
-        order = ParseOrder(bytes(data), encoding, self._message_bytes, rows, None, None)
-        parse = Parse(client, order, functools.partial(self._parsed, left_s, read_at, receiver))
-        self._parsing.submit(parse)
-        return parse
-
-    def _parsed(
-        self, left_s: float | None, read_at: float, receiver: Receiver, parse: Parse, outcome: Parsed | GatewayError
-    ) -> None:
-        try:
-            if isinstance(outcome, GatewayError):
-                raise outcome
-            self._front.catalog.check_client(parse.client)
-            spec, variant = self._front.resolve(outcome.application, outcome.version, parse.client)
-            query = outcome.query()
-            _limit_time(query, left_s)
-            flight = self._front.submit(spec, query, variant, read_at, self._answered, receiver, parse.client)
-            # A receiver that was settled by now holds the parse no longer.
-            parse.flight = flight if flight.answer is not None else None
-        except GatewayError as error:
-            self.rejected(error)
-            receiver.settle(error.with_traceback(None))
-        except Exception:
-            logger.exception("grpc_handler_failed")
-            receiver.settle(ModelFailed("internal error"))
-
-    def _withdraw(self, one: InFlightQuery | Parse) -> None:
-        if isinstance(one, Parse):
-            one.cancel()
-            one = one.flight
-        if one is not None:
-            self._front.withdraw(one)
-
-    def _read(self, fields: grpc.RequestFields, client: str) -> tuple[V2Query, tuple[ApplicationSpec, str | None]]:
-        """Parse query, application and named variant. Raises GatewayError and V2Error."""
+    def _read(self, fields: grpc.RequestFields, client: str) -> tuple[V2Query, Target]:
         front, message = self._front, fields.parse()
-        spec, variant = front.resolve(message.model_name, message.model_version or None, client)
+        target = spec, _ = front.resolve(message.model_name, message.model_version or None, client)
         query = grpc.query(message, fields.contents, spec.signature, front.accounts.limits.query_rows)
-        self._memory.remember(fields, message, query, (spec, variant))
-        return query, (spec, variant)
+        self._memory.remember(fields, message, query, target)
+        return query, target
 
-    def _answered(self, flight: InFlightQuery, outcome: Outcome) -> None:
-        """Settle a query's call. Raises ModelFailed if the client got a rendering error."""
-        receiver: Receiver = flight.context
-        if isinstance(outcome, GatewayError):
-            receiver.settle(outcome)
-            return
-        try:
-            response = self._responses.response(flight, outcome)
-        except GatewayError as error:
-            receiver.settle(error)
-            raise
-        receiver.settle(response)
+    def render(self, flight: InFlightQuery, answer: Answer) -> bytes:
+        parameters, version = answer.parameters(), answer.run.variant
+        return grpc.render(flight.query, flight.spec.name, version, parameters, answer.headers, answer.parts)
+
+    def respond(self, reply: Reply, response: Buffer) -> None:
+        reply.settle(response)
+
+    def refuse(self, reply: Reply, error: GatewayError) -> None:
+        self.rejected(error)
+        # Without the frames that raised it there is no reference cycle.
+        reply.settle(error.with_traceback(None))
 
     def second(self) -> None:
         """Report changed health to those who watch it; called each second."""
         self._health.look()
 
     def stop(self) -> None:
-        """The gateway stops: streams take no more queries, and watches end."""
         self._streaming.stop()
         self._health.stop()
 
@@ -316,43 +236,25 @@ class _Plain(GrpcMethod):
             raise Invalid(f"message: is not a valid inference.{self._kind.DESCRIPTOR.name}") from None
         if self._check is not None:
             self._check(call.client, getattr(request, "name", ""))
-        call.answer(self._answer(request, call.client).SerializeToString())
+        call.settle(self._answer(request, call.client).SerializeToString())
 
 
 class _Infer(GrpcMethod):
-    """Answers a query."""
+    takes_compressed = True
 
-    def __init__(self, submit: Submit, withdraw: Callable[[InFlightQuery | Parse], None]):
-        self._submit = submit
-        self._withdraw = withdraw
+    def __init__(self, edge: Rpc):
+        self._edge = edge
 
-    def message(self, call: Call, data: Buffer) -> None:
-        self.compressed(call, data, b"identity")
-
-    def compressed(self, call: Call, data: Buffer, encoding: bytes) -> None:
+    def message(self, call: Call, data: Buffer, encoding: bytes = b"identity") -> None:
         read_at = call.connection.touched
-        flight = self._submit(data, call.left_s(read_at), read_at, call, call.client, encoding)
+        waiting = self._edge.infer(call, data, encoding, call.client, read_at, call.left_s(read_at))
         if not call.done:
             # Reset with the answer: a reference cycle would keep the body until the garbage collector runs.
-            call.waiter = flight
+            call.waiter = waiting
 
     def gone(self, call: Call) -> None:
-        flight, call.waiter = call.waiter, None
-        if flight is not None:
-            self._withdraw(flight)
-
-
-def _limit_time(query: V2Query, left_s: float | None) -> None:
-    if left_s is None:
-        return
-    left_s -= min(RETURN_S + ROUNDED * left_s, MOST_OFF * left_s)
-    if query.latency_s is None or left_s < query.latency_s:
-        query.latency_s = left_s
-
-
-def _render(flight: InFlightQuery, answer: Answer) -> bytes:
-    parameters, version = answer.parameters(), answer.run.variant
-    return grpc.render(flight.query, flight.spec.name, version, parameters, answer.headers, answer.parts)
+        waiting, call.waiter = call.waiter, None
+        self._edge.withdraw(waiting)
 
 
 def _shown(text: bytes) -> str:

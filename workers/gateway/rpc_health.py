@@ -24,8 +24,6 @@ _PATH = b"/grpc.health.v1.Health/"
 
 
 class Serving(IntEnum):
-    """``HealthCheckResponse.ServingStatus``."""
-
     SERVING = 1
     NOT_SERVING = 2
     SERVICE_UNKNOWN = 3
@@ -72,10 +70,10 @@ class Health:
 
     def watch(self, call: Call, service: str) -> None:
         """Send a service's status now, and whenever it changes."""
-        found = self._watched(call, service)
-        self._watching[call] = service, found
+        status = self._watched(call, service)
+        self._watching[call] = service, status
         call.waiter = service
-        call.send(_answer(found))
+        call.send(_answer(status))
 
     def _watched(self, call: Call, service: str) -> Serving:
         try:
@@ -91,21 +89,20 @@ class Health:
         for call, (service, sent) in list(self._watching.items()):
             key = service, call.client
             try:
-                found = known.get(key) or known.setdefault(key, self._watched(call, service))
+                status = known.get(key) or known.setdefault(key, self._watched(call, service))
             except StatusError as error:
                 self.forget(call)
                 call.fail(error)
                 continue
-            if found is not sent and call.outbox is None:
-                self._watching[call] = service, found
-                call.send(_answer(found))
+            if status is not sent and call.outbox is None:
+                self._watching[call] = service, status
+                call.send(_answer(status))
 
     def forget(self, call: Call) -> None:
         self._watching.pop(call, None)
         call.waiter = None
 
     def stop(self) -> None:
-        """The gateway stops: end calls of Watch, so that their clients look elsewhere."""
         for call in list(self._watching):
             self.forget(call)
             call.fail(Unavailable(Unavailable.STOPPING))
@@ -116,7 +113,7 @@ class _Check(GrpcMethod):
         self._health = health
 
     def message(self, call: Call, data: bytes) -> None:
-        call.answer(_answer(self._health.status(call, _service(data))))
+        call.settle(_answer(self._health.status(call, _service(data))))
 
 
 class _Watch(GrpcMethod):

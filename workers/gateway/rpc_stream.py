@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Protocol
 
 from workers import log
@@ -14,8 +13,8 @@ from workers.protocol.frames import Buffer
 from workers.v2 import grpc
 from workers.v2.query import MAX_ID, V2Error
 
+from .edge import Edge, Waiting
 from .errors import GatewayError, ModelFailed, Unavailable
-from .in_flight import InFlightQuery
 from .parsing import Parse
 
 logger = log.get("gateway.rpc_stream")
@@ -33,35 +32,30 @@ WAITING_BYTES = 64
 Rendered = Buffer | GatewayError
 
 
-class Receiver(Protocol):
-    """Receives a query's outcome."""
+class Reply(Protocol):
+    """A call, or a query of a stream."""
 
     def settle(self, outcome: Rendered) -> None:
-        """The outcome; called once."""
-
-
-#: submits a serialised query: the seconds left or None, when it was read, the receiver of its outcome, the hash of its
-#: API key, and how it is compressed. Raises GatewayError
-Submit = Callable[[Buffer, float | None, float, Receiver, str, bytes], InFlightQuery | Parse]
+        """Take the outcome; called once."""
 
 
 class _StreamQuery:
     """A query of a stream. ``counted``: bytes."""
 
-    __slots__ = ("_stream", "counted", "flight", "id", "outcome")
+    __slots__ = ("_stream", "counted", "id", "outcome", "waiting")
 
     def __init__(self, stream: _Stream, counted: int):
         self._stream: _Stream | None = stream
         self.counted = counted
-        self.flight: InFlightQuery | Parse | None = None
+        self.waiting: Waiting | None = None
         self.id = ""
         self.outcome: Rendered | None = None
 
     def settle(self, outcome: Rendered) -> None:
         # Without reference cycles, the query is freed now.
-        if isinstance(self.flight, Parse):
-            self.id = self.flight.id
-        stream, self._stream, self.flight = self._stream, None, None
+        if isinstance(self.waiting, Parse):
+            self.id = self.waiting.id
+        stream, self._stream, self.waiting = self._stream, None, None
         self.outcome = outcome
         if stream is not None:
             stream.settled(self)
@@ -72,29 +66,19 @@ class Streaming(GrpcMethod):
 
     Queries of a stream are answered in order; an error ends a query, not the stream.
 
-    Args:
-        refused: called with each error that ``submit`` raised.
-        withdraw: withdraws a query whose client left.
     """
 
-    streams = True
+    streams = takes_compressed = True
 
-    def __init__(
-        self, submit: Submit, refused: Callable[[GatewayError], None], withdraw: Callable[[InFlightQuery | Parse], None]
-    ):
-        self.submit = submit
-        self.refused = refused
-        self.withdraw = withdraw
+    def __init__(self, edge: Edge):
+        self.edge = edge
         self.open: set[_Stream] = set()
 
     def opened(self, call: Call) -> None:
         call.waiter = stream = _Stream(self, call)
         self.open.add(stream)
 
-    def message(self, call: Call, data: Buffer) -> None:
-        call.waiter.take(data, b"identity")
-
-    def compressed(self, call: Call, data: Buffer, encoding: bytes) -> None:
+    def message(self, call: Call, data: Buffer, encoding: bytes = b"identity") -> None:
         call.waiter.take(data, encoding)
 
     def ended(self, call: Call) -> None:
@@ -159,9 +143,9 @@ class _Stream:
         self._drop()
         asked, self._asked = self._asked, deque()
         for one in asked:
-            flight, one.flight = one.flight, None
-            if flight is not None:
-                self._streaming.withdraw(flight)
+            waiting, one.waiting = one.waiting, None
+            if waiting is not None:
+                self._streaming.edge.withdraw(waiting)
 
     def _drop(self) -> None:
         self._waiting.clear()
@@ -192,7 +176,6 @@ class _Stream:
             self._begin(time.monotonic())
 
     def _keep(self, call: Call) -> bool:
-        """Have the server count buffered bytes; False: too many, and the stream has ended."""
         if call.keep(self._waiting_bytes, self._answers):
             return True
         self.forget()
@@ -213,16 +196,14 @@ class _Stream:
         # An immediate answer is sent once its id is known.
         flushing, self._flushing = self._flushing, True
         try:
-            flight = self._streaming.submit(data, call.left_s(read_at), read_at, one, call.client, encoding)
-            if not isinstance(flight, Parse):
-                one.id = flight.query.id
+            waiting = self._streaming.edge.infer(one, data, encoding, call.client, read_at, call.left_s(read_at))
+            if not isinstance(waiting, Parse):
+                one.id = waiting.query.id
             if one.outcome is None:
-                one.flight = flight
+                one.waiting = waiting
         except GatewayError as error:
-            self._streaming.refused(error)
             one.id = _id(data) if encoding == b"identity" else ""
-            # The frames that raised it hold this query: without them there is no reference cycle.
-            one.settle(error.with_traceback(None))
+            self._streaming.edge.refuse(one, error)
         except Exception:
             logger.exception("grpc_handler_failed")
             one.settle(ModelFailed("internal error"))

@@ -19,7 +19,7 @@ from workers.tls import ServerIdentity, control_context
 from workers.transport.identity import MemberIdentity, identity_file
 
 from .gateway import Gateway
-from .options import CannotListen, GatewayOptions, Siblings
+from .options import CannotListen, GatewayOptions, LocalGateways
 
 #: seconds for queries in flight to end on shutdown
 GRACE_S = 3.0
@@ -160,10 +160,10 @@ def _options(
     settings: Settings, number: int, http_tls: ServerIdentity | None, grpc_tls: ServerIdentity | None
 ) -> GatewayOptions:
     first, name = settings.gateway_names[0], settings.gateway_names[number - 1]
-    siblings = None
+    local_gateways = None
     if settings.gateways > 1:
         totals = tuple(settings.gateway_totals(n) for n in range(1, settings.gateways + 1))
-        siblings = Siblings(settings.gateway_core_socket, totals, number - 1)
+        local_gateways = LocalGateways(settings.gateway_core_socket, totals, number - 1)
     return GatewayOptions(
         name=name,
         host=settings.http.host,
@@ -175,7 +175,7 @@ def _options(
         max_body_bytes=settings.max_request_bytes,
         max_json_bytes=settings.max_json_bytes,
         address_connections=settings.address_connections,
-        siblings=siblings,
+        local_gateways=local_gateways,
         admin_socket=settings.gateway_socket(number),
         http_tls=http_tls.context if http_tls is not None else None,
         grpc_tls=grpc_tls.context if grpc_tls is not None else None,

@@ -17,7 +17,7 @@ import msgspec
 from workers import disk, log
 from workers.protocol.gateways import VERSION, ApplicationTotals, GatewayTotals
 
-from .options import Siblings
+from .options import LocalGateways
 
 logger = log.get("gateway.shared_stats")
 
@@ -28,16 +28,16 @@ class SharedStats:
     """One front's view of all.
 
     Args:
-        siblings: the box's fronts; None: there is no other one.
+        local_gateways: the box's fronts; None: there is no other one.
         totals: this front's, which start with those in its file.
     """
 
-    def __init__(self, siblings: Siblings | None, totals: dict[str, ApplicationTotals]):
+    def __init__(self, local_gateways: LocalGateways | None, totals: dict[str, ApplicationTotals]):
         self._totals = totals
         self._files: list[Path] = []
-        if siblings is not None:
-            self._files = [file for i, file in enumerate(siblings.totals) if i != siblings.own]
-            self._own = siblings.totals[siblings.own]
+        if local_gateways is not None:
+            self._files = [file for i, file in enumerate(local_gateways.totals) if i != local_gateways.own]
+            self._own = local_gateways.totals[local_gateways.own]
             before = _read(self._own)
             totals.update(before.applications if before is not None else {})
         self.fronts = len(self._files) + 1
@@ -46,7 +46,6 @@ class SharedStats:
         self._failing = False
 
     def write(self, keys: Mapping[str, int] = MappingProxyType({})) -> None:
-        """Publish this front's totals and its queries by key."""
         if not self._files:
             return
         data = msgspec.msgpack.encode(GatewayTotals(applications=self._totals, keys=dict(keys)))

@@ -262,13 +262,12 @@ def _refusal(flight: InFlightQuery, known: _Input, now: float) -> ModelFailed:
 
 
 def _ends(flight: InFlightQuery) -> int:
-    """A quick hash of the application and both ends of each input."""
     ends = [(bytes(part[:_ENDS]), bytes(part[-_ENDS:])) for part in flight.query.parts]
     return hash((flight.spec.name, flight.query.terms.shape.inputs, *ends))
 
 
 def _digest(flight: InFlightQuery) -> bytes:
-    found = hashlib.blake2b(repr((flight.spec.name, flight.query.terms.shape.inputs)).encode(), digest_size=16)
+    digest = hashlib.blake2b(repr((flight.spec.name, flight.query.terms.shape.inputs)).encode(), digest_size=16)
     for part in flight.query.parts:
-        found.update(part)
-    return found.digest()
+        digest.update(part)
+    return digest.digest()

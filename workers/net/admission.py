@@ -76,7 +76,6 @@ class Connections(set[Kept], Generic[Kept]):
         return None
 
     def close(self, connection: Kept) -> None:
-        """Forget a connection that has ended."""
         if connection not in self:
             return
         self.discard(connection)
@@ -111,8 +110,8 @@ def most_holding(
     sums: Counter[str] = Counter()
     for one in connections:
         sums[one.holder] += size(one)[0]
-    mine = asking.holder if asking is not None else ""
-    holder = max(sums, key=lambda name: (sums[name], name == mine))
+    own_holder = asking.holder if asking is not None else ""
+    holder = max(sums, key=lambda name: (sums[name], name == own_holder))
     return max((one for one in connections if one.holder == holder), key=size)
 
 

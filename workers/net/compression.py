@@ -110,6 +110,5 @@ def choose(accept: bytes, size: int) -> bytes | None:
 
 
 def compress(encoding: bytes, parts: Sequence[Buffer]) -> list[bytes]:
-    """The parts as one stream."""
     writer = zlib.compressobj(1, zlib.DEFLATED, _GZIP if encoding == b"gzip" else _ZLIB)
     return [*(writer.compress(part) for part in parts), writer.flush()]

@@ -32,6 +32,9 @@ class Rate:
     period_s: float = 30.0
     bytes_per_s: int = 4096
 
+    def __str__(self) -> str:
+        return f"at least {self.bytes_per_s} bytes/s on average over {self.period_s:g} s"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalLimits:

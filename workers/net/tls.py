@@ -64,7 +64,6 @@ class TlsAcceptor:
         self._count = 0
 
     def connection(self) -> asyncio.BaseProtocol:
-        """A protocol for a socket that was accepted; a server's factory."""
         return _Handshake(self)
 
     def begin(self, handshake: _Handshake) -> None:
@@ -127,7 +126,6 @@ class _Handshake(asyncio.Protocol):
         self.abort()
 
     def abort(self) -> None:
-        """Close at once."""
         self._acceptor.end(self)
         self._timer.cancel()
         self._socket.abort()

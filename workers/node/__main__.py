@@ -24,7 +24,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 def main() -> int:
-    """Run the daemon; returns the process's exit code."""
     try:
         settings = Settings.from_environ()
         if not _NAME.fullmatch(settings.node_name):
@@ -81,13 +80,7 @@ async def _serve(settings: Settings, layout, listener) -> int:
 
 @contextlib.contextmanager
 def _alone(settings: Settings):
-    """Hold a lock while the daemon runs.
-
-    Two daemons of one name would take each other's connection and executors.
-
-    Raises:
-        OSError: another daemon of this name holds the lock.
-    """
+    """Hold a lock: two daemons of one name would take each other's executors."""
     path = settings.home / "members" / f"node-{disk.safe_name(settings.node_name)}.lock"
     path.parent.mkdir(mode=0o700, exist_ok=True)
     # Not inheritable, so that an executor which outlives the daemon for a moment does not hold it.

@@ -41,13 +41,7 @@ def listening(
 
 
 def announced(host: str, devices: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:
-    """Return the devices with addresses that other boxes can connect to.
-
-    The control plane gets them in this form.
-
-    Args:
-        host: at which other boxes reach this one.
-    """
+    """The devices with addresses for other boxes, which reach this one at ``host``."""
     return tuple(
         msgspec.structs.replace(device, address=str(Address(host, int(device.address.rpartition(":")[2]))))
         if device.address

@@ -44,11 +44,7 @@ class RestartBackoff:
         return self.deaths >= self._timing.limit
 
     def died(self, healthy_s: float) -> float:
-        """Note that an executor died, and return the wait before its next start (s).
-
-        Args:
-            healthy_s: seconds for which it had been answering.
-        """
+        """Count a death after so many healthy seconds; return the pause in seconds."""
         timing = self._timing
         if healthy_s >= timing.steady:
             self.deaths = 0

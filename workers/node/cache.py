@@ -102,7 +102,6 @@ class ModelCache:
         return path if _DIGEST.fullmatch(digest) and path.is_file() else None
 
     def size_bytes(self) -> int:
-        """Size of the cache on disk."""
         return sum(size for _, size, _ in self._entries())
 
     async def fetch(self, digest: str) -> Path:
@@ -142,19 +141,13 @@ class ModelCache:
                     del self._borrowed[digest]
 
     def need(self, digests: Iterable[str]) -> None:
-        """Keep exactly these files, and those that are borrowed.
-
-        The other files, the longest unused first, are removed until at most ``spare_bytes`` are left.
-        """
+        """Keep these files, borrowed ones, and ``spare_bytes`` of the latest others."""
         self._needed = set(digests)
         self._trim(self._spare_bytes)
         self._forget_partial(lambda digest: digest in self._needed)
 
     async def verify(self) -> set[str]:
-        """Read every file once, remove those that are damaged, and return their digests.
-
-        This runs at the lowest priority, behind all other work.
-        """
+        """Read every file once, at the lowest priority; remove and return damaged ones."""
         damaged = set()
         with ThreadPoolExecutor(1, "verify", initializer=os.setpriority, initargs=(os.PRIO_PROCESS, 0, 19)) as thread:
             for _, _, path in self._entries():
@@ -166,7 +159,6 @@ class ModelCache:
         return damaged
 
     async def close(self) -> None:
-        """Stop fetching."""
         for task in list(self._running.values()):
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
@@ -291,7 +283,6 @@ class ModelCache:
     # --- eviction ---------------------------------------------------------------------------------------------------
 
     def _entries(self) -> list[tuple[float, int, Path]]:
-        """(last use, size, path) of each whole file."""
         entries = []
         # An operator may empty or remove the folder at any time: what is gone is fetched again.
         for path in self._folder.glob("*"):
@@ -313,10 +304,7 @@ class ModelCache:
 
 
 def _hashed(file: BinaryIO) -> Any:
-    """Return a hash of the bytes in a file so far.
-
-    The file's position is its end afterwards.
-    """
+    """A hash of the file so far; leaves its position at the end."""
     sha = hashlib.sha256()
     file.seek(0)
     while chunk := file.read(1024 * 1024):

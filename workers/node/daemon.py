@@ -105,7 +105,6 @@ class NodeDaemon:
         self._rollouts: dict[str, DeviceRollout] = {}
         self._states: dict[str, DeviceState] = {}
         self._stats: dict[str, deque[DeviceStats]] = {}
-        self._metrics_waiters: dict[str, deque[asyncio.Future[str]]] = {}
         self._sensors = SensorThread(lambda: self.devices)
         self._settings = settings
         self._command, self._restart_timing = command, restart_timing or RestartTiming()
@@ -144,15 +143,11 @@ class NodeDaemon:
         )
         self._states[ref] = DeviceState(device=ref, state="starting")
         self._stats[ref] = deque(maxlen=_STATS_BACKLOG)
-        self._metrics_waiters[ref] = deque()
 
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve until cancelled; then end the executors and the link.
-
-        The end takes about four seconds at most.
-        """
+        """Serve until cancelled; then end executors and link, within about four seconds."""
         leftovers = await end_leftovers(self._settings, self.devices)
         if leftovers:
             self._log.warning("leftovers_ended", pids=leftovers)
@@ -193,7 +188,6 @@ class NodeDaemon:
         self._running[ref] = self._group.create_task(self.executors[ref].run(), name=f"executor-{ref}")
 
     def add(self, found: Sequence[DeviceInfo]) -> None:
-        """Serve on more devices."""
         devices.log_found(found)
         self.devices = (*self.devices, *found)
         for device in found:
@@ -203,13 +197,12 @@ class NodeDaemon:
                 self._rollouts[device.id].place(self.config)
 
     async def remove(self, ref: str) -> None:
-        """End a device's executor, and forget the device."""
         self.jobs.lost(ref, Loss("its cores are other devices now"))
         self._running[ref].cancel()
         await asyncio.wait([self._running.pop(ref)])
         await self._rollouts[ref].close()
         self.devices = tuple(device for device in self.devices if device.id != ref)
-        for known in (self.executors, self._rollouts, self._states, self._stats, self._metrics_waiters):
+        for known in (self.executors, self._rollouts, self._states, self._stats):
             del known[ref]
         self._need_files()
 
@@ -218,14 +211,10 @@ class NodeDaemon:
         return bool(self._states[ref].warm)
 
     def announce(self) -> None:
-        """Join anew, with the devices as they are."""
         self.link.rejoin()
 
     async def _verify_files(self) -> None:
-        """Find cached files that the disk has damaged.
-
-        Executors load anew the variants that they had loaded from them.
-        """
+        """Replace files that the disk has damaged, and executors that loaded them."""
         while True:
             damaged = await self.cache.verify()
             for ref, rollout in list(self._rollouts.items()):
@@ -312,12 +301,6 @@ class NodeDaemon:
                 self.link.send(message)
             case frames.Relay(message=report):
                 self.jobs.relay(report)
-            case frames.Metrics():
-                waiters = self._metrics_waiters[ref]
-                while waiters:
-                    waiter = waiters.popleft()
-                    if not waiter.done():
-                        waiter.set_result(frame.text)
 
     def _executor_up(self, ref: str) -> None:
         if self._states[ref].state == "down":
@@ -328,10 +311,7 @@ class NodeDaemon:
             self.executors[ref].send(apply)
 
     def _cluster(self) -> frames.Cluster:
-        """Return the members that may connect to executors from other boxes.
-
-        Executors listen for them once there is a certificate.
-        """
+        """The members that may connect from other boxes, once there is a certificate."""
         peers = self.config.peers if self.config is not None else ()
         cores = tuple((peer.name, peer.key_hash, peer.rank) for peer in peers if peer.role == "gateway")
         return frames.Cluster(self.identity.pem if self.identity.issued else b"", cores)
@@ -350,21 +330,6 @@ class NodeDaemon:
         self._set_state(ref, DeviceState(device=ref, state=state, detail=detail))
         self._stats[ref].clear()
         self.jobs.lost(ref, loss)
-
-    async def metrics(self, ref: str, timeout_s: float = 1.5) -> str | None:
-        """An executor's Prometheus text, or None when it does not answer in time."""
-        waiter: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        waiters = self._metrics_waiters[ref]
-        waiters.append(waiter)
-        try:
-            if len(waiters) == 1 and not self.executors[ref].send(frames.MetricsRequest()):
-                return None
-            return await asyncio.wait_for(waiter, timeout_s)
-        except TimeoutError:
-            return None
-        finally:
-            if waiter in waiters:
-                waiters.remove(waiter)
 
     # --- to the control plane ---------------------------------------------------------------------------------------
 
@@ -390,10 +355,7 @@ class NodeDaemon:
         self._send_states()
 
     def _need_files(self) -> None:
-        """Update the cache's list of the files to keep.
-
-        They are those that the plans use or are about to use, and those that the control plane names.
-        """
+        """Have the cache keep what plans use or will use, and what is kept by order."""
         digests = set().union(*(placement.digests() for placement in self._rollouts.values()))
         if self.config is not None:
             digests.update(self.config.keep)
@@ -402,10 +364,7 @@ class NodeDaemon:
         self.cache.need(digests)
 
     async def _tick(self) -> None:
-        """Report to the control plane once a second.
-
-        One message has the last second of every device, and the node's configuration and profile jobs.
-        """
+        """Report the last second of every device to the control plane, in one message."""
         period, due = 1.0, time.monotonic()
         states_due = due + STATES_EVERY_S
         while True:

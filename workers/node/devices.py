@@ -50,13 +50,7 @@ def find(settings: Settings, present: Iterable[DeviceInfo] = ()) -> tuple[Device
 
 
 def expected(settings: Settings) -> int:
-    """Return the most devices that :func:`find` can find.
-
-    No driver is asked, since it may hang.
-
-    Raises:
-        SettingsError: as :func:`find`, for cores.
-    """
+    """The most devices that :func:`find` finds; asks no driver, which may hang."""
     gpu_files = Path("/dev").glob("nvidia[0-9]*") if settings.gpu else ()
     return len(_parts(settings.cpu_devices, topology.read())) + len(list(gpu_files))
 
@@ -68,15 +62,11 @@ def _parts(spec: str, box: Topology) -> Sequence[tuple[int, ...]]:
 
 
 def usable() -> Sequence[int]:
-    """Cores that this process may run on."""
     return topology.read().usable
 
 
 async def appeared(settings: Settings, present: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:
-    """Return devices that are not among ``present``.
-
-    They are of a GPU whose driver came late, or was loaded again.
-    """
+    """Devices that are not ``present`` yet, such as a GPU whose driver came late."""
     known = {device.id for device in present}
     try:
         found = await asyncio.to_thread(find, settings, present)
@@ -129,11 +119,7 @@ def _gpu_device(settings: Settings, number: int, gpu: gpus.Gpu) -> DeviceInfo:
 
 
 def endpoint(settings: Settings, short: str) -> str:
-    """The executor's unix socket.
-
-    Raises:
-        SettingsError: the path does not fit into a socket address.
-    """
+    """The executor's unix socket; SettingsError where its path is too long."""
     path = settings.socket_folder / f"{disk.safe_name(settings.node_name, 24)}-{short}.sock"
     if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
         raise SettingsError([f"NEREUS_HOME={settings.home}: too deep; {path} is longer than {SOCKET_PATH_LIMIT} bytes"])
@@ -141,10 +127,7 @@ def endpoint(settings: Settings, short: str) -> str:
 
 
 def memory_bytes(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
-    """Return the main memory that this process may use.
-
-    It is the box's, or its control group's limit where that is smaller.
-    """
+    """Main memory that this process may use: the box's or its control group's."""
     total = psutil.virtual_memory().total
     try:
         return min(total, int(limit.read_text()))
@@ -153,16 +136,12 @@ def memory_bytes(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
 
 
 def slug(name: str) -> str:
-    """Return ``name`` as lower-case words joined by dashes, at most 60 characters.
-
-    Trademarks and filler words are left out.
-    """
+    """``name`` as at most 60 lower-case letters and dashes, without trademarks."""
     text = re.sub(r"\((r|tm|c)\)", " ", name.lower())
     text = re.sub(r"\b(cpu|processor|nvidia|\d+-core)\b|@", " ", text)
     return re.sub(r"[^a-z0-9.]+", "-", text).strip("-.")[:60].rstrip("-.") or "unknown"
 
 
 def log_found(devices: Sequence[DeviceInfo]) -> None:
-    """One line a device, for the operator."""
     for device in devices:
         log.get("devices").info("device", id=device.id, device_type=device.type, description=device.description)

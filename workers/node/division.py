@@ -27,32 +27,20 @@ KEEP_BEYOND = 4
 
 
 class Division(msgspec.Struct, frozen=True):
-    """CPU devices, and what is left.
+    """CPU devices, and what is left."""
 
-    Attributes:
-        devices: processors by device.
-        size: physical cores of each device.
-        cores: physical cores that may be used, within the quota.
-        present: physical cores that may be used without the quota.
-    """
-
-    devices: tuple[tuple[int, ...], ...]
-    size: int
-    cores: int
-    present: int
+    devices: tuple[tuple[int, ...], ...]  # processors by device
+    size: int  # physical cores of each device
+    cores: int  # physical cores that may be used, within the quota
+    present: int  # physical cores that may be used without the quota
 
     @property
     def left(self) -> int:
-        """Physical cores that are in no device."""
         return self.cores - self.size * len(self.devices)
 
 
 def divide(topology: Topology, keep: bool) -> Division:
-    """Equal devices on all cores.
-
-    Args:
-        keep: leave a core to other processes of the box, where it has more than :data:`KEEP_BEYOND`.
-    """
+    """Equal devices; ``keep``: with a core left over beyond :data:`KEEP_BEYOND`."""
     groups, present = _groups(topology), len(topology.cores())
     if topology.quota is not None:
         groups = _first(groups, max(1, math.floor(topology.quota)))
@@ -69,10 +57,7 @@ def divide(topology: Topology, keep: bool) -> Division:
 
 
 def _groups(topology: Topology) -> list[list[tuple[int, ...]]]:
-    """Return groups of physical cores that a device may combine.
-
-    Those of a group are of one node and one model, and have as many usable threads each.
-    """
+    """Physical cores that a device may combine: of one node, model and thread count."""
     found: dict[tuple[int, str, int], list[tuple[int, ...]]] = {}
     for threads in topology.cores():
         first = threads[0]
@@ -82,7 +67,6 @@ def _groups(topology: Topology) -> list[list[tuple[int, ...]]]:
 
 
 def _first(groups: Sequence[list[tuple[int, ...]]], limit: int) -> list[list[tuple[int, ...]]]:
-    """The first ``limit`` cores, from as few groups as possible."""
     chosen = []
     for group in sorted(groups, key=len, reverse=True):
         chosen.append(group[:limit])
@@ -91,10 +75,7 @@ def _first(groups: Sequence[list[tuple[int, ...]]], limit: int) -> list[list[tup
 
 
 def _devices(groups: Sequence[list[tuple[int, ...]]], size: int, count: int) -> list[tuple[int, ...]]:
-    """Return the last ``count`` devices of ``size`` cores.
-
-    The lowest cores, which serve most interrupts, are left out first.
-    """
+    """The last ``count`` devices: the lowest cores serve most interrupts."""
     found = []
     for group in groups:
         skip = len(group) % size
@@ -104,11 +85,7 @@ def _devices(groups: Sequence[list[tuple[int, ...]]], size: int, count: int) -> 
 
 
 def summary(division: Division, others: str) -> str:
-    """The division in one line for the operator.
-
-    Args:
-        others: who has the cores that are left, as in ``control plane and gateway``; empty: nobody.
-    """
+    """The division in one line; ``others`` have what is left; empty: nobody."""
     line = _cores(division.present)
     if division.cores < division.present:
         line += f", {division.cores} by the control group's quota"

@@ -28,11 +28,7 @@ _PREFIXES = ("CUDA_", "CUDNN_", "FAKETIME", "LC_", "MALLOC_", "MKL_", "NVIDIA_",
 
 
 def of_executor(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the part of ``environ`` that an executor gets: no secrets or addresses.
-
-    Args:
-        environ: default: this process's.
-    """
+    """The part of ``environ`` that an executor gets: no secrets or addresses."""
     environ = os.environ if environ is None else environ
     kept = {name: value for name, value in environ.items() if name in _KEPT or name.startswith(_PREFIXES)}
     # gpu_index counts in CUDA's PCI order (see gpus.py).

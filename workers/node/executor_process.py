@@ -25,19 +25,12 @@ _STOPPED, _DEAD = "Tt", "ZXx"
 
 
 class ProcessStat(NamedTuple):
-    """Fields of ``/proc/PID/stat``.
+    """Fields of ``/proc/PID/stat``."""
 
-    Attributes:
-        state: one letter.
-        cpu_ticks: CPU time in clock ticks.
-        started: start time since boot in clock ticks.
-        status: wait status.
-    """
-
-    state: str
-    cpu_ticks: int
-    started: int
-    status: int
+    state: str  # one letter
+    cpu_ticks: int  # CPU time in clock ticks
+    started: int  # start time since boot in clock ticks
+    status: int  # wait status
 
 
 def process_stat(pid: int) -> ProcessStat | None:
@@ -77,11 +70,7 @@ class ExecutorProcess:
 
     @classmethod
     def start(cls, command: Sequence[str], environ: Mapping[str, str], cores: Sequence[int]) -> ExecutorProcess:
-        """Start ``command`` in a session of its own, on ``cores`` (empty: any).
-
-        Raises:
-            OSError: it cannot be started.
-        """
+        """Start ``command`` in a session of its own, on ``cores`` (empty: any)."""
         pid = os.posix_spawnp(
             command[0],
             list(command),
@@ -98,10 +87,7 @@ class ExecutorProcess:
 
     @classmethod
     def find(cls, path: Path) -> ExecutorProcess | None:
-        """Return the running process that the file names.
-
-        None: there is none, or its process id is another's by now.
-        """
+        """The running process that the file names; None: gone, or its id is another's."""
         named = read_pid(path)
         if named is None:
             return None
@@ -120,17 +106,12 @@ class ExecutorProcess:
         return not self._ended.is_set()
 
     def write(self, path: Path) -> None:
-        """Name the process in the file.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Name the process in the file; raises OSError."""
         whole = path.with_suffix(".pid-new")
         whole.write_text(f"{self.pid} {self.started}\n")
         os.replace(whole, path)
 
     def send(self, number: signal.Signals) -> None:
-        """Signal the process if it still runs."""
         if self.running:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._descriptor, number)
@@ -139,10 +120,7 @@ class ExecutorProcess:
         await self._ended.wait()
 
     def idle(self) -> bool:
-        """Return whether the process is stopped or asleep.
-
-        It counts as asleep if it took next to no CPU time since the last call.
-        """
+        """Whether it is stopped, or took next to no CPU time since the last call."""
         status = process_stat(self.pid)
         if status is None:
             return False
@@ -151,7 +129,6 @@ class ExecutorProcess:
         return status.state in _STOPPED or (status.state == "S" and status.cpu_ticks <= before + 1)
 
     def release(self) -> None:
-        """Stop watching it."""
         if self._descriptor >= 0:
             asyncio.get_running_loop().remove_reader(self._descriptor)
             os.close(self._descriptor)
@@ -173,10 +150,7 @@ class ExecutorProcess:
 
 
 def read_pid(path: Path) -> tuple[int, int] | None:
-    """Return the process id and start time that the file names.
-
-    None: no such file, or it is not whole.
-    """
+    """Process id and start time in the file; None: no such file, or it is not whole."""
     try:
         pid, started = map(int, path.read_text().split())
     except (OSError, ValueError):
@@ -185,16 +159,7 @@ def read_pid(path: Path) -> tuple[int, int] | None:
 
 
 async def end_leftovers(settings: Settings, devices: Collection[DeviceInfo], within_s: float = 3.0) -> list[int]:
-    """End executors of earlier daemons whose devices are none any more.
-
-    The earlier daemons had this daemon's name.
-
-    Args:
-        within_s: seconds to wait after each of SIGTERM and SIGKILL.
-
-    Returns:
-        Process ids of the executors.
-    """
+    """End executors of this name's earlier daemons for devices that are gone; pids."""
     stem = re.escape(disk.safe_name(settings.node_name, 24))
     own = {pid_path(device.endpoint) for device in devices}
     ended = []

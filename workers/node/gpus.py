@@ -26,13 +26,9 @@ _ABSENT = (
 
 @dataclass(frozen=True)
 class Gpu:
-    """One NVIDIA GPU.
+    """One NVIDIA GPU."""
 
-    Attributes:
-        index: CUDA's ordinal in a process with this environment and CUDA_DEVICE_ORDER=PCI_BUS_ID.
-    """
-
-    index: int
+    index: int  # CUDA's ordinal in a process with this environment and CUDA_DEVICE_ORDER=PCI_BUS_ID
     uuid: str
     name: str
     memory_bytes: int
@@ -40,10 +36,7 @@ class Gpu:
 
 
 def find(environ: Mapping[str, str] | None = None) -> list[Gpu]:
-    """Return the usable GPUs in CUDA's order.
-
-    Those that CUDA_VISIBLE_DEVICES hides and those that are too old are left out.
-    """
+    """The usable GPUs in CUDA's order, without hidden and too old ones."""
     environ = os.environ if environ is None else environ
     try:
         pynvml.nvmlInit()
@@ -70,10 +63,7 @@ def find(environ: Mapping[str, str] | None = None) -> list[Gpu]:
 
 
 def sensors(uuid: str) -> tuple[float | None, float | None]:
-    """Return temperature (degrees Celsius) and power (watts) of a GPU.
-
-    None: it has no such sensor, or the driver does not answer.
-    """
+    """Temperature (degrees Celsius) and power (watts) of a GPU; None: not known."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:

@@ -76,10 +76,7 @@ class NodePages:
         exchange.respond(*response)
 
     def health(self) -> dict:
-        """Return the content of ``/health``.
-
-        ``status`` is ``ok`` when every device is up or draining; the control plane's absence alone harms no query.
-        """
+        """``/health``: ``ok`` while all devices serve, with or without a control plane."""
         states = self._daemon.states()
         config = self._daemon.config
         return {
@@ -102,11 +99,7 @@ def _problem(status: int, detail: str) -> Response:
 
 
 def listen(address: Address) -> socket.socket:
-    """A listening socket.
-
-    Raises:
-        OSError: the address is taken or not this box's; the text names the variable.
-    """
+    """A listening socket; OSError names the variable of an address that is not free."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -121,7 +114,6 @@ def listen(address: Address) -> socket.socket:
 
 
 async def serve(daemon: NodeDaemon, listener: socket.socket, access: MetricsAccess = LOOPBACK) -> None:
-    """Answer requests until cancelled."""
     server = HttpServer(NodePages(daemon, access), LIMITS)
     await server.start_at(listener)
     try:

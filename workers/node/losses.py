@@ -24,17 +24,11 @@ _EXIT = re.compile(r"exit (\d{1,3})(?: (?:executor: )?(.*))?")
 
 @dataclass(frozen=True)
 class Loss:
-    """The end of an executor process.
+    """The end of an executor process."""
 
-    Attributes:
-        reason: in words.
-        crashed: what it ran may be the cause; False where an operator or the node ended it.
-        variant: id of the one that it ran or loaded when it crashed; 0 for none.
-    """
-
-    reason: str
-    crashed: bool = False
-    variant: int = 0
+    reason: str  # in words
+    crashed: bool = False  # what it ran may be the cause; False where an operator or the node ended it
+    variant: int = 0  # id of the one that it ran or loaded when it crashed; 0 for none
 
     def blaming(self, variant: int) -> Loss:
         return replace(self, variant=variant)
@@ -64,14 +58,7 @@ def how_it_ended(code: int, answered: bool, oom_killed: bool, fault: Path | None
 
 
 def how_another_ended(fault: Path, oom_killed: bool) -> Loss:
-    """Return the loss of a process whose exit status is unknown.
-
-    This daemon did not start it.
-
-    Args:
-        fault: see :func:`workers.protocol.endings.fault_path`.
-        oom_killed: as for :func:`how_it_ended`.
-    """
+    """The loss of a process with no known exit status: as :func:`how_it_ended`."""
     note = _note(fault)
     if match := _EXIT.match(note):
         return how_it_ended(int(match[1]), True, oom_killed, fault)
@@ -90,10 +77,7 @@ def _note(fault: Path | None) -> str:
 
 
 def oom_kills() -> int:
-    """Return how many processes the kernel has killed for memory since boot.
-
-    0 where the kernel does not report them.
-    """
+    """Processes that the kernel has killed for memory since boot; 0: not reported."""
     try:
         with open("/proc/vmstat") as lines:
             return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

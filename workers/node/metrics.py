@@ -1,26 +1,35 @@
-"""The node daemon's own Prometheus metrics, read from its state when asked."""
+"""The box's Prometheus page: node daemon, executors and gateways."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Gauge, Metric, ProcessCollector
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from .. import log
-from . import exposition, gateways
+from ..protocol.frame_connection import FrameConnection, connect
+from ..protocol.frames import Frame, Hello, Metrics, MetricsRequest
 
 if TYPE_CHECKING:
     from .daemon import NodeDaemon
 
+#: how long a process may take to give its page, in seconds
+ANSWER_S = 1.5
+_log = log.get("metrics")
 
-class _DaemonCollector(Collector):
+
+class NodeMetrics(Collector):
     def __init__(self, daemon: NodeDaemon):
         self._daemon = daemon
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
 
     def collect(self) -> Iterable[Metric]:
         daemon = self._daemon
@@ -50,55 +59,75 @@ class _DaemonCollector(Collector):
             dropped.add_metric([kind], count)
         yield dropped
 
-
-class NodeMetrics:
-    """Renders one page of metrics for the box.
-
-    It has the daemon's, its executors' and those of the box's gateways.
-    """
-
-    def __init__(self, daemon: NodeDaemon):
-        self._daemon = daemon
-        self._registry = CollectorRegistry()
-        self._registry.register(_DaemonCollector(daemon))
-        ProcessCollector(registry=self._registry)
-        self._log = log.get("metrics")
-
     async def page(self) -> str:
-        """Return the page as Prometheus text.
+        """The page as Prometheus text.
 
-        Executors and gateways that do not answer in time are left out (see nereus_node_executor_up and
-        nereus_node_gateway_up).
+        Executors and gateways that do not answer in time, or with no metrics, are left out (see
+        nereus_node_executor_up and nereus_node_gateway_up).
         """
         daemon = self._daemon
-        refs, names = list(daemon.executors), list(daemon.gateways)
-        texts = await asyncio.gather(
-            *map(daemon.metrics, refs), *(gateways.metrics(daemon.gateways[name], daemon.name) for name in names)
-        )
-        devices = self._readable("device", refs, texts[: len(refs)])
-        beside = self._readable("gateway", names, texts[len(refs) :])
-        page = exposition.merge(generate_latest(self._registry).decode(), devices)
-        return exposition.merge(page + _gateways_up(names, beside), beside, "gateway") if names else page
-
-    def _readable(self, kind: str, names: Sequence[str], texts: Sequence[str | None]) -> dict[str, str]:
-        """Pages by name, without those that are missing or no Prometheus text."""
-        pages = {}
-        for name, text in zip(names, texts, strict=True):
-            if text is None:
-                continue
+        sources = [("device", ref, executor.device.endpoint) for ref, executor in daemon.executors.items()]
+        sources += [("gateway", name, f"unix:{socket}") for name, socket in daemon.gateways.items()]
+        texts = await asyncio.gather(*(_text_of(endpoint, daemon.name) for _, _, endpoint in sources))
+        page = Page(generate_latest(self._registry).decode())
+        up = GaugeMetricFamily("nereus_node_gateway_up", "Whether the gateway answers.", labels=["gateway"])
+        for (kind, name, _), text in zip(sources, texts, strict=True):
+            answered = text is not None
             try:
-                exposition.merge("", {name: text})
+                page.add(text or "", {kind: name})
             except ValueError as error:
                 # One process's nonsense must not hide the others' figures.
-                self._log.error("bad_metrics", **{kind: name}, reason=str(error))
-                continue
-            pages[name] = text
-        return pages
+                _log.error("bad_metrics", **{kind: name}, reason=str(error))
+                answered = False
+            if kind == "gateway":
+                up.add_metric([name], float(answered))
+        page.families |= {up.name: up} if daemon.gateways else {}
+        return generate_latest(page).decode()
 
 
-def _gateways_up(names: Sequence[str], answered: Collection[str]) -> str:
-    registry = CollectorRegistry()
-    up = Gauge("nereus_node_gateway_up", "Whether the gateway answers.", ["gateway"], registry=registry)
-    for name in names:
-        up.labels(name).set(name in answered)
-    return generate_latest(registry).decode()
+class Page(Collector):
+    """Metrics of several processes; a family stands once, with the first's type."""
+
+    def __init__(self, text: str):
+        self.families: dict[str, Metric] = {}
+        self.add(text, {})
+
+    def add(self, text: str, labels: Mapping[str, str]) -> None:
+        """Add a process's samples, marked with ``labels``.
+
+        Raises:
+            ValueError: not Prometheus text; nothing is added.
+        """
+        for family in list(text_string_to_metric_families(text)):
+            merged = self.families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            merged.samples += [sample._replace(labels={**sample.labels, **labels}) for sample in family.samples]
+
+    def collect(self) -> Iterable[Metric]:
+        return self.families.values()
+
+
+async def _text_of(endpoint: str, node: str) -> str | None:
+    """A process's Prometheus text, or None when it does not answer in time."""
+    page: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def received(_: FrameConnection, message: Frame, body: memoryview) -> None:
+        if isinstance(message, Metrics) and not page.done():
+            page.set_result(message.text)
+
+    def closed(_: FrameConnection, error: Exception | None) -> None:
+        if not page.done():
+            page.set_exception(error or ConnectionResetError("closed by the process"))
+
+    connection: FrameConnection | None = None
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            connection = await connect(endpoint, lambda: FrameConnection(Metrics, received, closed))
+            connection.send(Hello("metrics", node))
+            connection.send(MetricsRequest())
+            return await page
+    except Exception:
+        # Any error concerns one process alone.
+        return None
+    finally:
+        if connection is not None:
+            connection.close()

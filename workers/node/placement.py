@@ -24,13 +24,7 @@ RETRY = (2.0, 60.0)
 
 
 class DeviceRollout:
-    """One device's plan on its way.
-
-    Args:
-        device: whose.
-        apply: called with each new Apply.
-        changed: called when :attr:`problem` or what is needed may have changed.
-    """
+    """One device's plan on its way."""
 
     def __init__(
         self,
@@ -54,7 +48,6 @@ class DeviceRollout:
         """files that the newest plan names, fetched or not"""
 
     def digests(self) -> set[str]:
-        """Files that the last Apply uses."""
         return set() if self.current is None else set(self.current.paths)
 
     def place(self, config: control.NodeConfig) -> None:
@@ -67,10 +60,7 @@ class DeviceRollout:
         self._task.add_done_callback(self._ended)
 
     def retry(self) -> None:
-        """Try again at once to fetch the files that could not be fetched.
-
-        Called when the control plane is back.
-        """
+        """Fetch at once what could not be fetched: the control plane is back."""
         self._again.set()
 
     async def close(self) -> None:

@@ -28,32 +28,20 @@ KEPT = 16
 
 
 class _End(NamedTuple):
-    """The end of a job.
+    """The end of a job."""
 
-    Attributes:
-        variant: the one that was measured; None: ordered by an earlier daemon, not known.
-    """
-
-    variant: int | None
+    variant: int | None  # the one that was measured; None: ordered by an earlier daemon, not known
     message: control.ProfileDone | control.ProfileFailed
 
     def answers(self, order: control.ProfileOrder) -> bool:
-        """Return whether nothing has to be measured for the order.
-
-        Another attempt may end better than a failed one.
-        """
+        """Whether nothing has to be measured: another attempt may mend a failed one."""
         if isinstance(self.message, control.ProfileFailed):
             return self.message.attempt == order.attempt > 0
         return self.variant in (None, order.variant.id)
 
 
 class ProfileJobs:
-    """The jobs under way, by id.
-
-    Args:
-        executors: by device id.
-        send: sends a message to the control plane.
-    """
+    """The jobs under way, by id."""
 
     def __init__(
         self,
@@ -75,10 +63,7 @@ class ProfileJobs:
 
     @property
     def under_way(self) -> tuple[int, ...]:
-        """Ids of the jobs that were ordered and have not ended.
-
-        Jobs whose end may not have arrived are among them.
-        """
+        """Ids of jobs that have not ended, or whose end may not have arrived."""
         return tuple(dict.fromkeys((*self._tasks, *self._ends)))
 
     def repeat(self) -> None:
@@ -125,10 +110,7 @@ class ProfileJobs:
             self._send(report)
 
     def lost(self, device: str, loss: Loss) -> None:
-        """Fail the jobs of a device whose executor died.
-
-        Another try may do better, unless the job's variant crashed it.
-        """
+        """Fail a lost device's jobs, for good where the job's variant crashed it."""
         for job, (where, variant, outcome) in self._measuring.items():
             if where == device:
                 message = f"the executor of {device} was lost during the measurement: {loss.reason}"

@@ -25,19 +25,12 @@ from . import addresses, devices
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The division of a box's cores and GPUs into devices.
+    """The division of a box's cores and GPUs into devices."""
 
-    Attributes:
-        devices: all of them; empty: nothing is known of earlier starts.
-        ordered: the division that the control plane ordered; empty: the settings'.
-        retiring: ids of devices that others replace.
-        executors: the setting by which the devices have their addresses.
-    """
-
-    devices: tuple[DeviceInfo, ...] = ()
-    ordered: str = ""
-    retiring: tuple[str, ...] = ()
-    executors: str = ""
+    devices: tuple[DeviceInfo, ...] = ()  # all of them; empty: nothing is known of earlier starts
+    ordered: str = ""  # the division that the control plane ordered; empty: the settings'
+    retiring: tuple[str, ...] = ()  # ids of devices that others replace
+    executors: str = ""  # the setting by which the devices have their addresses
 
 
 class Box(Protocol):
@@ -46,17 +39,14 @@ class Box(Protocol):
     devices: tuple[DeviceInfo, ...]
     config: control.NodeConfig | None
 
-    def add(self, found: Sequence[DeviceInfo]) -> None:
-        """Start executors for these devices."""
+    def add(self, found: Sequence[DeviceInfo]) -> None: ...
 
-    async def remove(self, ref: str) -> None:
-        """End a device's executor, and forget the device."""
+    async def remove(self, ref: str) -> None: ...
 
     def holds(self, ref: str) -> bool:
         """Whether a device has a variant loaded, or has not said so yet."""
 
-    def announce(self) -> None:
-        """Join anew, with the devices as they are."""
+    def announce(self) -> None: ...
 
 
 def divided_as(settings: Settings, ordered: str) -> Settings:
@@ -65,18 +55,11 @@ def divided_as(settings: Settings, ordered: str) -> Settings:
 
 
 def file(settings: Settings) -> Path:
-    """The file of the layout."""
     return settings.home / "members" / f"node-{disk.safe_name(settings.node_name)}-devices.json"
 
 
 def restore(settings: Settings) -> Layout:
-    """Return the layout for this start.
-
-    It is the last one, as far as the box still has its cores, else that of the settings.
-
-    Raises:
-        SettingsError: the settings' own division cannot be used.
-    """
+    """The last layout, as far as the box has its cores, else that of the settings."""
     before = _stored(settings)
     try:
         found = devices.find(divided_as(settings, before.ordered), before.devices)
@@ -125,11 +108,9 @@ class Redivision:
 
     @property
     def settings(self) -> Settings:
-        """The settings with the division in use."""
         return divided_as(self._settings, self.ordered)
 
     def look(self) -> None:
-        """A configuration came, or a device's state changed."""
         self._wake.set()
 
     async def run(self) -> None:

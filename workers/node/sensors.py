@@ -42,21 +42,12 @@ NOTHING = Reading()
 
 
 def bounded(value: float | None, most: float) -> float | None:
-    """Return the value where it can be true, else None.
-
-    Sensors that are asleep or broken give 0, -273 or 2**32.
-    """
+    """The value where it can be true: broken sensors give 0, -273 or 2**32."""
     return value if value is not None and 0 < value <= most else None
 
 
 def package_celsius(chips: Mapping[str, Sequence], package: int) -> float | None:
-    """Return the temperature (degrees Celsius) of a CPU package; None: not known.
-
-    It is its own sensor's, else the warmest of its chip.
-
-    Args:
-        chips: as :func:`psutil.sensors_temperatures` gives them.
-    """
+    """Temperature of a CPU package, else of its chip's warmest sensor; None: unknown."""
     for name in CPU_CHIPS:
         found = [entry for entry in chips.get(name, ()) if bounded(entry.current, MOST_CELSIUS) is not None]
         own = [entry for entry in found if re.fullmatch(rf"(Package|Physical) id {package}", entry.label or "")]
@@ -66,10 +57,7 @@ def package_celsius(chips: Mapping[str, Sequence], package: int) -> float | None
 
 
 class PackagePower:
-    """Power of CPU packages, in watts, by RAPL's energy counters.
-
-    Packages whose counters cannot be read are left out.
-    """
+    """Power of CPU packages in watts, by RAPL's energy counters as far as readable."""
 
     def __init__(self, root: Path = POWERCAP) -> None:
         self._root = root
@@ -164,7 +152,6 @@ class SensorThread:
         self._thread = threading.Thread(target=self._run, name="sensors", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -90,7 +90,6 @@ class ExecutorSupervisor:
 
     @property
     def up(self) -> bool:
-        """Answers on its socket."""
         return self._connection is not None and self._connection.open and self._answering.is_set()
 
     @property
@@ -111,10 +110,7 @@ class ExecutorSupervisor:
         self._unfit = reason
 
     async def run(self) -> None:
-        """Keep an executor running until cancelled, then end it.
-
-        It gets SIGTERM, and SIGKILL after ``timing.term``.
-        """
+        """Keep an executor running until cancelled; then SIGTERM, and SIGKILL if need be."""
         try:
             while True:
                 healthy_s = await self._life()
@@ -133,11 +129,7 @@ class ExecutorSupervisor:
     # --- one life ---------------------------------------------------------------------------------------------------
 
     async def _life(self) -> float:
-        """One process from start, or from where an earlier daemon left it, to its end.
-
-        Returns:
-            how long it answered, in seconds.
-        """
+        """One process, started or found, to its end; the seconds for which it answered."""
         self._answering.clear()
         self._up_since, self._unfit = None, ""
         self._oom_kills = oom_kills()
@@ -187,10 +179,7 @@ class ExecutorSupervisor:
             self._guard(self._on_lost, self.last)
 
     def _publish_ending(self) -> None:
-        """Publish how the process ended.
-
-        Gateways decide by that on the queries that were under way.
-        """
+        """Tell gateways, which decide by that on the queries that were under way."""
         ending = endings.Ending(self._process.pid, self.last.crashed, self.last.reason)
         try:
             endings.write(self.device.endpoint, ending)
@@ -280,11 +269,7 @@ class ExecutorSupervisor:
             self._guard(self._on_frame, frame)
 
     def _unfitness(self, frame: frames.Frame) -> str:
-        """Return why an executor of an earlier daemon cannot stay; empty: it can.
-
-        Args:
-            frame: the first that it sent.
-        """
+        """Why an earlier daemon's executor cannot stay, by its first frame; or empty."""
         if not isinstance(frame, frames.ExecutorIdentity):
             different = "another protocol"
         else:

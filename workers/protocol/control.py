@@ -81,57 +81,37 @@ class ToMember(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class Join(FromMember, frozen=True, kw_only=True):
-    """First message of a member.
-
-    Attributes:
-        machine: the running box (:mod:`workers.machine`); empty: not reported. Members of one box reach each other over
-            unix sockets.
-        certificate_request: for its certificate (:class:`IssuedCertificate`). Empty: the member runs older code.
-        release: of its code; empty: not reported, since it runs older code.
-    """
+    """First message of a member."""
 
     name: Line
+    #: the running box (:mod:`workers.machine`); empty: not reported. Members of one box reach each other over unix
+    #: sockets.
     machine: Hash = ""
+    #: for its certificate (:class:`IssuedCertificate`). Empty: the member runs older code.
     certificate_request: CertificateRequest = ""
-    release: ShortLine = ""
+    release: ShortLine = ""  # of its code; empty: not reported, since it runs older code
 
 
 class JoinNode(Join, tag="join_node", frozen=True, kw_only=True):
-    """A node daemon's, with all of its devices.
-
-    Attributes:
-        cores: those that it may divide into devices. Empty: it runs older code, or has none.
-        divided: how they are divided, as ``NEREUS_CPU_DEVICES`` says it; empty: not reported.
-        ordered: whether that was ordered by the control plane; else the box's settings say so.
-        division_problem: why the newest order cannot be followed; empty: it is.
-        retiring: devices that others replace on the same cores; they serve until those do.
-    """
+    """A node daemon's, with all of its devices."""
 
     devices: Annotated[tuple[DeviceInfo, ...], msgspec.Meta(max_length=MOST_DEVICES)]
+    #: those that it may divide into devices. Empty: it runs older code, or has none.
     cores: Annotated[tuple[Small, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
-    divided: Line = ""
-    ordered: bool = False
-    division_problem: Line = ""
+    divided: Line = ""  # how they are divided, as ``NEREUS_CPU_DEVICES`` says it; empty: not reported
+    ordered: bool = False  # whether that was ordered by the control plane; else the box's settings say so
+    division_problem: Line = ""  # why the newest order cannot be followed; empty: it is
+    #: devices that others replace on the same cores; they serve until those do
     retiring: Annotated[tuple[Ref, ...], msgspec.Meta(max_length=MOST_DEVICES)] = ()
 
 
 class JoinGateway(Join, tag="join_gateway", frozen=True, kw_only=True):
-    """A gateway's join.
-
-    Attributes:
-        address: where clients reach it.
-        core: ``host:port`` of its core for members on other boxes; empty: it has none.
-    """
-
-    address: Line
-    core: Line = ""
+    address: Line  # where clients reach it
+    core: Line = ""  # ``host:port`` of its core for members on other boxes; empty: it has none
 
 
 class DeviceStates(FromMember, tag="device_states", frozen=True, kw_only=True):
-    """The states of every device of the node.
-
-    Sent after joining, at each change and twice a minute.
-    """
+    """Of every device of the node: after joining, at each change, twice a minute."""
 
     devices: Annotated[tuple[DeviceState, ...], msgspec.Meta(max_length=MOST_DEVICES)]
 
@@ -140,44 +120,35 @@ class MemberStats(FromMember, frozen=True, kw_only=True):
     """A member's report of one second.
 
     It is sent each second, even with nothing to report: the control plane answers where the member is behind.
-
-    Attributes:
-        at: seconds ago that the second ended (boxes' clocks differ).
-        plan_version: of the configuration that the member holds, 0 while it holds none. None: not reported.
-        config_hash: :attr:`Configuration.hash` of the configuration that it holds, as received; empty while it holds
-            none. None: not reported, since the member runs older code.
-        received: messages that had come on this connection when the report was made. None: not reported, since the
-            member runs older code.
     """
 
-    at: Seconds = 0.0
+    at: Seconds = 0.0  # seconds ago that the second ended (boxes' clocks differ)
+    #: of the configuration that the member holds, 0 while it holds none. None: not reported.
     plan_version: Count | None = None
+    #: :attr:`Configuration.hash` of the configuration that it holds, as received; empty while it holds none. None: not
+    #: reported, since the member runs older code.
     config_hash: Hash | None = None
+    #: messages that had come on this connection when the report was made. None: not reported, since the member runs
+    #: older code.
     received: Count | None = None
 
 
 class NodeStats(MemberStats, tag="node_stats", frozen=True, kw_only=True):
-    """One second of all the node's devices that reported.
-
-    Attributes:
-        jobs: ids of the profile jobs under way at the node; None: not reported.
-    """
+    """One second of all the node's devices that reported."""
 
     devices: Annotated[tuple[DeviceStats, ...], msgspec.Meta(max_length=MOST_DEVICES)]
+    #: ids of the profile jobs under way at the node; None: not reported
     jobs: Annotated[tuple[Count, ...], msgspec.Meta(max_length=MOST_NAMES)] | None = None
 
 
 class GatewayStats(MemberStats, tag="gateway_stats", frozen=True, kw_only=True):
-    """One second of all applications at a gateway.
-
-    Attributes:
-        serving: those whose queries it answers, as a device has a variant of each warm.
-        reach: devices that its core reaches now. None: not reported, since the gateway runs older code.
-    """
+    """One second of all applications at a gateway."""
 
     applications: Annotated[dict[Name, ApplicationStats], msgspec.Meta(max_length=MOST_NAMES)]
     ready: bool
+    #: those whose queries it answers, as a device has a variant of each warm
     serving: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
+    #: devices that its core reaches now. None: not reported, since the gateway runs older code.
     reach: Reach | None = None
 
 
@@ -216,70 +187,45 @@ class Drift(FromMember, tag="drift", frozen=True, kw_only=True):
 
 
 class FaultReport(FromMember, tag="fault", frozen=True, kw_only=True):
-    """A run of ``variant`` on ``device`` went wrong.
-
-    Attributes:
-        variant: id.
-        cause: the executor ``crashed``, a run exceeded its limit and was ``stopped``, or queries were ``mixed``, as the
-            answer to one depends on the others of its run.
-        detail: how, in words.
-    """
+    """A run of ``variant`` on ``device`` went wrong."""
 
     device: Name
-    variant: Count
+    variant: Count  # id
+    #: the executor ``crashed``, a run exceeded its limit and was ``stopped``, or queries were ``mixed``, as the answer
+    #: to one depends on the others of its run
     cause: Literal["crashed", "stopped", "mixed"]
-    detail: Text
+    detail: Text  # how, in words
 
 
 class ProfileProgress(FromMember, tag="profile_progress", frozen=True, kw_only=True):
-    """A profile job moved on.
-
-    Attributes:
-        phase: ``waiting``, ``fetching``, ``loading``, ``measuring`` or ``validating``.
-        done: 0 to 1.
-        points: those measured so far.
-    """
+    """A profile job moved on."""
 
     job: Count
-    phase: Name
-    done: Part
-    points: Points = ()
+    phase: Name  # ``waiting``, ``fetching``, ``loading``, ``measuring`` or ``validating``
+    done: Part  # 0 to 1
+    points: Points = ()  # those measured so far
 
 
 class ProfileDone(FromMember, tag="profile_done", frozen=True, kw_only=True):
-    """A profile job ended well.
-
-    Attributes:
-        accuracy: percent, where a validation set was ordered.
-    """
+    """A profile job ended well."""
 
     job: Count
     load_s: Seconds
     memory_bytes: Count
     points: Points
-    accuracy: Accuracy | None = None
+    accuracy: Accuracy | None = None  # percent, where a validation set was ordered
     validated_rows: Count = 0
 
 
 class ProfileFailed(FromMember, tag="profile_failed", frozen=True, kw_only=True):
-    """A profile job ended badly.
-
-    Attributes:
-        retry: another try may help, as after the loss of a device.
-        attempt: of the order; 0: not reported.
-    """
-
     job: Count
     message: Text
-    retry: bool = False
-    attempt: Count = 0
+    retry: bool = False  # another try may help, as after the loss of a device
+    attempt: Count = 0  # of the order; 0: not reported
 
 
 class RenewCertificate(FromMember, tag="renew_certificate", frozen=True, kw_only=True):
-    """A request for another certificate; :class:`IssuedCertificate` answers.
-
-    The member's certificate is old, or its clock jumped.
-    """
+    """The certificate is old, or the clock jumped; IssuedCertificate answers."""
 
     certificate_request: CertificateRequest
 
@@ -303,28 +249,19 @@ FromGateway = JoinGateway | GatewayStats | Burst | Overload | RenewCertificate
 
 
 class IssuedCertificate(ToMember, tag="issued_certificate", frozen=True, kw_only=True):
-    """A member's certificate, and the authorities that it trusts in its peers.
-
-    Attributes:
-        refused: why none was issued, in words; empty where one was, or none was asked for.
-    """
+    """A member's certificate, and the authorities that it trusts in its peers."""
 
     certificate: Certificates = ""
     authorities: Certificates = ""
-    refused: Text = ""
+    refused: Text = ""  # why none was issued, in words; empty where one was, or none was asked for
 
 
 class Joined(ToMember, tag="joined", frozen=True, kw_only=True):
-    """The member is admitted.
-
-    Attributes:
-        credential: given once, when the join token was used; the member keeps it on disk.
-        issued: the answer to the join's certificate request.
-    """
+    """The member is admitted."""
 
     member: int
-    credential: str | None = None
-    issued: IssuedCertificate = IssuedCertificate()
+    credential: str | None = None  # given once, when the join token was used; the member keeps it on disk
+    issued: IssuedCertificate = IssuedCertificate()  # the answer to the join's certificate request
 
 
 class CertificateDue(ToMember, tag="certificate_due", frozen=True, kw_only=True):
@@ -336,91 +273,65 @@ class CertificateDue(ToMember, tag="certificate_due", frozen=True, kw_only=True)
 
 
 class Pending(ToMember, tag="pending", frozen=True, kw_only=True):
-    """The member is known but not yet approved by the operator.
-
-    The connection stays, and :class:`Joined` follows.
-    """
+    """Not yet approved by the operator; the connection stays, Joined follows."""
 
     reason: str
 
 
 class Configuration(ToMember, frozen=True, kw_only=True):
-    """The whole configuration of a member, replacing the earlier one.
-
-    Attributes:
-        hash: digest of all else in it, set by :func:`with_hash`. The member reports it back as it came and computes
-            nothing: code of another version would encode the same configuration otherwise.
-        peers: the members that this one may connect with over TLS; a revoked one is no longer among them.
-    """
+    """The whole configuration of a member, replacing the earlier one."""
 
     applications: tuple[ApplicationSpec, ...]
     plan: PlanSpec
+    #: digest of all else in it, set by :func:`with_hash`. The member reports it back as it came and computes nothing:
+    #: code of another version would encode the same configuration otherwise.
     hash: str = ""
+    #: the members that this one may connect with over TLS; a revoked one is no longer among them
     peers: Annotated[tuple[PeerSpec, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
 
 
 class NodeConfig(Configuration, tag="node_config", frozen=True, kw_only=True):
-    """A node's configuration. ``plan.devices`` are the node's own.
+    """A node's configuration. ``plan.devices`` are the node's own."""
 
-    Attributes:
-        keep: digests that the model cache should keep.
-        cpu_devices: how its cores become devices, as ``NEREUS_CPU_DEVICES`` says it; empty: as its settings say.
-        retired: retiring devices that plans leave out now; the node ends them once they hold nothing.
-    """
-
-    keep: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()  # digests that the model cache should keep
+    #: how its cores become devices, as ``NEREUS_CPU_DEVICES`` says it; empty: as its settings say
     cpu_devices: Line = ""
+    #: retiring devices that plans leave out now; the node ends them once they hold nothing
     retired: tuple[str, ...] = ()
 
 
 class KeyLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Limits of an API key; None: no limit.
+    """Limits of an API key; None: no limit."""
 
-    Attributes:
-        applications: names of those that it reaches.
-        rate: queries/s.
-        burst: queries at once after a pause; None: those of a second.
-        share: part of an application's capacity, at most, while the application refuses queries.
-        expires: unix seconds.
-    """
-
-    applications: tuple[str, ...] | None = None
-    rate: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    burst: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    applications: tuple[str, ...] | None = None  # names of those that it reaches
+    rate: Annotated[float, msgspec.Meta(gt=0)] | None = None  # queries/s
+    burst: Annotated[int, msgspec.Meta(ge=1)] | None = None  # queries at once after a pause; None: those of a second
+    #: part of an application's capacity, at most, while the application refuses queries
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
-    expires: float | None = None
+    expires: float | None = None  # unix seconds
 
 
 class GatewayConfig(Configuration, tag="gateway_config", frozen=True, kw_only=True):
-    """A gateway's configuration.
+    """A gateway's configuration."""
 
-    Attributes:
-        key_hashes: sha256 (hex) of API keys.
-        key_limits: of those that have limits.
-    """
-
-    key_hashes: tuple[str, ...]
-    key_limits: dict[str, KeyLimits] = {}
+    key_hashes: tuple[str, ...]  # sha256 (hex) of API keys
+    key_limits: dict[str, KeyLimits] = {}  # of those that have limits
 
 
 class ProfileOrder(ToMember, tag="profile_order", frozen=True, kw_only=True):
     """An order to measure ``variant`` on ``device``.
 
     Batches 1, 2, 4 ... ``max_batch`` are measured, until p95 passes ``slo_s``, for each size class of the application.
-
-    Attributes:
-        first: the variant never ran on this device type, so its first run wants a drained device.
-        attempt: counts the orders of this job from 1; 0: not reported.
     """
 
     job: int
     device: str
     variant: VariantSpec
     application: ApplicationSpec
-    first: bool
+    first: bool  # the variant never ran on this device type, so its first run wants a drained device
     max_batch: int = 64
     validation: ValidationSpec | None = None
-    attempt: int = 0
+    attempt: int = 0  # counts the orders of this job from 1; 0: not reported
 
 
 class ProfileCancel(ToMember, tag="profile_cancel", frozen=True, kw_only=True):
@@ -445,16 +356,12 @@ class VersionMismatch(Exception):
 
 
 def with_hash(config: NodeConfig | GatewayConfig) -> NodeConfig | GatewayConfig:
-    """Return ``config`` with the digest of its content.
-
-    Equal content has equal digests, in any process.
-    """
+    """``config`` with the digest of its content, the same in any process."""
     digest = hashlib.sha256(_in_order.encode(msgspec.structs.replace(config, hash=""))).hexdigest()[:16]
     return msgspec.structs.replace(config, hash=digest)
 
 
 def encode(message: FromMember | ToMember) -> str:
-    """A message as JSON text."""
     return _encoder.encode(message).decode()
 
 
@@ -470,20 +377,16 @@ class _Envelope(msgspec.Struct):
 
 
 def decode_from_node(text: str | bytes) -> FromNode:
-    """Decode a node's message."""
     return _decode(_from_node, text)
 
 
 def decode_from_gateway(text: str | bytes) -> FromGateway:
-    """Raises as :func:`decode_from_node`."""
     return _decode(_from_gateway, text)
 
 
 def decode_to_node(text: str | bytes) -> ToNode:
-    """Raises as :func:`decode_from_node`."""
     return _decode(_to_node, text)
 
 
 def decode_to_gateway(text: str | bytes) -> ToGateway:
-    """Raises as :func:`decode_from_node`."""
     return _decode(_to_gateway, text)

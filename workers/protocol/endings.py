@@ -24,14 +24,10 @@ EXIT_GPU_LOST = 89
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """The end of one process.
-
-    Attributes:
-        crashed: the process's work may be the cause, unlike where an operator or the node ended it.
-    """
+    """The end of one process."""
 
     pid: int
-    crashed: bool
+    crashed: bool  # the process's work may be the cause, unlike where an operator or the node ended it
     reason: str
 
 
@@ -57,10 +53,7 @@ def write(endpoint: str, ending: Ending) -> None:
 
 
 def read(endpoint: str, pid: int) -> Ending | None:
-    """Return the end of the process ``pid``.
-
-    None: it has not ended, or its supervisor has not noticed yet.
-    """
+    """The end of ``pid``; None: it runs, or its supervisor has not noticed yet."""
     try:
         ending = msgspec.json.decode(_path(endpoint).read_bytes(), type=Ending)
     except (OSError, msgspec.DecodeError):

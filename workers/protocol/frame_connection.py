@@ -121,7 +121,6 @@ class FrameConnection(asyncio.BufferedProtocol):
         return True
 
     def send_all(self, messages: Sequence[tuple[Frame, Sequence[Buffer]]]) -> bool:
-        """Queue frames in one write; the result is that of :meth:`send`."""
         transport = self.transport
         if transport is None or transport.is_closing():
             return False
@@ -132,7 +131,6 @@ class FrameConnection(asyncio.BufferedProtocol):
         return True
 
     def pending_bytes(self) -> int:
-        """Bytes written but not yet taken by the socket, for back-pressure."""
         return self.transport.get_write_buffer_size() if self.transport is not None else 0
 
     def close(self) -> None:
@@ -172,7 +170,6 @@ def _decoder(types) -> msgspec.msgpack.Decoder:
 
 
 async def connect(endpoint: str, connection: Callable[[], FrameConnection]) -> FrameConnection:
-    """Open a client connection to ``unix:/path``."""
     if not endpoint.startswith("unix:"):
         raise ValueError(f"endpoint {endpoint!r}: must be unix:/path")
     _, protocol = await asyncio.get_running_loop().create_unix_connection(connection, endpoint.removeprefix("unix:"))

@@ -20,8 +20,6 @@ LEAST_ANSWER_BYTES, ANSWER_EXPANDS = 256 * 1024 * 1024, 4
 
 
 class FrameLimits(NamedTuple):
-    """Bytes of header and body of a frame."""
-
     header: int
     body: int
 
@@ -38,20 +36,14 @@ class PeerLimits(NamedTuple):
 
 
 class QueryLimits(NamedTuple):
-    """Limits that follow from the largest queries of this box.
-
-    These are ``NEREUS_MAX_REQUEST_MB`` and ``NEREUS_MAX_JSON_MB``, in bytes.
-    """
+    """NEREUS_MAX_REQUEST_MB and NEREUS_MAX_JSON_MB of this box, in bytes."""
 
     request_bytes: int
     json_bytes: int
 
     @property
     def queries(self) -> FrameLimits:
-        """Limits of a frame with queries.
-
-        Fronts send it to a core, and a core to an executor.
-        """
+        """Of a frame with queries, from a front to a core or a core to an executor."""
         return FrameLimits(MAX_HEADER, max(SEVERAL_BYTES, self.request_bytes, JSON_EXPANDS * self.json_bytes))
 
     @property
@@ -60,10 +52,8 @@ class QueryLimits(NamedTuple):
 
     @property
     def asking(self) -> PeerLimits:
-        """For who sends queries and receives answers."""
         return PeerLimits(self.answers, self.queries)
 
     @property
     def answering(self) -> PeerLimits:
-        """For who receives queries and sends answers."""
         return PeerLimits(self.queries, self.answers)

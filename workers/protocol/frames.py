@@ -26,49 +26,34 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class TensorHeader(msgspec.Struct, frozen=True, array_like=True):
-    """One tensor in the body.
-
-    Attributes:
-        datatype: of V2.
-        shape: with the batch first.
-        nbytes: how many bytes of the body are its.
-    """
+    """One tensor in the body."""
 
     name: str
-    datatype: str
-    shape: tuple[int, ...]
-    nbytes: int
+    datatype: str  # of V2
+    shape: tuple[int, ...]  # with the batch first
+    nbytes: int  # how many bytes of the body are its
 
 
 # --- both ways ------------------------------------------------------------------------------------------------------
 
 
 class Hello(Frame, frozen=True):
-    """First frame of each connection's client.
+    """First frame of each connection's client."""
 
-    Attributes:
-        role: ``gateway`` or ``node``; towards a core also ``front``.
-        leases: this gateway asks for the device by :class:`AskLease`. One of older code holds it while connected.
-    """
-
-    role: Name
+    role: Name  # ``gateway``, ``node`` or ``metrics``; towards a core also ``front``
     name: Name
+    #: this gateway asks for the device by :class:`AskLease`. One of older code holds it while connected.
     leases: bool = False
 
 
 class WarmVariant(msgspec.Struct, frozen=True, array_like=True):
-    """A variant that could run now.
-
-    Attributes:
-        accuracy: percent.
-        planned: part of the plan in force here (else standby or on its way out).
-    """
+    """A variant that could run now."""
 
     id: Count
     name: Name
     application: Name
-    accuracy: Percent
-    planned: bool
+    accuracy: Percent  # percent
+    planned: bool  # part of the plan in force here (else standby or on its way out)
 
 
 class LearnedOfDevice(msgspec.Struct, frozen=True, array_like=True):
@@ -89,26 +74,19 @@ class ExecutorState(Frame, frozen=True):
     """The state of an executor and its device.
 
     Sent on Hello, at each new plan and each change of warmth or draining, and about ten times a second while rows wait.
-
-    Attributes:
-        plan_version: of the plan in force.
-        draining: send nothing new.
-        queued: rows that wait, by application.
-        busy_s: seconds until the running batch ends, as expected.
-        errors: by variant's name, why it could not be loaded; under the empty name, why the plan could not be applied.
-        learned: by the core that had the device before, for the one that gets it.
-        newest_plan: version of the newest plan received; its residents that are warm are not unloaded. 0: none, or the
-            executor runs older code.
     """
 
     device: Name
-    plan_version: Count
+    plan_version: Count  # of the plan in force
     warm: Annotated[tuple[WarmVariant, ...], msgspec.Meta(max_length=10_000)]
-    draining: bool
-    queued: dict[str, Count]
-    busy_s: Seconds
+    draining: bool  # send nothing new
+    queued: dict[str, Count]  # rows that wait, by application
+    busy_s: Seconds  # seconds until the running batch ends, as expected
+    #: by variant's name, why it could not be loaded; under the empty name, why the plan could not be applied
     errors: dict[str, Text] = {}
-    learned: LearnedOfDevice | None = None
+    learned: LearnedOfDevice | None = None  # by the core that had the device before, for the one that gets it
+    #: version of the newest plan received; its residents that are warm are not unloaded. 0: none, or the executor runs
+    #: older code.
     newest_plan: Count = 0
 
 
@@ -116,16 +94,11 @@ class ExecutorState(Frame, frozen=True):
 
 
 class RequestShape(msgspec.Struct, frozen=True, array_like=True):
-    """The properties that many queries share: all but numbers, deadlines and data.
-
-    Attributes:
-        inputs: in the signature's order.
-        outputs: names wanted, empty for all.
-    """
+    """The properties that many queries share: all but numbers, deadlines and data."""
 
     rows: int
-    inputs: tuple[TensorHeader, ...]
-    outputs: tuple[str, ...] = ()
+    inputs: tuple[TensorHeader, ...]  # in the signature's order
+    outputs: tuple[str, ...] = ()  # names wanted, empty for all
 
 
 class RunBatch(Frame, frozen=True):
@@ -137,19 +110,14 @@ class RunBatch(Frame, frozen=True):
     be late even if it ran alone is refused when its batch is due, unless its application serves late answers; the
     others run all the same. The body holds the first input of every query, in the order of ``queries``, then the second
     one of every query, and so on: each input of a run lies in one piece.
-
-    Attributes:
-        number: the gateway's own.
-        variant: id.
-        max_rows: rows that one run may take.
-        queries: (id, index of its shape in ``shapes``, budget): seconds left for the executor, without the way back.
     """
 
-    number: int
+    number: int  # the gateway's own
     application: str
-    variant: int
-    max_rows: int
+    variant: int  # id
+    max_rows: int  # rows that one run may take
     shapes: tuple[RequestShape, ...]
+    #: (id, index of its shape in ``shapes``, budget): seconds left for the executor, without the way back
     queries: tuple[tuple[int, int, float], ...]
 
 
@@ -172,29 +140,19 @@ class AskLease(Frame, frozen=True):
     """A question for the state of the device's lease; :class:`LeaseState` answers.
 
     If ``wanted``, the core asks for the lease itself as well.
-
-    Attributes:
-        number: returned in the answer.
-        leads: this core holds another device.
-        learned: of the device that this core has, for the next one; None: nothing new.
     """
 
-    number: Count
+    number: Count  # returned in the answer
     wanted: bool
-    leads: bool
-    learned: LearnedOfDevice | None = None
+    leads: bool  # this core holds another device
+    learned: LearnedOfDevice | None = None  # of the device that this core has, for the next one; None: nothing new
 
 
 class ReleaseLease(Frame, frozen=True):
-    """This core dispatches nothing more here, and nothing of it is under way.
+    """This core dispatches nothing more here, and nothing of it is under way."""
 
-    Attributes:
-        stops: it gives all of its devices back and does not want them again.
-        learned: as in :class:`AskLease`.
-    """
-
-    stops: bool = False
-    learned: LearnedOfDevice | None = None
+    stops: bool = False  # it gives all of its devices back and does not want them again
+    learned: LearnedOfDevice | None = None  # as in :class:`AskLease`
 
 
 class Withdraw(Frame, frozen=True):
@@ -204,10 +162,7 @@ class Withdraw(Frame, frozen=True):
 
 
 class Moved(Frame, frozen=True):
-    """The gateway routes by this plan now.
-
-    Variants that only older plans had here may be unloaded once they are idle.
-    """
+    """The gateway routes by this plan; variants of older ones may be unloaded."""
 
     plan_version: int
 
@@ -220,36 +175,24 @@ class LeaseState(Frame, frozen=True):
 
     Sent on Hello of a gateway that asks for leases, before :class:`ExecutorState`; in answer to each :class:`AskLease`;
     and at each change.
-
-    Attributes:
-        number: of the question; 0: this is no answer.
-        epoch: number of the lease; another core's has another one.
-        held: by this connection: batches of no other one are taken.
-        holder: name of the core that holds it; empty: none does.
-        reclaimed: a core of a higher rank is back: drain the device, then send :class:`ReleaseLease`.
-        offered: the core that had the device stops: the first that asks gets it.
     """
 
-    number: Count
-    epoch: Count
-    held: bool
-    holder: Name
-    reclaimed: bool
-    offered: bool = False
+    number: Count  # of the question; 0: this is no answer
+    epoch: Count  # number of the lease; another core's has another one
+    held: bool  # by this connection: batches of no other one are taken
+    holder: Name  # name of the core that holds it; empty: none does
+    reclaimed: bool  # a core of a higher rank is back: drain the device, then send :class:`ReleaseLease`
+    offered: bool = False  # the core that had the device stops: the first that asks gets it
 
 
 class ResultTensor(msgspec.Struct, frozen=True, array_like=True):
-    """One output of several queries, one behind the other.
-
-    Attributes:
-        shape: of them all, rows first; ``nbytes``: of them all.
-        sizes: bytes of each query's part where rows may differ in length (BYTES); empty: every row takes as many.
-    """
+    """One output of several queries, one behind the other."""
 
     name: str
     datatype: str
-    shape: tuple[Count, ...]
+    shape: tuple[Count, ...]  # of them all, rows first
     nbytes: Count
+    #: bytes of each query's part where rows may differ in length (BYTES); empty: every row takes as many
     sizes: tuple[Count, ...] = ()
 
 
@@ -260,43 +203,32 @@ class Results(Frame, frozen=True):
 
     Their outputs have equal shapes except for their rows. ``ids`` and the body's parts are in the same order; the body
     holds the first output of every query, then the second one, and so on.
-
-    Attributes:
-        number: of the batch.
-        queue_s: seconds from receipt to start.
-        run_s: seconds inside the model's runs.
-        batch_rows: rows of the whole batch.
-        occupied_s: seconds of the device's time: ``run_s``, assembling the batch and encoding its outputs.
-        rows: of each query; empty: one row each.
     """
 
-    number: int
+    number: int  # of the batch
     ids: tuple[int, ...]
     variant: str
     accuracy: Percent
     accuracy_normalized: Percent
-    queue_s: Seconds
-    run_s: Seconds
-    batch_rows: Count
-    occupied_s: Seconds
+    queue_s: Seconds  # seconds from receipt to start
+    run_s: Seconds  # seconds inside the model's runs
+    batch_rows: Count  # rows of the whole batch
+    occupied_s: Seconds  # seconds of the device's time: ``run_s``, assembling the batch and encoding its outputs
     outputs: tuple[ResultTensor, ...]
-    rows: tuple[Count, ...] = ()
+    rows: tuple[Count, ...] = ()  # of each query; empty: one row each
 
 
 class Refusal(Frame, frozen=True):
-    """No answer from this device.
-
-    Attributes:
-        code: ``late`` (cannot be in time), ``overloaded`` (queue full), ``not_resident``, ``not_leased`` (another core
-            has the device), ``draining``, ``failed`` (the model raised), ``stopped`` (its run exceeded the watchdog's
-            limit) or ``invalid`` (the client's fault).
-        retryable: another device may do better. Of a stopped run: it had several queries, any of which may be the one
-            that did not end.
-    """
+    """No answer from this device."""
 
     id: int
+    #: ``late`` (cannot be in time), ``overloaded`` (queue full), ``not_resident``, ``not_leased`` (another core has the
+    #: device), ``draining``, ``failed`` (the model raised), ``stopped`` (its run exceeded the watchdog's limit) or
+    #: ``invalid`` (the client's fault)
     code: Name
     message: Text
+    #: another device may do better. Of a stopped run: it had several queries, any of which may be the one that did not
+    #: end.
     retryable: bool
 
 
@@ -304,23 +236,16 @@ class Refusal(Frame, frozen=True):
 
 
 class Apply(Frame, frozen=True):
-    """An order to make this the device's plan.
-
-    Attributes:
-        paths: model file by digest, each already in the cache.
-    """
+    """An order to make this the device's plan."""
 
     plan_version: int
     plan: DevicePlan
     applications: tuple[ApplicationSpec, ...]
-    paths: dict[str, str]
+    paths: dict[str, str]  # model file by digest, each already in the cache
 
 
 class Measure(Frame, frozen=True):
-    """An order to profile a variant.
-
-    The files of the order are in the cache, at ``path`` and ``validation_path``.
-    """
+    """An order to profile a variant whose files are in the cache."""
 
     order: ProfileOrder
     path: str
@@ -328,8 +253,6 @@ class Measure(Frame, frozen=True):
 
 
 class MeasureCancel(Frame, frozen=True):
-    """Stop a profile job."""
-
     job: int
 
 
@@ -337,14 +260,10 @@ class Cluster(Frame, frozen=True):
     """This node's identity for cores on other boxes, and the identities of these.
 
     Sent on Hello and at each change.
-
-    Attributes:
-        pem: the node's key, certificate chain and authorities; empty: it has no certificate yet.
-        cores: (name, key hash, rank) of the gateways that may connect, as in :class:`.specs.PeerSpec`, from best to
-            worst rank.
     """
 
-    pem: bytes
+    pem: bytes  # the node's key, certificate chain and authorities; empty: it has no certificate yet
+    #: (name, key hash, rank) of the gateways that may connect, as in :class:`.specs.PeerSpec`, from best to worst rank
     cores: tuple[tuple[str, str, int], ...]
 
 
@@ -356,10 +275,7 @@ class MetricsRequest(Frame, frozen=True):
 
 
 class ExecutorIdentity(Frame, frozen=True):
-    """Digests of an executor's code, settings and device.
-
-    It is the first frame to a node daemon; see :mod:`workers.identity`.
-    """
+    """First frame to a node daemon: see :mod:`workers.identity`."""
 
     code: Name
     settings: Name
@@ -367,14 +283,10 @@ class ExecutorIdentity(Frame, frozen=True):
 
 
 class StateReport(Frame, frozen=True):
-    """The device's state, at each change."""
-
     state: DeviceState
 
 
 class StatsReport(Frame, frozen=True):
-    """One second of the device."""
-
     stats: DeviceStats
 
 

@@ -61,15 +61,11 @@ class Framing:
         self._sizes = (0, 0)
 
     def limit(self, header: int, body: int) -> None:
-        """Accept no larger frames from now on.
-
-        One whose size is known already may still come.
-        """
+        """Accept no larger frames from now on, except one whose size is known already."""
         self._limits = header, body
         self._quick = _PREFIX_BYTES + min(header, body, _ROOM)
 
     def space(self) -> memoryview:
-        """The buffer for the next bytes; never empty."""
         if self._large is not None:
             return self._large[self._at :]
         return self._whole[self._have :] if self._have else self._view

@@ -27,15 +27,12 @@ class SubmitQueries(Frame, frozen=True):
     """Queries of one application that fit its signature.
 
     The body holds the inputs of each query in turn.
-
-    Attributes:
-        queries: (number, place of its shape in ``shapes``, age since it was read, time to answer it from then, named
-            variant, least accuracy, hash of its API key); the time, variant and accuracy are None unless the client
-            asked for them.
     """
 
     application: str
     shapes: tuple[RequestShape, ...]
+    #: (number, place of its shape in ``shapes``, age since it was read, time to answer it from then, named variant,
+    #: least accuracy, hash of its API key); the time, variant and accuracy are None unless the client asked for them
     queries: tuple[tuple[int, int, Seconds, AnyTime | None, str | None, float | None, str], ...]
 
 
@@ -46,14 +43,14 @@ class WithdrawQueries(Frame, frozen=True):
 
 
 class FrontStats(Frame, frozen=True):
-    """One second of a front, by application."""
-
     applications: dict[str, ApplicationStats]
 
 
-class Configure(Frame, frozen=True):
-    """The gateway's configuration."""
+class Leaving(Frame, frozen=True):
+    """This front stops, and disconnects once its queries are answered."""
 
+
+class Configure(Frame, frozen=True):
     config: GatewayConfig
 
 
@@ -65,9 +62,6 @@ class Answered(Frame, frozen=True):
     """Answers of one run; other fields are as in :class:`~.frames.Results`.
 
     The body holds the outputs of each query in turn.
-
-    Attributes:
-        queries: (number, place of its outputs in ``outputs``, time from arrival to the run).
     """
 
     device: str
@@ -77,24 +71,20 @@ class Answered(Frame, frozen=True):
     run_s: float
     batch_rows: int
     outputs: tuple[tuple[TensorHeader, ...], ...]
+    #: (number, place of its outputs in ``outputs``, time from arrival to the run)
     queries: tuple[tuple[int, int, float], ...]
     occupied_s: float = 0.0
 
 
 class Failed(Frame, frozen=True):
-    """A query ends without an answer.
-
-    Attributes:
-        error: the name of its class in :mod:`workers.gateway.errors`.
-        handed_back: nothing has run, and the next core is to decide.
-    """
+    """A query ends without an answer."""
 
     number: int
-    error: str
+    error: str  # the name of its class in :mod:`workers.gateway.errors`
     message: str
     retry_after_s: float | None
-    handed_back: bool = False
+    handed_back: bool = False  # nothing has run, and the next core is to decide
 
 
-ToCore = Hello | Ping | SubmitQueries | WithdrawQueries | FrontStats
+ToCore = Hello | Ping | SubmitQueries | WithdrawQueries | FrontStats | Leaving
 FromCore = Configure | Status | Answered | Failed | Pong

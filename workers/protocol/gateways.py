@@ -36,7 +36,6 @@ class ApplicationTotals(msgspec.Struct, kw_only=True):
         in_time, late, dropped, failed, cancelled: queries by how they ended; cancelled: the client left before.
         success_s, queue_s, run_s, rows, batches: of results. Each query counts its part of its batch.
         accuracy_sum, normalized_sum: over the queries in time, as in :class:`.specs.ApplicationStats`.
-        last_success_unix: 0 before the first.
     """
 
     in_time: int = 0
@@ -51,57 +50,36 @@ class ApplicationTotals(msgspec.Struct, kw_only=True):
     batches: float = 0.0
     accuracy_sum: float = 0.0
     normalized_sum: float = 0.0
-    last_success_unix: float = 0.0
+    last_success_unix: float = 0.0  # 0 before the first
 
 
 class GatewayTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """All applications of one gateway.
-
-    Attributes:
-        keys: queries by hash of each API key with a rate.
-    """
+    """All applications of one gateway."""
 
     applications: dict[str, ApplicationTotals]
-    keys: dict[str, int] = {}
+    keys: dict[str, int] = {}  # queries by hash of each API key with a rate
     v: int = VERSION
 
 
 class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The core's view of a device.
-
-    Attributes:
-        plan_version: None where it is not connected.
-        warm: (application, variant) of all that could run now.
-        outstanding: queries in flight there.
-    """
+    """The core's view of a device."""
 
     connected: bool
-    plan_version: int | None
-    warm: tuple[tuple[str, str], ...]
+    plan_version: int | None  # None where it is not connected
+    warm: tuple[tuple[str, str], ...]  # (application, variant) of all that could run now
     draining: bool
-    outstanding: int
+    outstanding: int  # queries in flight there
 
 
 class CoreStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the core, for operators and clients.
+    """The state of the core, for operators and clients."""
 
-    Attributes:
-        adopted: version of the plan that all applications follow; None while some still move.
-        newest: version of the newest plan.
-        cold: applications of the newest plan that no device can serve now.
-        routes: by application, (device, share) of those that serve it.
-        name: the gateway's that it belongs to.
-        leads: it has devices. Cores of gateways that have none stand by.
-        held: queries that wait.
-        suspect_inputs: remembered inputs that were in flight at a crash.
-    """
-
-    adopted: int | None = None
-    newest: int = 0
-    cold: tuple[str, ...] = ()
-    routes: dict[str, tuple[tuple[str, float], ...]] = {}
-    name: str = ""
-    leads: bool = True
-    held: int = 0
-    suspect_inputs: int = 0
+    adopted: int | None = None  # version of the plan that all applications follow; None while some still move
+    newest: int = 0  # version of the newest plan
+    cold: tuple[str, ...] = ()  # applications of the newest plan that no device can serve now
+    routes: dict[str, tuple[tuple[str, float], ...]] = {}  # by application, (device, share) of those that serve it
+    name: str = ""  # the gateway's that it belongs to
+    leads: bool = True  # it has devices. Cores of gateways that have none stand by
+    held: int = 0  # queries that wait
+    suspect_inputs: int = 0  # remembered inputs that were in flight at a crash
     devices: dict[str, DeviceStatus] = {}

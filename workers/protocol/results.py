@@ -66,7 +66,6 @@ def without_rows(headers: tuple[TensorHeader, ...]) -> tuple[TensorHeader, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _alike(name: str, datatype: str, shape: tuple[int, ...], nbytes: int) -> tuple[TensorHeader, ...]:
-    """Return the same object for the same output."""
     return (TensorHeader(name, datatype, shape, nbytes),)
 
 

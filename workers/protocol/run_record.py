@@ -35,10 +35,7 @@ def create(path: Path) -> memoryview:
 
 
 def blamed(path: Path) -> int:
-    """Return the id of the variant that ran when the record was last written.
-
-    If none ran, it is the one that was being loaded; 0 for none.
-    """
+    """Id of the variant that ran last, or was being loaded; 0 for none."""
     try:
         running, loading = _SLOTS.unpack(path.read_bytes())
     except (OSError, struct.error):

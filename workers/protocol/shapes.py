@@ -42,7 +42,6 @@ def key(application: ApplicationSpec, shapes: Sequence[tuple[int, ...]]) -> Hash
 
 
 def has_open(signature: Signature) -> bool:
-    """Whether an input has an open dimension beside the batch."""
     return any(size < 0 for spec in signature.inputs for size in spec.shape[1:])
 
 
@@ -69,7 +68,6 @@ def extent(signature: Signature, shapes: Sequence[tuple[int, ...]]) -> int:
 
 
 def size_class(application: ApplicationSpec, shapes: Sequence[tuple[int, ...]]) -> int:
-    """The size class of a query. ``shapes`` as in :func:`key`."""
     if len(application.sizes) < 2:
         return 0
     return class_holding(application, extent(application.signature, shapes))

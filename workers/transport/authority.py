@@ -39,17 +39,11 @@ _LATEST = datetime.datetime(9999, 11, 1, tzinfo=datetime.UTC)
 
 @dataclass(frozen=True)
 class IssuedMember:
-    """A certificate that was issued to a member.
+    """A certificate that was issued to a member."""
 
-    Attributes:
-        certificate: PEM, with the way to the earlier authority.
-        key_hash: of its key.
-        until: its end.
-    """
-
-    certificate: str
-    key_hash: str
-    until: datetime.datetime
+    certificate: str  # PEM, with the way to the earlier authority
+    key_hash: str  # of its key
+    until: datetime.datetime  # its end
 
 
 class ClusterAuthority:
@@ -97,11 +91,7 @@ class ClusterAuthority:
         return (public_pem(self._authority.certificate) + self._earlier).decode()
 
     def issue(self, request: str, role: str, name: str, now: datetime.datetime) -> IssuedMember:
-        """A member's certificate for 30 days.
-
-        Raises:
-            CertificateError: the request is not one of this member; its text says why.
-        """
+        """A member's certificate for 30 days; CertificateError says what is wrong."""
         key = requested_key(request, role, name)
         now = min(max(now, _EARLIEST), _LATEST)
         certificate = issue(

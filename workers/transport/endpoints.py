@@ -41,33 +41,22 @@ MEMBERS_ALONE = "it is for members of this cluster; queries go to NEREUS_HTTP, b
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address of a listening process.
+    """The address of a listening process."""
 
-    Attributes:
-        address: ``unix:/path``, or ``tls:HOST:PORT``.
-        member: whom to find at the other end of TLS.
-    """
-
-    address: str
-    member: PeerIdentity | None = None
+    address: str  # ``unix:/path``, or ``tls:HOST:PORT``
+    member: PeerIdentity | None = None  # whom to find at the other end of TLS
 
     @property
     def local(self) -> bool:
-        """Whether it is a unix socket."""
         return self.address.startswith("unix:")
 
 
 @dataclass(frozen=True)
 class TlsClient:
-    """Connections of this member to others on other boxes.
+    """Connections of this member to others on other boxes."""
 
-    Attributes:
-        context: raises :class:`CertificateError` where it has no certificate yet.
-        limits: of frames.
-    """
-
-    context: Callable[[], ssl.SSLContext]
-    limits: PeerLimits
+    context: Callable[[], ssl.SSLContext]  # raises :class:`CertificateError` where it has no certificate yet
+    limits: PeerLimits  # of frames
 
 
 class MemberConnection(FrameConnection):
@@ -177,13 +166,7 @@ class MemberListener:
         self._pem = b""
 
     async def use(self, pem: bytes) -> None:
-        """Listen from now on as the member with this key and these certificates.
-
-        Connections stay.
-
-        Raises:
-            CertificateError: they cannot be used; what was used before stays.
-        """
+        """Listen as the member of these keys and certificates from now on."""
         if pem == self._pem:
             return
         context = server_context(pem)
@@ -206,7 +189,6 @@ class MemberListener:
                 connection.transport.abort()
 
     def close(self) -> None:
-        """Stop listening; connections stay."""
         if self._server is not None:
             self._server.close()
         self._listener.close()

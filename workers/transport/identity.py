@@ -15,7 +15,6 @@ import os
 import re
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -27,7 +26,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from workers import disk, log
-from workers.certificates import PEM, CertificateError, private_pem
+from workers.certificates import (
+    NO_CHECK_TIME,
+    PEM,
+    CertificateError,
+    issued_by,
+    no_password,
+    private_pem,
+    public_pem,
+)
 
 #: a certificate's time from its issue, and when its member asks for the next one
 VALIDITY, RENEW_AFTER = datetime.timedelta(days=30), datetime.timedelta(days=10)
@@ -42,28 +49,21 @@ UNREADABLE = (
     x509.UnsupportedGeneralNameType,
 )
 
-#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which the standard library does not name
-_NO_CHECK_TIME = 0x200000
 _URI = re.compile(r"nereus:(node|gateway)/([A-Za-z0-9_.~%-]+)")
 
 logger = log.get("identity")
 
 
 def identity_file(home: Path, role: str, name: str) -> Path:
-    """The file of a member's key and certificate."""
     return home / "members" / f"{role}-{disk.safe_name(name)}.pem"
 
 
 class PeerIdentity(NamedTuple):
-    """A member at the other end of a connection.
-
-    Attributes:
-        key_hash: sha256 (hex) of its SubjectPublicKeyInfo.
-    """
+    """A member at the other end of a connection."""
 
     role: str
     name: str
-    key_hash: str
+    key_hash: str  # sha256 (hex) of its SubjectPublicKeyInfo
 
 
 class MemberIdentity:
@@ -86,27 +86,17 @@ class MemberIdentity:
 
     @property
     def pem(self) -> bytes:
-        """Key, certificate chain and authorities, as PEM.
-
-        :func:`server_context` and :func:`client_context` take them in this form.
-
-        Raises:
-            CertificateError: there is no certificate yet.
-        """
+        """Key, certificate chain and authorities, as PEM; CertificateError without any."""
         if not self._certificates:
             raise CertificateError(f"{self._role} {self._name!r} has no certificate of its cluster yet")
         return private_pem(self._key) + self._certificates
 
     @property
     def issued(self) -> bool:
-        """Whether there is a certificate."""
         return bool(self._certificates)
 
     def request(self) -> str:
-        """Return a certificate signing request (PEM) for this member.
-
-        It names the member and is signed by its key.
-        """
+        """A certificate signing request (PEM) that names this member."""
         builder = x509.CertificateSigningRequestBuilder(
             x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nereus member")])
         ).add_extension(x509.SubjectAlternativeName([member_uri(self._role, self._name)]), critical=False)
@@ -134,14 +124,10 @@ class MemberIdentity:
             listener()
 
     def on_replaced(self, listener: Callable[[], None]) -> None:
-        """Have ``listener`` called after each :meth:`store` of another certificate."""
         self._listeners.append(listener)
 
     def due(self, now: datetime.datetime | None = None) -> bool:
-        """Return whether to ask for the next certificate.
-
-        There is none, a third of its life has passed, or the clock shows a moment outside of it, as after a jump.
-        """
+        """Whether there is none, a third of its life is over, or the clock jumped."""
         if not self._certificates:
             return True
         now = now or datetime.datetime.now(datetime.UTC)
@@ -149,11 +135,9 @@ class MemberIdentity:
         return now < leaf.not_valid_before_utc or leaf.not_valid_after_utc - now < VALIDITY - RENEW_AFTER
 
     def server_context(self) -> ssl.SSLContext:
-        """As :func:`server_context`."""
         return server_context(self.pem)
 
     def client_context(self) -> ssl.SSLContext:
-        """As :func:`client_context`."""
         return client_context(self.pem)
 
     # --- the file ---------------------------------------------------------------------------------------------------
@@ -203,7 +187,7 @@ class MemberIdentity:
             raise CertificateError(f"the issued certificate is for {found.role} {found.name!r}")
         if found.key_hash != key_hash(self._key.public_key()):
             raise CertificateError("the issued certificate is for another key")
-        if not any(_issued(leaf, other) for other in others):
+        if not any(issued_by(leaf, public_pem(other)) for other in others):
             raise CertificateError("none of the authorities that came along has issued the certificate")
         server_context(private_pem(self._key) + pem)
 
@@ -228,21 +212,12 @@ def server_context(pem: bytes) -> ssl.SSLContext:
 
 
 def client_context(pem: bytes) -> ssl.SSLContext:
-    """Return a TLS 1.3 context for connections to members of the cluster.
-
-    A server that refuses this member says so only when it is read from.
-
-    Args and raises: as :func:`server_context`.
-    """
+    """A TLS 1.3 context for connections to members; as :func:`server_context`."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, pem)
 
 
 def peer_of(connection: ssl.SSLObject | ssl.SSLSocket) -> PeerIdentity:
-    """The member at the other end, after the handshake.
-
-    Raises:
-        CertificateError: it has shown no certificate, or one without role and name of a member.
-    """
+    """The member at the other end after the handshake; CertificateError if none."""
     data = connection.getpeercert(True)
     if not data:
         raise CertificateError("the peer has shown no certificate")
@@ -273,21 +248,14 @@ def member_of(extensions: x509.Extensions) -> tuple[str, str]:
 
 
 def key_hash(key: ec.EllipticCurvePublicKey) -> str:
-    """Return the hash of a public key.
-
-    It is the sha256 (hex) of the key's SubjectPublicKeyInfo (DER), as :class:`PeerSpec` has it.
-    """
+    """sha256 (hex) of the key's SubjectPublicKeyInfo (DER), as in ``PeerSpec``."""
     return hashlib.sha256(
         key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     ).hexdigest()
 
 
 def stored_key(file: Path) -> str:
-    """Return the :func:`key_hash` of the key that a member keeps in ``file``.
-
-    Returns:
-        Empty: there is none that can be read.
-    """
+    """The :func:`key_hash` of the key in a member's ``file``; empty: none is readable."""
     try:
         key = serialization.load_pem_private_key(_split(file.read_bytes())[0], None)
     except (OSError, CertificateError, *UNREADABLE):
@@ -299,15 +267,7 @@ def _identity(certificate: x509.Certificate) -> PeerIdentity:
     return PeerIdentity(*member_of(certificate.extensions), key_hash(certificate.public_key()))
 
 
-def _issued(leaf: x509.Certificate, issuer: x509.Certificate) -> bool:
-    with suppress(Exception):
-        leaf.verify_directly_issued_by(issuer)
-        return True
-    return False
-
-
 def _split(pem: bytes) -> tuple[bytes, bytes]:
-    """The key, and the certificates."""
     blocks = PEM.findall(pem)
     keys = [block for block in blocks if b"PRIVATE KEY" in block]
     if len(keys) != 1:
@@ -324,7 +284,7 @@ def _context(protocol: int, pem: bytes) -> ssl.SSLContext:
     # A peer is known by its listed key, wherever it is.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
-    context.verify_flags |= _NO_CHECK_TIME
+    context.verify_flags |= NO_CHECK_TIME
     try:
         parsed = x509.load_pem_x509_certificates(certificates)
         blocks = PEM.findall(certificates)
@@ -340,13 +300,10 @@ def _context(protocol: int, pem: bytes) -> ssl.SSLContext:
 
 
 def _load_chain(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
-    """Load a chain and a key that are in memory.
-
-    They go through pipes, because a confined process can neither open nor make files.
-    """
+    """Load them through pipes: a confined process can neither open nor make files."""
     ends = [_filled(chain), _filled(key)]
     try:
-        context.load_cert_chain(*(f"/proc/self/fd/{end}" for end in ends), password=_no_password)
+        context.load_cert_chain(*(f"/proc/self/fd/{end}" for end in ends), password=no_password)
     finally:
         for end in ends:
             os.close(end)
@@ -364,7 +321,3 @@ def _filled(data: bytes) -> int:
     finally:
         os.close(writing)
     return reading
-
-
-def _no_password() -> str:
-    raise ValueError("the key has a passphrase")

@@ -62,7 +62,6 @@ class Renewal:
                 logger.error("certificate_unusable", reason=str(error))
 
     def ask(self) -> None:
-        """Ask for another certificate now."""
         self._asked = self._steady()
         self._send(control.RenewCertificate(certificate_request=self._identity.request()))
 

@@ -78,7 +78,6 @@ class _Cluster:
         }
 
     def improve(self, application: ApplicationDemand) -> bool:
-        """Take the action that lowers the drop the most; False: none lowers it."""
         own = [
             (s.variant.accuracy, s.capacity) for s in self.residents.values() if s.variant.application == application.id
         ]
@@ -127,15 +126,9 @@ class _Cluster:
                     yield instance.device, resident, others
 
     def _drop(self, application: ApplicationDemand, instances: list[tuple[float, float]]) -> float:
-        """Return the accuracy drop of an application's demand on some instances.
+        """Items/s times points below the best on instances: (accuracy, items/s).
 
         The demand fills the most accurate instances first; what is left out drops to zero.
-
-        Args:
-            instances: (accuracy, items/s).
-
-        Returns:
-            Items/s times points of accuracy below the best.
         """
         left, drop, top = application.demand, 0.0, self._top[application.id]
         for accuracy, capacity in sorted(instances, reverse=True):

@@ -27,14 +27,7 @@ Option = tuple[int, str]
 
 
 class InstanceOptions:
-    """Instances that a problem permits, and those in force.
-
-    Attributes:
-        groups: of identical devices.
-        group_of: the number of a device's group, by device.
-        options: by (group, variant id); capacities are those of any device of the group.
-        running: in force, by device.
-    """
+    """Instances that a problem permits, by (group, variant id), and those in force."""
 
     def __init__(self, problem: Problem, choices: DedicatedChoices):
         self.groups: list[IdenticalDevices] = grouped(problem.devices)
@@ -72,7 +65,6 @@ def count_for(rate: float, capacity: float) -> int:
 def scaled(
     problem: Problem, choices: DedicatedChoices, residents: Mapping[str, ResidentCapacity], why: str
 ) -> Allocation:
-    """The allocation of instances (by device), and of those that wait to go."""
     rates = evenly(problem, residents)
     residents, rates, since = with_waiting(problem, choices, residents, rates)
     allocation = allocation_with(

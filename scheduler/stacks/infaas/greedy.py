@@ -48,11 +48,7 @@ def developers_choice(problem: Problem) -> tuple[CandidateVariant, ...]:
 class _Action(NamedTuple):
     """Instances of an option to add, in place of some devices' instances.
 
-    Attributes:
-        cost: of the instances added, less that of the instances replaced.
-        accuracy: of the option's variant.
-        devices: that get the instances.
-        replaced: devices whose instances go.
+    ``cost`` is that of the instances added, less that of those replaced.
     """
 
     cost: float
@@ -103,7 +99,6 @@ class _Cluster:
             self.running[device.id] = replace(option, device=device)
 
     def scale_down(self, application: ApplicationDemand) -> None:
-        """Downgrade, or remove the dearest instances, whichever saves more."""
         needed, running = asked(application.demand), self._running_of(application.id)
         cheaper = [
             action for action in self._instead(application.id, needed) if action.cost < 0 and action.option.capacity > 0

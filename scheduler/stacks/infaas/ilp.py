@@ -21,7 +21,7 @@ from collections.abc import Mapping
 
 from pyscipopt import quicksum
 
-from scheduler.allocation.matching import keep_loaded
+from scheduler.allocation.assign import keep_loaded
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.allocation.residents import ResidentCapacity
 from scheduler.allocation.solver import Budget, maximise, names, new_model
@@ -66,7 +66,6 @@ def _solve(problem: Problem, instances: InstanceOptions) -> dict[Option, int]:
 
 
 def _model(instances: InstanceOptions):
-    """A model with the counts N + delta, for which (3) and (4) hold."""
     model = new_model()
     n = {
         key: model.addVar(names(("n", key[0], i)), vtype="I", lb=0, ub=len(instances.groups[key[0]]))
@@ -86,13 +85,10 @@ def _capacity(instances: InstanceOptions, n, application: str):
 def _cheapest(
     problem: Problem, instances: InstanceOptions, left_out: Mapping[str, float], seconds: float, gap: float
 ) -> dict[Option, int] | None:
-    """Return the cheapest counts that leave out no more than ``left_out``.
+    """The cheapest counts; None: there are none, or none was found in time.
 
     Args:
-        left_out: items/s of each application's asked capacity.
-
-    Returns:
-        Instances by group and variant; None: there are none, or none was found in time.
+        left_out: items/s of each application's asked capacity that may be left out.
     """
     model, n = _model(instances)
     running = Counter(
@@ -119,7 +115,6 @@ def _cheapest(
 
 
 def _left_out(problem: Problem, instances: InstanceOptions, seconds: float, gap: float) -> dict[str, float]:
-    """The least that must be left out, items/s by application."""
     model, n = _model(instances)
     total = sum(a.weight * asked(a.demand) for a in problem.applications)
     shares, parts = {}, []

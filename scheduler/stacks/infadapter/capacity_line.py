@@ -11,8 +11,6 @@ FITTED_CORES = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class CapacityLine:
-    """``intercept`` items/s, and ``slope`` items/s for each core."""
-
     intercept: float
     slope: float
 

@@ -45,13 +45,10 @@ class CoreOptions:
         return CoreOption(number, resident, len(group), kept, fitted(points) if points else None)
 
     def place(self, devices: Mapping[tuple[int, str], int]) -> dict[str, ResidentCapacity]:
-        """Return the residents by device, with few loads.
+        """Residents by device, with few loads; ``devices``: their number, by option.
 
         Devices keep what they run. More devices of a variant are first those that have it loaded, then unused ones,
         then those that run what is given up: the old serve until then.
-
-        Args:
-            devices: their number, by option.
         """
         resident = {option.key: option.resident for option in self.options}
         placed: dict[str, ResidentCapacity] = {}
@@ -83,7 +80,6 @@ def _running(problem: Problem) -> dict[str, str]:
 
 
 def quotas(problem: Problem, options: Sequence[CoreOption], devices: Mapping[tuple[int, str], int]) -> dict[str, float]:
-    """Items/s by variant: the most accurate ones first, up to their capacity."""
     capacity: Counter[str] = Counter()
     variants = {}
     for option in options:

@@ -47,7 +47,6 @@ def vertical(problem: Problem, rank: int | None) -> Allocation:
 
 
 def _recommended(problem: Problem):
-    """Each application with the items/s that its cores should be able to serve."""
     before: dict[str, float] = {}
     if problem.previous is not None:
         for resident in DedicatedChoices(problem).residents(problem.previous.placements).values():

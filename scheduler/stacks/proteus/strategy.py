@@ -21,11 +21,11 @@ from dataclasses import dataclass
 
 from pyscipopt import Model, quicksum
 
+from scheduler.allocation.assign import keep_loaded
 from scheduler.allocation.capacity import Capacity, dedicated_capacity, profile_on
 from scheduler.allocation.groups import IdenticalDevices, grouped
-from scheduler.allocation.matching import keep_loaded
 from scheduler.allocation.problem import Allocation, CandidateVariant, Problem
-from scheduler.allocation.residents import ResidentCapacity, assemble, dedicated_resident
+from scheduler.allocation.residents import ResidentCapacity, assemble, dedicated_resident, outcome
 from scheduler.allocation.solver import Budget, Solution, maximise, names, new_model
 
 #: Points of accuracy (percent) that all loads together may cost at most.
@@ -36,8 +36,6 @@ SERVED_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class DedicatedOption:
-    """Variant ``variant`` dedicated on a device of group ``group`` (an index)."""
-
     group: int
     variant: CandidateVariant
     capacity: Capacity
@@ -142,7 +140,7 @@ def solve(problem: Problem) -> Allocation:
     groups = grouped(problem.devices)
     options = dedicated_options(problem, groups)
     if not options:
-        return assemble(problem, (), {})
+        return outcome(problem, ())
     active = {a.id for a in problem.applications if a.demand > 0}
     first: Solution | None = None
     second: Solution | None = None
@@ -154,7 +152,7 @@ def solve(problem: Problem) -> Allocation:
         formulation = _Formulation(problem, groups, options)
         first = maximise(formulation.model, formulation.served, budget.left() * 0.6, problem.gap)
         if first is None or first.objective <= 0:
-            return assemble(problem, (), {}, proven=first is not None)
+            return outcome(problem, ())
         formulation = _Formulation(problem, groups, options)
         formulation.serve(first.objective)
         second = maximise(formulation.model, formulation.objective, budget.left(), problem.gap, start=first.values)
@@ -191,10 +189,7 @@ def _on_devices(problem: Problem, groups, options, first: Solution | None, secon
 
 
 def relative_gap(solution: Solution | None) -> float:
-    """Return (bound - objective) / objective.
-
-    It is 0 below the solver's precision, where the bound is 0 and without a solution; else 1 where the objective is 0.
-    """
+    """0 below the solver's precision and without a bound; 1 where the objective is 0."""
     if solution is None or solution.bound <= 0:
         return 0.0
     if solution.objective <= 0:

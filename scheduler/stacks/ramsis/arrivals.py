@@ -40,16 +40,12 @@ class Counts:
             raise ValueError(f"counts: rate must be above 0 and shape above 0 and at most 1, not {self}")
 
     def most(self, seconds: float) -> int:
-        """A count that is never exceeded in ``seconds``, except by a negligible chance."""
         mean = self.rate * seconds
         # By Bernstein's inequality: counts far above a small mean become less likely by a factor each, not a square.
         return int(mean + TAIL * math.sqrt(mean / self.shape) + TAIL * TAIL / 2 / self.shape) + 1
 
     def logs(self, most: int, seconds: np.ndarray) -> np.ndarray:
-        """Return the logs of the probabilities of 0 to ``most`` arrivals.
-
-        There is a row for each of ``seconds`` (above 0).
-        """
+        """Logs of the probabilities of 0 to ``most``, by each of ``seconds`` (above 0)."""
         mean = self.rate * np.asarray(seconds, float)[:, None]
         number = np.arange(most + 1)
         if self.shape == 1.0:
@@ -61,10 +57,7 @@ class Counts:
         return rising - log_factorials(most) + size * math.log(self.shape) + number * math.log1p(-self.shape)
 
     def probabilities(self, most: int, seconds: np.ndarray) -> np.ndarray:
-        """Return the probabilities of 0 to ``most`` arrivals.
-
-        There is a row for each of ``seconds`` (at least 0).
-        """
+        """Probabilities of 0 to ``most``, by each of ``seconds`` (at least 0)."""
         made = np.zeros((len(seconds), most + 1))
         made[:, 0] = 1.0
         later = seconds > 0

@@ -26,9 +26,7 @@ NOTHING = 1e-3
 def solved(
     product: Callable[[np.ndarray], np.ndarray], right: np.ndarray, start: np.ndarray, within: float
 ) -> np.ndarray:
-    """Return where the product is ``right``.
-
-    It is near it after ``PRODUCTS``, or where rounding allows no more.
+    """Where the product is ``right``, or near it after ``PRODUCTS``.
 
     Args:
         product: of a linear operator with a vector.

@@ -59,11 +59,7 @@ def expected(policy: Policy, weigh: Weight = "queries", chain: Chain | None = No
 
 
 def stationary(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the frequencies of the states in the long run.
-
-    Returns:
-        Probabilities of the states (queued, slack), and the rows dropped a decision.
-    """
+    """Chances of states (queued, slack) in the long run, and rows dropped a decision."""
     leaving = leaving_states(chain, choice, rows)
     queue, slacks = chain.worker.queue, len(chain.slacks)
     runs = runs_of(chain, choice, rows).ravel()

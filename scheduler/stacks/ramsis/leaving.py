@@ -59,15 +59,7 @@ class LeavingRun:
         return slice(self.first, self.first + queued), slice(self.slack, self.slack + slacks)
 
     def ahead(self, values: np.ndarray, dropped: np.ndarray) -> np.ndarray:
-        """Return the expected ``values`` at the next decision.
-
-        Args:
-            values: of all states (queue + 1, slacks, column).
-            dropped: by column, of a dropped row.
-
-        Returns:
-            (queued, slack, column).
-        """
+        """As :meth:`.transitions.Chain.ahead`: (queued, slack, column)."""
         queue, slacks, columns = len(values) - 1, values.shape[1], values.shape[2]
         moved = values[1:].transpose(0, 2, 1).reshape(-1, slacks) @ self.spread.T
         moved = moved.reshape(queue, columns, -1)
@@ -108,15 +100,7 @@ class LeavingStates:
         return np.einsum("ns,cns->nc", self._heads, after[:, self._of])
 
     def back(self, weights: np.ndarray, states: np.ndarray) -> float:
-        """Add to the next ``states`` from ``weights``: the transpose of ``ahead``.
-
-        Args:
-            weights: of the states in which it runs.
-            states: of the next decision.
-
-        Returns:
-            The rows expected to be dropped.
-        """
+        """Add to the next ``states`` from ``weights``, transposed; returns rows dropped."""
         arrivals, queues, slabs = self._during.shape
         after = np.zeros((queues, slabs))
         after[self._of[self._starts]] = np.add.reduceat(weights[:, None] * self._heads, self._starts)
@@ -130,11 +114,7 @@ class LeavingStates:
 
 
 def leaving_runs(worker: Worker, stream: Stream, phases: np.ndarray, in_time: np.ndarray) -> tuple[LeavingRun, ...]:
-    """All runs of fewer rows than wait that may be in time.
-
-    Args:
-        phases, in_time: as in :class:`.transitions.Chain`.
-    """
+    """All that may be in time; arguments as in :class:`.transitions.Chain`."""
     slacks, seconds = np.array(worker.slacks), worker.seconds()
     useful = [rows for rows in range(1, worker.queue) if in_time[:, rows, -1].any()]
     least = {rows: int(in_time[:, rows].any(axis=0).argmax()) for rows in useful}

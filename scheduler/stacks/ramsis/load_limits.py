@@ -79,13 +79,7 @@ def _policies(worker: Worker, limits: list[float]) -> tuple[LoadPolicy, ...]:
 
 @lru_cache(maxsize=1024)
 def most_load(worker: Worker, place: int, workers: float) -> float:
-    """Return the most load at which 99% of the queries are in time on a variant.
-
-    Loads are tried in steps (:data:`STEPS`); 0: at none are they in time.
-
-    Args:
-        place: of the variant.
-    """
+    """At which 99% of its queries are in time, in :data:`STEPS`; 0: at none."""
     count = max(1, int(workers))
     seconds = worker.variants[place].seconds
     capacity = worker.capacity() * workers

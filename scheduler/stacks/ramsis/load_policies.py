@@ -119,7 +119,6 @@ def steps(policy: Policy) -> Steps:
 
 
 def batches(policy: Policy) -> Steps:
-    """The same with the rows of a batch; nothing where all that wait go."""
     return _steps(policy.worker.slacks, policy.rows) if (policy.rows < policy.worker.all_rows()).any() else ()
 
 

@@ -100,8 +100,6 @@ def _iterate(
 
 
 class Rewards:
-    """Rewards and counts of a decision: arrays (variant, rows, slack) and (rows)."""
-
     def __init__(self, chain: Chain, weigh: Weight) -> None:
         worker = chain.worker
         rows = np.arange(worker.queue + 1, dtype=float)
@@ -113,7 +111,6 @@ class Rewards:
         self.dropped = np.array([0.0, 1.0 if by_queries else 0.0])
 
     def gain(self, choice: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return (queued, slack, column): earned and counted by a policy's decisions."""
         return np.stack((self.earned[choice, rows, np.arange(choice.shape[1])], self.counted[rows]), axis=2)
 
 
@@ -158,7 +155,6 @@ def _improve(
 def _evaluated(
     chain: Chain, rewards: Rewards, choice: np.ndarray, rows: np.ndarray, values: np.ndarray, worth: float
 ) -> tuple[np.ndarray, float]:
-    """A policy's values by state, 0 for the empty queue, and its worth."""
     gain, dropped = rewards.gain(choice, rows), rewards.dropped
     step, shape = Sweep(chain, choice, rows), values.shape
     after = step(np.zeros((*shape, 2)), gain, dropped)

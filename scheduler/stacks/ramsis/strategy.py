@@ -84,9 +84,7 @@ PROCESSES: Mapping[str, Process] = {
 class _Group:
     """Devices of one application with the same variants and shares of its queries.
 
-    Attributes:
-        workers: the inverse of one device's share of the queries.
-        load: items/s planned for all of these devices.
+    ``workers`` is the inverse of one device's share, ``load`` items/s planned for all of them.
     """
 
     application: str
@@ -111,10 +109,7 @@ def ramsis_policies(
 def known_load(
     problem: Problem, made: Worker, workers: float, demand: float, _in_time: load_policies.InTime
 ) -> list[tuple[LoadPolicy, float]]:
-    """Return RAMSIS' policy for the demand alone, whatever load is measured.
-
-    This is as in the paper's Section 7.2. Without demand the policy is for the devices' capacity.
-    """
+    """RAMSIS' policy for the demand alone, whatever is measured (Section 7.2)."""
     load = demand or made.capacity() * workers
     process = PROCESSES["ramsis"]
     known = load_policies.evaluated(made, process.stream(problem, made, workers, load), load, process.weigh)

@@ -33,10 +33,7 @@ class Sweep:
 
 
 def runs_of(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the runs by queued rows, from 1, and slack.
-
-    For batches that leave some behind, it is the fallback's run of all that wait.
-    """
+    """By queued rows, from 1, and slack; of batches that leave some, the fallback's."""
     queued = np.arange(1, chain.worker.queue + 1)[:, None]
     return chain.run_of[np.where(rows[1:] == queued, choice[1:], chain.fallback[queued]), queued]
 

@@ -163,14 +163,7 @@ class Chain:
         return np.concatenate([group.ahead(values, dropped) for group in self._groups])
 
     def back(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return the next states from weights of the runs: the transpose of ``ahead``.
-
-        Args:
-            weights: probabilities of (run, phase).
-
-        Returns:
-            Probabilities of the next states (queue + 1, slacks), and the rows expected to be dropped.
-        """
+        """Next states and rows dropped from weights (run, phase): transposed ``ahead``."""
         states, dropped, first = np.zeros((self.worker.queue + 1, len(self.slacks))), 0.0, 0
         for group in self._groups:
             dropped += group.back(weights[first : first + group.runs], states)

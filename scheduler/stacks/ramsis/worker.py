@@ -60,10 +60,7 @@ class Worker:
         return max(rates, default=0.0)
 
     def service_rate(self, rate: float) -> float:
-        """Return the rate of the slowest variant that meets ``rate``, rows/s.
-
-        Batches are within half of the SLO. Where no variant meets it, the capacity is returned.
-        """
+        """Rows/s of the slowest variant that meets ``rate`` within SLO / 2, else capacity."""
         slowest = (-math.inf, self.capacity())
         for variant in self.variants:
             seconds_by_rows = list(enumerate(variant.seconds[: self.queue], 1))
@@ -101,10 +98,7 @@ def worker(
 
 
 def undominated(variants: Sequence[WorkerVariant]) -> tuple[WorkerVariant, ...]:
-    """Return the undominated variants, the fastest for a single row first.
-
-    These are the ones for which no other one is as accurate and as fast at every batch size (Section 4.3.3).
-    """
+    """The fastest for a single row first (Section 4.3.3)."""
     kept: list[WorkerVariant] = []
     for variant in sorted(variants, key=lambda v: (-v.accuracy, v.seconds[0], v.id)):
         if not any(_dominates(other, variant) for other in kept):

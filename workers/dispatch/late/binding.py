@@ -16,7 +16,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from ..binding import Decisions, QueryClass, ServiceTerms, WaitingQuery
 from ..feedback import back_off, decay_corrections, learn
 from ..latency_correction import LearnedLatencies
-from ..options import INF, OptionSet
+from ..options import INF, LEVELS, OptionSet
 from ..timers import TimerQueue
 from .congestion import Congestion
 from .device_groups import DeviceGroups
@@ -31,10 +31,7 @@ SWEEP_S = 0.1
 
 
 class LateBinding:
-    """A binding that schedules queries and dispatches batches just in time.
-
-    Implements :class:`..binding.Binding`.
-    """
+    """Implements :class:`..binding.Binding`."""
 
     def __init__(self) -> None:
         self._groups = DeviceGroups()
@@ -90,13 +87,6 @@ class LateBinding:
     def device_changed(
         self, device: Hashable, now: float, up: bool | None = None, busy_until: float | None = None
     ) -> Decisions:
-        """Update a device; the schedule of one that goes down moves elsewhere.
-
-        See :class:`..binding.Binding`.
-
-        Raises:
-            ValueError: ``busy_until`` is not finite.
-        """
         if busy_until is not None and not -INF < busy_until < INF:
             raise ValueError(f"busy_until: must be a finite time, not {busy_until}")
         known = self._groups.device(device)
@@ -153,10 +143,7 @@ class LateBinding:
         self._consider(device, now)
 
     def _set_busy(self, device: ScheduledDevice, until: float, now: float) -> None:
-        """Record until when others' work holds a device.
-
-        It is ignored while batches of this binding are there, or while the device loads a variant.
-        """
+        """Ignored while batches of this binding are there, or the device loads a variant."""
         until = max(until, device.backoff_until)
         if not device.dispatched and not device.loading and (until > now or device.free_at > now):
             device.free_at = until
@@ -167,10 +154,6 @@ class LateBinding:
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def arrived(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
-        """Schedule queries that arrived together.
-
-        See :class:`..binding.Binding`. All are scheduled before any batch is dispatched.
-        """
         if now >= self._sweep_at:
             self._sweep(now)
         find = self._groups.find_class
@@ -202,7 +185,7 @@ class LateBinding:
             option, device = found
             served.demand.pending += 1
             start = now + device.starts_in(now)
-            self._dispatching.dispatch(ScheduledBatch(served, option, device, query), 1.0, start, now)
+            self._dispatching.dispatch(ScheduledBatch(served, option, device, query), LEVELS - 1, start, now)
         return self._decisions(now)
 
     def withdrawn(self, query: WaitingQuery, now: float) -> Decisions:
@@ -242,10 +225,6 @@ class LateBinding:
         device.free_at = max(end, device.loads_until)
 
     def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
-        """Reschedule returned queries, and let their device back off.
-
-        See :class:`..binding.Binding`. The device gets no batches for a backoff time, which is longer each time.
-        """
         reservations = [query.reservation for query in queries if query.reservation is not None]
         for device in dict.fromkeys(batch.device for batch in reservations):
             if device.up and now >= device.backoff_until:
@@ -286,11 +265,7 @@ class LateBinding:
         self._groups.update(device, now)
 
     def _sweep(self, now: float) -> None:
-        """Look for changes that no event reports.
-
-        These are stragglers with nothing scheduled behind them, corrections that decay because no batch updates them,
-        and the demand by which congestion is measured.
-        """
+        """Look for changes that no event reports."""
         self._sweep_at = now + SWEEP_S
         if now >= self._congestion.look_at:
             self._congestion.look(self._groups.classes.values(), now)

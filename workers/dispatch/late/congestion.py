@@ -29,11 +29,7 @@ USUAL_S = 3.0
 
 
 class Congestion:
-    """Keeps the needs of all offers.
-
-    Attributes:
-        look_at: when the demand is to be looked at next.
-    """
+    """Keeps the needs of all offers."""
 
     def __init__(self) -> None:
         self.look_at = self._looked_at = -math.inf

@@ -80,10 +80,7 @@ class DemandSpread:
         self._quicker = self._comparative(self._throughputs[:, column]) ** (1.0 / POWER)
 
     def _comparative(self, throughput: np.ndarray) -> np.ndarray:
-        """Return how much quicker a class is on a group than others are.
-
-        1: as quick as its class and the group are on average.
-        """
+        """How much quicker a class is on a group than on average."""
         if not len(self._starts):
             return throughput
         logs = np.log(throughput)
@@ -129,10 +126,7 @@ class DemandSpread:
         return dict(zip(self._classes, zip(levels, means[:, -1].tolist(), strict=True), strict=True))
 
     def _follow(self, rates: np.ndarray) -> None:
-        """Let weights follow loads.
-
-        A class uses its device groups in proportion to weight and capacity.
-        """
+        """A class uses its device groups in proportion to weight and capacity."""
         capacity, of_class, of_group = self._capacity[:, self._column], self._of_class, self._of_group
         weights, starts = self._weights, self._starts
         for _ in range(self._rounds):

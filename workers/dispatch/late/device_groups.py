@@ -30,10 +30,7 @@ class DeviceGroups:
         return device
 
     def configure(self, terms: Mapping[str, ServiceTerms]) -> list[ServedClass]:
-        """Replace the applications, and return the classes that are gone.
-
-        :meth:`regroup` must follow.
-        """
+        """Return the classes that are gone; :meth:`regroup` must follow."""
         self._terms = terms
         gone = []
         for query_class, served in list(self.classes.items()):
@@ -55,11 +52,7 @@ class DeviceGroups:
         return gone
 
     def find_class(self, query_class: QueryClass, now: float) -> ServedClass | None:
-        """Return the class, which is created if only its restriction is new.
-
-        Returns:
-            None: unknown application or size.
-        """
+        """None: unknown application or size. A new restriction makes a class."""
         served = self.classes.get(query_class)
         if served is not None or query_class.permitted is None:
             return served
@@ -74,10 +67,7 @@ class DeviceGroups:
         return served
 
     def offer(self, device: ScheduledDevice, option_sets: Mapping[QueryClass, OptionSet]) -> bool:
-        """Replace a device's option sets, and return whether anything changed.
-
-        If so, :meth:`regroup` must follow.
-        """
+        """Whether anything changed; if so, :meth:`regroup` must follow."""
         device.offered = option_sets
         interned = self._interned(option_sets)
         if interned == device.option_sets:
@@ -88,10 +78,7 @@ class DeviceGroups:
         return True
 
     def _interned(self, option_sets: Mapping[QueryClass, OptionSet]) -> dict[QueryClass, OptionSet]:
-        """Return the option sets with one object for all equal ones.
-
-        So identities can be compared. The sets of restricted classes are added.
-        """
+        """One object for all equal sets, so that identities can be compared."""
         interned = {name: self._option_sets.setdefault(options.key, options) for name, options in option_sets.items()}
         for query_class in self.classes:
             whole = query_class._replace(permitted=None)
@@ -109,10 +96,7 @@ class DeviceGroups:
         return interned
 
     def regroup(self, now: float) -> None:
-        """Form the device groups and the offers of all classes anew.
-
-        This is due after a change of option sets, of classes, or of which devices are up.
-        """
+        """Due after a change of option sets, of classes, or of which devices are up."""
         groups: dict[frozenset, DeviceGroup] = {}
         for device in self.devices.values():
             device.group = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..options import INF, LEVELS, PRICES, ServingOption
+from ..options import INF, PRICES, ServingOption
 from ..timers import TimerQueue
 from .device_groups import DeviceGroups
 from .interarrival import STEP
@@ -28,11 +28,7 @@ COALESCED = 2.0
 
 
 class Dispatching:
-    """Dispatches scheduled batches.
-
-    Attributes:
-        dispatches: batches to send; the binding collects them.
-    """
+    """``dispatches``: batches to send; the binding collects them."""
 
     def __init__(self, groups: DeviceGroups, schedule: Schedule, timers: TimerQueue) -> None:
         self._groups = groups
@@ -41,7 +37,6 @@ class Dispatching:
         self.dispatches: list[ScheduledBatch] = []
 
     def consider_changed(self, now: float) -> None:
-        """Consider all changed devices, also those that change meanwhile."""
         changed = self._schedule.changed
         while changed:
             device = next(iter(changed))
@@ -84,18 +79,17 @@ class Dispatching:
                     return
             # On an idle device queries wait by choice.
             waited_s = now - batch.queries[0].arrived if not alone or device.free_at >= now else 0.0
-            price = offer.price(pressure, waited_s, now)
+            level = offer.level(pressure, waited_s, now)
             self._schedule.take_first(batch)
-            self.dispatch(batch, price, start, now)
+            self.dispatch(batch, level, start, now)
         if device.free_at > now and not device.dispatched and not device.loading and device.up:
             self._timers.set(device, device.free_at)
         elif device.wake_at != INF:
             self._timers.set(device, INF)
 
-    def dispatch(self, batch: ScheduledBatch, price: float, start: float, now: float) -> None:
-        """Dispatch a batch that is not, or no longer, scheduled; it starts at ``start``."""
+    def dispatch(self, batch: ScheduledBatch, level: int, start: float, now: float) -> None:
         device = batch.device
-        option = batch.option = self._choose_option(batch, start, price, now)
+        option = batch.option = self._choose_option(batch, start, level, now)
         batch.dispatched, batch.dispatched_at = True, now
         batch.end = start + device.seconds(option, batch.rows)
         if option.row_transfer_s:
@@ -107,20 +101,14 @@ class Dispatching:
         self.dispatches.append(batch)
 
     def _may_send_ahead(self, device: ScheduledDevice, now: float) -> bool:
-        """Return whether to send a batch while another one runs.
-
-        Behind a short run that saves little, and a larger batch is better. Without a round trip it saves nothing.
-        """
+        """Behind a short run it saves little, and without a round trip nothing."""
         if len(device.dispatched) > 1 or now > straggles_at(device):
             return False
         running, batch = device.dispatched[0], device.scheduled[0]
         return running.end - running.dispatched_at > AHEAD_S or batch.rows >= batch.option.max_rows
 
     def _delay_until(self, batch: ScheduledBatch, device: ScheduledDevice, pressure: float, now: float) -> float:
-        """Return when the batching delay of an idle device's only batch ends.
-
-        ``now`` or earlier means no delay, as when no query is expected in it.
-        """
+        """When the delay of an idle device's only batch ends; ``now`` or earlier: none."""
         option, rows = batch.option, batch.rows
         if rows >= option.max_rows or not option.improves[rows] or batch.deadline == INF:
             return now
@@ -147,17 +135,13 @@ class Dispatching:
             return min(batch.ready_at + COALESCE_S, latest)
         return now
 
-    def _choose_option(self, batch: ScheduledBatch, start: float, price: float, now: float) -> ServingOption:
-        """Return the most valuable option that keeps the batch and others in time.
+    def _choose_option(self, batch: ScheduledBatch, start: float, level: int, now: float) -> ServingOption:
+        """The most valuable option that keeps the batch and all behind it in time.
 
-        The batch starts at ``start``; the others are all those scheduled behind it. Without such an option, the
-        scheduled one is returned.
+        Without one, the scheduled one is returned.
         """
         device, rows, option = batch.device, batch.rows, batch.option
         options = device.option_sets[batch.served.query_class]
-        level = int(price * LEVELS)
-        if level >= LEVELS:
-            level = LEVELS - 1
         # Another option than the most accurate one must save more than it costs; often none can.
         if option is options.options[0] and PRICES[level] * option.seconds(rows) <= options.lead * rows:
             return option

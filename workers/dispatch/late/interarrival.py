@@ -25,12 +25,7 @@ MOST_STEPS = 10
 
 
 class InterarrivalEstimator:
-    """Running mean and median of the seconds between two arrivals.
-
-    At first, another query is expected at once.
-
-    For bursts, the mean says when the next one is due, and the median whether this one goes on.
-    """
+    """For bursts, the mean says when the next query is due, and the median whether."""
 
     def __init__(self) -> None:
         self.mean_s = 0.0
@@ -64,12 +59,7 @@ class InterarrivalEstimator:
 
 
 class ArrivalRate:
-    """Running mean of rows a second.
-
-    Attributes:
-        value: rows/s, as of the latest measurement.
-        rows: that have arrived since.
-    """
+    """``value``: rows/s as of the latest measurement; ``rows``: that arrived since."""
 
     def __init__(self) -> None:
         self.value = 0.0
@@ -77,10 +67,7 @@ class ArrivalRate:
         self._measured_at = -INF
 
     def measure(self, now: float) -> None:
-        """Take the rows since the latest measurement into the mean.
-
-        The first ones set the mean, since they are all that is known.
-        """
+        """The first rows set the mean, since they are all that is known."""
         since_s = now - self._measured_at
         if since_s <= 0.0:
             return

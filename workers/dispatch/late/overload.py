@@ -21,10 +21,7 @@ def budget_s_of(served: ServedClass, query: WaitingQuery) -> float:
 
 
 def target_rows(option: ServingOption, device: ScheduledDevice, rows: int, budget_s: float) -> int:
-    """Return how many rows a batch opened with ``rows`` should have room for.
-
-    These are the fewest efficient ones of those that run in :data:`GROWTH_FRACTION` of the budget.
-    """
+    """The fewest efficient rows that run in :data:`GROWTH_FRACTION` of the budget."""
     limit_s = GROWTH_FRACTION * budget_s / device.corrections[option]
     most = option.max_rows
     while most > rows and option.seconds(most) > limit_s:
@@ -46,10 +43,7 @@ def can_grow(
     deadline: float,
     budget_s: float,
 ) -> bool:
-    """Return whether a new batch could grow to target and sustaining batch in time.
-
-    On a device without other batches it need not.
-    """
+    """Whether it could grow to target and sustaining batch; alone there it need not."""
     if not (device.scheduled or device.dispatched):
         return True
     seconds = device.seconds(option, target_rows(option, device, rows, budget_s))

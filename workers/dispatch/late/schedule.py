@@ -34,11 +34,7 @@ class Schedule:
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def reserve(self, served: ServedClass, query: WaitingQuery, now: float, again: bool = False) -> None:
-        """Schedule a query, or refuse it.
-
-        Args:
-            again: it was scheduled before, and is exempt from admission limits.
-        """
+        """Schedule or refuse it; ``again``: exempt from admission limits."""
         rows, deadline = query.rows, query.deadline + ROUNDING_S
         overloaded = not again and now - served.refused_at < OVERLOAD_S
         if overloaded:
@@ -86,7 +82,6 @@ class Schedule:
             self.refuse([query])
 
     def reserve_all(self, arrivals: Sequence[tuple[ServedClass | None, WaitingQuery]], now: float) -> None:
-        """Schedule queries that arrived together; None: their application is unknown."""
         last: ScheduledBatch | None = None
         # Recounted only once all that follow each other have joined.
         outdated: ScheduledDevice | None = None
@@ -140,10 +135,7 @@ class Schedule:
     # --- devices -----------------------------------------------------------------------------------------------------
 
     def check(self, device: ScheduledDevice, now: float) -> None:
-        """Downgrade a delayed device's late batches, or reschedule their queries.
-
-        A downgraded batch gets a faster option with which it is in time.
-        """
+        """Downgrade a delayed device's late batches, or reschedule their queries."""
         end = now + device.starts_in(now)
         displaced: list[WaitingQuery] = []
         late = False
@@ -179,10 +171,7 @@ class Schedule:
         self.reschedule(displaced, now)
 
     def take_first(self, batch: ScheduledBatch) -> None:
-        """Take a device's first batch off the schedule for dispatch.
-
-        An update of the device must follow.
-        """
+        """Take it off for dispatch; an update of the device must follow."""
         device = batch.device
         del device.scheduled[0]
         if device.scheduled:
@@ -193,7 +182,6 @@ class Schedule:
             batch.served.open.remove(batch)
 
     def remove(self, batch: ScheduledBatch, now: float) -> None:
-        """Take a batch off the schedule; its queries are the caller's again."""
         batch.device.scheduled.remove(batch)
         self._recount(batch.device, now)
         if batch in batch.served.open:
@@ -226,7 +214,6 @@ class Schedule:
         return False
 
     def _join(self, batch: ScheduledBatch, query: WaitingQuery) -> None:
-        """Add a query to a scheduled batch; a recount of its device must follow."""
         query.reservation = batch
         batch.queries.append(query)
         batch.rows += query.rows

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..binding import WaitingQuery
 from ..latency_correction import SLOW
-from ..options import INF, LEVELS, ServingOption
+from ..options import INF, ServingOption
 from .state import RESERVE_S, ClassOffer, ScheduledBatch, ScheduledDevice, ServedClass
 
 #: open batches that a query is tried on: far into overload there are hundreds, and none has room
@@ -109,11 +109,7 @@ def _growth_starves(batch: ScheduledBatch, rows: int, now: float) -> bool:
 def best_new_batch(
     served: ServedClass, query: WaitingQuery, now: float, deadline: float, above: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """Return the best option for a new batch, and the device that starts it first.
-
-    The option is the most valuable one of more utility than ``above`` that is in time. The device starts it behind all
-    that is scheduled there.
-    """
+    """The most valuable option above a utility in time, and the device that is first."""
     highest = above
     found: tuple[ServingOption, ScheduledDevice, float] | None = None
     for offer in served.offers:
@@ -136,10 +132,7 @@ def best_new_batch(
 def _next_best(
     served: ServedClass, rows: int, now: float, deadline: float, above: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """Return the most valuable option that is in time, and its device.
-
-    A device where it starves no other class is preferred.
-    """
+    """As :func:`best_new_batch`, rather on a device where it starves no other class."""
     ranked = []
     for offer in served.offers:
         device, soonest_s = first_device(offer, now)
@@ -167,12 +160,10 @@ def _next_best(
 
 
 def _level(offer: ClassOffer, waited_s: float, now: float) -> int:
-    """The level of the price that a query meets; its pressure counts as usual now."""
     pressure, usual = offer.pressure(now), offer.usual
     usual.total += pressure
     usual.queries += 1.0
-    level = int(offer.price(pressure, waited_s, now) * LEVELS)
-    return level if level < LEVELS else LEVELS - 1
+    return offer.level(pressure, waited_s, now)
 
 
 def first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None, float]:
@@ -243,10 +234,7 @@ def _first_not_starving(
 def most_accurate_in_time(
     served: ServedClass, rows: int, now: float, deadline: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """Return the most accurate option that any device could run in time.
-
-    :func:`best_new_batch` tries one device of each group, but devices differ in round trip and latency correction.
-    """
+    """As :func:`best_new_batch`, on all devices: they differ in trip and correction."""
     best, utility = None, -INF
     for offer, device in served.candidates:
         options = offer.option_set.options
@@ -266,10 +254,6 @@ def most_accurate_in_time(
 def most_accurate_by_profile(
     served: ServedClass, query: WaitingQuery, now: float
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """Return the most accurate option in time on an idle device by its profile.
-
-    Latency corrections are left out.
-    """
     best, utility = None, -INF
     for offer, device in served.candidates:
         if device.scheduled or device.dispatched or device.loading or device.free_at > now:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..binding import QueryClass, ServiceTerms, WaitingQuery
 from ..latency_correction import LatencyCorrections
-from ..options import INF, OptionSet, ServingOption
+from ..options import INF, LEVELS, OptionSet, ServingOption
 from .interarrival import ArrivalRate, InterarrivalEstimator
 
 #: seconds after a refusal in which each further one reserves one device more for the application
@@ -111,10 +111,7 @@ class ScheduledDevice:
         self.group_key = frozenset([(query_class, id(options)) for query_class, options in option_sets.items()])
 
     def starts_in(self, now: float) -> float:
-        """Return the seconds until a batch that takes no time would end.
-
-        It is dispatched as early as useful.
-        """
+        """Seconds until a batch that takes no time would end."""
         wait_s = self.free_at - now
         return wait_s if wait_s > self.rtt_s else self.rtt_s
 
@@ -262,8 +259,8 @@ class ClassOffer:
         backlog = 0.0 if backlog < 0.0 else busy if backlog > busy else backlog
         return backlog + backlog * (1.0 - backlog) * (EVEN - backlog)
 
-    def price(self, pressure: float, waited_s: float, now: float) -> float:
-        """Return the price of these devices' time, 0 to 1: the highest pressure.
+    def level(self, pressure: float, waited_s: float, now: float) -> int:
+        """Return the level of these devices' price of time: that of the highest pressure.
 
         There are the present one, the usual one, that of refusals, and congestion: the pressure of the demand's needs
         at the target wait, which follows the wait gently, so that devices do not alternate between the most accurate
@@ -285,7 +282,7 @@ class ClassOffer:
             refused = served.refused_share / REFUSED_FULL
             if refused > pressure:
                 pressure = refused
-        return pressure if pressure < 1.0 else 1.0
+        return int(pressure * LEVELS) if pressure < 1.0 else LEVELS - 1
 
 
 class Demand:

@@ -28,13 +28,7 @@ STEP = 0.05
 
 @dataclass(slots=True, eq=False)
 class QueueBatch:
-    """Queries taken out of a ``queue`` to run together on a ``device``.
-
-    See :class:`.Dispatch`.
-
-    Attributes:
-        rows_sent: as dispatched, whatever the caller does to ``rows``.
-    """
+    """``rows_sent``: as dispatched, whatever the caller does to ``rows``."""
 
     device: QueuedDevice
     queue: ApplicationQueue
@@ -129,11 +123,7 @@ class QueuedDevice:
     def offer(
         self, option_sets: Mapping[QueryClass, OptionSet], applications: Mapping[str, ServiceTerms]
     ) -> list[QueuedQuery] | None:
-        """Replace what the device can run.
-
-        Returns:
-            The queries that it can no longer run, taken out of their queues; None: the options are the same as before.
-        """
+        """Queries that it can no longer run, taken out; None: the options are the same."""
         offered = {name: options.all_options for name, options in option_sets.items()}
         policies = {name: options.policies for name, options in option_sets.items()}
         if offered == self._options:
@@ -148,12 +138,9 @@ class QueuedDevice:
         return self.arrange(applications)
 
     def arrange(self, applications: Mapping[str, ServiceTerms]) -> list[QueuedQuery]:
-        """Make a queue for each application that the device offers.
+        """Make a queue for each application; the queries of others, taken out.
 
         This is due after a change of options or applications.
-
-        Returns:
-            The queries of applications or classes that are not offered, taken out of their queues.
         """
         self._reset()
         self.rates = {}
@@ -203,12 +190,7 @@ class QueuedDevice:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def decide(self, now: float) -> tuple[QueueBatch | None, list[QueuedQuery], float]:
-        """Decide what an open device does now.
-
-        Returns:
-            The batch to send (None: none), the queries that its policies drop, taken out, and when to ask again if
-            nothing happens before (inf: only then).
-        """
+        """The batch to send or None, queries dropped and taken out, when to ask again."""
         self._end_slice(now)
         if now >= self.decay_at:
             decay_corrections(self, now)
@@ -257,11 +239,7 @@ class QueuedDevice:
             self._running = None
 
     def ended(self, batch: QueueBatch, now: float, run_s: float | None) -> None:
-        """Record that a batch has ended, and learn from it.
-
-        Args:
-            run_s: seconds that its run took; None: not known, or it failed.
-        """
+        """``run_s``: seconds that the run took; None: not known, or it failed."""
         self.dispatched.remove(batch)
         if self.dispatched:
             following = self.dispatched[0]

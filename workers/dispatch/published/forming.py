@@ -92,13 +92,9 @@ def classify(view: QueueView, limit: int) -> Classified:
 
 
 def punctual_prefix(classified: Classified, now: float, latency: LatencyModel) -> tuple[int, int]:
-    """Return the largest prefix of the viable queries that is in time.
+    """(queries, rows) of the largest prefix that ends by the first query's deadline.
 
-    Its batch, started now, ends by the first query's deadline. Queries are in deadline order, so no query of such a
-    batch is late.
-
-    Returns:
-        The prefix's (queries, rows); at least 1 query.
+    Queries are in deadline order, so no query of such a batch is late.
     """
     seconds = latency.seconds
     viable, rows = classified.viable, classified.rows

@@ -10,10 +10,7 @@ WINDOW_S, SLOTS, LEAST_S = 0.5, 50, 0.1
 
 
 class LoadMonitor:
-    """Rows/s of the last 500 ms, or of another window.
-
-    The window has 50 slots. Time must not go back.
-    """
+    """Rows/s of the last 500 ms, or of another window. Time must not go back."""
 
     __slots__ = ("_began", "_least_s", "_slot", "_slots", "_sum", "_window_s")
 

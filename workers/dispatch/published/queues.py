@@ -24,13 +24,7 @@ class Reached(Protocol):
 
 
 class BatchKey(NamedTuple):
-    """A key that is equal for queries that may run together.
-
-    Attributes:
-        size: the size class.
-        key: that of the query (see :class:`..binding.WaitingQuery`).
-        endless: whether there is no deadline.
-    """
+    """Equal for queries that may run together; ``endless``: without a deadline."""
 
     size: int
     key: Hashable
@@ -164,9 +158,6 @@ class ApplicationQueue:
 
         The policy sees queries that may run together, and those of the next part where the ones before rather wait.
         Nothing is taken out.
-
-        Args:
-            choose: what the queue may run for queries of a size class.
         """
         parts = sorted(self.parts.values(), key=lambda part: _order(part[0]))[:MOST_PARTS]
         drops: list[QueuedQuery] = []

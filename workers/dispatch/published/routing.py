@@ -37,11 +37,7 @@ class _Flow:
 
 
 class Round:
-    """Devices in the order in which they get queries.
-
-    Args:
-        shares: (device, share) pairs; shares are above 0, finite, and relative to one another.
-    """
+    """Devices in the order in which they get queries; shares are above 0."""
 
     def __init__(self, shares: Sequence[tuple[Hashable, float]]) -> None:
         largest = max((share for _, share in shares), default=1.0)
@@ -50,12 +46,9 @@ class Round:
         self._now = 0.0
 
     def take(self, rows: int, able: Collection[Hashable]) -> Hashable | None:
-        """Return the able device that is next, which pays for ``rows`` rows.
+        """The able device that is next, which pays for ``rows`` rows; None: no device is.
 
         Ties go to the first. Devices that are not able neither gain nor lose by this query.
-
-        Returns:
-            None: no device is able.
         """
         flows = [flow for flow in self._flows if flow.device in able]
         if not flows:
@@ -98,7 +91,6 @@ class Router:
         self._orders: dict[str, tuple[Shares, Round]] = {}
 
     def set_routes(self, routes: Mapping[str, Shares]) -> None:
-        """Replace all routes; one that did not change goes on with its order."""
         orders = {}
         for name, pairs in routes.items():
             shares = [(device, share) for device, share in pairs if share > 0]

@@ -63,13 +63,7 @@ def blocking_s(queues: Mapping[str, Sequence[Candidate]], slack_s: float = TIMER
 
 
 class Contender(NamedTuple):
-    """A queue that waits for the device.
-
-    Attributes:
-        queue: its name.
-        since: arrival of a query that waits (the first in the queue will do).
-        decision: its policy's, for this moment.
-    """
+    """A queue that waits for the device; ``since``: arrival of a query in it."""
 
     queue: str
     since: float
@@ -88,15 +82,10 @@ class Arbiter:
         self._since: dict[str, float] = {}
 
     def choose(self, contenders: Sequence[Contender], now: float) -> str | None:
-        """Return the queue that runs now on the free device.
-
-        The least slack goes first, ties by name, under the rule at the top of this module.
+        """The queue that runs now, under the rule at the top; None: all rather wait.
 
         Args:
             contenders: every queue in which a query waits, in any order.
-
-        Returns:
-            None: all rather wait.
         """
         # A query with a tighter deadline may come to the front, but the queue waits since its earlier one.
         self._since = {

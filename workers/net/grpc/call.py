@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from workers.net.compression import INLINE_BYTES, CompressionError, decompress
 from workers.net.http2 import HeaderList, Http2Connection, Http2Stream
 from workers.net.http2 import frames as h2
-from workers.net.limits import GrpcLimits
 
 from .messages import PREFIX, Buffer, MessageParser, prefix
 from .status import Code, StatusError, invalid, overloaded
@@ -32,27 +31,21 @@ class GrpcMethod:
 
     Attributes:
         streams: its calls take any number of messages instead of one.
+        takes_compressed: also messages that are too large to decompress in the event loop: they have more than
+            :data:`~workers.net.compression.INLINE_BYTES` then. Other methods refuse these.
     """
 
-    streams = False
+    streams = takes_compressed = False
 
     def opened(self, call: Call) -> None:
         """A call of a streaming method begins."""
 
-    def message(self, call: Call, data: Buffer) -> None:
-        """A message arrived; of a unary call, the only one. May raise StatusError."""
+    def message(self, call: Call, data: Buffer, encoding: bytes = b"identity") -> None:
+        """A message arrived; of a unary call, the only one. May raise StatusError.
 
-    def compressed(self, call: Call, data: Buffer, encoding: bytes) -> None:
-        """Receive a message that is too large to decompress in the event loop.
-
-        Decompressed, it has more than :data:`~workers.net.compression.INLINE_BYTES`. Methods that do not override this
-        refuse such messages.
-
-        Raises:
-            StatusError: the message is refused.
+        Args:
+            encoding: how it is compressed (see :attr:`takes_compressed`).
         """
-        most = INLINE_BYTES
-        raise StatusError(Code.RESOURCE_EXHAUSTED, f"message: is larger than max ({most} bytes) once decompressed")
 
     def ended(self, call: Call) -> None:
         """The client has sent all messages of a streaming call."""
@@ -104,35 +97,11 @@ class GrpcService(Protocol):
         """The server shuts down: end streaming calls once their messages are answered."""
 
 
-class CallServer(Protocol):
-    """The server of the calls.
-
-    Attributes:
-        reading, unsent: bytes of messages that are being read, and of responses that clients have not read.
-    """
-
-    service: GrpcService
-    limits: GrpcLimits
-    reading: int
-    unsent: int
-
-    def claim(self, call: Call) -> bool:
-        """Take a slot for a call that is not public; False: there is none."""
-
-    def open_public(self, call: Call) -> None:
-        """A public call begins; beyond the limit, the oldest ends."""
-
-    def close_public(self, call: Call) -> None:
-        """A public call has ended."""
-
-    def relieve(self, call: Call, held: str) -> bool:
-        """Evict calls until ``held`` is within its limit; False: this one must end."""
-
-
 class Call(Http2Stream):
-    """One call.
+    """One call at a :class:`~.server.GrpcServer`.
 
     Attributes:
+        client: see :class:`Admitted`.
         opened_at: ``time.monotonic()`` of its headers.
         waiter: the endpoint's own.
     """
@@ -143,19 +112,24 @@ class Call(Http2Stream):
         "_counted",
         "_kept",
         "_kept_responses",
+        "_message_bytes",
         "_parser",
         "_public",
         "_server",
         "_unsent",
         "_whole",
+        "client",
         "opened_at",
         "waiter",
     )
 
-    def __init__(self, server: CallServer, connection: Http2Connection, number: int, headers: HeaderList):
+    def __init__(self, server: Any, connection: Http2Connection, number: int, headers: HeaderList):
         super().__init__(connection, number, headers)
         self._server = server
         self._admitted: Admitted | None = None
+        self.client = ""
+        #: the most that a message may have
+        self._message_bytes = 0
         self._parser: MessageParser | None = None
         #: it is in progress and public
         self._public = False
@@ -168,11 +142,6 @@ class Call(Http2Stream):
         self._unsent = self._kept_responses = 0
         self.opened_at = connection.touched
         self.waiter: Any = None
-
-    @property
-    def client(self) -> str:
-        """See :class:`Admitted`."""
-        return self._admitted.client
 
     def left_s(self, now: float) -> float | None:
         """Seconds until the deadline; None: the call has none."""
@@ -188,14 +157,16 @@ class Call(Http2Stream):
             admitted = self.headers.state = server.service.admit(self.headers)
             if admitted.client:
                 self.connection.remember(self.headers)
-        self._admitted = admitted
+        self._admitted, self.client = admitted, admitted.client
         self.connection.holder = admitted.client or self.connection.holder
+        limits = server.limits
+        self._message_bytes = limits.message_bytes if admitted.message_bytes is None else admitted.message_bytes
         if admitted.error is not None:
             # Before the message is read: clients cannot make the server read what it would reject anyway.
             self.reject(admitted.error)
             self.connection.refused()
         elif not admitted.client:
-            self._public = True
+            self._public, self._message_bytes = True, limits.public_message_bytes
             server.open_public(self)
         elif not server.claim(self):
             # Not processed: clients may send it again, elsewhere (RFC 9113, section 8.7).
@@ -220,8 +191,7 @@ class Call(Http2Stream):
             # An error has ended the call, and is still on its way.
             return
         if self._parser is None:
-            limits = self._server.limits
-            most = limits.public_message_bytes if self._public else self._message_bytes
+            most = self._message_bytes
             size = len(data) - PREFIX
             if (
                 end
@@ -233,7 +203,7 @@ class Call(Http2Stream):
                 # The whole call in one frame
                 self._deliver(bytes(data[PREFIX:]), False)
                 return
-            self._parser = MessageParser(most, limits.message_rate)
+            self._parser = MessageParser(most, self._server.limits.message_rate)
         try:
             self._feed(data, end)
         except StatusError as error:
@@ -276,7 +246,7 @@ class Call(Http2Stream):
             if compressed:
                 plain = self._decompress(message)
                 if plain is None:
-                    endpoint.compressed(self, message, self._admitted.encoding)
+                    endpoint.message(self, message, self._admitted.encoding)
                     return
                 message = plain
             endpoint.message(self, message)
@@ -285,11 +255,6 @@ class Call(Http2Stream):
         except Exception:
             logger.exception("grpc_handler_failed")
             self.reject(StatusError(Code.INTERNAL, "internal error"))
-
-    @property
-    def _message_bytes(self) -> int:
-        most = self._admitted.message_bytes
-        return self._server.limits.message_bytes if most is None else most
 
     def _decompress(self, message: Buffer) -> Buffer | None:
         """Return a message decompressed; None: that is too much for the event loop.
@@ -301,15 +266,17 @@ class Call(Http2Stream):
             text = "message: must not be compressed; a method without a key takes none that is"
             raise StatusError(Code.UNIMPLEMENTED, text)
         encoding, most = self._admitted.encoding, self._message_bytes
+        inline_bytes = min(most, INLINE_BYTES)
         if encoding == b"identity":
             raise invalid("message: is compressed, and grpc-encoding is missing")
         try:
-            return decompress(encoding, message, min(most, INLINE_BYTES))
+            return decompress(encoding, message, inline_bytes)
         except CompressionError as error:
-            if error.too_large and most > INLINE_BYTES:
-                return None
             if not error.too_large:
                 raise invalid(f"message: {error}") from None
+            if most > inline_bytes and self._admitted.endpoint.takes_compressed:
+                return None
+            most = most if self._admitted.endpoint.takes_compressed else inline_bytes
             text = f"message: is larger than max ({most} bytes) once decompressed"
             raise StatusError(Code.RESOURCE_EXHAUSTED, text) from None
 
@@ -340,7 +307,6 @@ class Call(Http2Stream):
 
     @property
     def reading_bytes(self) -> int:
-        """Bytes of messages that are being read, and of those that the endpoint keeps."""
         return self._counted
 
     @property
@@ -361,9 +327,9 @@ class Call(Http2Stream):
         self._count(0)
         self._kept = 0
 
-    def _count_unsent(self, unsent: int, kept: int) -> None:
-        more = unsent - self._unsent + kept - self._kept_responses
-        self._unsent, self._kept_responses = unsent, kept
+    def _count_unsent(self, unsent: int, responses: int) -> None:
+        more = unsent - self._unsent + responses - self._kept_responses
+        self._unsent, self._kept_responses = unsent, responses
         self._server.unsent += more
         self.connection.unsent_bytes += more
 
@@ -400,21 +366,21 @@ class Call(Http2Stream):
         if isinstance(outcome, StatusError):
             self.fail(outcome)
         else:
-            self.answer(outcome)
+            self.send(outcome, last=True)
 
-    def answer(self, message: Buffer) -> bool:
-        """Send the only response. False: the call has ended."""
+    def send(self, message: Buffer, last: bool = False) -> bool:
+        """Send a response.
+
+        Args:
+            last: it is the only one of a unary call.
+
+        Returns:
+            False: the call has ended.
+        """
         size = len(message)
-        return self.write(_HEADERS, (prefix(size), message), PREFIX + size, _OK) and self._sent(size)
-
-    def send(self, message: Buffer) -> bool:
-        """Send one of several responses. False: the call has ended."""
-        size = len(message)
-        return self.write(_HEADERS, (prefix(size), message), PREFIX + size) and self._sent(size)
-
-    def _sent(self, size: int) -> bool:
-        if self.outbox is None:
-            return True
+        sent = self.write(_HEADERS, (prefix(size), message), PREFIX + size, _OK if last else None)
+        if not sent or self.outbox is None:
+            return sent
         self._count_unsent(self._unsent + size, self._kept_responses)
         return self._check_unsent()
 
@@ -478,8 +444,7 @@ class Call(Http2Stream):
         elif not streams and now - self.opened_at > limits.message_s:
             self.reject(invalid(f"message: must have come within {limits.message_s:g} s"))
         elif parser is not None and parser.slow(now):
-            rate = limits.message_rate
-            self.reject(invalid(f"message: at least {rate.bytes_per_s} bytes/s on average over {rate.period_s:g} s"))
+            self.reject(invalid(f"message: {limits.message_rate}"))
 
 
 def parse_timeout(value: bytes) -> float:

@@ -10,6 +10,7 @@ import struct
 import numpy as np
 
 from workers.net.limits import DIRECT_READ_BYTES, Rate
+from workers.net.progress import Progress
 
 from .status import Code, StatusError, invalid
 
@@ -30,7 +31,7 @@ class MessageParser:
 
     def __init__(self, message_bytes: int, rate: Rate):
         self._message_bytes = message_bytes
-        self._rate = rate
+        self._progress = Progress(rate)
         #: the beginning of a message, and how long it must be before parsing goes on
         self._buffer = bytearray()
         self._needed = PREFIX
@@ -38,29 +39,19 @@ class MessageParser:
         self._place: memoryview | None = None
         self._filled = 0
         self._compressed = False
-        #: bytes so far, and those before the present period of the rate
-        self._arrived = self._since_bytes = 0
-        self._since: float | None = None
+        #: bytes so far
+        self._arrived = 0
 
     @property
     def partial(self) -> int:
-        """Bytes of an unfinished message."""
         return len(self._buffer) + self._filled
 
     def slow(self, now: float) -> bool:
         """Whether a period has ended with too few bytes; to be called about each second."""
-        if self._since is None:
-            self._since = now
-        elapsed_s = now - self._since
-        if elapsed_s < self._rate.period_s:
-            return False
-        arrived = self._arrived - self._since_bytes
-        self._since, self._since_bytes = now, self._arrived
-        return arrived < self._rate.bytes_per_s * elapsed_s
+        return self._progress.slow(now, self._arrived)
 
     def pause(self) -> None:
-        """Start the next period at the next call of :meth:`slow`."""
-        self._since, self._since_bytes = None, self._arrived
+        self._progress.restart(None, self._arrived)
 
     def feed(self, data: Buffer) -> list[tuple[bool, Buffer]]:
         """The messages that these bytes complete: (compressed, message).
@@ -68,18 +59,18 @@ class MessageParser:
         Raises:
             StatusError: the bytes are no message, or one that is too large.
         """
-        found: list[tuple[bool, Buffer]] = []
+        messages: list[tuple[bool, Buffer]] = []
         self._arrived += len(data)
         if self._place is not None:
             data = self._fill(data)
             if self._filled < len(self._place):
-                return found
-            found.append((self._compressed, self._place))
+                return messages
+            messages.append((self._compressed, self._place))
             self._place, self._filled = None, 0
         if self._buffer:
             self._buffer += data
             if len(self._buffer) < self._needed:
-                return found
+                return messages
             data = bytes(self._buffer)
             self._buffer.clear()
         offset, size = 0, len(data)
@@ -92,15 +83,15 @@ class MessageParser:
                 # Not initialised, so that a length that a client only claims takes no memory.
                 self._place, self._compressed = memoryview(np.empty(length, np.uint8)), bool(flag)
                 self._fill(data[offset + PREFIX :])
-                return found
+                return messages
             if end > size:
                 self._needed = PREFIX + length
                 break
             # A copy: as a view, a small message would keep everything that arrived with it.
-            found.append((bool(flag), bytes(data[offset + PREFIX : end])))
+            messages.append((bool(flag), bytes(data[offset + PREFIX : end])))
             offset = end
         self._buffer += data[offset:]
-        return found
+        return messages
 
     def _check(self, flag: int, length: int) -> None:
         if flag > 1:
@@ -119,5 +110,4 @@ class MessageParser:
 
 
 def prefix(length: int) -> bytes:
-    """The prefix of an uncompressed message."""
     return _PREFIX.pack(0, length)

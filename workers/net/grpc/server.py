@@ -11,12 +11,10 @@ from workers.net.admission import Connections, most_holding
 from workers.net.http2 import HeaderList, Http2Connection, KnownBytes
 from workers.net.limits import GrpcLimits
 from workers.net.tls import listen
+from workers.net.waiting import wait_until
 
 from .call import OVERLOADED_READING, OVERLOADED_UNSENT, Call, GrpcService
 from .status import overloaded
-
-#: seconds between two looks whether clients have read that the server stops
-LOOK_EVERY_S = 0.02
 
 
 class GrpcServer:
@@ -41,7 +39,6 @@ class GrpcServer:
         self.port = 0
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task | None = None
-        self._idle = asyncio.Event()
 
     async def start(
         self, host: str, port: int, reuse_port: bool = False, context: ssl.SSLContext | None = None
@@ -75,44 +72,29 @@ class GrpcServer:
         self.service.stop()
         for connection in list(self.connections):
             connection.announce()
-        await self._announced(min(grace_s, self.limits.announce_s))
+        announce_s = min(grace_s, self.limits.announce_s)
+        await wait_until(lambda: all(connection.stopped for connection in self.connections), announce_s)
         # Streams that began meanwhile.
         self.service.stop()
         for connection in list(self.connections):
             connection.stop()
-        try:
-            async with asyncio.timeout(max(0.0, until - time.monotonic())):
-                while self.streams or any(connection.unsent for connection in self.connections):
-                    self._idle.clear()
-                    await self._idle.wait()
-        except TimeoutError:
-            pass
-
-    async def _announced(self, patience_s: float) -> None:
-        until = time.monotonic() + patience_s
-        while not all(connection.stopped for connection in self.connections) and time.monotonic() < until:
-            await asyncio.sleep(LOOK_EVERY_S)
+        await wait_until(
+            lambda: not self.streams and not any(connection.unsent for connection in self.connections),
+            until - time.monotonic(),
+        )
 
     async def close(self) -> None:
         """Close connections once everything written was sent.
 
         They are left to their clients for a moment first.
         """
-        await self._ended()
+        goaway_s = self.limits.http2.goaway_s
+        await wait_until(lambda: not self.connections, goaway_s)
         for connection in list(self.connections):
             connection.close()
-        await self._ended()
+        await wait_until(lambda: not self.connections, goaway_s)
         for connection in list(self.connections):
             connection.abort()
-
-    async def _ended(self) -> None:
-        try:
-            async with asyncio.timeout(self.limits.http2.goaway_s):
-                while self.connections:
-                    self._idle.clear()
-                    await self._idle.wait()
-        except TimeoutError:
-            pass
 
     def readmit(self) -> None:
         """End streaming calls that :meth:`GrpcService.admit` would no longer accept."""
@@ -123,12 +105,7 @@ class GrpcServer:
     # --- called by connections (see Http2Server) ---
 
     def open(self, connection: Http2Connection, number: int, headers: HeaderList) -> Call:
-        """A call for a request."""
         return Call(self, connection, number, headers)
-
-    def closed(self, connection: Http2Connection) -> None:
-        """A connection has ended, or has no call left."""
-        self._idle.set()
 
     # --- called by calls ---
 
@@ -149,14 +126,12 @@ class GrpcServer:
         return True
 
     def open_public(self, call: Call) -> None:
-        """A public call begins; beyond the limit, the oldest ends."""
         self._public[call] = None
         if len(self._public) > self.limits.public_calls:
             # Honest calls arrive whole, so the oldest is not one of them.
             next(iter(self._public)).evict(overloaded("too many calls without a key are under way; try again"))
 
     def close_public(self, call: Call) -> None:
-        """A public call has ended."""
         del self._public[call]
 
     def relieve(self, call: Call, held: str) -> bool:

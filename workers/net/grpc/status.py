@@ -9,8 +9,6 @@ from workers.net.http2.frames import literal
 
 
 class Code(IntEnum):
-    """Status codes of gRPC."""
-
     OK = 0
     CANCELLED = 1
     UNKNOWN = 2

@@ -7,52 +7,22 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any
 
-from workers.net.admission import Connections, peer_address
-from workers.net.limits import JOIN_BYTES, Http1Limits
+from workers.net.admission import peer_address
+from workers.net.limits import JOIN_BYTES
+from workers.net.progress import Progress
 
-from .messages import CLOSE, KEEP_ALIVE, Buffer, Exchange, Headers, HttpHandler, RequestHead, Response, render
-from .parser import KnownHeads, RequestParser
-from .progress import DirectReader, ReadProgress
+from .messages import CLOSE, KEEP_ALIVE, Buffer, Exchange, Headers, RequestHead, Response, render
+from .parser import RequestParser
 
 logger = logging.getLogger(__name__)
 
 OVERLOADED = "too many request bodies are being read at once; try again"
 
 
-class ConnectionServer(Protocol):
-    """The server of the connections, and what they share.
-
-    See :class:`.server.HttpServer` for its attributes.
-    """
-
-    handler: HttpHandler
-    limits: Http1Limits
-    known_heads: KnownHeads
-    connections: Connections[HttpConnection]
-    active: int
-    buffered_bytes: int
-    unsent_bytes: int
-    stopping: bool
-    date: bytes
-    ok: bytes
-
-    def handle(self, exchange: Exchange) -> None:
-        """See :meth:`HttpHandler.handle`."""
-
-    def reserve(self, connection: HttpConnection, size: int) -> bool:
-        """Count ``size`` more bytes as buffered; False: they do not fit."""
-
-    def abort_unread(self) -> None:
-        """Abort connections with unread responses until the rest fits."""
-
-    def check_idle(self) -> None:
-        """A request was answered, or a connection has ended."""
-
-
 class HttpConnection(asyncio.Protocol):
-    """One client connection, and the sink of its parser.
+    """A client's connection to a :class:`~.server.HttpServer`; its parser's sink.
 
     Attributes:
         touched: ``time.monotonic()`` of the latest progress.
@@ -61,7 +31,7 @@ class HttpConnection(asyncio.Protocol):
         unsent_bytes: of responses that the client had not read when they were last counted.
     """
 
-    def __init__(self, server: ConnectionServer):
+    def __init__(self, server: Any):
         self._server = server
         self._limits = server.limits
         self._parser = RequestParser(self, server.limits, server.known_heads)
@@ -76,7 +46,8 @@ class HttpConnection(asyncio.Protocol):
         #: part of the latter: bytes that are not parsed yet
         self._rest_bytes = 0
         self.unsent_bytes = 0
-        self._progress = ReadProgress(server.limits)
+        #: since a head or a body is due
+        self._progress = Progress(server.limits.body_rate)
         self._direct = False
         #: the rejection that follows the responses to earlier requests
         self._rejection: Response | None = None
@@ -92,12 +63,11 @@ class HttpConnection(asyncio.Protocol):
     @property
     def peer(self) -> str:
         """The client's address as it is; empty: it is gone."""
-        found = self._transport.get_extra_info("peername") if self._transport is not None else None
-        return found[0] if isinstance(found, tuple) else ""
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return peer[0] if isinstance(peer, tuple) else ""
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the server's buffer that this connection holds."""
         return self._reading_bytes + self._waiting_bytes
 
     # --- called by the transport ---
@@ -124,7 +94,6 @@ class HttpConnection(asyncio.Protocol):
             self._server.handler.disconnected(active)
             active.waiter = None
         self._transport = None
-        self._server.check_idle()
 
     def eof_received(self) -> None:
         """Let the transport close: a client that sends nothing more is gone."""
@@ -152,7 +121,6 @@ class HttpConnection(asyncio.Protocol):
             self.touched = before
 
     def _feed_rest(self) -> None:
-        """Parse what was left of a read while requests waited."""
         if self._closing or self._lingering:
             return
         rest, self._parser.rest = self._parser.rest, b""
@@ -177,11 +145,9 @@ class HttpConnection(asyncio.Protocol):
             self._reject(503, OVERLOADED)
 
     def full(self) -> bool:
-        """See :class:`~.parser.RequestSink`."""
         return len(self._waiting) >= self._limits.waiting
 
     def body_read(self, size: int) -> None:
-        """``size`` bytes of a large body were read into place."""
         self.touched = time.monotonic()
         self._handled = False
         if len(self._parser.space) == size:
@@ -198,13 +164,11 @@ class HttpConnection(asyncio.Protocol):
     # --- called by the parser ---
 
     def on_begin(self) -> None:
-        """See :class:`~.parser.RequestSink`."""
-        self._progress.since, self._progress.before_bytes = self.touched, 0
+        self._progress.restart(self.touched, 0)
         self.holder = self._parser.head.client or self.holder
 
     def on_head(self, head: RequestHead) -> None:
-        """See :class:`~.parser.RequestSink`."""
-        self._progress.since, self._progress.before_bytes = self.touched, 0
+        self._progress.restart(self.touched, 0)
         rejection = self._server.handler.preflight(head)
         self.holder = head.client or self.holder
         if rejection is not None:
@@ -213,18 +177,15 @@ class HttpConnection(asyncio.Protocol):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, size: int) -> None:
-        """See :class:`~.parser.RequestSink`."""
         if self._server.reserve(self, size):
             self._reading_bytes += size
         else:
             self._reject(503, OVERLOADED)
 
     def on_large_body(self) -> None:
-        """See :class:`~.parser.RequestSink`."""
-        self._read_with(DirectReader(self, self._parser))
+        self._read_with(_DirectReader(self, self._parser))
 
     def on_request(self, head: RequestHead, body: Buffer) -> None:
-        """See :class:`~.parser.RequestSink`."""
         if self._reading_bytes:
             self._count_reading(-self._reading_bytes)
         if head.client:
@@ -246,7 +207,6 @@ class HttpConnection(asyncio.Protocol):
             self._handler_failed(exchange, error)
 
     def on_error(self, status: int, message: str) -> None:
-        """See :class:`~.parser.RequestSink`."""
         self._reject(status, message)
 
     # --- requests in order ---
@@ -300,7 +260,6 @@ class HttpConnection(asyncio.Protocol):
     # --- responses ---
 
     def write_success(self, exchange: Exchange, rest: bytes) -> bool:
-        """See :meth:`Exchange.succeed`."""
         server = self._server
         if self._active is not exchange:
             return False
@@ -325,7 +284,6 @@ class HttpConnection(asyncio.Protocol):
     def write_response(
         self, exchange: Exchange, status: int, headers: Headers, body: Sequence[Buffer], close: bool
     ) -> bool:
-        """See :meth:`Exchange.respond`."""
         if self._active is not exchange:
             return False
         head = exchange.head
@@ -350,7 +308,6 @@ class HttpConnection(asyncio.Protocol):
         if written:
             transport.writelines(data)
             self.close()
-        self._server.check_idle()
         return written
 
     # --- rejections and closing ---
@@ -398,15 +355,10 @@ class HttpConnection(asyncio.Protocol):
             self._transport.close()
 
     def close_idle(self) -> None:
-        """Close the connection if no request is being handled.
-
-        Otherwise the response closes it.
-        """
         if self._active is None and not self._waiting:
             self.close()
 
     def abort(self) -> None:
-        """Close at once, and lose unsent bytes."""
         self._count_unsent(0)
         if self._transport is not None:
             self._transport.abort()
@@ -425,16 +377,13 @@ class HttpConnection(asyncio.Protocol):
         return not busy and not (self._parser.head is not None and self._parser.head_complete)
 
     def evict_idle(self) -> None:
-        """Close, so that another client can connect."""
         self.close()
 
     @property
     def unsent(self) -> bool:
-        """Some written bytes have not been sent."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def count_unsent(self) -> None:
-        """Count the bytes that the client has not read by now."""
         self._count_unsent(self._transport.get_write_buffer_size() if self._transport is not None else 0)
 
     def _count_unsent(self, size: int) -> None:
@@ -482,4 +431,31 @@ class HttpConnection(asyncio.Protocol):
             # The server itself does not read.
             self._progress.restart(now, self._reading_bytes)
             return ""
-        return self._progress.too_slow(now, self._reading_bytes, self._parser.head_complete)
+        if not self._parser.head_complete:
+            head_s = self._limits.head_s
+            return f"request line and headers: at most {head_s:g} s" if now - self._progress.since > head_s else ""
+        rate = self._limits.body_rate
+        return f"body: {rate}" if self._progress.slow(now, self._reading_bytes) else ""
+
+
+class _DirectReader(asyncio.BufferedProtocol):
+    """Reads a large body into its final place, as the transport's protocol."""
+
+    def __init__(self, connection: HttpConnection, parser: RequestParser):
+        self._connection = connection
+        self._parser = parser
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._parser.space
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._connection.body_read(nbytes)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()

@@ -60,35 +60,18 @@ class RequestHead:
         self.remembered = True
 
 
-class Responder(Protocol):
-    """The connection of an exchange.
-
-    Attributes:
-        peer: the client's address; empty: it is gone.
-    """
-
-    peer: str
-
-    def write_success(self, exchange: Exchange, rest: bytes) -> bool:
-        """See :meth:`Exchange.succeed`."""
-
-    def write_response(
-        self, exchange: Exchange, status: int, headers: Headers, body: Sequence[Buffer], close: bool
-    ) -> bool:
-        """See :meth:`Exchange.respond`."""
-
-
 class Exchange(msgspec.Struct, eq=False):
     """One request and the means to answer it.
 
     Attributes:
+        connection: that it came on (:class:`~.connection.HttpConnection`).
         head: may be shared with other requests.
         read_at: ``time.monotonic()`` when the last byte arrived.
         done: answered, or the client is gone.
         waiter: the application's own, for :meth:`HttpHandler.disconnected`.
     """
 
-    connection: Responder
+    connection: Any
     head: RequestHead
     body: Buffer
     read_at: float

@@ -73,7 +73,6 @@ class KnownHeads(dict[bytes, RequestHead]):
         self._limits = limits
 
     def remember(self, raw: bytes, head: RequestHead) -> None:
-        """Remember a head that was accepted."""
         if raw.count(b"\n") != raw.count(b"\r\n"):
             # llhttp is lenient with line ends, and might end the head elsewhere.
             return
@@ -117,7 +116,6 @@ class RequestParser:
         self._reported = False
 
     def feed(self, data: bytes) -> None:
-        """Parse more bytes."""
         if self.stopped:
             return
         if self.head is None:

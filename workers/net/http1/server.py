@@ -13,13 +13,12 @@ from operator import attrgetter
 from workers.net.admission import Connections, most_holding
 from workers.net.limits import Http1Limits
 from workers.net.tls import listen
+from workers.net.waiting import wait_until
 
 from .connection import HttpConnection
 from .messages import STATUS_LINES, HttpHandler
 from .parser import KnownHeads
 
-#: seconds between two looks whether connections are left while a server stops
-LOOK_EVERY_S = 0.02
 _held, _unsent = attrgetter("held_bytes"), attrgetter("unsent_bytes")
 
 
@@ -41,7 +40,6 @@ class HttpServer:
         self.connections: Connections[HttpConnection] = Connections(limits.connections, limits.address_connections)
         self.active = self.buffered_bytes = self.unsent_bytes = 0
         self.stopping = False
-        self._idle = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task | None = None
         self.date = self.ok = b""
@@ -73,7 +71,6 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
         return self._server.sockets[0].getsockname()[1]
 
     async def drain(self, grace_s: float, linger_s: float = 0.0) -> None:
@@ -89,7 +86,7 @@ class HttpServer:
             return
         self._server.close()
         self._sweeper.cancel()
-        await self._linger(linger_s)
+        await wait_until(lambda: not self.connections, linger_s)
         expecting = {connection for connection in self.connections if connection.expects_response}
         for connection in self.connections - expecting:
             connection.close_idle()
@@ -98,18 +95,15 @@ class HttpServer:
             await asyncio.sleep(min(self.limits.last_requests_s, grace_s))
             for connection in expecting & self.connections:
                 connection.close_idle()
-        try:
-            async with asyncio.timeout(max(0.0, until - time.monotonic())):
-                while self.active or any(connection.unsent for connection in self.connections):
-                    self._idle.clear()
-                    await self._idle.wait()
-        except TimeoutError:
-            pass
+        unread: set[HttpConnection] = set()
 
-    async def _linger(self, linger_s: float) -> None:
-        until = time.monotonic() + linger_s
-        while self.connections and time.monotonic() < until:
-            await asyncio.sleep(LOOK_EVERY_S)
+        def over() -> bool:
+            # The system may have taken all by now: the client has read it once the connection has ended.
+            unread.update(connection for connection in self.connections if connection.unsent)
+            unread.intersection_update(self.connections)
+            return not self.active and not unread
+
+        await wait_until(over, until - time.monotonic())
 
     def close(self) -> None:
         """Close all connections once everything written was sent."""
@@ -152,14 +146,6 @@ class HttpServer:
             if largest.unsent_bytes == self.unsent_bytes:
                 return
             largest.abort()
-
-    def check_idle(self) -> None:
-        """Note that a request was answered, or that a connection has ended.
-
-        Shutdown waits for the last one.
-        """
-        if self.stopping and self.active == 0:
-            self._idle.set()
 
     # --- time ---
 

@@ -10,14 +10,13 @@ import functools
 import logging
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
-from workers.net.admission import Connections, peer_address
+from workers.net.admission import peer_address
 from workers.net.limits import Http2Limits
 
 from . import frames as h2
 from .frames import Buffer, Http2Error
-from .handler import LAST_PING, FrameHandler, StreamServer
+from .handler import LAST_PING, FrameHandler, Http2Server
 
 logger = logging.getLogger(__name__)
 
@@ -37,21 +36,6 @@ def _preface(limits: Http2Limits) -> bytes:
             h2.MAX_HEADER_LIST_SIZE: limits.header_bytes,
         }
     ) + h2.window_update(0, limits.connection_window_bytes - h2.DEFAULT_WINDOW)
-
-
-class Http2Server(StreamServer, Protocol):
-    """The server of the connections.
-
-    Attributes:
-        connections: the open ones.
-        turns_until: connections whose turn is over wait until then.
-    """
-
-    connections: Connections[Http2Connection]
-    turns_until: float
-
-    def closed(self, connection: Http2Connection) -> None:
-        """A connection has ended, or has no stream left."""
 
 
 class Http2Connection(FrameHandler, asyncio.Protocol):
@@ -95,7 +79,6 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
         for stream in list(self.streams.values()):
             self._gone(stream)
         self._server.connections.close(self)
-        self._server.closed(self)
 
     def pause_writing(self) -> None:
         # A client that does not read responses gets no more requests read.
@@ -153,7 +136,6 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
             self._transport.resume_reading()
 
     def on_preface(self) -> None:
-        """See :class:`.parser.FrameSink`."""
         self._greeted = True
         self.write(_preface(self._limits))
         if self._announced:
@@ -162,20 +144,16 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
     # --- sending ---
 
     def write(self, data: bytes) -> None:
-        """Hand bytes to the socket."""
         if self._transport is not None and data and not self._closing:
             self._transport.write(data)
 
     def write_all(self, pieces: Sequence[Buffer]) -> None:
-        """Hand large pieces to the socket."""
         if self._transport is not None and not self._closing:
             self._transport.writelines(pieces)
 
     def on_idle(self) -> None:
-        """See :class:`.handler.FrameHandler`."""
         if self._stopping:
             self._close_in_order()
-        self._server.closed(self)
 
     # --- closing and time limits ---
 
@@ -183,7 +161,6 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
         self._closing = self._parser.stopped = True
 
     def _fail(self, code: int, message: str) -> None:
-        """End the connection with an error, and discard arriving bytes."""
         if self._transport is None or self._closing:
             return
         self._end_reading()
@@ -212,7 +189,6 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
 
     @property
     def unsent(self) -> bool:
-        """Some written bytes have not been sent."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def announce(self) -> None:
@@ -231,7 +207,6 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
         return self._stopping or self._closing
 
     def on_announcement_read(self) -> None:
-        """See :class:`.handler.FrameHandler`."""
         if self._announced:
             self.stop()
 
@@ -257,11 +232,9 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """No request is open."""
         return not self.streams and not self._closing
 
     def evict_idle(self) -> None:
-        """Close, so that another client can connect."""
         self.stop()
         self.close()
 
@@ -272,6 +245,5 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
         if self._transport is not None:
             self._transport.abort()

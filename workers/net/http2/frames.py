@@ -48,18 +48,15 @@ class Http2Error(Exception):
 
 
 def header(length: int, kind: int, flags: int, stream: int) -> bytes:
-    """The header of a frame with ``length`` bytes of payload."""
     return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream)
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A whole frame."""
     length = len(payload)
     return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream) + payload
 
 
 def settings(values: dict[int, int]) -> bytes:
-    """A SETTINGS frame."""
     return frame(SETTINGS, 0, 0, b"".join([_SETTING.pack(name, value) for name, value in values.items()]))
 
 
@@ -71,15 +68,15 @@ def parse_settings(payload: bytes) -> list[tuple[int, int]]:
     """
     if len(payload) % 6:
         raise Http2Error(FRAME_SIZE_ERROR, "SETTINGS: must be whole settings of 6 bytes")
-    found = list(_SETTING.iter_unpack(payload))
-    for name, value in found:
+    values = list(_SETTING.iter_unpack(payload))
+    for name, value in values:
         if name == ENABLE_PUSH and value > 1:
             raise Http2Error(PROTOCOL_ERROR, "SETTINGS_ENABLE_PUSH: must be 0 or 1")
         if name == INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
             raise Http2Error(FLOW_CONTROL_ERROR, f"SETTINGS_INITIAL_WINDOW_SIZE: must be at most {MAX_WINDOW}")
         if name == MAX_FRAME_SIZE and not DEFAULT_FRAME <= value <= MAX_FRAME:
             raise Http2Error(PROTOCOL_ERROR, f"SETTINGS_MAX_FRAME_SIZE: must be from {DEFAULT_FRAME} to {MAX_FRAME}")
-    return found
+    return values
 
 
 def window_update(stream: int, increment: int) -> bytes:
@@ -118,7 +115,6 @@ def literal(name: bytes, value: bytes) -> bytes:
 
 
 def _integer(value: int) -> bytes:
-    """An integer with a prefix of seven bits (RFC 7541, section 5.1)."""
     if value < 0x7F:
         return bytes((value,))
     encoded = bytearray(b"\x7f")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from workers.net.admission import RefusalBudget
+from workers.net.admission import Connections, RefusalBudget
 from workers.net.limits import Http2Limits
 
 from . import frames as h2
@@ -24,16 +24,20 @@ _SETTINGS_ACK = h2.frame(h2.SETTINGS, h2.ACK, 0)
 LAST_PING = b"lastone?"
 
 
-class StreamServer(Protocol):
-    """The server of the streams of all connections.
+class Http2Server(Protocol):
+    """The server of connections and their streams.
 
     Attributes:
+        connections: the open ones.
         streams: open ones of all connections, which count them.
         known_bytes: of the header lists that the connections remember.
+        turns_until: connections whose turn is over wait until then.
     """
 
+    connections: Connections[Any]
     streams: int
     known_bytes: KnownBytes
+    turns_until: float
 
     def open(self, connection: FrameHandler, number: int, headers: HeaderList) -> Http2Stream:
         """A stream for a request with these headers."""
@@ -53,7 +57,7 @@ class FrameHandler(ABC):
         touched: ``time.monotonic()`` when bytes last arrived.
     """
 
-    def __init__(self, server: StreamServer, limits: Http2Limits):
+    def __init__(self, server: Http2Server, limits: Http2Limits):
         self._server = server
         self._limits = limits
         self._decoder = HeaderDecoder(limits, server.known_bytes)
@@ -101,7 +105,6 @@ class FrameHandler(ABC):
     # --- data and other frames ---
 
     def on_data(self, number: int, payload: Buffer, length: int, end: bool) -> None:
-        """See :class:`.parser.FrameSink`."""
         limits = self._limits
         self._unread += length
         if self._unread > limits.connection_window_bytes:
@@ -141,13 +144,11 @@ class FrameHandler(ABC):
             self._control()
 
     def reopen_window(self, stream: Http2Stream) -> None:
-        """Open the window of a stream again, unless it is held."""
         if stream.reading and not stream.held and not stream.done and stream.unread:
             self.write(h2.window_update(stream.number, stream.unread))
             stream.unread = 0
 
     def on_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        """See :class:`.parser.FrameSink`."""
         self._control()
         size = len(payload)
         if kind == h2.WINDOW_UPDATE:
@@ -191,7 +192,6 @@ class FrameHandler(ABC):
     # --- headers ---
 
     def on_headers(self, number: int, block: bytes, end: bool) -> None:
-        """See :class:`.parser.FrameSink`."""
         stream = self.streams.get(number)
         if stream is not None or number <= self._last:
             self._on_trailers(number, stream, block, end)
@@ -258,7 +258,6 @@ class FrameHandler(ABC):
             raise Http2Error(h2.ENHANCE_YOUR_CALM, text)
 
     def remember(self, headers: HeaderList) -> None:
-        """Accept requests with the same header block without decoding it again."""
         self._decoder.remember(headers)
 
     def _on_trailers(self, number: int, stream: Http2Stream | None, block: bytes, end: bool) -> None:
@@ -300,10 +299,10 @@ class FrameHandler(ABC):
         if flags & h2.ACK:
             _require_size(len(payload), 0)
             return
-        found = h2.parse_settings(payload)
+        values = h2.parse_settings(payload)
         # Each may take a pass over all streams.
-        self._control(len(found) * (1 + len(self.streams)))
-        for name, value in found:
+        self._control(len(values) * (1 + len(self.streams)))
+        for name, value in values:
             if name == h2.INITIAL_WINDOW_SIZE:
                 for stream in self.streams.values():
                     stream.window += value - self.initial_window
@@ -339,7 +338,6 @@ class FrameHandler(ABC):
     # --- sending ---
 
     def pump(self) -> None:
-        """Send blocked data, one frame of each stream in turn."""
         blocked = self.blocked
         while blocked and self.window > 0 and not self.paused and not self._closing:
             number = next(iter(blocked))
@@ -348,7 +346,6 @@ class FrameHandler(ABC):
             stream.wait()
 
     def finished(self, stream: Http2Stream) -> None:
-        """A stream has ended."""
         if stream.done:
             return
         stream.done = True

@@ -117,12 +117,12 @@ class HeaderDecoder:
 
 
 def _validate(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    found: dict[bytes, bytes] = {}
+    values: dict[bytes, bytes] = {}
     regular = False
     for name, value in fields:
         name, value = bytes(name), bytes(value)
         if name.startswith(b":"):
-            if regular or name not in _PSEUDO or name in found:
+            if regular or name not in _PSEUDO or name in values:
                 raise MalformedHeaders(f"header {name[:80]!r}: is not known, out of place or repeated")
         else:
             regular = True
@@ -132,11 +132,11 @@ def _validate(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
                 raise MalformedHeaders("header te: must be 'trailers'")
         if _BAD_VALUE(value):
             raise MalformedHeaders(f"header {name[:80]!r}: its value begins or ends with a space, or has a line end")
-        known = found.get(name)
-        found[name] = value if known is None else known + b"," + value
-    if not found.get(b":path") or b":method" not in found or b":scheme" not in found:
+        known = values.get(name)
+        values[name] = value if known is None else known + b"," + value
+    if not values.get(b":path") or b":method" not in values or b":scheme" not in values:
         raise MalformedHeaders("headers: :method, :scheme and :path are needed")
-    return found
+    return values
 
 
 def leaves_table(block: bytes) -> bool:

@@ -138,7 +138,6 @@ class FrameParser:
         return offset + length
 
     def _other(self, kind: int, flags: int, number: int, payload: bytes, now: float, sink: FrameSink) -> None:
-        """A whole frame other than DATA."""
         if not self.settled:
             if kind != h2.SETTINGS:
                 raise Http2Error(h2.PROTOCOL_ERROR, "SETTINGS: must be the first frame")

@@ -8,41 +8,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any
 
 from . import frames as h2
 from .frames import Buffer
 from .headers import HeaderList
 
 
-class StreamConnection(Protocol):
-    """The connection of a stream.
-
-    See :class:`.handler.FrameHandler` for its attributes.
-    """
-
-    blocked: dict[int, Http2Stream]
-    initial_window: int
-    max_frame: int
-    paused: bool
-    touched: float
-    window: int
-
-    def write(self, data: bytes) -> None:
-        """Hand bytes to the socket."""
-
-    def write_all(self, pieces: Sequence[Buffer]) -> None:
-        """Hand large pieces to the socket."""
-
-    def finished(self, stream: Http2Stream) -> None:
-        """Forget a stream that has ended."""
-
-    def reopen_window(self, stream: Http2Stream) -> None:
-        """Let the client send what was read of the stream again."""
-
-
 class Http2Stream:
-    """One request and its response, to be extended.
+    """A request on an :class:`~.connection.Http2Connection`; to be extended.
 
     ``opened``, ``received``, ``gone``, ``drained`` and ``over`` are called from the event loop.
 
@@ -75,7 +49,7 @@ class Http2Stream:
         "window",
     )
 
-    def __init__(self, connection: StreamConnection, number: int, headers: HeaderList):
+    def __init__(self, connection: Any, number: int, headers: HeaderList):
         self.connection = connection
         self.number = number
         self.headers = headers

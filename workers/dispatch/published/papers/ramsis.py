@@ -81,11 +81,7 @@ def _first(viable: Sequence[Waiting], most: int) -> tuple[int, int]:
 def named_place(
     view: QueueView, policy: LoadPolicy | None, candidates: Sequence[Candidate], rows: int, slack_s: float
 ) -> int:
-    """Return the place of the variant that the policy names.
-
-    If that one is not loaded, it is the place of the next faster one that is. Without a policy it is 0, the fastest
-    one's.
-    """
+    """The place of the variant that the policy names, or the next faster one loaded."""
     if policy is None or view.policies is None:
         return 0
     named = policy.choose(rows, slack_s)

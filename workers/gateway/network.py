@@ -1,0 +1,129 @@
+"""The network between the core and its devices. Pure.
+
+Round trips, and transfer times of tensors.
+
+Both are high quantiles, so that a stall of the network does not count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from workers.protocol.datatypes import ITEM_BYTES
+from workers.protocol.specs import ApplicationSpec, TensorSpec
+
+#: samples in the window, and between two updates of the estimate
+RTT_WINDOW, EVERY = 256, 16
+RTT_QUANTILE = 0.99
+#: the estimate before its first update, and at most, so that outliers cannot hold up later queries
+INITIAL_S, LONGEST_S = 0.002, 0.2
+#: bytes of a batch below which its time on the way is the round trip: TCP sends about as much at once
+LARGE_BYTES = 32 * 1024
+#: batches of which a high quantile counts, so that a stall of the network does not
+WINDOW, QUANTILE = 32, 0.8
+#: another estimate is used once it differs by this factor: offers are made anew for it
+STEP = 1.25
+#: bounds of an estimate: 20 GB/s is as if there were no network, slower than 100 KB/s is an outage
+LEAST, MOST = 5e-11, 1e-5
+#: seconds without a large batch after which the estimate is halved, and again: a device that seems too far away for
+#: any batch would never show that the network has recovered
+STALE_S = 10.0
+
+
+class RttEstimator:
+    """A high quantile of the round trip over the latest :data:`RTT_WINDOW` queries.
+
+    The executor's own work is left out.
+
+    A sample is the core's round trip less the executor's queue and run times (seconds).
+
+    Attributes:
+        seconds: the estimate.
+    """
+
+    def __init__(self) -> None:
+        self._samples: deque[float] = deque(maxlen=RTT_WINDOW)
+        self._new = 0
+        self.seconds = INITIAL_S
+
+    def begin(self, sample_s: float) -> None:
+        """Add a sample, which raises the estimate at once if it is the first one.
+
+        A device far away must not get queries that would come back late.
+        """
+        if not self._samples:
+            self.seconds = min(LONGEST_S, max(self.seconds, sample_s))
+        self.add(sample_s)
+
+    def add(self, sample_s: float) -> None:
+        """Add a sample.
+
+        Sorting is rare: every :data:`EVERY` samples, and four times a window once that is full.
+        """
+        samples = self._samples
+        samples.append(sample_s if sample_s > 0.0 else 0.0)
+        self._new += 1
+        if self._new >= EVERY and (4 * self._new >= RTT_WINDOW or len(samples) < RTT_WINDOW):
+            self._new = 0
+            ordered = sorted(samples)
+            self.seconds = min(LONGEST_S, ordered[int(RTT_QUANTILE * (len(ordered) - 1))])
+
+
+class TransferEstimator:
+    """Seconds a byte to a device on another box and back, for inputs and outputs.
+
+    A batch's time on the way, less the round trip of a small one, by its bytes.
+
+    Attributes:
+        byte_s: the estimate in use; 0 before the first large batch.
+    """
+
+    def __init__(self) -> None:
+        self.byte_s = 0.0
+        self._samples: deque[float] = deque(maxlen=WINDOW)
+        self._sampled_at = -math.inf
+
+    def add(self, nbytes: int, on_the_way_s: float, now: float) -> bool:
+        """Learn from a batch of at least :data:`LARGE_BYTES`.
+
+        Args:
+            on_the_way_s: beyond the executor's work and the round trip of a small batch.
+
+        Returns:
+            Whether another estimate is in use.
+        """
+        self._sampled_at = now
+        self._samples.append(min(MOST, max(0.0, on_the_way_s) / nbytes))
+        ordered = sorted(self._samples)
+        return self._use(ordered[int(QUANTILE * (len(ordered) - 1))])
+
+    def stale(self, now: float) -> bool:
+        """Halve an estimate that no batch has tested for :data:`STALE_S`; whether it did."""
+        if not self.byte_s or now - self._sampled_at < STALE_S:
+            return False
+        self._samples.clear()
+        self._sampled_at = now
+        return self._use(self.byte_s / 2)
+
+    def _use(self, byte_s: float) -> bool:
+        if byte_s < LEAST:
+            byte_s = 0.0
+        elif self.byte_s / STEP < byte_s < self.byte_s * STEP:
+            return False
+        changed, self.byte_s = byte_s != self.byte_s, byte_s
+        return changed
+
+
+def row_bytes(spec: ApplicationSpec, size: int) -> int:
+    """Return the bytes of a row of a size class.
+
+    Inputs and outputs count as far as the signature gives their size; text counts as nothing.
+    """
+    largest = size or max(spec.sizes, default=0)
+    return sum(_row_bytes(tensor, largest) for tensor in (*spec.signature.inputs, *spec.signature.outputs))
+
+
+def _row_bytes(tensor: TensorSpec, largest: int) -> int:
+    open_size = largest or tensor.most or 1
+    return ITEM_BYTES.get(tensor.datatype, 0) * math.prod(open_size if n < 0 else n for n in tensor.shape[1:])

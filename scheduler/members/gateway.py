@@ -25,7 +25,7 @@ class GatewayLink(AcceptedLink):
 
     def __init__(self, *connection) -> None:
         super().__init__(*connection)
-        self.reach_changes = reaching.ReportChanges()
+        self.reach_stored: tuple[frozenset[str], ...] | None = None
 
     def decode(self, text: str):
         return control.decode_from_gateway(text)
@@ -77,8 +77,8 @@ class GatewayLink(AcceptedLink):
                 await in_thread(requests.request_plan)("overload", detail, at_most_every_s=3)
 
     async def _reached(self, found: Reach | None) -> None:
-        if self.reach_changes.new(found):
+        if (mark := reaching.mark(found)) != self.reach_stored:
             await in_thread(reaching.report)(self.member.pk, found)
-            self.reach_changes.stored()
+            self.reach_stored = mark
         elif reaching.undecided(found):
             await in_thread(reaching.look)()

@@ -108,17 +108,11 @@ def test_a_report_is_undecided_while_a_devices_time_runs():
     assert not reaching.undecided(Reach(unreached={"a/0": PATIENCE_S}))
 
 
-def test_a_report_is_new_until_it_was_stored():
-    changes = reaching.ReportChanges()
-    reached, lost = Reach(reached=("a/0",)), Reach(unreached={"a/0": 1.0})
-    assert changes.new(reached) and changes.new(reached), "it could not be stored"
-    changes.stored()
-    assert not changes.new(reached)
-    assert changes.new(lost)
-    changes.stored()
-    assert not changes.new(Reach(unreached={"a/0": PATIENCE_S - 0.1}))
-    assert changes.new(Reach(unreached={"a/0": PATIENCE_S})), "its time is over"
-    assert changes.new(None), "an older gateway"
+def test_a_report_says_something_new_once_a_devices_time_is_over():
+    before = reaching.mark(Reach(unreached={"a/0": 1.0}))
+    assert reaching.mark(Reach(unreached={"a/0": PATIENCE_S - 0.1})) == before
+    assert reaching.mark(Reach(unreached={"a/0": PATIENCE_S})) != before
+    assert len({before, reaching.mark(Reach(reached=("a/0",))), reaching.mark(None)}) == 3
 
 
 @pytest.fixture

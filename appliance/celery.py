@@ -67,4 +67,4 @@ class SteadyScheduler(Scheduler):
 def _send_periodic_tasks(sender, **_) -> None:
     """In the worker of the queue that is never busy for long."""
     if app.conf.task_default_queue in sender.app.amqp.queues.consume_from:
-        EmbeddedService(app, thread=True).start()
+        EmbeddedService(app, thread=True, scheduler_cls=SteadyScheduler).start()

@@ -168,7 +168,6 @@ CELERY_TASK_ROUTES = {
     "scheduler.what_if": {"queue": "simulation"},
 }
 CELERY_TASK_DEFAULT_QUEUE = "control"
-CELERY_BEAT_SCHEDULER = "appliance.celery:SteadyScheduler"
 CELERY_BEAT_SCHEDULE = {
     "plan": {
         "task": "scheduler.plan",

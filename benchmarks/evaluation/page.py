@@ -113,8 +113,8 @@ class Section:
         """Its Markdown, from the results that there are; it writes its images on the way."""
         runner = context.runner
         results = {
-            row: {label: outcome for label, case in cases.items() if (outcome := runner.outcome(case)) is not None}
-            for row, cases in self.grid(context).items()
+            row: {label: outcome for label, case in by_label.items() if (outcome := runner.outcome(case)) is not None}
+            for row, by_label in self.grid(context).items()
         }
         flat = {f"{label}, {row}": outcome for row, cells in results.items() for label, outcome in cells.items()}
         link = context.csv(
@@ -124,12 +124,15 @@ class Section:
                 for name, o in flat.items()
             ],
         )
-        failed = [f"**Failed**: {case}: {why}" for case in self.cases(context) if (why := runner.why(case)) is not None]
+        cases = self.cases(context)
+        failed = [f"**Failed**: {case}: {why}" for case in cases if (why := runner.why(case)) is not None]
+        left_out = [str(case) for case in cases if runner.outcome(case) is None and runner.why(case) is None]
         table_rows = _turned(results) if self.turned else results
         return joined(
             f"## {self.title}",
             self.text + (f" All figures: {link}." if link else ""),
             *failed,
+            f"**Not run**: {'; '.join(left_out)}." if left_out else "",
             compared(self.corner, table_rows, self.cell) if results and self.cell else "",
             *self.more(context, results),
             _cut_short(flat),
@@ -148,7 +151,11 @@ def compared(corner: str, results: Results, shown: Callable[[Outcome], str] = bo
     columns = list(dict.fromkeys(label for cells in results.values() for label in cells))
     if not columns:
         return "No results."
-    rows = [(row, *(shown(cells[one]) if one in cells else "" for one in columns)) for row, cells in results.items()]
+    rows = [
+        (row, *(shown(cells[one]) if one in cells else "" for one in columns))
+        for row, cells in results.items()
+        if cells
+    ]
     return table((corner, *columns), rows)
 
 

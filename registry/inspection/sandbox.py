@@ -57,7 +57,7 @@ def inspect_model(
 
     Args:
         sizes: of open dimensions at which it must run; none: any that it takes.
-        padding: the inputs that will be padded.
+        padding: the value by input that will be padded.
         batch: whether tensors begin with a batch dimension.
         rows: a validation set, or a sample (:mod:`.samples`), to run it with; None: made-up values.
         source: which of them, in words.
@@ -68,7 +68,7 @@ def inspect_model(
         Conflict: this box cannot isolate it, and its settings demand that.
     """
     order = {"kind": "model", "signature": signature, "batch": batch, "source": source}
-    order |= {"sizes": list(sizes), "padding": sorted(padding or ())}
+    order |= {"sizes": list(sizes), "padding": dict(padding or {})}
     for begin in BEGINS if rows is None else (0, None):
         try:
             return _inspect(path, {**order, "begin": begin}, settings, rows)
@@ -105,7 +105,7 @@ def _inspect(path: Path, order: dict[str, Any], settings: Settings, rows: Path |
     wall_s = 3 * settings.inspect_seconds + 10
     order = {**order, "cpu_s": settings.inspect_seconds, "memory_bytes": settings.inspect_memory_bytes}
     memory = limits.RUNTIME_BYTES + settings.inspect_memory_bytes + limits.MODEL_COPIES * path.stat().st_size
-    with queue.place(settings.home / "models", wall_s, memory) as place, _alone(path, place) as file:
+    with queue.place(settings.home / "models", memory) as place, _alone(path, place) as file:
         order["rows"] = "" if rows is None else str(_linked(rows, place / "rows"))
         started = time.monotonic()
         verdict = _run({**order, "path": str(file), "private": str(settings.home)}, wall_s)

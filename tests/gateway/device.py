@@ -145,10 +145,7 @@ class Device:
 
 
 def columns(grant: RunBatch, body) -> list[list]:
-    """Return each query's inputs out of a body that is sorted by input.
-
-    The body has the first input of every query, then the second one, and so on.
-    """
+    """Return each query's inputs of a body that has them input by input."""
     headers = [grant.shapes[place].inputs for _, place, _ in grant.queries]
     parts, offset = [[] for _ in headers], 0
     for column in zip(*headers, strict=True):

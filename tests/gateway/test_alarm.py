@@ -10,6 +10,7 @@ import time
 import pytest
 import uvloop
 
+from tools.waiting import eventually_async
 from workers import alarm
 from workers.alarm import Alarm
 
@@ -20,16 +21,11 @@ class Bell:
         self.alarm = Alarm(loop, lambda: self.rung.append(time.monotonic()))
 
     async def until_rung(self, times: int) -> None:
-        async with asyncio.timeout(60):
-            while len(self.rung) < times:
-                await asyncio.sleep(0.0005)
+        await eventually_async(lambda: len(self.rung) >= times)
 
 
 def everywhere(test):
-    """Run a test on uvloop and asyncio's own loop, with either timer.
-
-    One timer is the system's, the other one the loop's.
-    """
+    """Run a test on both event loops, with the system's timer and the loop's."""
 
     @pytest.mark.parametrize("timer", ["file", "loop"])
     @pytest.mark.parametrize("make", [uvloop.new_event_loop, asyncio.new_event_loop])

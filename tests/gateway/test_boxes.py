@@ -195,10 +195,7 @@ def accepts(gateway: GatewayProcess) -> bool:
 
 
 def without_key(boxes: Boxes, gateway: GatewayProcess, **settings) -> list[GatewayProcess]:
-    """Start gateway two again without its key's file.
-
-    The first of the processes returned is linked.
-    """
+    """Start gateway two again without its key's file; the first process is linked."""
     boxes.key_file("two").unlink()
     again = boxes.gateway("two", gateway, listens=False, **settings)
     if "NEREUS_GATEWAYS" not in settings:

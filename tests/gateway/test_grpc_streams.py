@@ -88,23 +88,6 @@ async def unread(peer: Peer, plane: Plane, number: int) -> None:
 # --- in order, and counted --------------------------------------------------------------------------------------------
 
 
-async def test_answers_come_in_the_order_of_their_queries():
-    async with streaming() as (server, plane, _), connected(server.port) as peer:
-        peer.send(peer.head(1))
-        ask(peer, 1, b"a", b"b", b"wrong", b"c", end=True)
-        await eventually(lambda: len(plane.asked) == 3, "all are asked")
-        for data, waits in reversed(plane.asked):
-            waits.settle(answer(data.decode()))
-        assert [(one.infer_response.id, one.error_message) for one in await received(peer, 4)] == [
-            ("a", ""),
-            ("b", ""),
-            ("", "wrong"),
-            ("c", ""),
-        ]
-        assert await status(peer, 1) == (CODE.OK, "")
-        assert (server.streams, server.reading, server.unsent, plane.cancelled) == (0, 0, 0, 0)
-
-
 async def test_queries_without_room_wait_and_are_counted():
     async with streaming() as (server, plane, _), connected(server.port) as peer:
         peer.send(peer.head(1))
@@ -167,32 +150,6 @@ async def test_a_stream_that_is_refused_with_an_answer_unread_ends_alone(caplog,
         assert (code, "grpc-encoding is missing" in said) == (CODE.INVALID_ARGUMENT, True)
         assert (server.streams, server.reading, server.unsent) == (0, 0, 0)
     assert "handler_failed" not in caplog.text
-
-
-@pytest.mark.parametrize("how", ["reset", "gone"])
-async def test_a_stream_that_was_refused_and_is_given_up_leaves_nothing(how):
-    async with streaming() as (server, plane, endpoint), connected(server.port, SHUT) as peer:
-        await unread(peer, plane, 1)
-        await unread(peer, plane, 3)
-        peer.send(h2.frame(h2.DATA, 0, 1, WRONG))
-        await eventually(lambda: len(endpoint.open) == 1, "it is refused")
-        if how == "reset":
-            peer.send(h2.rst_stream(1, h2.CANCEL), h2.window_update(3, KIB))
-            assert (await received(peer, 1))[0].infer_response.id == "a"
-            await eventually(lambda: server.streams == 1, "it is forgotten")
-        peer.writer.transport.abort()
-        await eventually(lambda: not server.connections, "the connection is forgotten")
-        assert (server.streams, server.reading, server.unsent) == (0, 0, 0)
-        assert (plane.cancelled, endpoint.open) == (2, set())
-
-
-async def test_who_was_refused_and_takes_nothing_is_given_up_and_so_is_the_next():
-    async with streaming(write_s=0.2) as (server, plane, endpoint), connected(server.port, SHUT) as peer:
-        for number in (1, 3):
-            await unread(peer, plane, number)
-            peer.send(h2.frame(h2.DATA, 0, number, WRONG))
-            assert (await peer.until(h2.RST_STREAM))[1] == number
-        assert (server.streams, server.unsent, endpoint.open) == (0, 0, set())
 
 
 async def test_what_an_endpoint_raises_for_one_call_leaves_the_others_alone(monkeypatch, caplog):

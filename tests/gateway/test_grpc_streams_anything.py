@@ -26,10 +26,7 @@ KIB = 1024
 
 
 class Plane:
-    """Takes queries, refuses some at once, and answers the others at any time.
-
-    A query is its id, ``stream:n``, its fate, and any number of bytes.
-    """
+    """Gives queries (id, ``stream:n``, fate, any bytes) their fate at any time."""
 
     def __init__(self, rnd: random.Random) -> None:
         self.rnd = rnd

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from tests.executor.harness import WAIT_S, XY, Executor, application, resident, variant
+from tools.waiting import eventually_async
 from workers.gateway import executors, rollout
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.core_link import CoreLink
@@ -43,10 +44,7 @@ def patient(monkeypatch):
 
 
 class Site:
-    """Devices, two cores, and the front of the second core.
-
-    The first core decides on the front's queries.
-    """
+    """Devices, two cores, and the second's front, on whose queries the first decides."""
 
     def __init__(self, folder: Path, served: dict[str, tuple[Executor, ApplicationSpec, Path]]) -> None:
         self.ended: dict[str, object] = {}
@@ -96,11 +94,7 @@ class Site:
         self.choice.sweep(now)
 
     async def until(self, condition, what: str = "it is so") -> None:
-        end = time.monotonic() + WAIT_S
-        while not condition():
-            assert time.monotonic() < end, what
-            self.tick()
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: condition() or self.tick(), why=what)
 
     def ask(self, name: str, spec: ApplicationSpec) -> InFlightQuery:
         def answer(_flight, outcome) -> None:

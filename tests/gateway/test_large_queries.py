@@ -19,6 +19,7 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.pressure.wire import answer, post
+from tools.waiting import eventually_async
 from workers.gateway.catalog import Catalog
 from workers.gateway.errors import Unavailable
 from workers.gateway.parser_process import Parsed, ParseOrder
@@ -288,17 +289,13 @@ def test_answers_of_a_stream_stay_in_order_whichever_queries_are_parsed_apart(se
 
 @contextlib.asynccontextmanager
 async def parsed(*catalogs: Catalog):
-    """What becomes of a request for ``words`` while catalogs are replaced.
-
-    It is parsed by the first one, and the last one is in force by its end.
-    """
+    """What becomes of a request that is parsed by the first catalog, under the last."""
     outcome: asyncio.Future = asyncio.get_running_loop().create_future()
     present = [catalogs[0]]
     parsing = Parsing(lambda: present[0], 1 << 20)
     order = ParseOrder(json.dumps(texts(10)).encode(), b"identity", 1 << 20, 64, "words", None)
     parsing.submit(Parse("a", order, lambda _, found: outcome.set_result(found)))
-    while parsing._packed is None and not outcome.done():
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: parsing._packed is not None or outcome.done())
     present[0] = catalogs[-1]
     yield await outcome
     await parsing.close()

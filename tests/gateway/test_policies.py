@@ -27,10 +27,7 @@ def policies(load: float, steps=CHOOSY) -> tuple[LoadPolicySpec, ...]:
 
 @pytest.fixture
 async def two(gateways, tiny_models, tmp_path, control_plane):
-    """Two devices with a quick and a heavy variant, and a function that sends plans.
-
-    The function sends a plan to the devices' gateway.
-    """
+    """Two devices with a quick and a heavy variant, and what sends them plans."""
     heavy = resident(variant(HEAVY, tiny_models["heavy"], accuracy=99.0, name="heavy"), 0.006, max_batch=8)
     quick = resident(variant(QUICK, tiny_models["quick"], accuracy=80.0, name="quick"), 0.0005, max_batch=8)
     app = application("app", 600.0)

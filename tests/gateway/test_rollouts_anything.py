@@ -175,10 +175,7 @@ class World:
         self.asked, self.outcomes = 0, []
 
     def place(self, placed: dict[str, list[tuple[str, str]]], reaches_gateway: bool = True) -> None:
-        """Make a plan; the devices receive it when they follow it.
-
-        The gateway receives it at once, or the next one.
-        """
+        """Make a plan, which the gateway receives at once, or with the next one."""
         self.version, self.placed = next(self.versions), placed
         if not reaches_gateway:
             return
@@ -217,10 +214,7 @@ class World:
             await asyncio.sleep(0)
 
     async def follow(self) -> None:
-        """Let all devices load what the newest plan wants, and the gateway know.
-
-        Nothing is run or unloaded.
-        """
+        """Let all devices load what the newest plan wants, and nothing else happen."""
         for device in self.devices.values():
             device.follow(self)
             for _ in device.cold():

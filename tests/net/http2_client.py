@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 import grpc
 import hpack
 
+from tools.waiting import eventually_async
 from workers.net import compression
 from workers.net.grpc import Admitted, Call, Code, GrpcServer, StatusError, parse_timeout
 from workers.net.http2 import HeaderList
@@ -60,10 +61,7 @@ class Peer:
         return kind, flags, number, await asyncio.wait_for(self.reader.readexactly(length), 60)
 
     async def until(self, kind: int) -> tuple[int, int, bytes]:
-        """Return (flags, stream, payload) of the next frame of a kind.
-
-        Frames before it are discarded.
-        """
+        """(flags, stream, payload) of the next frame of a kind."""
         while True:
             found, *rest = await self.frame()
             if found == kind:
@@ -193,10 +191,7 @@ async def serving(
 
 
 async def eventually(true, what: str) -> None:
-    end = asyncio.get_running_loop().time() + 300
-    while not true():
-        assert asyncio.get_running_loop().time() < end, what
-        await asyncio.sleep(0.01)
+    await eventually_async(true, why=what)
 
 
 async def still_serves(peer: Peer, number: int) -> None:

@@ -99,17 +99,6 @@ async def test_a_pipeline_beyond_the_common_limit_is_rejected_behind_its_answers
         await eventually(lambda: (server.buffered_bytes, server.active) == (0, 0), "nothing is left")
 
 
-async def test_requests_that_wait_are_answered_in_their_order_and_none_is_lost():
-    async with serving() as (server, held), connected(server) as browser:
-        for turn in range(3):
-            browser.send(get("/hold") + b"".join(post(f"/{i}", b"x" * i) for i in range(300)))
-            await eventually(lambda turn=turn: len(held.exchanges) == turn + 1, "one is held")
-            held.exchanges[-1].respond(200, (), (b"held",))
-            assert (await browser.answer())[2] == b"held"
-            assert [(await browser.answer())[2] for _ in range(300)] == [f"/{i}".encode() for i in range(300)]
-        assert (server.buffered_bytes, server.active) == (0, 0)
-
-
 async def test_others_have_their_turn_between_requests_that_came_in_one_read():
     async with serving() as (server, _), connected(server) as many, connected(server) as other:
         handled, handle = [], server.handle
@@ -141,16 +130,6 @@ async def test_a_request_that_is_refused_behind_others_is_answered_behind_them(w
         assert [b"connection: close" in head for _, head, _ in answers] == [False, False, True]
         assert await browser.closed()
     assert (server.active, server.buffered_bytes) == (0, 0)
-
-
-async def test_an_offer_to_upgrade_is_answered_behind_others_too():
-    async with serving() as (server, held), connected(server) as browser:
-        browser.send(get("/hold") + get("/a") + post("/b", b"body", "connection: upgrade", "upgrade: h2c") + get("/c"))
-        await eventually(lambda: held.exchanges, "one is held")
-        held.exchanges[0].respond(200, (), (b"held",))
-        answers = [await browser.answer() for _ in range(4)]
-        assert [body for _, _, body in answers] == [b"held", b"/a", b"/b", b"/c"]
-        assert not any(b"connection: close" in head for _, head, _ in answers)
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------

@@ -86,11 +86,7 @@ def request(rnd: random.Random) -> tuple[bytes, int]:
 
 
 async def converse(rnd: random.Random) -> tuple[int, int, int]:
-    """Hold one connection's conversation.
-
-    Returns:
-        How many requests it sent, how many of their answers came, and how many were refused.
-    """
+    """One conversation: how many requests were sent, answered and refused."""
     handler, transport = Handler(rnd), Transport()
     server = handler.server
     connection = HttpConnection(server)

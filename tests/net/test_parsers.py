@@ -144,10 +144,7 @@ def test_any_bytes_are_no_fault_of_http1(data, cuts):
 
 
 class Frames:
-    """A sink that keeps what is reported.
-
-    Pieces of data that belong together are joined.
-    """
+    """A sink that keeps what is reported, and joins pieces of data."""
 
     def __init__(self) -> None:
         self.parser = FrameParser(Http2Limits())

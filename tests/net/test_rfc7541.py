@@ -15,10 +15,7 @@ ENTRY = b"\x40\x04name\x1c" + b"v" * 28
 
 
 def decode(*blocks: bytes) -> list[dict[bytes, bytes]]:
-    """Decode the fields of each block of one connection.
-
-    Each block is decoded twice where that must not matter.
-    """
+    """The fields of each block, decoded twice where that must not matter."""
     decoder, found = HeaderDecoder(Http2Limits(), KnownBytes()), []
     for block in blocks:
         found.append(decoder.decode(block).fields)

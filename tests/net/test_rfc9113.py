@@ -28,10 +28,7 @@ PING_ACK = PingFrame(0, b"12345678", flags=["ACK"]).serialize()
 
 @dataclass(frozen=True)
 class Case:
-    """Bytes behind the handshake, and what follows.
-
-    An answer, a stream's reset, or the connection's end follows.
-    """
+    """Bytes behind the handshake, and the answer, reset or end that follows."""
 
     name: str
     data: bytes

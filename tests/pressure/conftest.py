@@ -69,10 +69,7 @@ class Served:
         return sum(one.status != psutil.CONN_LISTEN for one in sockets)
 
     def errors(self) -> list[str]:
-        """Return the errors of its own that the gateway has logged.
-
-        Those that say that there is no control plane are left out, as there is none here.
-        """
+        """The gateway's own errors; that there is no control plane is none."""
         return [line for line in self.gateway.log if '"level": "error"' in line and "link_refused" not in line]
 
     def idle(self) -> bool:
@@ -141,10 +138,7 @@ def stack(tmp_path_factory, loop, tiny_models):
 
 @pytest.fixture
 def served(stack):
-    """Yield the stack, and afterwards prove that nothing of the trouble is left.
-
-    No query is left, no connection, and no process that had to be started again.
-    """
+    """Yield the stack, and afterwards prove that nothing of the trouble is left."""
     wait_for(stack.idle, "nothing is under way")
     before = {name: stack.connections(name) for name in stack.processes}
     logged = len(stack.errors())

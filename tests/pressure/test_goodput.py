@@ -47,10 +47,7 @@ DEVICES = {
 
 
 def capacity(kind: str) -> float:
-    """Return the items/s of the least accurate variant in full batches.
-
-    They run one after the other.
-    """
+    """Items/s of the least accurate variant in full batches, one after the other."""
     return SIZES[-1] / DEVICES[kind][-1][1][SIZES[-1]]
 
 
@@ -166,10 +163,7 @@ def test_where_a_device_wavers_queries_are_refused_at_once_all_the_same(kind, de
 
 
 def stalling(every_s: float, lasts_s: float, seconds: float) -> list[tuple[float, float]]:
-    """Return beginnings and ends of moments in which a device stands still.
-
-    Devices do so where others take their cores.
-    """
+    """Beginnings and ends of moments in which a device stands still."""
     draw, stalls, now = random.Random(8), [], 0.0
     while now < seconds:
         now += draw.expovariate(1 / every_s)

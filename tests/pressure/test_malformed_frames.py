@@ -66,10 +66,7 @@ CUT_OFF = {
 
 
 class Peer:
-    """A connection to the executor's socket that sends any bytes.
-
-    It is a context manager.
-    """
+    """A connection to the executor's socket that sends any bytes."""
 
     def __init__(self, served):
         self.socket = socket.socket(socket.AF_UNIX)

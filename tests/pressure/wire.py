@@ -66,10 +66,7 @@ class Client:
         return bool(select.select([self.socket], [], [], 0)[0])
 
     def untaken(self) -> int:
-        """Return the bytes sent that the process at the other end has not read yet.
-
-        They wait in the kernel, here or there (``/proc/net/tcp``).
-        """
+        """Bytes sent that the peer has not read, in either kernel (``/proc/net/tcp``)."""
         host, port = self.socket.getsockname()
         # The address is shown as one number in the machine's own byte order.
         own = f"{struct.unpack('=I', socket.inet_aton(host))[0]:08X}:{port:04X}"
@@ -84,10 +81,7 @@ class Client:
         return waiting
 
     def answer(self, piece: int = 65536, pause=lambda: None) -> tuple[int, dict[str, str], bytes]:
-        """Return the next answer as :func:`answer` gives it.
-
-        It is read in pieces of at most ``piece`` bytes. ``pause`` is called after each one that is more than the head.
-        """
+        """The next answer, in pieces of ``piece`` bytes with ``pause`` behind each."""
         head = b""
         while b"\r\n\r\n" not in head:
             part = self.socket.recv(1)

@@ -200,15 +200,12 @@ class Accounts:
             run.device,
             run.rows,
             max(0.0, queue_s) * 1e3,
-            *run.stages_ms,
+            *run.stages_ms(),
             tries=flight.tries,
         )
 
     def failed(self, flight: InFlightQuery, error: GatewayError) -> None:
-        """Record that a query ended in an error.
-
-        A valid query that an executor calls invalid is a failure of the appliance, not of the client.
-        """
+        """Count a query's error, the appliance's even where an executor says invalid."""
         dropped = error.outcome == "dropped"
         self._refused(flight.spec.name, dropped)
         second = self._seconds[flight.spec.name]

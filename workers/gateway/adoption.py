@@ -42,7 +42,7 @@ def planned_applications(plan: PlanSpec) -> dict[str, _Planned]:
 
 
 def _residents(plan: PlanSpec) -> dict[str, frozenset[int]]:
-    return {device.device: frozenset(one.variant.id for one in device.residents) for device in plan.devices}
+    return {device.device: frozenset(resident.variant.id for resident in device.residents) for device in plan.devices}
 
 
 class Adoption:
@@ -82,10 +82,7 @@ class Adoption:
         self.routes: Routes = {}
 
     def set_target(self, plan: PlanSpec, now: float) -> None:
-        """Make ``plan`` the target.
-
-        An application still on its way keeps its time limit, so that frequent plans cannot hold it back forever.
-        """
+        """Make ``plan`` the target; applications on their way keep their time limit."""
         before, self._residents = self._residents, _residents(plan)
         self.target = plan
         self.adopted = None

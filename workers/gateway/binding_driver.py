@@ -73,7 +73,7 @@ class BindingDriver:
             binding.rtt_changed(device, self._rtts.get(device, 0.0))
         self._act(binding.offered(self._option_sets, now), now)
         for device in self._option_sets:
-            ends = [one.batch.end for one in self._in_flight if one.batch.device_name == device]
+            ends = [in_flight.batch.end for in_flight in self._at(device)]
             self._act(binding.device_changed(device, now, device in self._up, max(ends, default=None)), now)
         unbound = {flight.id for flight in self._arrived}
         waiting = [flight for flight in self._held.values() if flight.id not in unbound]
@@ -97,10 +97,7 @@ class BindingDriver:
     # --- applications and devices -------------------------------------------------------------------------------------
 
     def configure(self, applications: Mapping[str, ApplicationSpec], now: float) -> None:
-        """Replace the applications.
-
-        Held queries of others are refused, and those whose size class is gone move to another one.
-        """
+        """Replace applications: refuse others' queries, and move those of gone classes."""
         terms = self._service_terms = {
             name: ServiceTerms(spec.slo_s, spec.late == "serve", shapes.classes(spec))
             for name, spec in applications.items()
@@ -146,7 +143,7 @@ class BindingDriver:
         if state.learned is not None:
             self._binding.inherit(device, LearnedLatencies(*msgspec.structs.astuple(state.learned)))
         self.refresh(device, now)
-        if any(one.batch.device_name == device and one.binding is self._binding for one in self._in_flight):
+        if any(in_flight.binding is self._binding for in_flight in self._at(device)):
             # The binding expects its own batches; counted again, they would hold the device beyond their end.
             return
         option_sets = self._option_sets.get(device, {})
@@ -167,12 +164,15 @@ class BindingDriver:
     def lost(self, device: str, now: float) -> None:
         """Handle a lost device; the caller returns its queries by :meth:`declined`."""
         self._up.discard(device)
-        for in_flight in [one for one in self._in_flight if one.batch.device_name == device]:
+        for in_flight in self._at(device):
             del self._in_flight[in_flight]
         self._act(self._binding.lost(device, now), now)
 
     def close(self) -> None:
         self._alarm.close()
+
+    def _at(self, device: str) -> list[InFlightBatch]:
+        return [in_flight for in_flight in self._in_flight if in_flight.batch.device_name == device]
 
     # --- queries ------------------------------------------------------------------------------------------------------
 

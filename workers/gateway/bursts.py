@@ -30,10 +30,7 @@ def slot_at(now: float) -> int:
 
 
 class Slots:
-    """Rows and queries of one application by slot.
-
-    The newest :data:`KEPT` slots are kept, and at most as many others.
-    """
+    """Rows and queries of one application by slot; at least the newest :data:`KEPT`."""
 
     __slots__ = ("_counts",)
 
@@ -46,7 +43,7 @@ class Slots:
             counts = self._counts[slot] = [0, 0]
             if len(self._counts) > 2 * KEPT:
                 oldest = max(self._counts) - KEPT
-                self._counts = {one: counts for one, counts in self._counts.items() if one > oldest}
+                self._counts = {slot: counts for slot, counts in self._counts.items() if slot > oldest}
         counts[0] += rows
         counts[1] += queries
 

@@ -18,10 +18,7 @@ RETRY_S = 10.0
 
 
 class ConfigFile:
-    """Writes configurations to a file, in a thread.
-
-    A disk may take seconds for it. The latest configuration wins.
-    """
+    """Writes configurations in a thread: a disk may take seconds. The latest wins."""
 
     def __init__(self, path: Path):
         self._path = path

@@ -38,23 +38,23 @@ class CapableVariant:
 
 def unmet(able: Sequence[CapableVariant], min_accuracy: float | None, latency_s: float | None) -> str | None:
     """Explain why no variant meets both constraints; None: some do."""
-    enough = [one for one in able if min_accuracy is None or one.accuracy >= min_accuracy]
+    enough = [variant for variant in able if min_accuracy is None or variant.accuracy >= min_accuracy]
     if not enough:
-        best = max((one.accuracy for one in able), default=None)
+        best = max((variant.accuracy for variant in able), default=None)
         now = "nothing is warm now" if best is None else f"the best available now is {best:g}"
         return f"parameters.min_accuracy: {min_accuracy:g} cannot be met; {now}"
-    if any(latency_s is None or one.seconds is None or one.seconds <= latency_s for one in enough):
+    if any(latency_s is None or variant.seconds is None or variant.seconds <= latency_s for variant in enough):
         return None
-    nearest = min(enough, key=lambda one: one.seconds)
+    nearest = min(enough, key=lambda variant: variant.seconds)
     nearest_ms = float(f"{nearest.seconds * 1e3:.3g}")
     text = (
         f"parameters.latency_ms: {latency_s * 1e3:g} is too short for every variant that is warm now; the nearest is "
         f"{nearest.variant!r} with an accuracy of {nearest.accuracy:g} in about {nearest_ms:g} ms"
     )
     if min_accuracy is not None:
-        fast = [one for one in able if one.seconds is None or one.seconds <= latency_s]
+        fast = [variant for variant in able if variant.seconds is None or variant.seconds <= latency_s]
         if fast:
-            other = max(fast, key=lambda one: one.accuracy)
+            other = max(fast, key=lambda variant: variant.accuracy)
             text += f"; within that time the best is {other.variant!r} with {other.accuracy:g}"
     return text
 
@@ -83,11 +83,7 @@ class Constraints:
         self._forget()
 
     def restrict(self, flight: InFlightQuery) -> None:
-        """Restrict a query with constraints to the variants that meet them.
-
-        Raises:
-            Unavailable: there is none now; the text names the nearest.
-        """
+        """Restrict a query to variants that meet its constraints. Raises Unavailable."""
         spec, terms, variant, latency_s = flight.spec, flight.query.terms, flight.variant, flight.query.latency_s
         key = spec.name, terms.rows, variant, terms.min_accuracy, latency_s
         if key not in self._permitted:
@@ -101,13 +97,13 @@ class Constraints:
         self, name: str, rows: int, variant: str | None, min_accuracy: float | None, latency_s: float | None
     ) -> frozenset[int] | None:
         able = self.able(name, rows)
-        named = [one for one in able if variant in (None, one.variant)]
+        named = [option for option in able if variant in (None, option.variant)]
         if not named and variant is not None:
             raise Unavailable(f"version {variant!r}: no device has this variant of {name} warm now")
         why = unmet(named, min_accuracy, latency_s)
         if why is not None:
             raise Unavailable(why)
-        known = {(one.id, one.variant, one.accuracy) for one in able}
+        known = {(option.id, option.variant, option.accuracy) for option in able}
         for _, resident in self._catalog.residents(name):
             planned = resident.variant
             known.add((planned.id, planned.name, planned.accuracy or 0.0))
@@ -130,7 +126,7 @@ class Constraints:
         able = self._warm.get((application, rows))
         if able is None:
             residents = self._catalog.residents(application)
-            seconds = {(device, one.variant.id): alone_s(one.profile, rows) for device, one in residents}
+            seconds = {(device, resident.variant.id): alone_s(resident.profile, rows) for device, resident in residents}
             able = [
                 CapableVariant(device, known.id, known.name, known.accuracy, seconds.get((device, known.id)))
                 for device, known in self._executors.warm(application)

@@ -168,10 +168,7 @@ class Core:
         return self._suspects.inputs
 
     def retire(self) -> None:
-        """Decide on nothing more, and hand held queries back to their fronts.
-
-        Those at devices are still answered.
-        """
+        """Decide nothing more, and hand back what is held; devices still answer."""
         self._retired, now = True, time.monotonic()
         for device in self._executors.states():
             self._driver.refresh(device, now)

@@ -159,10 +159,7 @@ class CoreLink:
             self._connection.send(Leaving())
 
     async def close(self) -> None:
-        """Disconnect for good.
-
-        :meth:`hand_over` then returns the queries that another core may answer.
-        """
+        """Disconnect for good; :meth:`hand_over` has what another core may answer."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -231,10 +228,7 @@ class CoreLink:
         self._send_reports()
 
     def _forget_connection(self) -> None:
-        """Count its end as a loss for the queries that were sent.
-
-        Those that were lost before are given up.
-        """
+        """Count its end as a loss of the queries that were sent; the second is the last."""
         self._connection = None
         self._status = CoreStatus(newest=self._status.newest, leads=False)
         queued = {flight.id for flight in self._queued}

@@ -158,7 +158,7 @@ class Edge(ABC):
             rendered = run.rendered
             if rendered is None or rendered[0] is not terms or rendered[1] is not headers:
                 template = self._template(flight, outcome)
-                batch = b"" if template is None else template.fill_batch(run.stages_ms)
+                batch = b"" if template is None else template.fill_batch(run.stages_ms())
                 rendered = run.rendered = terms, headers, template, batch
             _, _, template, batch = rendered
             if template is not None:

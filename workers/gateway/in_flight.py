@@ -26,7 +26,7 @@ GRACE_S = 0.25
 SERVE_SLOS = 10.0
 
 
-class Run:
+class Run(msgspec.Struct, eq=False):
     """A batch's run as its executor reported it; shared by its answers.
 
     Attributes:
@@ -34,45 +34,26 @@ class Run:
         run_s: seconds inside the model's runs.
         rows: of the whole batch.
         occupied_s: seconds that the batch occupied its device.
-        stages_ms: the times of :data:`STAGES` but the first, which differs by query.
+        network_s: seconds between front, core and device.
         rendered: the latest template of its answers with what it is for (terms, headers) and its filled numbers.
     """
 
-    __slots__ = (
-        "accuracy",
-        "accuracy_normalized",
-        "device",
-        "occupied_s",
-        "rendered",
-        "rows",
-        "run_s",
-        "stages_ms",
-        "variant",
-    )
+    device: str
+    variant: str
+    accuracy: float
+    accuracy_normalized: float
+    run_s: float
+    rows: int
+    occupied_s: float
+    network_s: float
+    rendered: tuple | None = None
 
-    def __init__(
-        self,
-        device: str,
-        variant: str,
-        accuracy: float,
-        accuracy_normalized: float,
-        run_s: float,
-        rows: int,
-        occupied_s: float,
-        network_s: float,
-    ):
-        self.device = device
-        self.variant = variant
-        self.accuracy = accuracy
-        self.accuracy_normalized = accuracy_normalized
-        self.run_s = run_s
-        self.rows = rows
-        self.occupied_s = occupied_s
-        self.rendered: tuple | None = None
-        self.stages_ms = (
-            round(max(0.0, network_s) * 1e3, 3),
-            round(max(0.0, occupied_s - run_s) * 1e3, 3),
-            round(run_s * 1e3, 3),
+    def stages_ms(self) -> tuple[float, float, float]:
+        """The times of :data:`STAGES` but the first, which differs by query."""
+        return (
+            round(max(0.0, self.network_s) * 1e3, 3),
+            round(max(0.0, self.occupied_s - self.run_s) * 1e3, 3),
+            round(self.run_s * 1e3, 3),
         )
 
 
@@ -97,7 +78,7 @@ class Answer(msgspec.Struct, eq=False):
             "accuracy": run.accuracy,
             "device": run.device,
             "batch_size": run.rows,
-            **dict(zip(STAGES, (self.queue_ms, *run.stages_ms), strict=True)),
+            **dict(zip(STAGES, (self.queue_ms, *run.stages_ms()), strict=True)),
         }
 
 

@@ -45,7 +45,7 @@ class InFlightTable:
         return [flight for flights in self._by_device.values() for flight in flights.values()]
 
     def expired(self, now: float) -> list[InFlightQuery]:
-        return [one for flights in self._by_device.values() for one in flights.values() if one.expires <= now]
+        return [flight for flights in self._by_device.values() for flight in flights.values() if flight.expires <= now]
 
     # --- there --------------------------------------------------------------------------------------------------------
 

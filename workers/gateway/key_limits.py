@@ -99,10 +99,7 @@ class LimitedKey:
 
 
 class KeyTable:
-    """All keys with limits at one front, and the capacity of applications.
-
-    The capacity is that of applications which refuse queries.
-    """
+    """All keys with limits at one front, and capacities of refusing applications."""
 
     def __init__(self) -> None:
         #: by hash
@@ -129,11 +126,7 @@ class KeyTable:
         self._refused[application] = time.monotonic()
 
     def capacity(self, application: str) -> int | None:
-        """Return the rows/s that an application answers at its best.
-
-        Returns:
-            None: it refuses no queries, or has answered none yet.
-        """
+        """Best rows/s of an application that refuses; None: it does not, or is unknown."""
         refused = self._refused.get(application)
         if refused is None or time.monotonic() - refused > REFUSING_S:
             return None

@@ -47,11 +47,7 @@ class DeviceLease:
         self._next_at = -math.inf
 
     def reported(self, state: LeaseState, now: float) -> float | None:
-        """Handle what the executor says.
-
-        Returns:
-            Seconds since the question that it answers, if it is the answer to the latest one.
-        """
+        """Handle a state; return the seconds since the latest question if it answers it."""
         # The executor may have sent it before it read that the device was given back.
         self.held = state.held and state.epoch != self._released
         self.reclaimed = self.held and state.reclaimed

@@ -111,7 +111,7 @@ class GatewayMetrics(Collector):
         for family in (queries, accuracy, *self.registry.collect()):
             if self._gateway is not None:
                 family.samples = [
-                    one._replace(labels={**one.labels, "gateway": self._gateway}) for one in family.samples
+                    sample._replace(labels={**sample.labels, "gateway": self._gateway}) for sample in family.samples
                 ]
             yield family
 

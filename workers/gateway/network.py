@@ -57,10 +57,7 @@ class RttEstimator:
         self.add(sample_s)
 
     def add(self, sample_s: float) -> None:
-        """Add a sample.
-
-        Sorting is rare: every :data:`EVERY` samples, and four times a window once that is full.
-        """
+        """Add a sample. Sorting is rare: :data:`EVERY` samples, or a quarter window."""
         samples = self._samples
         samples.append(sample_s if sample_s > 0.0 else 0.0)
         self._new += 1
@@ -116,10 +113,7 @@ class TransferEstimator:
 
 
 def row_bytes(spec: ApplicationSpec, size: int) -> int:
-    """Return the bytes of a row of a size class.
-
-    Inputs and outputs count as far as the signature gives their size; text counts as nothing.
-    """
+    """Bytes of a row of a size class, in and out; text counts as nothing."""
     largest = size or max(spec.sizes, default=0)
     return sum(_row_bytes(tensor, largest) for tensor in (*spec.signature.inputs, *spec.signature.outputs))
 

@@ -70,12 +70,7 @@ class Parse:
 
 
 class Parsing:
-    """The parser process and the requests that wait for it.
-
-    Args:
-        catalog: the present one.
-        max_request_bytes: of one request, decompressed.
-    """
+    """The parser process and the requests that wait for it."""
 
     def __init__(self, catalog: Callable[[], Catalog], max_request_bytes: int):
         self._catalog = catalog
@@ -104,20 +99,16 @@ class Parsing:
         return False
 
     def submit(self, parse: Parse) -> None:
-        """Queue a request.
-
-        Raises:
-            Overloaded: no other client has more bytes waiting.
-        """
-        while sum([one.size for one in self._waiting]) + parse.size > self._max_bytes:
+        """Queue a request. Raises: Overloaded: no other client has more bytes waiting."""
+        while sum([waiting.size for waiting in self._waiting]) + parse.size > self._max_bytes:
             sizes: Counter[str] = Counter()
-            for one in self._waiting:
-                sizes[one.client] += one.size
+            for waiting in self._waiting:
+                sizes[waiting.client] += waiting.size
             largest = max(sizes, key=sizes.__getitem__, default=parse.client)
             error = Overloaded("too many large requests wait to be parsed; try again")
             if sizes[largest] <= sizes[parse.client] + parse.size:
                 raise error
-            evicted = next(one for one in reversed(self._waiting) if one.client == largest)
+            evicted = next(waiting for waiting in reversed(self._waiting) if waiting.client == largest)
             self._waiting.remove(evicted)
             evicted.finish(error)
         self._waiting.append(parse)
@@ -135,11 +126,11 @@ class Parsing:
 
     def _next(self) -> Parse | None:
         """The first request of the client that had no turn for the longest time."""
-        self._waiting = [one for one in self._waiting if one.done is not None]
+        self._waiting = [waiting for waiting in self._waiting if waiting.done is not None]
         if not self._waiting:
             self._turns.clear()
             return None
-        parse = min(self._waiting, key=lambda one: self._turns.get(one.client, 0))
+        parse = min(self._waiting, key=lambda waiting: self._turns.get(waiting.client, 0))
         self._waiting.remove(parse)
         self._turns[parse.client] = next(self._numbers)
         return parse
@@ -182,7 +173,8 @@ class Parsing:
         return ModelFailed("internal error: the request could not be parsed")
 
     def _checked(self, parsed: Parsed, catalog: Catalog) -> Parsed | GatewayError:
-        parsed_as, present = (one.applications.get(parsed.application) for one in (catalog, self._catalog()))
+        parsed_as = catalog.applications.get(parsed.application)
+        present = self._catalog().applications.get(parsed.application)
         if not parsed.error and present is not None and (parsed_as is None or parsed_as.signature != present.signature):
             return Unavailable("the application's inputs have just changed; try again")
         return parsed

@@ -207,7 +207,7 @@ class Fronts:
     def configure(self, config: GatewayConfig) -> None:
         self._config = config
         self._gateways = {
-            PeerIdentity(one.role, one.name, one.key_hash) for one in config.peers if one.role == "gateway"
+            PeerIdentity(peer.role, peer.name, peer.key_hash) for peer in config.peers if peer.role == "gateway"
         }
         if self._members is not None:
             self._members.cut_unlisted()

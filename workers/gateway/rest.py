@@ -54,13 +54,13 @@ QUICK_BYTES = 16 * 1024
 QUICK_LISTS = 2048
 #: Triton's extensions that are not served, by a part of their paths below ``/v2``
 _UNSUPPORTED = {
-    "systemsharedmemory": "shared memory is",
-    "cudasharedmemory": "shared memory is",
-    "repository": "loading and unloading over this protocol are (variants are uploaded over REST and loaded by plans)",
-    "trace": "trace settings are",
-    "logging": "log settings are",
-    "generate": "generating text is",
-    "generate_stream": "generating text is",
+    "systemsharedmemory": "shared memory is not supported",
+    "cudasharedmemory": "shared memory is not supported",
+    "repository": "loading and unloading are not supported here (REST takes variants, plans load them)",
+    "trace": "trace settings are not supported",
+    "logging": "log settings are not supported",
+    "generate": "generating text is not supported",
+    "generate_stream": "generating text is not supported",
 }
 #: bytes of a body that is not used: some clients send '{}'
 UNUSED_BODY_BYTES = 64
@@ -137,17 +137,20 @@ class Rest(Edge):
         #: path -> (methods, handler)
         self._fixed: dict[tuple[str, ...], tuple[tuple[str, ...], Call]] = {
             ("v2",): (get, self._described(lambda _: metadata.server())),
-            ("v2", "models", "stats"): (get, self._described(lambda one: metadata.statistics(None, None, one.client))),
+            ("v2", "models", "stats"): (
+                get,
+                self._described(lambda h: metadata.statistics(None, None, h.client)),
+            ),
             ("v2", "repository", "index"): (post, self._keyed(self._index)),
         }
         #: the same by the end of a model's path
         self._of_model: dict[str, tuple[tuple[str, ...], Call | None]] = {
-            "": (get, self._described(lambda one: metadata.model(one.model, one.version))),
+            "": (get, self._described(lambda head: metadata.model(head.model, head.version))),
             "ready": (get, self._keyed(self._model_ready)),
-            "config": (get, self._described(lambda one: metadata.config(one.model, one.version))),
+            "config": (get, self._described(lambda head: metadata.config(head.model, head.version))),
             "stats": (
                 get,
-                self._described(lambda one: metadata.statistics(one.model or None, one.version, one.client)),
+                self._described(lambda head: metadata.statistics(head.model or None, head.version, head.client)),
             ),
             "infer": (post, None),
         }
@@ -204,7 +207,7 @@ class Rest(Edge):
             return _Admitted(self._open[path])
         model_path = self._model_path(path)
         if path not in self._fixed and model_path is None and path[:1] != ("v2",):
-            raise NotFound(f"path {_shown(head.target)}: not found")
+            raise NotFound(f"path {_shown(head.target)}: not found; the Open Inference Protocol (V2) is below /v2")
         client = head.client = self._front.catalog.authenticate(headers.get(b"authorization"))
         if path in self._fixed:
             methods, call = self._fixed[path]
@@ -236,9 +239,9 @@ class Rest(Edge):
         what = _UNSUPPORTED.get("".join(path[verb : verb + 1]))
         if what is None:
             return NotFound(f"path {_shown(head.target)}: not found")
-        served = ["/" + "/".join(one) for one in (*self._open, *self._fixed)]
+        served = ["/" + "/".join(parts) for parts in (*self._open, *self._fixed)]
         served += ["/v2/models/M[/versions/V]" + ("/" + verb if verb else "") for verb in self._of_model]
-        return UnsupportedMethod(f"path {_shown(head.target)}: {what} not supported; supported are {', '.join(served)}")
+        return UnsupportedMethod(f"path {_shown(head.target)}: {what}; supported are {', '.join(served)}")
 
     def _model_path(self, path: tuple[str, ...]) -> tuple[str, str | None, str] | None:
         """(model, version, verb) of ``/v2/models/M[/versions/V][/VERB]``."""
@@ -313,10 +316,7 @@ class Rest(Edge):
     # --- the rest ---
 
     def _keyed(self, call: Call) -> Call:
-        """A handler that checks the key at each request.
-
-        An admitted head is remembered, and its key may expire.
-        """
+        """Check the key at each request: heads are remembered, and keys expire."""
 
         def checked(exchange: Exchange, admitted: _Admitted) -> None:
             self._front.catalog.check_client(admitted.client)
@@ -325,7 +325,7 @@ class Rest(Edge):
         return checked
 
     def _described(self, describe: Callable[[_Admitted], Any]) -> Call:
-        return self._keyed(lambda exchange, one: exchange.respond(200, [_JSON], [_encode(describe(one))]))
+        return self._keyed(lambda exchange, admitted: exchange.respond(200, [_JSON], [_encode(describe(admitted))]))
 
     def _model_ready(self, exchange: Exchange, admitted: _Admitted) -> None:
         why = self._metadata.model_not_ready(admitted.model, admitted.version)

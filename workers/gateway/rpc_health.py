@@ -30,11 +30,7 @@ class Serving(IntEnum):
 
 
 class Health:
-    """Both methods.
-
-    Attributes:
-        methods: by path.
-    """
+    """Both methods. Attributes: methods: by path."""
 
     def __init__(self, front: Front, metadata: Metadata) -> None:
         self._front = front
@@ -44,10 +40,7 @@ class Health:
         self.methods: dict[bytes, GrpcMethod] = {_PATH + b"Check": _Check(self), _PATH + b"Watch": _Watch(self)}
 
     def client(self, authorization: bytes | None) -> str:
-        """Return the hash of a call's API key; empty without a valid one.
-
-        Only the health of an application needs one.
-        """
+        """The hash of a call's API key; empty without one, which only some need."""
         try:
             return "" if authorization is None else self._front.catalog.authenticate(authorization)
         except (Unauthenticated, Unavailable):
@@ -128,10 +121,7 @@ class _Watch(GrpcMethod):
 
 
 def _service(data: bytes) -> str:
-    """Return the service that a HealthCheckRequest names.
-
-    Like StringValue, its only field is a string with the number 1.
-    """
+    """The service of a HealthCheckRequest, whose only field is a StringValue's."""
     try:
         return StringValue.FromString(data).value
     except DecodeError:
@@ -139,8 +129,5 @@ def _service(data: bytes) -> str:
 
 
 def _answer(status: Serving) -> bytes:
-    """Return a HealthCheckResponse.
-
-    Like Int32Value, its only field is a varint with the number 1.
-    """
+    """A HealthCheckResponse, whose only field is an Int32Value's."""
     return Int32Value(value=status).SerializeToString()

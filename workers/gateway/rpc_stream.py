@@ -62,11 +62,7 @@ class _StreamQuery:
 
 
 class Streaming(GrpcMethod):
-    """The endpoint of stream calls.
-
-    Queries of a stream are answered in order; an error ends a query, not the stream.
-
-    """
+    """Answers streams in order; an error ends a query, not the stream."""
 
     streams = takes_compressed = True
 
@@ -142,8 +138,8 @@ class _Stream:
         call.waiter = None
         self._drop()
         asked, self._asked = self._asked, deque()
-        for one in asked:
-            waiting, one.waiting = one.waiting, None
+        for query in asked:
+            waiting, query.waiting = query.waiting, None
             if waiting is not None:
                 self._streaming.edge.withdraw(waiting)
 
@@ -181,35 +177,35 @@ class _Stream:
         self.forget()
         return False
 
-    def settled(self, one: _StreamQuery) -> None:
+    def settled(self, query: _StreamQuery) -> None:
         if self._call is None:
             return
-        if not isinstance(one.outcome, GatewayError):
-            self._answers += len(one.outcome)
+        if not isinstance(query.outcome, GatewayError):
+            self._answers += len(query.outcome)
         self.flush()
 
     def _ask(self, data: Buffer, encoding: bytes, call: Call, read_at: float) -> None:
         counted = max(len(data), self._largest)
-        one = _StreamQuery(self, counted)
-        self._asked.append(one)
+        query = _StreamQuery(self, counted)
+        self._asked.append(query)
         self._bytes += counted
         # An immediate answer is sent once its id is known.
         flushing, self._flushing = self._flushing, True
         try:
-            waiting = self._streaming.edge.infer(one, data, encoding, call.client, read_at, call.left_s(read_at))
+            waiting = self._streaming.edge.infer(query, data, encoding, call.client, read_at, call.left_s(read_at))
             if not isinstance(waiting, Parse):
-                one.id = waiting.query.id
-            if one.outcome is None:
-                one.waiting = waiting
+                query.id = waiting.query.id
+            if query.outcome is None:
+                query.waiting = waiting
         except GatewayError as error:
-            one.id = _id(data) if encoding == b"identity" else ""
-            self._streaming.edge.refuse(one, error)
+            query.id = _id(data) if encoding == b"identity" else ""
+            self._streaming.edge.refuse(query, error)
         except Exception:
             logger.exception("grpc_handler_failed")
-            one.settle(ModelFailed("internal error"))
+            query.settle(ModelFailed("internal error"))
         finally:
             self._flushing = flushing
-        if one.outcome is not None:
+        if query.outcome is not None:
             self._quick += 1
             self.flush()
 
@@ -229,11 +225,11 @@ class _Stream:
     def _flush(self) -> None:
         call, asked = self._call, self._asked
         while call is not None and call.outbox is None and asked and asked[0].outcome is not None:
-            one = asked.popleft()
-            self._bytes -= one.counted
-            outcome = one.outcome
+            query = asked.popleft()
+            self._bytes -= query.counted
+            outcome = query.outcome
             if isinstance(outcome, GatewayError):
-                message = grpc.streamed_error(one.id, outcome.message)
+                message = grpc.streamed_error(query.id, outcome.message)
             else:
                 self._largest = max(self._largest, len(outcome))
                 self._answers -= len(outcome)

@@ -87,11 +87,7 @@ async def serve(settings: Settings, number: int = 1) -> int:
 
 
 async def _started(starting: Coroutine[Any, Any, None], stop: asyncio.Event, settings: Settings) -> bool:
-    """Start, unless ``stop`` comes before it has.
-
-    Returns:
-        False: an address or a folder cannot be used.
-    """
+    """Start, unless ``stop`` comes before; False: an address or folder is unusable."""
     start, stopping = asyncio.create_task(starting), asyncio.create_task(stop.wait())
     await asyncio.wait((start, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

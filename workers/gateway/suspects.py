@@ -73,10 +73,7 @@ class Suspects:
     # --- queries that arrive ------------------------------------------------------------------------------------------
 
     def judge(self, flight: InFlightQuery, now: float) -> GatewayError | None:
-        """Return the error that ends an arriving query at once, or None.
-
-        A query with inputs under suspicion becomes a suspect itself.
-        """
+        """The error of an arriving query, if any; it may become a suspect instead."""
         name = flight.spec.name
         key = flight.client, name
         crashes = self._crashes.get(key, ())

@@ -94,11 +94,7 @@ def _too_large(limit: int) -> CompressionError:
 
 
 def choose(accept: bytes, size: int) -> bytes | None:
-    """Return the encoding for a response of ``size`` bytes; None: no encoding.
-
-    Args:
-        accept: the client's ``accept-encoding``.
-    """
+    """The encoding for a response to a client that accepts these; None: none."""
     if not accept or not COMPRESS_FROM <= size <= COMPRESS_TO:
         return None
     for item in accept.lower().split(b","):

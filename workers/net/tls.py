@@ -28,11 +28,7 @@ _PLAIN_BYTES = 16 * 1024
 async def listen(
     factory: Factory, host: str, port: int, reuse_port: bool = False, context: ssl.SSLContext | None = None
 ) -> asyncio.Server:
-    """Listen with TLS where there is a context, else without.
-
-    Raises:
-        OSError: the address cannot be used.
-    """
+    """Listen, with TLS where there is a context. Raises OSError."""
     if context is not None:
         factory = TlsAcceptor(factory, context).connection
     loop = asyncio.get_running_loop()
@@ -67,10 +63,7 @@ class TlsAcceptor:
         return _Handshake(self)
 
     def begin(self, handshake: _Handshake) -> None:
-        """Count a handshake.
-
-        Beyond the limit, the oldest of the host with most of them is closed.
-        """
+        """Count a handshake; beyond the limit, the oldest of the largest host ends."""
         if self._count >= self.limits.handshakes:
             next(iter(max(self._pending.values(), key=len))).abort()
         self._pending.setdefault(handshake.host, {})[handshake] = None
@@ -87,10 +80,7 @@ class TlsAcceptor:
 
 
 class _Handshake(asyncio.Protocol):
-    """A connection until its handshake is over.
-
-    The first byte shows whether it speaks TLS.
-    """
+    """A connection until its handshake is over; the first byte tells TLS from HTTP."""
 
     def __init__(self, acceptor: TlsAcceptor):
         self._acceptor = acceptor

@@ -176,10 +176,7 @@ class Call(Http2Stream):
             admitted.endpoint.opened(self)
 
     def readmit(self) -> None:
-        """End a streaming call whose headers are not accepted any more.
-
-        Its client may no longer call.
-        """
+        """End a streaming call whose client may no longer call."""
         if self._admitted is None or not self._admitted.client or not self._admitted.endpoint.streams:
             return
         admitted = self._server.service.admit(self.headers)
@@ -311,10 +308,7 @@ class Call(Http2Stream):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of responses that the client has not read.
-
-        Those that the endpoint keeps are among them.
-        """
+        """Bytes of unread responses, those that the endpoint keeps among them."""
         return self._unsent + self._kept_responses
 
     def _count(self, held: int) -> None:
@@ -369,14 +363,7 @@ class Call(Http2Stream):
             self.send(outcome, last=True)
 
     def send(self, message: Buffer, last: bool = False) -> bool:
-        """Send a response.
-
-        Args:
-            last: it is the only one of a unary call.
-
-        Returns:
-            False: the call has ended.
-        """
+        """Send a response, of a unary call the ``last``. False: the call has ended."""
         size = len(message)
         sent = self.write(_HEADERS, (prefix(size), message), PREFIX + size, _OK if last else None)
         if not sent or self.outbox is None:
@@ -408,10 +395,7 @@ class Call(Http2Stream):
             self._count_unsent(self._unsent, 0)
 
     def evict(self, error: StatusError) -> None:
-        """End the call to free its memory.
-
-        It ends with the error, or with a reset if a response is not being read.
-        """
+        """Free its memory: end it with the error, or reset it if nobody reads."""
         if self.outbox is None:
             self.reject(error)
         else:

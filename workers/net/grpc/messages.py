@@ -22,12 +22,7 @@ _PREFIX = struct.Struct(">BI")
 
 
 class MessageParser:
-    """Assembles messages.
-
-    Args:
-        message_bytes: of one message.
-        rate: minimum progress of an unfinished one.
-    """
+    """Assembles messages, which must come with a least rate."""
 
     def __init__(self, message_bytes: int, rate: Rate):
         self._message_bytes = message_bytes

@@ -84,10 +84,7 @@ class GrpcServer:
         )
 
     async def close(self) -> None:
-        """Close connections once everything written was sent.
-
-        They are left to their clients for a moment first.
-        """
+        """Leave connections to their clients for a moment, then close them."""
         goaway_s = self.limits.http2.goaway_s
         await wait_until(lambda: not self.connections, goaway_s)
         for connection in list(self.connections):
@@ -110,13 +107,7 @@ class GrpcServer:
     # --- called by calls ---
 
     def claim(self, call: Call) -> bool:
-        """Take a slot for a call that is not public.
-
-        The API key with most calls makes room.
-
-        Returns:
-            False: that is this call's.
-        """
+        """Make room for a keyed call at the key with most; False: that is its own."""
         # The call is one of the open streams already.
         while self.streams - len(self._public) > self.limits.calls:
             largest = most_holding(self.connections, _streams, call.connection)

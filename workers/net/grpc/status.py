@@ -44,11 +44,7 @@ class StatusError(Exception):
         self.retry_after_s = retry_after_s
 
     def block(self, chars: int) -> bytes:
-        """Return the header block of the status.
-
-        Args:
-            chars: the most characters of the message in it.
-        """
+        """The header block of the status, with ``chars`` of the message at most."""
         # Printable ASCII, everything else in percent-encoded UTF-8
         text = urllib.parse.quote(self.message[:chars], safe=" !\"#$&'()*+,/:;<=>?@[\\]^`{|}", errors="replace")
         block = literal(b"grpc-status", b"%d" % self.code) + literal(b"grpc-message", text.encode())

@@ -133,10 +133,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _keep_rest(self) -> None:
-        """Count bytes that are not parsed yet.
-
-        No more of them arrive: reading pauses while requests wait.
-        """
+        """Count bytes that are not parsed yet, of which no more arrive for now."""
         size = len(self._parser.rest)
         if self._server.reserve(self, size):
             self._rest_bytes = size
@@ -338,10 +335,7 @@ class HttpConnection(asyncio.Protocol):
         asyncio.get_running_loop().call_later(self._limits.linger_s, self.close)
 
     def evict(self) -> None:
-        """Reject the request that is being read and those that wait.
-
-        Others need the memory.
-        """
+        """Reject the request that is read and those that wait: others need the memory."""
         self._drop_waiting()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -401,10 +395,7 @@ class HttpConnection(asyncio.Protocol):
     # --- time limits ---
 
     def sweep(self, now: float) -> None:
-        """Close the connection or reject its request if the client makes no progress.
-
-        Called every few seconds.
-        """
+        """Close or reject for want of progress; called every few seconds."""
         limits, transport = self._limits, self._transport
         unwritten = transport.get_write_buffer_size() if transport is not None else 0
         if unwritten != self._unwritten:

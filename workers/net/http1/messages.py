@@ -79,11 +79,7 @@ class Exchange(msgspec.Struct, eq=False):
     waiter: Any = None
 
     def respond(self, status: int, headers: Headers, body: Sequence[Buffer] = (), close: bool = False) -> bool:
-        """Write the response.
-
-        Returns:
-            False: the client is gone, or the request was answered before.
-        """
+        """Write the response; False: the client is gone, or was answered before."""
         if self.done:
             return False
         self.done, self.waiter = True, None

@@ -29,37 +29,22 @@ class RequestSink(Protocol):
     """Receives the results of a parser, in order. Each call may stop the parser."""
 
     def on_begin(self) -> None:
-        """Note that the first bytes of a request arrived.
-
-        Not called for a request that arrives whole behind a known head.
-        """
+        """The first bytes of a request arrived, unless it came whole behind a known head."""
 
     def on_head(self, head: RequestHead) -> None:
-        """Receive a complete head that is not known yet.
-
-        Unless the parser is stopped here, the head may be remembered.
-        """
+        """A complete head that is not known, to be remembered unless this stops."""
 
     def on_body(self, size: int) -> None:
-        """Note that ``size`` more bytes of the body arrived.
-
-        Not called for a request that arrives whole behind a known head.
-        """
+        """``size`` more bytes of the body arrived, as with :meth:`on_begin`."""
 
     def on_large_body(self) -> None:
-        """Note that much of the body is missing.
-
-        It may be read into :attr:`RequestParser.space` instead of being fed.
-        """
+        """Much of the body is missing, and may be read into ``space`` of the parser."""
 
     def on_request(self, head: RequestHead, body: Buffer) -> None:
         """A request is complete."""
 
     def full(self) -> bool:
-        """Return whether enough requests wait.
-
-        Then the bytes behind the present slice are left in :attr:`RequestParser.rest`.
-        """
+        """Whether enough requests wait: the bytes behind them become the ``rest``."""
 
     def on_error(self, status: int, message: str) -> None:
         """The bytes are no acceptable request; the parser has stopped."""
@@ -375,10 +360,7 @@ class RequestParser:
 
 
 def _path(target: bytes) -> bytes:
-    """Return the path and query of a request's target.
-
-    Clients of proxies send whole addresses (RFC 9112, section 3.2.2).
-    """
+    """Path and query of a target, which may be a whole address (RFC 9112, 3.2.2)."""
     if target.startswith(b"/"):
         return target
     scheme, separator, rest = target.partition(b"://")

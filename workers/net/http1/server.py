@@ -133,10 +133,7 @@ class HttpServer:
         return True
 
     def abort_unread(self) -> None:
-        """Abort connections with unread responses until the rest fits.
-
-        A single one may exceed the limit.
-        """
+        """Abort connections with unread responses until the rest, or one, fits."""
         for connection in self.connections:
             if connection.unsent_bytes:
                 # The client may have read some since they were last counted.

@@ -192,10 +192,7 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def announce(self) -> None:
-        """Ask the client to send its next requests elsewhere.
-
-        :meth:`stop` follows once it has read that.
-        """
+        """Ask the client to send its next requests elsewhere; :meth:`stop` follows."""
         if not self._announced and not self._stopping and not self._closing:
             self._announced = True
             if self._greeted:

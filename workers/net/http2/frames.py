@@ -61,11 +61,7 @@ def settings(values: dict[int, int]) -> bytes:
 
 
 def parse_settings(payload: bytes) -> list[tuple[int, int]]:
-    """(identifier, value) of a SETTINGS frame, in order.
-
-    Raises:
-        Http2Error: the payload is cut off, or a value is out of its range.
-    """
+    """(identifier, value) of a SETTINGS frame, in order. Raises Http2Error."""
     if len(payload) % 6:
         raise Http2Error(FRAME_SIZE_ERROR, "SETTINGS: must be whole settings of 6 bytes")
     values = list(_SETTING.iter_unpack(payload))
@@ -99,11 +95,7 @@ def unpad(flags: int, payload: Buffer) -> Buffer:
 
 
 def check_padding(padding: int, length: int) -> int:
-    """Return the length of the padding in a payload of ``length`` bytes.
-
-    Raises:
-        Http2Error: it is too long.
-    """
+    """Return the padding's length in a payload of that length. Raises Http2Error."""
     if padding >= length:
         raise Http2Error(PROTOCOL_ERROR, "padding: is as long as the frame, or longer")
     return padding

@@ -228,10 +228,7 @@ class FrameHandler(ABC):
             stream.received(b"", True)
 
     def _check_turn(self) -> None:
-        """End the connection's turn once unknown headers have taken long enough.
-
-        Then other connections have the event loop.
-        """
+        """End the connection's turn once unknown headers have taken long enough."""
         if time.monotonic() > self._turn_ends:
             self._parser.stopped = True
 
@@ -242,11 +239,7 @@ class FrameHandler(ABC):
         self._spend()
 
     def refused(self) -> None:
-        """Count a request that was refused or reset.
-
-        Raises:
-            Http2Error: there are too many.
-        """
+        """Count a request that was refused or reset. Raises Http2Error if too many were."""
         self._answered -= 1
         self._check_turn()
         self._spend()
@@ -284,10 +277,7 @@ class FrameHandler(ABC):
         stream.received(b"", True)
 
     def _abandon(self, stream: Http2Stream, code: int) -> None:
-        """Reset a stream whose request is malformed or breaks flow control.
-
-        See RFC 9113, section 8.1.1.
-        """
+        """Reset a stream whose request is malformed (RFC 9113, section 8.1.1)."""
         stream.reading = False
         self.write(h2.rst_stream(stream.number, code))
         self._gone(stream)

@@ -140,10 +140,7 @@ def _validate(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def leaves_table(block: bytes) -> bool:
-    """Return whether no field of a block changes the dynamic table.
-
-    See RFC 7541, section 6. False if the block is cut off.
-    """
+    """Whether no field changes the dynamic table (RFC 7541, section 6)."""
     offset, size = 0, len(block)
     try:
         while offset < size:
@@ -163,11 +160,7 @@ def leaves_table(block: bytes) -> bool:
 
 
 def _integer(block: bytes, offset: int, mask: int) -> tuple[int, int]:
-    """Return an integer of a block, and the offset behind it.
-
-    Raises:
-        IndexError: it is cut off or has more than 28 bits.
-    """
+    """An integer and the offset behind it. Raises IndexError if cut off or too long."""
     value = block[offset] & mask
     offset += 1
     if value < mask:

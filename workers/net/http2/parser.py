@@ -16,10 +16,7 @@ from .frames import Buffer, Http2Error
 
 
 class FrameSink(Protocol):
-    """Receives the results of a parser, in order.
-
-    Each call may raise Http2Error or set :attr:`FrameParser.stopped`.
-    """
+    """Receives frames in order; may raise Http2Error or stop the parser."""
 
     def on_preface(self) -> None:
         """The client speaks HTTP/2."""

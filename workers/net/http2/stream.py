@@ -70,18 +70,10 @@ class Http2Stream:
         """The request's headers arrived."""
 
     def received(self, data: Buffer, end: bool) -> None:
-        """Receive more of the body.
-
-        Args:
-            data: perhaps a view of a larger buffer.
-            end: the body is complete.
-        """
+        """More of the body, perhaps a view of a larger buffer; ``end``: the last."""
 
     def gone(self) -> None:
-        """Note that the client cancelled the stream or went away.
-
-        Called after :meth:`over`, unless the stream had ended.
-        """
+        """The client cancelled it or went away; after :meth:`over`, unless it had ended."""
 
     def drained(self) -> None:
         """Everything written was handed to the socket, after some of it had to wait."""
@@ -142,11 +134,7 @@ class Http2Stream:
             self.connection.blocked[self.number] = self
 
     def end(self, block: bytes) -> bool:
-        """End the response with a header block: trailers, or the whole response.
-
-        Returns:
-            False: the stream has ended.
-        """
+        """End the response with trailers, or headers alone. False: it has ended."""
         if self.done:
             return False
         if self.outbox is not None:

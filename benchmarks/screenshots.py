@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 from benchmarks.scale import pages
-from tools.child import ROOT, RunningAppliance, eventually
+from tools.child import ROOT, RunningAppliance
+from tools.waiting import eventually
 
 #: seconds for the demo's variants to be measured
 LONGEST_S = 1500.0

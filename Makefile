@@ -17,7 +17,7 @@ packages = { $(PIP) install uv && $(BIN)/uv pip install --quiet --python $(BIN)/
 	$$($(PIP) config list | sed -n "s/^.*[.]index-url='\(.*\)'$$/--default-index \1/p" | tail -n 1) \
 	$(1:%=-r %); } || $(PIP) install --require-hashes $(3) $(1:%=-r %)
 
-.PHONY: install demo run test test-long bench cluster evaluation lock protocol scanner sbom release bundle lint clean
+.PHONY: install demo run test test-long bench cluster evaluation lock protocol scanner newer sbom release bundle lint clean
 
 install: $(VENV)/.installed
 
@@ -38,6 +38,16 @@ $(VENV)/.installed-dev: requirements/dev.lock requirements/fuzz.lock requirement
 scanner:
 	@$(call packages,requirements/scan.lock,,--no-compile)
 
+# What a sample of the tests runs on, too; none where this machine has no Python 3.13.
+$(VENV)/3.13/.installed: $(VENV)/.installed-dev
+	@for one in python3.13 $$HOME/.pyenv/versions/3.13*/bin/python "$$($(BIN)/uv python find 3.13 2>/dev/null)"; do \
+		"$$one" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' 2>/dev/null || continue; \
+		"$$one" -m venv $(VENV)/3.13 && $(MAKE) --no-print-directory VENV=$(VENV)/3.13 newer && touch $@; exit; \
+	done; echo "no Python 3.13 here"; exit 1
+
+newer:
+	@$(call packages,$(LOCKS) requirements/dev.lock,,--no-compile)
+
 # uv.lock after a change of pyproject.toml (LOCK="--upgrade": newer versions of all), and what it says for each role.
 lock: $(VENV)/.installed-dev
 	$(BIN)/uv lock $(LOCK)
@@ -57,10 +67,12 @@ run: install
 # Tests start thousands of processes: each would compile all modules again if their bytecode were not kept.
 test test-long: export PYTHONDONTWRITEBYTECODE :=
 
-# The gate, then the wide step; what fails in either is run again alone (tests/__main__.py).
+# The gate, the wide step and a sample on Python 3.13; what fails is run again alone (tests/__main__.py).
 test: $(VENV)/.installed-dev
 	@tests/debian-packages
-	$(BIN)/python -m tests
+	$(BIN)/ruff check --quiet .
+	-@$(MAKE) --no-print-directory $(VENV)/3.13/.installed
+	$(BIN)/python -m tests $(VENV)/3.13
 
 # Long forms: hours rather than minutes. Properties get more examples than "make test" has time for.
 test-long: $(VENV)/.installed-dev

@@ -231,7 +231,7 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "registry.api.schema.ProblemSchema",
     "DEFAULT_PAGINATION_CLASS": "registry.api.pages.BoundedPages",
     "PAGE_SIZE": 100,
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "registry.api.negotiation.ClearNegotiation",
+    "URL_FORMAT_OVERRIDE": None,
     "EXCEPTION_HANDLER": "registry.api.problems.handle",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "TEST_REQUEST_DEFAULT_FORMAT": "json",

@@ -25,7 +25,7 @@ from workers.dispatch.stack import LATE_BINDING
 
 from .evaluation.ramsis import APPLICATION, COLUMN, KIND, SLO_MS, WORKERS
 from .evaluation.ramsis import worlds as ramsis_worlds
-from .evaluation.worlds import ERROR, PROTEUS, REALISTIC, SLOS_MS, STALL_EVERY, STALL_MS
+from .evaluation.worlds import PROTEUS, REALISTIC
 from .solver import World, problem
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +33,10 @@ DATA = ROOT.parent / "shared" / "data" / "proteus"
 KEPT = ROOT / ".evaluation"
 SEEDS = (1, 2, 3)
 MIXED = {"cpu": 30, "ampere": 5}
+#: SLOs that differ by application; profiles that are wrong by up to this share; one batch in many stalls
+SLOS_MS = {"default": 300, "mobilenet": 100, "yolo": 200, "t5": 500, "gpt2": 600}
+ERROR = 0.5
+STALL_MS, STALL_EVERY = 500, 100
 #: queries/s by application in the proportions of the published traces
 MIX = {
     "mobilenet": 0.355, "efficientnet": 0.175, "resnest": 0.121, "bert": 0.09, "yolo": 0.07, "densenet": 0.06,
@@ -159,6 +163,10 @@ def _plans() -> dict[str, tuple[int, int, float]]:
     return {f"plan: {d} devices, {a} applications, {load:g}": (d, a, load) for d, a, load in PLANS}
 
 
+def names() -> list[str]:
+    return [*LATE, *_plans()]
+
+
 def measure(names: Sequence[str], seeds: Sequence[int], part: str | None, processes: int) -> dict[str, list[Figures]]:
     jobs = [(name, seed, part) for name in names for seed in seeds]
     with ProcessPoolExecutor(processes) as pool:
@@ -207,7 +215,6 @@ def _read(path: Path) -> dict[str, list[Figures]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    names = [*LATE, *_plans()]
     parser = argparse.ArgumentParser(prog="python -m benchmarks worlds", description=__doc__.splitlines()[0])
     parser.add_argument("--without", action="append", choices=list(PARTS), metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--only", action="append", help="worlds whose name contains this; may be given several times")
@@ -216,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--beside", type=Path, metavar="FILE.json", help="compare with a table that was kept")
     parser.add_argument("--processes", type=int, default=2, help="runs at a time (default %(default)s)")
     options = parser.parse_args(arguments)
-    chosen = [name for name in names if not options.only or any(text in name for text in options.only)]
+    chosen = [name for name in names() if not options.only or any(text in name for text in options.only)]
     beside = _read(options.beside) if options.beside else {}
     for part in options.without or [None]:
         table = measure(chosen, range(1, options.seeds + 1), part, options.processes)

@@ -27,7 +27,6 @@ def normalized_accuracies(applications: Iterable[Application]) -> dict[int, floa
 
 
 def normalized(accuracy: float, best: float) -> float:
-    """``accuracy`` in percent of ``best``, within 0 to 100."""
     if best <= 0:
         return 100.0 if accuracy >= best else 0.0
     return min(100.0, max(0.0, 100.0 * accuracy / best))

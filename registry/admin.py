@@ -25,8 +25,6 @@ def _roles(required: bool) -> forms.ModelMultipleChoiceField:
 
 
 class AccountForm(UserChangeForm):
-    """An account with its role."""
-
     groups = _roles(required=False)
 
 
@@ -59,20 +57,16 @@ class AccountAdmin(UserAdmin, ModelAdmin):
     filter_horizontal = ()
 
     def get_queryset(self, request):
-        """Accounts with their groups, which the list shows as roles."""
         return super().get_queryset(request).prefetch_related("groups")
 
     @admin.display(description="Role")
     def roles(self, account: User) -> str:
-        """The role that counts."""
         return role_of(account).label
 
     def has_change_permission(self, request, obj=None) -> bool:
-        """Whether the caller may change accounts, or this one."""
         return super().has_change_permission(request, obj) and _may_change(request.user, obj)
 
     def has_delete_permission(self, request, obj=None) -> bool:
-        """Whether the caller may delete accounts, or this one."""
         return super().has_delete_permission(request, obj) and _may_change(request.user, obj)
 
 

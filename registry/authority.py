@@ -17,8 +17,6 @@ _ONE = 1
 
 
 class MembersAuthority(models.Model):
-    """The one row with the authority of members' certificates and its key."""
-
     #: key, certificate and what leads to the authority before, as :class:`workers.transport.authority.ClusterAuthority`
     pem = models.TextField()
     key_hash = models.CharField(max_length=64)
@@ -26,8 +24,6 @@ class MembersAuthority(models.Model):
 
 
 class Certified(models.Model):
-    """The certificate's columns of a member."""
-
     #: sha256 of the public key by which other members recognise it; empty: it has no certificate
     key_hash = models.CharField(max_length=64, blank=True, default="", editable=False)
     #: the end of its certificate, and the hash of the key of the authority that issued it

@@ -19,18 +19,15 @@ BOOT_DIGITS = 12
 
 
 def wall() -> float:
-    """Unix seconds, for people."""
     return time.time()
 
 
 def steady() -> float:
-    """Seconds since some moment of this boot."""
     return time.monotonic()
 
 
 @functools.cache
 def boot() -> str:
-    """A name for this boot of the box."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")[:BOOT_DIGITS]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import transaction
 
 from registry import events
-from registry.errors import Conflict, InputFault, InvalidInput
+from registry.errors import Conflict, InputFault, InvalidInput, invalid
 from registry.models import Device, Member, Node
 from workers.environ import SettingsError, Wrong, cores
 from workers.partition import partition, ranges
@@ -43,13 +43,11 @@ def _check_able(node: Node) -> None:
 def parts(node: Node, cpu_devices: str) -> list[tuple[int, ...]] | None:
     """The cores of each device; None: the box decides. Raises InvalidInput."""
     if len(cpu_devices) > MOST_CHARACTERS:
-        raise InvalidInput(
-            [InputFault(FIELD, f"has at most {MOST_CHARACTERS} characters, and this has {len(cpu_devices)}")]
-        )
+        raise invalid(FIELD, f"has at most {MOST_CHARACTERS} characters, and this has {len(cpu_devices)}")
     try:
         cores(cpu_devices)
     except Wrong as error:
-        raise InvalidInput([InputFault(FIELD, f"must be {error}")]) from None
+        raise invalid(FIELD, f"must be {error}") from None
     if cpu_devices == "auto":
         return None
     try:
@@ -58,7 +56,7 @@ def parts(node: Node, cpu_devices: str) -> list[tuple[int, ...]] | None:
     except SettingsError as error:
         raise InvalidInput([InputFault(FIELD, one.removeprefix(f"{FIELD}=")) for one in error.problems]) from None
     if not found and not node.devices.exclude(kind="cpu").exists():
-        raise InvalidInput([InputFault(FIELD, "would leave the node without a device: it has no GPU")])
+        raise invalid(FIELD, "would leave the node without a device: it has no GPU")
     return found
 
 

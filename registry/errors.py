@@ -25,6 +25,10 @@ class InvalidInput(Exception):
         super().__init__("; ".join(f"{fault.field}: {fault.detail}" for fault in self.faults))
 
 
+def invalid(field: str, detail: str) -> InvalidInput:
+    return InvalidInput([InputFault(field, detail)])
+
+
 class Conflict(Exception):
     """The input is fine, but the present state forbids it, by ``field`` maybe."""
 

@@ -30,7 +30,6 @@ ZEROS = Given()
 
 
 def infer_url(name: str, url: str, variant: str = "") -> str:
-    """The address for queries, maybe of one variant."""
     return f"{url}/v2/models/{name}{f'/versions/{variant}' if variant else ''}/infer"
 
 

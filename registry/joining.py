@@ -89,7 +89,6 @@ def _explained(role: str, name: str, expires: datetime, pinned: bool) -> list[st
 
 
 def _own_url(values: Settings) -> str:
-    """This console's URL for other boxes. Raises Conflict: on loopback alone."""
     console = values.console
     if console.loopback:
         raise Conflict(
@@ -102,7 +101,6 @@ def _own_url(values: Settings) -> str:
 
 
 def _outward_address() -> str:
-    """This box's address towards other networks, or its only one. Raises Conflict."""
     # Without a way to other networks, its only address is taken.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
         # Connects without sending.

@@ -74,7 +74,6 @@ def _check_others_serve(node: Node, force: bool, order: str) -> None:
 
 
 def uncordon(node: Node) -> Node:
-    """Have plans use the node's devices again; doing so twice changes nothing."""
     with transaction.atomic():
         rows = Node.objects.filter(pk=node.pk).exclude(cordoned_at=None)
         if rows.update(cordoned_at=None, cordoned_until=None):
@@ -88,11 +87,8 @@ def accept_claim(member: Node | Gateway) -> Node | Gateway:
 
     Raises Conflict: nobody claims the name now, or the claimant's join token has been used up meanwhile.
     """
-    kind = _kind(member)
     with transaction.atomic():
-        row = type(member).objects.select_for_update().filter(pk=member.pk).first()
-        if row is None or not row.claimed:
-            raise Conflict(f"nobody claims the name of {kind} {member.name!r} now")
+        kind, row = _claimed(member)
         if row.claim_with is None or not use_token(row.claim_with):
             raise Conflict(f"the join token behind the claim on {member.name!r} was deleted or is used up")
         record("accepted a claim", kind, row.name, after=_claim(row))
@@ -108,16 +104,20 @@ def accept_claim(member: Node | Gateway) -> Node | Gateway:
 
 def refuse_claim(member: Node | Gateway) -> Node | Gateway:
     """Turn the claimant away. Raises Conflict: nobody claims the name now."""
-    kind = _kind(member)
     with transaction.atomic():
-        row = type(member).objects.select_for_update().filter(pk=member.pk).first()
-        if row is None or not row.claimed:
-            raise Conflict(f"nobody claims the name of {kind} {member.name!r} now")
+        kind, row = _claimed(member)
         record("refused a claim", kind, row.name, after=_claim(row))
         _end_claim(row)
         row.save(update_fields=["claim_channel", "claimed_at", "claim_s"])
         events.changed(kind, row.name)
     return row
+
+
+def _claimed(member: Node | Gateway) -> tuple[str, Node | Gateway]:
+    kind, row = _kind(member), type(member).objects.select_for_update().filter(pk=member.pk).first()
+    if row is None or not row.claimed:
+        raise Conflict(f"nobody claims the name of {kind} {member.name!r} now")
+    return kind, row
 
 
 def _claim(row: Node | Gateway) -> dict[str, str]:
@@ -182,7 +182,6 @@ def delete_member(member: Node | Gateway) -> None:
 
 
 def forget_device(device: Device) -> None:
-    """Forget a device that its node no longer has. Raises Conflict: it has it."""
     with transaction.atomic():
         if not Device.objects.filter(pk=device.pk, detail=Device.GONE).delete()[0]:
             raise Conflict(f"device {device.ref!r} belongs to node {device.node.name!r}, which still has it")
@@ -205,14 +204,12 @@ def change_api_key(row: ApiKey, limits: dict[str, Any]) -> ApiKey:
 
 
 def create_api_token(name: str, user: Any, role: str, expires: datetime | None = None) -> tuple[ApiToken, str]:
-    """Create a token for the REST API; it is kept nowhere. Raises Conflict."""
     token = new_secret("api_token")
     row = ApiToken(name=name, user=user, role=role, expires=expires, prefix=token[:8], token_hash=hash_secret(token))
     return _create(row, "api_token"), token
 
 
 def create_join_token(name: str, **limits: Any) -> tuple[JoinToken, str]:
-    """Create a token that admits members; it is kept nowhere. Raises Conflict."""
     token = new_secret("join_token")
     return _create(JoinToken(name=name, token_hash=hash_secret(token), **limits), "join_token"), token
 

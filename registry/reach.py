@@ -30,8 +30,6 @@ class Reported(NamedTuple):
 
 
 class Unreached(NamedTuple):
-    """A gateway that reports that it does not reach a device, and since when."""
-
     gateway: str
     since: datetime | None
 
@@ -49,7 +47,6 @@ def reported(gateway: Gateway, device: Device) -> Reported:
 
 
 def reaching(device: Device, gateways: Iterable[Gateway]) -> list[str]:
-    """Names of the gateways that reach a device, by report or announcement."""
     found = ((gateway, reported(gateway, device).reached) for gateway in gateways)
     return [gateway.name for gateway, says in found if (announced(gateway, device) if says is None else says)]
 

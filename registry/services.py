@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from registry import events, profiling, storage, uploads, usage
-from registry.errors import Conflict, InputFault, InvalidInput
+from registry.errors import Conflict, invalid
 from registry.inspection import sandbox
 from registry.models import Application, ProfileJob, ValidationSet, Variant
 from registry.signatures import with_rows
@@ -196,12 +196,8 @@ def _check_new_variant(application: Application, name: str, accuracy: float | No
 
 def _check_measurable(application: Application, accuracy: float | None) -> None:
     if accuracy is None and not ValidationSet.objects.filter(application=application).exists():
-        raise InvalidInput(
-            [
-                InputFault(
-                    "accuracy", "is required (percent, 0 to 100): the application has no validation set to measure it"
-                )
-            ]
+        raise invalid(
+            "accuracy", "is required (percent, 0 to 100): the application has no validation set to measure it"
         )
 
 

@@ -1,6 +1,6 @@
 """Signatures of applications, and ONNX tensor types in the protocol.
 
-Imports neither Django nor numpy: the inspection process uses it too.
+Does not import Django: the inspection process uses it too.
 """
 
 from __future__ import annotations
@@ -8,25 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from registry.errors import InputFault
-from workers.protocol.datatypes import ONNXRUNTIME_TYPES
+from workers.protocol.datatypes import ITEM_BYTES
 
-#: Open Inference Protocol datatype -> bytes an element (BYTES: a rough string)
-DATATYPES: dict[str, int] = {
-    "BOOL": 1,
-    "UINT8": 1,
-    "UINT16": 2,
-    "UINT32": 4,
-    "UINT64": 8,
-    "INT8": 1,
-    "INT16": 2,
-    "INT32": 4,
-    "INT64": 8,
-    "FP16": 2,
-    "FP32": 4,
-    "FP64": 8,
-    "BF16": 2,
-    "BYTES": 16,
-}
+#: bytes of an element by datatype; of BYTES, of a rough string
+DATATYPES: dict[str, int] = {**ITEM_BYTES, "BYTES": 16}
 MAX_TENSORS = 1000
 MAX_RANK = 8
 MAX_NAME = 200
@@ -34,11 +19,6 @@ MAX_NAME = 200
 MAX_SIZES, MAX_SIZE = 16, 2**24
 #: a row of one tensor, its -1 dimensions counted as 1
 MAX_ROW_BYTES = 64 * 2**20
-
-
-def from_onnxruntime(kind: str) -> str | None:
-    """The protocol's datatype; None for what cannot travel (sequences, maps)."""
-    return ONNXRUNTIME_TYPES.get(kind)
 
 
 def with_rows(signature: dict[str, Any], batch: bool) -> dict[str, Any]:

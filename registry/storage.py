@@ -83,7 +83,6 @@ class Incoming:
         return incoming
 
     def write(self, chunk: bytes) -> None:
-        """Append. Raises UploadTooLarge or NoSpace."""
         if self.size + len(chunk) > self.limit:
             raise UploadTooLarge(self.field, self.limit, self.setting)
         with _full_disk():

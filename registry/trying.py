@@ -117,7 +117,6 @@ def _encoded(given: list[dict[str, Any]], parameters: dict[str, Any]) -> tuple[b
 
 
 def _send(url: str, head: bytes, data: bytes) -> tuple[int, float, bytes]:
-    """Status, milliseconds and body of the gateway's answer."""
     key, new = console_key.ready()
     headers = {
         "Authorization": f"Bearer {key}",

@@ -25,7 +25,6 @@ def script() -> str:
 
 
 def show(browser, theme: str) -> None:
-    """Show the page in a theme, ``light`` or ``dark``."""
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", STILL)
     browser.execute_script(THEME, theme)
 

@@ -17,6 +17,5 @@ def account(name: str, role: str | None = "operator", **more) -> User:
 
 
 def bearer(user: User, role: str = "operator", **more) -> str:
-    """The Authorization header of a new token of the account."""
     _, token = members.create_api_token(f"token-{ApiToken.objects.count()}", user, role, **more)
     return f"Bearer {token}"

@@ -33,7 +33,6 @@ def needed() -> None:
 
 @contextmanager
 def running(folder: Path) -> Iterator[webdriver.Chrome]:
-    """A browser with a profile in ``folder``, whose scripts' messages are kept."""
     needed()
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium")

@@ -13,74 +13,10 @@ from typing import IO
 
 import pytest
 import redis
-from xdist.scheduler import LoadFileScheduling
 
 from appliance.redis_server import executable as redis_executable
 from tests import tiny
-
-#: Files whose tests take longest begin first, so that no process is left alone with them at the end. Those with whole
-#: appliances, which take all cores when they start, take turns with those that wait.
-LONGEST = (
-    "test_dividing.py",
-    "test_browser.py",
-    "test_command_line.py",
-    "test_demo.py",
-    "test_ansible.py",
-    "test_console.py",
-    "test_pull.py",
-    "test_year.py",
-    "test_keys.py",
-    "test_leases.py",
-    "test_restore.py",
-    "test_troubles.py",
-    "test_matrix.py",
-    "test_connections.py",
-    "test_roles.py",
-    "test_backup.py",
-    "test_lifecycle.py",
-    "test_reattach_under_load.py",
-    "test_benchmarks.py",
-    "test_mixed_versions.py",
-    "test_scale.py",
-    "test_gateways.py",
-    "test_failures.py",
-    "test_tls.py",
-    "test_two_control_planes.py",
-    "test_suspects.py",
-    "test_crashes.py",
-    "test_evaluation_runs.py",
-)
-
-#: files that share a process, and with it an appliance or a browser, whose start takes longer than many of their tests.
-#: Browsers' tests add nodes. One divides the box's cores, and is first: there is no other node yet.
-SHARED = {
-    f"tests/{folder}/test_{name}.py": scope
-    for scope, folder, names in (
-        ("one", "appliance", "dividing browser desk serving websockets"),
-        ("another", "appliance", "command_line hangs members operators_commands switching"),
-        ("browser", "console", "asking comparing connection control forms groups health keys moments ranges"),
-        ("browser", "console", "scripts strip zones"),
-    )
-    for name in names.split()
-}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path.name, len(places)))
-
-
-class _ByFile(LoadFileScheduling):
-    """A file's tests in one process, and those of files that share it."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = super()._split_scope(nodeid)
-        return SHARED.get(file, file)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log):
-    return _ByFile(config, log) if config.getoption("dist") == "loadfile" else None
+from tests.running import eventually, redis_answers
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -181,14 +117,7 @@ def redis_server():
         stdout=subprocess.DEVNULL,
     )
     client = redis.Redis(unix_socket_path=socket)
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            client.ping()
-            break
-        except redis.ConnectionError:
-            assert process.poll() is None and time.monotonic() < deadline, "Redis does not answer"
-            time.sleep(0.02)
+    eventually(lambda: redis_answers(client), why="Redis answers", of=[process])
     yield client
     process.terminate()
     process.wait(60)

@@ -90,7 +90,6 @@ class ForkedProcess:
         return self
 
     def __exit__(self, *_error) -> None:
-        """Close this side of its streams, then wait until it has ended."""
         for stream in (self.stdin, self.stdout, self.stderr):
             if stream is not None:
                 stream.close()
@@ -125,7 +124,6 @@ class ForkedProcess:
         return self._code
 
     def send_signal(self, number: int) -> None:
-        """Signal it if it runs."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -200,11 +198,6 @@ class ForkServer:
             return ForkedProcess(pid, open(ended, "rb", buffering=0), ours)
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess:
-        """Run ``python ARGUMENTS`` in the repository's root to its end, without input.
-
-        Returns:
-            Its exit status, and what it printed, as text.
-        """
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             code = self.start(*arguments, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err).wait()
             out.seek(0)
@@ -233,7 +226,6 @@ class ForkServer:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """End it, and with it what it forked."""
         if self._process is not None:
             self._socket.close()
             self._process.wait()
@@ -306,7 +298,6 @@ def _become(request: list, descriptors: list[int]) -> list:
 
 
 def _run(arguments: list[str]) -> None:
-    """Run what ``python ARGUMENTS`` runs."""
     kind, *rest = arguments
     if kind == "-m":
         sys.argv = rest

@@ -1,17 +1,23 @@
-"""A private PostgreSQL server for tests, run by a user that is not root."""
+"""A private PostgreSQL server a process of tests, and databases of it."""
 
 from __future__ import annotations
 
+import atexit
+import functools
+import itertools
 import os
 import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from tests.running import free_ports
+import pytest
+
+from tests.forked import of_commands
+from tests.running import bare_environment, free_ports
+
+MIGRATED = "migrated"
 
 
 def program(name: str) -> str:
@@ -22,23 +28,25 @@ def program(name: str) -> str:
     return shutil.which(name) or str(max(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), default=""))
 
 
-class Server:
-    """A private PostgreSQL server, run by a user that is not root."""
+needed = pytest.mark.skipif(not program("initdb"), reason="PostgreSQL is not installed")
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+
+class Server:
+    """A server that is run by a user that is not root, in a folder below /tmp, whose folders are open to that user."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="np-"))
         (self.port,) = free_ports(1)
-        self.url = f"postgresql://nereus:word@127.0.0.1:{self.port}/nereus"
         self._user = {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid} if os.getuid() == 0 else {}
         if self._user:
-            shutil.chown(folder, "nobody")
-        password = folder / "password"
+            shutil.chown(self.folder, "nobody")
+        password = self.folder / "password"
         password.write_text("word\n")
         password.chmod(0o644)
-        self._do("initdb", "-D", str(folder / "data"), "-U", "nereus", "-A", "scram-sha-256", f"--pwfile={password}")
+        data = str(self.folder / "data")
+        self._do("initdb", "-N", "-D", data, "-U", "nereus", "-A", "scram-sha-256", f"--pwfile={password}")
         self.start()
-        environment = {**os.environ, "PGPASSWORD": "word"}
-        self._do("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "nereus", "nereus", env=environment)
+        atexit.register(self._end)
 
     def _do(self, name: str, *arguments: str, **more) -> None:
         # Not captured by pipes: the server that pg_ctl starts would keep them open.
@@ -53,17 +61,34 @@ class Server:
     def stop(self) -> None:
         self._do("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
 
+    def _end(self) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
-@contextmanager
-def running() -> Iterator[Server]:
-    """Run a server for the block.
+    def create(self, name: str, template: str = "template0") -> str:
+        where = ("-h", "127.0.0.1", "-p", str(self.port), "-U", "nereus")
+        self._do("createdb", *where, "-T", template, name, env={**os.environ, "PGPASSWORD": "word"})
+        return f"postgresql://nereus:word@127.0.0.1:{self.port}/{name}"
 
-    Its folder is below /tmp, as the folders above it must be open to the server's user.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="np-"))
-    made = Server(folder)
-    try:
-        yield made
-    finally:
-        made.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+
+@functools.cache
+def server() -> Server:
+    return Server()
+
+
+@functools.cache
+def _template() -> str:
+    kept = bare_environment()
+    with tempfile.TemporaryDirectory() as home:
+        settings = {"NEREUS_HOME": home, "NEREUS_DATABASE_URL": server().create(MIGRATED)}
+        done = of_commands().run("manage.py", "migrate", "-v", "0", env=kept | settings)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return MIGRATED
+
+
+_numbers = itertools.count(1)
+
+
+def database(migrated: bool = True) -> str:
+    """The URL of a new database, which has no tables unless it is ``migrated``."""
+    return server().create(f"nereus_{next(_numbers)}", _template() if migrated else "template0")

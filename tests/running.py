@@ -5,24 +5,55 @@ The appliance itself is :mod:`tools.child`.
 
 from __future__ import annotations
 
-import functools
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import redis
 
-from tools import child
-from tools.child import ROOT, RunningAppliance, free_ports
+from tools.child import ROOT, RunningAppliance, bare_environment, free_ports
+from tools.waiting import eventually, eventually_async
 
-__all__ = ["ROOT", "SIGNATURE", "RunningAppliance", "eventually", "free_ports", "register", "v2_request", "wait_ready"]
-
-#: an answer of REST takes the control plane up to a twentieth of a second, which what is waited for lacks on few cores
-eventually = functools.partial(child.eventually, every=0.5)
+__all__ = [
+    "ROOT",
+    "SIGNATURE",
+    "RunningAppliance",
+    "bare_environment",
+    "eventually",
+    "eventually_async",
+    "free_ports",
+    "redis_answers",
+    "register",
+    "serving",
+    "v2_request",
+    "wait_ready",
+]
 
 SIGNATURE = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
     "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}],
 }
+
+
+@contextlib.contextmanager
+def serving(home: Path, models: dict[str, Path], **environment: str) -> Iterator[RunningAppliance]:
+    """A whole appliance that serves ``tiny``.
+
+    It is served even when late: what fails then failed for another reason than a busy machine.
+    """
+    running = RunningAppliance(home, environment=environment)
+    try:
+        running.start()
+        with running.rest() as client, running.inference() as inference:
+            register(client, "tiny", models, late="serve")
+            ready = lambda: inference.get("/v2/models/tiny/ready").status_code == 200  # noqa: E731
+            eventually(ready, why="tiny ready to serve", of=[running])
+        yield running
+    finally:
+        running.stop()
+        print(running.log()[-20000:])  # shown by pytest when a test failed
 
 
 def register(client: httpx2.Client, name: str, models: dict[str, Path], slo_ms: float = 400, **fields: Any) -> None:
@@ -45,8 +76,6 @@ def register(client: httpx2.Client, name: str, models: dict[str, Path], slo_ms: 
 
 
 def wait_ready(client: httpx2.Client, name: str, timeout: float = 500) -> list[dict]:
-    """The application's variants once all of them are ready."""
-
     def ready():
         variants = client.get(f"/applications/{name}/variants/").json()["results"]
         assert not [v for v in variants if v["state"] == "failed"], variants
@@ -55,6 +84,11 @@ def wait_ready(client: httpx2.Client, name: str, timeout: float = 500) -> list[d
     return eventually(ready, timeout, why=f"{name}'s variants ready")
 
 
+def redis_answers(client: redis.Redis) -> bool:
+    with contextlib.suppress(redis.ConnectionError):
+        return client.ping()
+    return False
+
+
 def v2_request(rows: int = 1, value: float = 0.5) -> dict:
-    """A V2 JSON query for :data:`SIGNATURE`."""
     return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [rows, 4], "data": [value] * (4 * rows)}]}

@@ -24,7 +24,6 @@ def objections(ports: list[int], authority: Path) -> list[dict[str, str]]:
 
 
 def scan(ports: list[int], authority: Path) -> list[dict[str, str]]:
-    """As :func:`objections`, in the scanner's environment."""
     from sslyze import (
         CertificateInfoExtraArgument,
         ScanCommandsExtraArguments,

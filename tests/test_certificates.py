@@ -28,7 +28,6 @@ def certificate(own: OwnCertificate) -> x509.Certificate:
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str = "127.0.0.1") -> int:
-    """The serial number that the client accepts."""
     ours, theirs = socket.socketpair()
 
     def serve() -> None:
@@ -172,7 +171,6 @@ def test_what_is_no_pair_names_the_settings(tmp_path):
 
 
 def serve_and_trust(home) -> tuple[tls.ServerIdentity, ssl.SSLContext]:
-    """A server, and a client that was given the authority's file now."""
     chosen = settings(home, TLS="on")
     return tls.ServerIdentity(chosen), ssl.create_default_context(cafile=tls.own(chosen).authority_file)
 

@@ -12,7 +12,6 @@ import socket
 import ssl
 import subprocess
 import threading
-import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -25,14 +24,13 @@ from appliance import connections
 from appliance.redis_server import executable as redis_executable
 from tests.authority import Authority
 from tests.forked import of_commands
-from tests.running import free_ports
+from tests.running import eventually, free_ports, redis_answers
 from workers.settings import SettingsError
 
 POSTGRES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
 
 
 def as_user() -> dict:
-    """How to start a program that refuses to run as root."""
     if os.getuid() != 0:
         return {}
     user = pwd.getpwnam("nobody")
@@ -75,7 +73,6 @@ def postgresql(tmp_path_factory):
 
 
 def manage(home: Path, code: str, **settings: str) -> subprocess.CompletedProcess:
-    """Run code in a process with the product's settings."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("NEREUS_", "PG", "DJANGO"))}
     environ |= {"NEREUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "appliance.settings"} | settings
     return of_commands().run("-c", f"import django; django.setup(); {code}", env=environ)
@@ -207,13 +204,7 @@ def encrypted_redis(tmp_path):
                 threading.Thread(target=pump, args=ends, daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            redis.Redis(port=plain).ping()
-            break
-        except redis.ConnectionError:
-            time.sleep(0.05)
+    eventually(lambda: redis_answers(redis.Redis(port=plain)), why="Redis answers", of=[server])
     yield listener.getsockname()[1], authority
     listener.close()
     server.kill()
@@ -234,7 +225,7 @@ def test_redis_is_verified_by_every_client_of_it(encrypted_redis, tmp_path):
         url = connections.redis(f"rediss://{host}:{port}/0", trusted.file)
         address, tls = connections.broker(url)
         assert tls["ssl_cert_reqs"] == ssl.CERT_REQUIRED
-        with kombu.Connection(address, ssl=tls, connect_timeout=20) as broker:
+        with kombu.Connection(address, ssl=tls, connect_timeout=20 if accepted else 1) as broker:
             if accepted:
                 assert redis.Redis.from_url(url).ping()
                 broker.default_channel.client.ping()

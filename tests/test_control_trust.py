@@ -14,6 +14,7 @@ from cryptography import x509
 
 from tests.authority import Authority
 from tests.running import free_ports
+from tools.waiting import eventually_async
 from workers import control_trust, tls
 from workers.certificates import OwnCertificate, top_of_chain
 from workers.control_trust import TrustError, authority_file, fingerprint, obtain, refresh
@@ -114,7 +115,6 @@ async def test_an_impostor_that_shows_the_pinned_authority_gets_no_token(tmp_pat
 
 
 async def refused_link(values: Settings) -> MemberLink:
-    """A member's link once it has not come up."""
     link = MemberLink(
         Membership("node", "box", values.control_url, values.home, TOKEN),
         join=lambda _: control.JoinNode(name="box"),
@@ -123,8 +123,7 @@ async def refused_link(values: Settings) -> MemberLink:
     )
     running = asyncio.create_task(link.run())
     try:
-        while link.state == "connecting":
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: link.state != "connecting")
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

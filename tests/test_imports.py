@@ -39,7 +39,6 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def imported_by(name: str, files: dict[str, Path]) -> set[str]:
-    """Return the modules among ``files`` that a module imports."""
     package = name.split(".") if files[name].name == "__init__.py" else name.split(".")[:-1]
     found = set()
     for node in ast.walk(ast.parse(files[name].read_text())):

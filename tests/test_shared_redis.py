@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from tests.authority import Authority
-from tests.running import ROOT, eventually, free_ports
+from tests.running import ROOT, eventually, free_ports, redis_answers
 from tests.test_connections import manage
 from workers.environ import SettingsError
 from workers.settings import Settings
@@ -70,16 +70,8 @@ def shared(tmp_path_factory) -> Iterator[SharedRedis]:
     )
     process = subprocess.Popen(["redis-server", str(config)], stdout=subprocess.DEVNULL, cwd=folder)
     made = SharedRedis(folder, port, authority)
-
-    def answers() -> bool:
-        assert process.poll() is None, "redis-server ended"
-        try:
-            return made.client().ping()
-        except redis.ConnectionError:
-            return False
-
     try:
-        eventually(answers, 60, why="Redis")
+        eventually(lambda: redis_answers(made.client()), why="Redis answers", of=[process])
         yield made
     finally:
         process.kill()
@@ -120,7 +112,6 @@ def test_two_prefixes_do_not_see_each_other(shared, tmp_path):
 
 @contextmanager
 def worker(home: Path, settings: dict[str, str]) -> Iterator[None]:
-    """Celery's worker of an appliance."""
     environment = {"NEREUS_HOME": str(home), "PATH": "/usr/bin:/bin", **settings}
     command = [sys.executable, "-m", "appliance.local.lean_celery", "worker", "-Q", "control"]
     command += ["-n", "control@nereus", "--loglevel", "info"]

@@ -18,17 +18,19 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import httpx2
+
+from tools.waiting import eventually
 
 #: Ports below the ephemeral range, in another order for each process that asks.
 _PORTS = itertools.cycle(random.SystemRandom().sample(range(10_000, 32_000), 22_000))
 #: printed once everything serves, and once the data plane does
 READY, SERVING = "Ctrl-C stops everything", "Serving after"
+#: a service that ends so often while its start is waited for does not come up any more
+HOPELESS = 5
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -59,20 +61,9 @@ def _claims() -> int:
     return os.open(Path(tempfile.gettempdir()) / f"nereus-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
 
 
-def eventually(what: Callable[[], Any], timeout: float = 300, every: float = 0.2, why: str = "") -> Any:
-    """Poll ``what`` until its answer is true, and return that answer.
-
-    Raises:
-        TimeoutError: it did not come true within ``timeout`` seconds; the message has the last answer.
-    """
-    deadline = time.monotonic() + timeout
-    while True:
-        answer = what()
-        if answer:
-            return answer
-        if time.monotonic() >= deadline:
-            raise TimeoutError(f"{why or what} did not come true in {timeout} s; last answer: {answer!r}")
-        time.sleep(every)
+def bare_environment() -> dict[str, str]:
+    """This process's environment without settings of an appliance."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
 
 
 class RunningAppliance:
@@ -84,7 +75,7 @@ class RunningAppliance:
         self.arguments = arguments
         console, http, grpc, node = free_ports(4)
         self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")},
+            **bare_environment(),
             "NEREUS_HOME": str(home),
             "NEREUS_CONSOLE": f"127.0.0.1:{console}",
             "NEREUS_HTTP": f"127.0.0.1:{http}",
@@ -101,6 +92,7 @@ class RunningAppliance:
         self.ports = (console, http, node)
         self.process: subprocess.Popen | None = None
         self.output = ""
+        self._failed_before: Counter = Counter()
 
     def start(self, timeout: float = 500, until: str = READY) -> RunningAppliance:
         """Start it, and wait until it has printed ``until``."""
@@ -118,13 +110,19 @@ class RunningAppliance:
 
     def wait_for(self, text: str, timeout: float = 500) -> None:
         """Wait until it has printed ``text``."""
-        eventually(lambda: self._printed(text), timeout, why=f"{text!r} printed")
+        self._failed_before = self._failed()
+        eventually(lambda: text in self.read(), timeout, why=f"{text!r} printed", of=[self])
 
-    def _printed(self, text: str) -> bool:
-        self.read()
-        if self.process.poll() is not None:
-            raise RuntimeError(f"the appliance ended: {self.output}\n{self.log()[-4000:]}")
-        return text in self.output
+    def _failed(self) -> Counter:
+        return Counter(line["service"] for line in self.events("service_failed"))
+
+    def poll(self) -> int | str | None:
+        """Its exit status, or a sentence if a service has ended again and again since it was last waited for."""
+        often = [name for name, times in (self._failed() - self._failed_before).items() if times >= HOPELESS]
+        return f"{', '.join(often)}, again and again" if often else self.process.poll()
+
+    def last_lines(self) -> str:
+        return f"{self.read()}\n{self.log()[-4000:]}"
 
     def read(self) -> str:
         """All that the appliance printed so far."""
@@ -142,7 +140,7 @@ class RunningAppliance:
         """Structured log lines of one event."""
         lines = []
         for line in self.log().splitlines():
-            if line.startswith("{"):
+            if line.startswith("{") and event in line:
                 try:
                     parsed = json.loads(line)
                 except ValueError:

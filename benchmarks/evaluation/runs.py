@@ -125,7 +125,7 @@ class Runner:
         self.failed: dict[Case, str] = {}
         #: how many runs this object has made, as opposed to found
         self.made = 0
-        self._processes = processes
+        self.processes = processes
 
     def run(self, cases: Iterable[Case]) -> None:
         """Have a result for each case, or a reason why not in ``failed``.
@@ -142,7 +142,7 @@ class Runner:
         # Not forked: a child must import the code as it is now, not share this process's solver.
         context = multiprocessing.get_context("spawn")
         with (
-            ProcessPoolExecutor(self._processes, context, _check_source, (self.source,)) as pool,
+            ProcessPoolExecutor(self.processes, context, _check_source, (self.source,)) as pool,
             tqdm(total=len(due), file=sys.stderr, disable=None, unit="run") as bar,
         ):
             waiting = {pool.submit(_make, case, self._path(case)): case for case in due.values()}

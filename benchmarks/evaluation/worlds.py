@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from scheduler.simulation.profiles import read_profiles
-from scheduler.simulation.scenario import Scenario, load, parse
+from scheduler.simulation.scenario import Scenario, parse
 
-HERE = Path(__file__).parent
 #: seeds of a world in which something is drawn by chance, and the keys of scenarios that say so
 SEEDS = 3
 DRAWN = ("generator", "profile_noise", "profile_error", "stall_ms")
@@ -31,10 +29,6 @@ PROTEUS = {
 TRACES = ("zipf_exponential", "medium-normal_load", "zipf_exponential_bursty", "zipf_flat_uniform", "zipf_gamma")
 #: loads and a network that take time, latencies that vary, and (see :func:`realistic`) few residents
 REALISTIC = {"load_time_s": 2.0, "network_ms": 1.0, "profile_noise": 0.05}
-#: SLOs in ms that differ by application; profiles that are wrong by up to this share; one batch in many stalls
-SLOS_MS = {"default": 300, "mobilenet": 100, "yolo": 200, "t5": 500, "gpt2": 600}
-ERROR = 0.5
-STALL_MS, STALL_EVERY = 500, 100
 
 
 @dataclass(frozen=True)
@@ -130,11 +124,3 @@ def fastest_ms(profiles: Path) -> dict[str, float]:
         ms = model.points["cpu"][0][1] * 1000
         fastest[model.application] = min(ms, fastest.get(model.application, ms))
     return fastest
-
-
-def heterogeneous() -> World:
-    """Three boxes and twelve applications: heterogeneous/scenario.toml."""
-    folder = HERE / "heterogeneous"
-    load(folder / "scenario.toml")
-    values = tomllib.loads((folder / "scenario.toml").read_text())
-    return World(_key(values), folder)

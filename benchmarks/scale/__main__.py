@@ -17,7 +17,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -25,7 +24,7 @@ import httpx2
 import redis
 
 from appliance.demo.rest import client
-from benchmarks.watch import Watch
+from benchmarks.watch import Sampling, Watch
 from tools.child import ROOT, eventually
 
 from . import pages
@@ -67,33 +66,32 @@ class Members:
         self._process.wait()
 
 
-class Rest(threading.Thread):
-    """A client that reads the REST API, :data:`EVERY_S` after each answer."""
+class Rest:
+    """A client that reads the REST API in turn; a context manager."""
 
-    def __init__(self, plane: Plane, token: str) -> None:
-        super().__init__(daemon=True)
-        self._plane, self._token = plane, token
-        self._ended = threading.Event()
+    def __init__(self, plane: Plane) -> None:
+        self._client = plane.rest()
+        self._client.timeout = LONGEST_S
+        self._sampling = Sampling([(self._ask, EVERY_S)])
         self.took: list[tuple[float, float]] = []
         self.failed = 0
 
-    def run(self) -> None:
-        with client(self._plane.console, self._token) as rest:
-            rest.timeout = LONGEST_S
-            number = 0
-            while not self._ended.wait(EVERY_S):
-                began = time.monotonic()
-                try:
-                    ok = rest.get(PATHS[number % len(PATHS)]).status_code == 200
-                except httpx2.HTTPError:
-                    ok = False
-                self.failed += not ok
-                self.took.append((began, time.monotonic() - began))
-                number += 1
+    def __enter__(self) -> Rest:
+        self._sampling.start()
+        return self
 
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
+    def __exit__(self, *_error) -> None:
+        self._sampling.stop()
+        self._client.close()
+
+    def _ask(self) -> None:
+        began = time.monotonic()
+        try:
+            ok = self._client.get(PATHS[len(self.took) % len(PATHS)]).status_code == 200
+        except httpx2.HTTPError:
+            ok = False
+        self.failed += not ok
+        self.took.append((began, time.monotonic() - began))
 
     def between(self, start: float, end: float) -> dict[str, float]:
         """Percentiles in ms of requests that began between two moments."""
@@ -112,29 +110,25 @@ class Run:
     def measure(self) -> dict[str, object]:
         with self.plane as plane:
             plane.manage("benchmarks.scale.registry", str(self.options.applications))
-            secrets = plane.credentials
             pids = plane.pids()
-            members = Members(plane.console, self.nodes, self.devices)
-            rest = Rest(plane, secrets["api_token"])
+            self.members = Members(plane.console, self.nodes, self.devices)
+            watched = {**pids, "members": self.members.pid}
             try:
-                with Watch({**pids, "members": members.pid}, every_s=0.5) as self.watch:
-                    rest.start()
-                    self.members, self.rest = members, rest
+                with Watch(watched, every_s=0.5) as self.watch, Rest(plane) as self.rest:
                     self._join()
                     self._settle("settle", 0)
                     self._steady()
                     self._plan("plan")
-                    planned = members.ask("state")["version"]
+                    planned = self.members.ask("state")["version"]
                     self._reconnect()
                     self._settle("settle_again", planned)
                     if self.options.pages:
-                        self._paint(secrets)
-                self.found["members_refused"] = members.ask("state")["refused"]
+                        self._paint(plane.credentials)
+                self.found["members_refused"] = self.members.ask("state")["refused"]
                 self.found["load"] = os.getloadavg()[0]
             finally:
-                rest.end()
-                members.close()
-        self.found["rest_failed"] = rest.failed
+                self.members.close()
+        self.found["rest_failed"] = self.rest.failed
         # A process that ended: figures of processor time after that are of no use.
         self.found["unsampled"] = self.watch.failed
         return self.found

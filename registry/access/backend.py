@@ -11,13 +11,10 @@ from registry.access.roles import AccessRole, role_of
 
 
 class RoleBackend(ModelBackend):
-    """Signs accounts in by password; permissions come from the account's role."""
-
     def user_can_authenticate(self, user: Any) -> bool:
         return super().user_can_authenticate(user) and role_of(user) > AccessRole.ANYONE
 
     def has_perm(self, user_obj: Any, perm: str, obj: Any = None) -> bool:
-        """``app.action_model`` by the table."""
         app, _, codename = perm.partition(".")
         _, _, model = codename.partition("_")
         needed = table.MODELS.get(f"{app}.{model}")

@@ -16,7 +16,6 @@ class AccessRole(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """The name for people, which is also the group's."""
         return _LABELS[self]
 
 

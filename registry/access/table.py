@@ -145,7 +145,6 @@ NOTES: dict[str, str] = {
 
 
 def methods(name: str) -> dict[str, AccessRole]:
-    """The least role by method of a named address outside of the admin site."""
     return REST.get(name) or PAGES.get(name) or {}
 
 

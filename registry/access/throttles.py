@@ -27,8 +27,6 @@ def loopback(request: Any) -> bool:
 
 
 class _ByAddress(SimpleRateThrottle):
-    """Counts requests of an address, whoever is signed in there."""
-
     def get_cache_key(self, request: Any, view: Any) -> str:
         return f"throttle_{self.scope}_{_network(address(request))}"
 
@@ -43,15 +41,11 @@ def _network(text: str) -> str:
 
 
 class StrangerThrottle(_ByAddress):
-    """REST requests without a valid token or session."""
-
     scope = "stranger"
     rate = "120/min"
 
 
 class AccountThrottle(UserRateThrottle):
-    """REST requests of an account, with all its tokens."""
-
     scope = "account"
     rate = "6000/min"
 
@@ -61,8 +55,6 @@ class AccountThrottle(UserRateThrottle):
 
 
 class SignInThrottle(_ByAddress):
-    """Attempts to sign in from one address: each costs a slow hash."""
-
     scope = "sign_in"
     rate = "10/min"
 

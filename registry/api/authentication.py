@@ -50,8 +50,6 @@ def _kind_without_prefix(secret: str) -> str:
 
 
 class BearerAuthentication(BaseAuthentication):
-    """An account by its API token."""
-
     def authenticate(self, request):
         try:
             token = token_of(get_authorization_header(request))
@@ -77,8 +75,6 @@ def slow_down(request) -> None:
 
 
 class RolePermission(BasePermission):
-    """Permission by :mod:`registry.access.table` and the caller's role."""
-
     message = "The role does not permit this."
 
     def has_permission(self, request, view) -> bool:
@@ -112,8 +108,6 @@ class NodeUser:
 
 
 class NodeAuthentication(BaseAuthentication):
-    """Approved nodes by ``Authorization: Bearer CREDENTIAL``; others pass."""
-
     def authenticate(self, request):
         scheme, _, credential = get_authorization_header(request).partition(b" ")
         if scheme.lower() != b"bearer":

@@ -116,8 +116,6 @@ class _Refused(Exception):
 
 
 class _Body:
-    """One request's body: passes on what the limits permit."""
-
     def __init__(self, limits: BodyLimit, scope: dict[str, Any], receive: Callable):
         self._limits = limits
         self._scope = scope
@@ -147,7 +145,6 @@ class _Body:
             raise _Refused from error
 
     async def receive(self) -> dict[str, Any]:
-        """The next message. Raises _Refused."""
         if self._ended:
             return await self._receive()
         try:

@@ -28,7 +28,6 @@ class BoundedPages(LimitOffsetPagination):
 
 
 def _number(request: Request, name: str, least: int, default: int) -> int:
-    """A whole number among the query parameters. Raises ValidationError."""
     given = request.query_params.get(name)
     if given is None:
         return default

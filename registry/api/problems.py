@@ -33,15 +33,11 @@ LONGEST_DETAIL = 1000
 
 
 class ProblemErrorSerializer(serializers.Serializer):
-    """Part of the schema only."""
-
     field = serializers.CharField()
     detail = serializers.CharField()
 
 
 class ProblemSerializer(serializers.Serializer):
-    """Part of the schema only."""
-
     type = serializers.CharField()
     title = serializers.CharField()
     status = serializers.IntegerField()

@@ -13,7 +13,8 @@ DRAIN = OpenApiParameter(
 
 
 class ProblemSchema(AutoSchema):
-    """Adds problem details as each operation's default response."""
+    #: the ends of operations' names
+    method_mapping = {"get": "get", "post": "create", "put": "put", "patch": "change", "delete": "delete"}
 
     def _get_response_bodies(self, direction="response"):
         responses = super()._get_response_bodies(direction)

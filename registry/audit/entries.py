@@ -6,8 +6,6 @@ from django.db import models
 
 
 class AuditEntry(models.Model):
-    """One change: who did what to which object, and what it was before and after."""
-
     at = models.DateTimeField(auto_now_add=True, db_index=True)
     #: an account's name, ``system``, or the operating system's user of a command
     actor = models.CharField(max_length=150, db_index=True)

@@ -11,7 +11,7 @@ from django.utils.dateparse import parse_datetime
 
 from registry.audit.entries import AuditEntry
 from registry.audit.signing import LOCKED_OUT, SIGNED_IN, SIGNED_OUT
-from registry.errors import InputFault, InvalidInput
+from registry.errors import invalid
 
 #: value of the filter ``only``
 PEOPLE = "people"
@@ -36,7 +36,7 @@ def search(wanted: Mapping[str, str]) -> QuerySet[AuditEntry]:
             found = found.filter(**{lookup: wanted[name][:150]})
     if wanted.get("only"):
         if wanted["only"] != PEOPLE:
-            raise InvalidInput([InputFault("only", f"{wanted['only'][:40]!r} must be {PEOPLE!r}, or be left out")])
+            raise invalid("only", f"{wanted['only'][:40]!r} must be {PEOPLE!r}, or be left out")
         # Names of accounts have no spaces, and those of members have: ``node box``.
         found = found.exclude(actor="system").exclude(actor__contains=" ").exclude(action__in=_SIGNING)
     for name, lookup in {"since": "at__gte", "until": "at__lt"}.items():
@@ -59,4 +59,4 @@ def moment(name: str, text: str) -> datetime:
             return parsed.astimezone(UTC) if timezone.is_aware(parsed) else parsed.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         pass
-    raise InvalidInput([InputFault(name, f"{text[:40]!r} is no date or time such as 2030-01-31 or 2030-01-31T12:00")])
+    raise invalid(name, f"{text[:40]!r} is no date or time such as 2030-01-31 or 2030-01-31T12:00")

@@ -24,8 +24,6 @@ _tracked: dict[type[models.Model], tuple[str, tuple[str, ...]]] = {}
 
 
 class AuditedQuerySet(models.QuerySet):
-    """Records what ``update`` changes in recorded fields."""
-
     def update(self, **values: Any) -> int:
         _, fields = _tracked.get(self.model, ("", ()))
         if not values.keys() & set(fields):

@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 from google.protobuf.message import Message
 
-from registry.errors import InputFault, InvalidInput
+from registry.errors import InputFault, InvalidInput, invalid
 from registry.inspection import limits, walk
 
 #: the standard's own domains; com.microsoft is onnxruntime's (quantised and fused operators)
@@ -41,7 +41,7 @@ def check(model: onnx.ModelProto, opset: int) -> dict[str, Any]:
 
 
 def refused(detail: str, field: str = "file") -> InvalidInput:
-    return InvalidInput([InputFault(field, detail)])
+    return invalid(field, detail)
 
 
 class _Contents:
@@ -131,7 +131,6 @@ def _called(node: onnx.NodeProto) -> Name:
 
 
 def _check_functions(calls: dict[Name | None, Counter[Name | None]]) -> None:
-    """Refuse recursive functions, and those that are too large when expanded."""
     graph = {caller: {name for name in callees if name is not None} for caller, callees in calls.items()}
     try:
         order = list(graphlib.TopologicalSorter(graph).static_order())

@@ -99,7 +99,6 @@ class Hints:
         self.constants += others[:LISTED]
 
     def sizes(self) -> tuple[int, ...]:
-        """Batch sizes around the model's whole numbers."""
         near = {int(value) + more for value in self.constants if value == int(value) for more in (0, 1)}
         return tuple(sorted(size for size in near if 2 <= size <= LARGEST and size not in SIZES))
 
@@ -188,7 +187,6 @@ class _Trial:
         return time.process_time() > self._until
 
     def able(self, rows: Iterator[Arrays]) -> list[Arrays]:
-        """The rows that run alone; the model refuses others."""
         pool: list[Arrays] = []
         for row in rows:
             outputs = self._tried(row, 1)
@@ -258,7 +256,6 @@ def _aligned(array: np.ndarray) -> np.ndarray:
 
 
 def _mixtures(pool: int, size: int, random: np.random.Generator) -> Iterator[list[int]]:
-    """Yield places in the pool for a few batches: in order, reversed, at random."""
     order = [place % pool for place in range(size)]
     yield order
     yield order[::-1]

@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 
-from registry.inspection import contents, formats, limits, wire
+from registry.inspection import contents, formats, limits
 from registry.inspection.contents import refused
 
 
@@ -38,7 +38,6 @@ def read(path: str) -> dict[str, Any]:
 
 
 def parse(path: str) -> onnx.ModelProto:
-    """The file as a model with a graph, external data left alone."""
     size = os.path.getsize(path)
     if size == 0:
         raise refused("is empty; upload the .onnx file again")
@@ -47,15 +46,12 @@ def parse(path: str) -> onnx.ModelProto:
     other = formats.stranger(path)
     if other:
         raise refused(other)
-    missing = wire.missing_bytes(path, size)
-    if missing:
-        raise refused(f"is truncated: at least {missing} bytes are missing at its end")
     try:
         model = onnx.load_model(path, load_external_data=False)
     except (DecodeError, ValueError, RecursionError):
-        raise refused("is not an ONNX model: it cannot be parsed") from None
+        raise refused(f"is not an ONNX model, or is truncated at its {size} bytes: it cannot be parsed") from None
     if not model.ir_version or not model.HasField("graph") or not model.opset_import:
-        raise refused("is not an ONNX model: it has no graph, no IR version or no opset (or is truncated)")
+        raise refused("is not an ONNX model, or is truncated: it has no graph, no IR version or no opset")
     if not model.graph.node:
         raise refused("has a graph without operators")
     return model

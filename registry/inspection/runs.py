@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnxruntime as ort
 
-from registry.errors import InputFault, InvalidInput
+from registry.errors import InputFault, InvalidInput, invalid
 from workers.executor import bfloat16
 from workers.executor.codec import BF16, as_array
 from workers.executor.independence import Arrays, Run
@@ -92,10 +92,6 @@ def failed(what: str, error: Exception) -> Exception:
     return invalid("file", f"{what}: {' '.join(text.split())[:300] or type(error).__name__}")
 
 
-def invalid(field: str, detail: str) -> InvalidInput:
-    return InvalidInput([InputFault(field, detail)])
-
-
 def shown_rows(count: int) -> str:
     return f"{count} row{'s' if count > 1 else ''}"
 
@@ -129,7 +125,6 @@ class Trial:
         self.failures: dict[int, Exception] = {}
 
     def given(self, rows: Arrays, sizes: Sequence[int]) -> Ran | None:
-        """Run given rows, at each of some sizes where there are any."""
         first: Ran | None = None
         for size in sizes if self.has_open and sizes else (0,):
             for values in TrialValues(self._signature, given=rows).forms(self._axes):
@@ -141,7 +136,6 @@ class Trial:
         return first
 
     def made(self, sizes: Sequence[int], begin: int) -> Ran | None:
-        """Run made-up values, at all of some sizes, else at one of :func:`.open_sizes`."""
         first: Ran | None = None
         for size in (sizes or open_sizes(self._signature)) if self.has_open else (0,):
             large = size > LARGE and not sizes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from registry.errors import InputFault, InvalidInput
+from registry.errors import invalid
 from registry.signatures import with_rows
 from workers.executor import validation
 from workers.executor.codec import CodecError, decode
@@ -36,7 +36,7 @@ def read(path: str, signature: dict[str, Any], batch: bool) -> Arrays:
                 return validation.first_rows(path, expected)
         return _of_json(path, expected)
     except (validation.ValidationError, V2Error, CodecError) as error:
-        raise InvalidInput([InputFault("sample", str(error))]) from None
+        raise invalid("sample", str(error)) from None
 
 
 def _of_json(path: str, signature: Signature) -> Arrays:

@@ -105,7 +105,7 @@ def _inspect(path: Path, order: dict[str, Any], settings: Settings, rows: Path |
     wall_s = 3 * settings.inspect_seconds + 10
     order = {**order, "cpu_s": settings.inspect_seconds, "memory_bytes": settings.inspect_memory_bytes}
     memory = limits.RUNTIME_BYTES + settings.inspect_memory_bytes + limits.MODEL_COPIES * path.stat().st_size
-    with queue.place(settings.home / "models", wall_s, memory) as place, _alone(path, place) as file:
+    with queue.place(settings.home / "models", memory) as place, _alone(path, place) as file:
         order["rows"] = "" if rows is None else str(_linked(rows, place / "rows"))
         started = time.monotonic()
         verdict = _run({**order, "path": str(file), "private": str(settings.home)}, wall_s)

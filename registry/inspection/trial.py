@@ -10,16 +10,19 @@ from typing import Any
 import onnx
 import onnxruntime as ort
 
-from registry.errors import InputFault, InvalidInput
+from registry.errors import InputFault, InvalidInput, invalid
 from registry.inspection import independence, runs
-from registry.inspection.runs import CURE, Trial, failed, find_rows, invalid, shown_rows, without_rows
-from registry.signatures import MAX_NAME, from_onnxruntime, with_rows
+from registry.inspection.runs import CURE, Trial, failed, find_rows, shown_rows, without_rows
+from registry.signatures import MAX_NAME, with_rows
 from workers.executor import bfloat16
 from workers.executor.independence import Arrays, Run
 from workers.executor.padding import symbols
+from workers.protocol.datatypes import ONNXRUNTIME_TYPES
 from workers.protocol.specs import Signature, TensorSpec
 
 ROWS = (1, 3)
+#: an IR version that every onnxruntime takes
+OLD_IR = 8
 #: operators whose outputs are as long as they find something
 _COUNTING = {"NonMaxSuppression", "NonZero", "Unique", "Compress"}
 
@@ -102,21 +105,34 @@ def run(
 
 
 def _load(path: str) -> ort.InferenceSession:
+    try:
+        return _session(path)
+    except MemoryError:
+        raise
+    except Exception as error:  # onnxruntime has a class of its own for every code; each is a refusal here
+        failure = failed("onnxruntime cannot load it", error)
+    if isinstance(failure, InvalidInput) and failure.faults[0].field == "file.ir_version":
+        # It judges the opset afterwards: both are told at once.
+        model = onnx.load_model(path, load_external_data=False)
+        model.ir_version = OLD_IR
+        try:
+            _session(model.SerializeToString())
+        except Exception as error:
+            failure.faults += getattr(failed("onnxruntime cannot load it", error), "faults", ())
+    raise failure
+
+
+def _session(model: str | bytes) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False  # an arena grows in powers of two and would reach the limit early
     options.log_severity_level = 4
-    try:
-        return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except MemoryError:
-        raise
-    except Exception as error:  # onnxruntime has a class of its own for every code; each is a refusal here
-        raise failed("onnxruntime cannot load it", error) from None
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def _description(tensor: Any) -> dict[str, Any]:
     shape = [size if isinstance(size, int) else -1 for size in tensor.shape or []]
-    return {"name": tensor.name[:MAX_NAME], "datatype": from_onnxruntime(tensor.type) or tensor.type, "shape": shape}
+    return {"name": tensor.name[:MAX_NAME], "datatype": ONNXRUNTIME_TYPES.get(tensor.type, tensor.type), "shape": shape}
 
 
 def _compare(session: ort.InferenceSession, signature: dict[str, Any], batch: bool, ranked: set[str]) -> None:
@@ -152,7 +168,7 @@ def _compare(session: ort.InferenceSession, signature: dict[str, Any], batch: bo
 
 
 def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, ranked: bool, batch: bool) -> list[InputFault]:
-    datatype = from_onnxruntime(tensor.type)
+    datatype = ONNXRUNTIME_TYPES.get(tensor.type)
     if datatype != wanted["datatype"]:
         detail = f"is {datatype or tensor.type}; the application's signature says {wanted['datatype']}"
         if "map(" in tensor.type:
@@ -196,7 +212,6 @@ def _shown(shape: list[Any]) -> str:
 
 
 def _uncut(session: ort.InferenceSession, signature: dict[str, Any], padding: Sequence[str]) -> list[str]:
-    """Warnings on open dimensions of outputs that padding leaves uncut."""
     if not padding:
         return []
     names = {name for tensor in session.get_inputs() if tensor.name in padding for name in tensor.shape[1:]}

@@ -13,31 +13,18 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from registry.errors import InputFault, InvalidInput
+from registry.errors import InputFault, InvalidInput, invalid
 from registry.inspection import limits
 from registry.signatures import DATATYPES
 from workers import metrics
 from workers.executor.validation import MAX_TEXT_BYTES, npy_header, text_bytes
+from workers.protocol.datatypes import NUMPY
 
 #: of made-up answers held at a time
 _PIECE_BYTES = 32 * 2**20
 
-_KINDS = {
-    "BOOL": "bool",
-    "UINT8": "uint8",
-    "UINT16": "uint16",
-    "UINT32": "uint32",
-    "UINT64": "uint64",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "FP16": "float16",
-    "FP32": "float32",
-    "FP64": "float64",
-    # An .npz holds no BF16.
-    "BF16": "float32",
-}
+#: an .npz holds no BF16
+_KINDS = {**NUMPY, "BF16": NUMPY["FP32"]}
 
 
 def inspect(path: str, signature: dict[str, Any], metric: str) -> dict[str, Any]:
@@ -46,25 +33,17 @@ def inspect(path: str, signature: dict[str, Any], metric: str) -> dict[str, Any]
         with zipfile.ZipFile(path) as archive:
             return _inspect(archive, signature, metric)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise InvalidInput([InputFault("file", f"is not a whole .npz archive: {str(error)[:200]}")]) from None
+        raise invalid("file", f"is not a whole .npz archive: {str(error)[:200]}") from None
 
 
 def _inspect(archive: zipfile.ZipFile, signature: dict[str, Any], metric: str) -> dict[str, Any]:
     members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
     wanted = {tensor["name"]: tensor for tensor in signature["inputs"]}
     if "labels" in wanted:
-        raise InvalidInput(
-            [
-                InputFault(
-                    "file.labels", "an input of the application has the name labels, so no array can hold the labels"
-                )
-            ]
-        )
+        raise invalid("file.labels", "an input of the application has the name labels, so no array can hold the labels")
     unpacked = sum(info.file_size for info in archive.infolist())
     if unpacked > limits.MAX_VALIDATION_BYTES:
-        raise InvalidInput(
-            [InputFault("file", f"unpacks to {unpacked} bytes; the limit is {limits.MAX_VALIDATION_BYTES} bytes")]
-        )
+        raise invalid("file", f"unpacks to {unpacked} bytes; the limit is {limits.MAX_VALIDATION_BYTES} bytes")
     faults = [
         InputFault(f"file.{name[:60]}", f"is neither an input nor labels; the inputs are {', '.join(wanted)}")
         for name in members
@@ -107,9 +86,9 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> tuple
     for size in shape:
         expected *= size
     if length != expected:
-        raise InvalidInput([InputFault(f"file.{name}", f"holds {length} bytes; its header promises {expected}")])
+        raise invalid(f"file.{name}", f"holds {length} bytes; its header promises {expected}")
     if not finite:
-        raise InvalidInput([InputFault(f"file.{name}", "holds values that are not finite (NaN or infinite)")])
+        raise invalid(f"file.{name}", "holds values that are not finite (NaN or infinite)")
     return shape, dtype
 
 
@@ -117,17 +96,15 @@ def _npy_header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], np.dtype]:
     try:
         shape, _, dtype = npy_header(file)
     except ValueError as error:
-        raise InvalidInput([InputFault(f"file.{name}", f"is not a .npy array: {str(error)[:200]}")]) from None
+        raise invalid(f"file.{name}", f"is not a .npy array: {str(error)[:200]}") from None
     if dtype.hasobject:
-        raise InvalidInput(
-            [InputFault(f"file.{name}", "holds Python objects, which are never unpickled; use S or U strings")]
-        )
+        raise invalid(f"file.{name}", "holds Python objects, which are never unpickled; use S or U strings")
     return shape, dtype
 
 
 def _check_array(field: str, shape: tuple[int, ...], dtype: np.dtype, tensor: dict[str, Any]) -> list[InputFault]:
     expected, datatype = tensor["shape"], tensor["datatype"]
-    right = dtype.kind in "SU" if datatype == "BYTES" else dtype.newbyteorder("=") == np.dtype(_KINDS[datatype])
+    right = dtype.kind in "SU" if datatype == "BYTES" else dtype.newbyteorder("=") == _KINDS[datatype]
     faults = []
     if not right:
         faults.append(InputFault(f"{field}.datatype", f"is {dtype}; the application's signature says {datatype}"))

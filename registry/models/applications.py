@@ -6,12 +6,11 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from registry.audit.tracking import AuditedQuerySet
+from registry.models.fields import SharedJSONField
 from registry.models.names import name_validator
 
 
 class Application(models.Model):
-    """A query type: one signature and one SLO. Clients address it by name."""
-
     class Late(models.TextChoices):
         SHED = "shed", "refuse what cannot be in time"
         SERVE = "serve", "answer late"
@@ -49,7 +48,7 @@ class Application(models.Model):
     #: JSON answers have no NaN and infinities; binary data has
     non_finite = models.CharField(max_length=5, choices=NonFinite.choices, default=NonFinite.ERROR)
     #: {"inputs": [{"name", "datatype", "shape"}], "outputs": [...]}, batch dimension first (-1)
-    signature = models.JSONField()
+    signature = SharedJSONField()
     #: False: shapes are the models' own, without a batch dimension, and queries run one by one
     batch = models.BooleanField(default=True)
     #: inputs whose open dimensions are filled up to the longest of a batch: {input: value}

@@ -84,8 +84,6 @@ def _fresh(seen_s: float | None) -> bool:
 
 
 class Node(Member):
-    """A box with a node daemon."""
-
     #: since when plans leave its devices out, by an operator's order; None: they do not
     cordoned_at = models.DateTimeField(null=True, blank=True)
     #: when that order ends by itself; None: only an operator ends it

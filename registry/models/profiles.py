@@ -10,8 +10,6 @@ from registry.models.members import Device
 
 
 class ProfileJob(models.Model):
-    """One order to measure a variant on a device type, and how it went."""
-
     class State(models.TextChoices):
         QUEUED = "queued"
         RUNNING = "running"

@@ -82,7 +82,6 @@ def deliver(pk: int, text: str, attempt: int = 0) -> Delivered | None:
 
 
 def tried(hook: Webhook, text: str, attempt: int | None = None) -> Delivered:
-    """Try a delivery; ``attempt``: tries before, None: there will be no other."""
     began = time.monotonic()
     status, error = _posted(hook, text)
     took_ms = round((time.monotonic() - began) * 1e3, 1)

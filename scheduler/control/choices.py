@@ -8,7 +8,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import transaction
 
-from registry.errors import InputFault, InvalidInput
+from registry.errors import invalid
 from scheduler import live
 from scheduler.control.requests import request_plan
 from scheduler.models import Choice
@@ -56,7 +56,7 @@ def change(stack: str | None, by: str) -> stacks.Stack:
         InvalidInput: an unknown name; nothing is changed then.
     """
     if stack and stack not in stacks.LIVE:
-        raise InvalidInput([InputFault(SETTING, f"{stack!r} is not one of {', '.join(stacks.LIVE)}")])
+        raise invalid(SETTING, f"{stack!r} is not one of {', '.join(stacks.LIVE)}")
     with transaction.atomic():
         before = current()
         if stack:

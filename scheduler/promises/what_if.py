@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from registry import clock, members, services
 from registry.audit.recording import record as audit
-from registry.errors import Conflict, InputFault, InvalidInput
+from registry.errors import Conflict, InvalidInput, invalid
 from registry.models import Application, Node, Variant
 from scheduler import live, queue
 from scheduler.allocation import strategies
@@ -322,5 +322,5 @@ def _variant(name: str) -> Variant:
     application, _, variant = name.partition("/")
     found = Variant.objects.filter(application__name=application, name=variant).first()
     if found is None:
-        raise InvalidInput([InputFault(f"variants.{name}", "is gone")])
+        raise invalid(f"variants.{name}", "is gone")
     return found

@@ -54,7 +54,7 @@ def test_a_plan_tells_whether_time_ran_out_whatever_its_status():
         for j in range(6)
     )
     problem = Problem(
-        tuple(DeviceResources(f"d{i}", "cpu") for i in range(12)), applications, variants, time_limit_s=0.001
+        tuple(DeviceResources(f"d{i}", "cpu") for i in range(12)), applications, variants, time_limit_s=1e-6
     )
     assert get("proteus")(problem).cut_short
     # One application on two devices is soon searched.

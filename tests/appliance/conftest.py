@@ -1,4 +1,4 @@
-"""One real appliance for all tests here.
+"""One real appliance a process of tests.
 
 It has one application, whose variants are ready.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.running import RunningAppliance, eventually, register
+from tests.running import serving
 
 
 @pytest.fixture(scope="package")
@@ -16,18 +16,9 @@ def appliance(tmp_path_factory, tiny_models):
 
     It has two one-core CPU devices where there are two cores.
     """
-    running = RunningAppliance(tmp_path_factory.mktemp("appliance") / "home", environment={"NEREUS_PLAN_PERIOD_S": "5"})
-    try:
-        running.start()
-        with running.rest() as client:
-            # Served even when late: what fails then failed for another reason than a busy machine.
-            register(client, "tiny", tiny_models, late="serve")
-        with running.inference() as client:
-            eventually(lambda: client.get("/v2/models/tiny/ready").status_code == 200, why="tiny ready to serve")
+    periods = {"NEREUS_PLAN_PERIOD_S": "5", "NEREUS_PROMISE_PERIOD_S": "30"}
+    with serving(tmp_path_factory.mktemp("appliance") / "home", tiny_models, **periods) as running:
         yield running
-    finally:
-        running.stop()
-        print(running.log()[-20000:])  # shown by pytest when a test failed
 
 
 @pytest.fixture

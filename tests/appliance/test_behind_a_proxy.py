@@ -1,20 +1,14 @@
-"""The console behind a proxy that terminates TLS.
-
-The proxy is nginx where it is installed, and a small one of the tests' own.
-"""
+"""The console behind a proxy that terminates TLS."""
 
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
 import socket
 import ssl
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -42,49 +36,6 @@ http {{
 """
 
 
-class SmallProxy(threading.Thread):
-    """A proxy that takes one request a connection and passes on the answer.
-
-    It passes on the request's head with the two forwarding headers, and its body.
-    """
-
-    def __init__(self, port: int, console: int, certificate: Path, key: Path):
-        super().__init__(daemon=True)
-        self._console = console
-        self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._context.load_cert_chain(certificate, key)
-        self._listener = socket.create_server(("127.0.0.1", port))
-        self.start()
-
-    def run(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._pass_on, args=(client,), daemon=True).start()
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _pass_on(self, client: socket.socket) -> None:
-        console = socket.create_connection(("127.0.0.1", self._console))
-        with console, contextlib.suppress(OSError), self._context.wrap_socket(client, server_side=True) as tls:
-            head = b""
-            while b"\r\n\r\n" not in head:
-                head += tls.recv(65536)
-            line, _, rest = head.partition(b"\r\n")
-            found = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
-            missing = int(found[1]) - len(head.partition(b"\r\n\r\n")[2]) if found else 0
-            console.sendall(line + b"\r\nx-forwarded-for: 192.0.2.7\r\nx-forwarded-proto: https\r\n")
-            console.sendall(b"connection: close\r\n" + rest)
-            while missing > 0:
-                data = tls.recv(65536)
-                console.sendall(data)
-                missing -= len(data)
-            while data := console.recv(65536):
-                tls.sendall(data)
-
-
 @pytest.fixture(scope="module")
 def console(tmp_path_factory) -> Iterator[RunningAppliance]:
     """Run the web process alone, with its database, behind a public URL.
@@ -103,7 +54,7 @@ def console(tmp_path_factory) -> Iterator[RunningAppliance]:
     command = [sys.executable, "-m", "gunicorn", "-c", "python:appliance.local.web", "appliance.asgi:application"]
     web = subprocess.Popen(command, **how)
     try:
-        eventually(lambda: _answers(appliance), why="the web process answers")
+        eventually(lambda: _answers(appliance), why="the web process answers", of=[web])
         yield appliance
     finally:
         web.terminate()
@@ -116,30 +67,22 @@ def _answers(appliance: RunningAppliance) -> bool:
     return False
 
 
-@pytest.fixture(params=["small", "nginx"])
-def proxied(request, console, tmp_path):
+@pytest.fixture
+def proxied(console, tmp_path):
+    if shutil.which("nginx") is None:
+        pytest.skip("nginx is not installed")
     authority = Authority(tmp_path)
     issued = authority.issue("proxy", "localhost")
     port, behind = console.public_port, int(console.console.rpartition(":")[2])
-    if request.param == "small":
-        proxy = SmallProxy(port, behind, issued.certificate, issued.key)
-        stop = proxy.close
-    else:
-        if shutil.which("nginx") is None:
-            pytest.skip("nginx is not installed")
-        text = NGINX.format(folder=tmp_path, port=port, console=behind, certificate=issued.certificate, key=issued.key)
-        (tmp_path / "nginx.conf").write_text(text)
-        process = subprocess.Popen(["nginx", "-c", str(tmp_path / "nginx.conf"), "-e", str(tmp_path / "error.log")])
-
-        def stop() -> None:
-            process.terminate()
-            process.wait(60)
-
+    text = NGINX.format(folder=tmp_path, port=port, console=behind, certificate=issued.certificate, key=issued.key)
+    (tmp_path / "nginx.conf").write_text(text)
+    process = subprocess.Popen(["nginx", "-c", str(tmp_path / "nginx.conf"), "-e", str(tmp_path / "error.log")])
     trust = ssl.create_default_context(cafile=authority.file)
     with httpx2.Client(base_url=f"https://localhost:{port}", verify=trust, timeout=60) as client:
-        eventually(lambda: _serves(port), why="the proxy listens")
+        eventually(lambda: _serves(port), why="the proxy listens", of=[process])
         yield client
-    stop()
+    process.terminate()
+    process.wait(60)
 
 
 def _serves(port: int) -> bool:
@@ -190,7 +133,7 @@ def test_forwarding_headers_of_others_are_not_believed(console):
     environment = untrusting | {"NEREUS_CONSOLE": f"127.0.0.1:{port}"}
     web = subprocess.Popen(command, cwd=ROOT, env=environment)
     try:
-        eventually(lambda: _serves(port), why="the web process listens")
+        eventually(lambda: _serves(port), why="the web process listens", of=[web])
         url, forwarded = f"http://127.0.0.1:{port}", {"X-Forwarded-For": "198.51.100.1", "X-Forwarded-Proto": "https"}
         eventually(lambda: httpx2.get(f"{url}/health/live", timeout=60).status_code == 200)
         assert "strict-transport-security" not in httpx2.get(f"{url}/login/", headers=forwarded, timeout=60).headers

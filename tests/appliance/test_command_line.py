@@ -7,13 +7,13 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 
 import pytest
 from django.core.management import get_commands
 
 from appliance.cli import COMMANDS, OPTIONS
 from appliance.cli.main import parser
+from tests.forked import of_commands
 from tests.running import ROOT, SIGNATURE
 
 pytestmark = pytest.mark.wide
@@ -22,14 +22,7 @@ pytestmark = pytest.mark.wide
 @pytest.fixture
 def nereus(appliance):
     def run(*arguments: str, refused: bool = False, **environment: str) -> str:
-        done = subprocess.run(
-            ["./nereus", *arguments],
-            cwd=ROOT,
-            env=appliance.environment | environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        done = of_commands().run("nereus", *arguments, env=appliance.environment | environment)
         assert (done.returncode != 0) == refused, done.stdout + done.stderr
         return done.stderr if refused else done.stdout
 
@@ -136,8 +129,7 @@ def test_manage_py_has_the_commands_too(appliance, tmp_path):
     token.write_text(appliance.credentials["api_token"])
 
     def manage(*arguments: str) -> str:
-        command = [sys.executable, "manage.py", *arguments]
-        return subprocess.run(command, cwd=ROOT, env=appliance.environment, capture_output=True, text=True).stdout
+        return of_commands().run("manage.py", *arguments, env=appliance.environment).stdout
 
     for arguments in (["nodes", "--json"], ["--json", "nodes"], [f"--token-file={token}", "--json", "nodes"]):
         assert [one["name"] for one in json.loads(manage(*arguments))] == ["box"]

@@ -57,10 +57,6 @@ def ask(appliance, value: float) -> httpx2.Response:
 
 
 def faults(appliance) -> list[tuple[str, str]]:
-    """Return (cause, detail) of the faults that the console's events show.
-
-    They are read from the record in the database.
-    """
     with sqlite3.connect(f"file:{appliance.home / 'nereus.sqlite3'}?mode=ro", uri=True) as database:
         return database.execute("select cause, detail from registry_fault order by id").fetchall()
 

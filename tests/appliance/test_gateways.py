@@ -19,7 +19,7 @@ import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.telemetry import GATEWAY_STREAM
-from tests.running import RunningAppliance, eventually, register, v2_request
+from tests.running import eventually, serving, v2_request
 
 pytestmark = pytest.mark.wide
 
@@ -32,27 +32,15 @@ def appliance(tmp_path_factory, tiny_models):
 
     It plans only when something happens.
     """
-    running = RunningAppliance(
-        tmp_path_factory.mktemp("two") / "home",
-        # A stack without a batching delay: a client that asks one by one is answered at once.
-        environment={"NEREUS_GATEWAYS": "2", "NEREUS_PLAN_PERIOD_S": "600", "NEREUS_STACK": "infaas-accuracy"},
-    )
-    try:
-        running.start()
-        with running.rest() as client:
-            register(client, "tiny", {"quick": tiny_models["quick"]}, late="serve")
-        eventually(lambda: ready_everywhere(running), why="both gateways serve tiny")
+    # A stack without a batching delay: a client that asks one by one is answered at once.
+    environment = {"NEREUS_GATEWAYS": "2", "NEREUS_PLAN_PERIOD_S": "600", "NEREUS_STACK": "infaas-accuracy"}
+    models = {"quick": tiny_models["quick"]}
+    with serving(tmp_path_factory.mktemp("two") / "home", models, **environment) as running:
+        eventually(lambda: ready_everywhere(running), why="both gateways serve tiny", of=[running])
         yield running
-    finally:
-        running.stop()
-        print(running.log()[-20000:])  # shown by pytest when a test failed
 
 
 def page(appliance) -> dict[tuple[str, str], float]:
-    """Return the node's metrics of gateways by sample and gateway.
-
-    Values are summed over other labels.
-    """
     found: Counter = Counter()
     for family in text_string_to_metric_families(httpx2.get(appliance.node_http + "/metrics", timeout=60).text):
         for sample in family.samples:

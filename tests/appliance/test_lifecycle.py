@@ -60,7 +60,6 @@ async def _hold_websocket(appliance: RunningAppliance) -> None:
 
 
 def _spooled_in(appliance: RunningAppliance, folder: Path) -> None:
-    """Check that the web process keeps the beginning of a large upload in the folder."""
     workers = psutil.Process(appliance.pid("web")).children()
     with socket.create_connection(("127.0.0.1", urlsplit(appliance.console).port), 60) as upload:
         upload.sendall(
@@ -124,10 +123,6 @@ def test_the_second_start_remembers_everything_and_serves_without_a_usable_datab
 
 @pytest.fixture(scope="module")
 def reissued(home):
-    """Start an appliance with credentials broken by a power cut.
-
-    Yields the appliance, and the credentials that it had before.
-    """
     before = RunningAppliance(home).credentials
     (home / "credentials.json").write_bytes(b"")
     appliance = RunningAppliance(home)
@@ -168,9 +163,5 @@ def test_a_second_appliance_in_the_same_home_is_refused(reissued):
 
 
 def gone_after_kill(appliance: RunningAppliance) -> None:
-    """Wait until a supervisor killed outright has taken its children along.
-
-    It could not stop them itself.
-    """
     eventually(lambda: not appliance.group_members(), why="no process left after kill -9")
     assert appliance.ports_open() == []

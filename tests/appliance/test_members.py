@@ -14,9 +14,6 @@ import redis
 
 from tests.forked import of_commands
 from tests.running import eventually, v2_request
-from tests.transport.worlds import handshake
-from workers.protocol import control
-from workers.transport.identity import client_context, server_context
 
 pytestmark = pytest.mark.wide
 
@@ -65,37 +62,3 @@ def test_members_come_back_though_their_credentials_and_the_join_token_were_rota
     # The links themselves may not have noticed yet, and say that they are up.
     eventually(lambda: refused() == {"box", "box-gateway"}, why="both had to join anew")
     eventually(lambda: links() == ["up", "up"], why="both are linked again")
-
-
-def test_the_authority_of_members_certificates_is_replaced_while_queries_go_on(appliance):
-    files = {name: appliance.home / "members" / f"{name}.pem" for name in ("node-box", "gateway-box-gateway")}
-    with appliance.rest() as client:
-        keys = {
-            f"{kind}-{member['name']}": member["certificate"]["key"]
-            for kind in ("node", "gateway")
-            for member in client.get(f"/{kind}s/").json()["results"]
-        }
-    assert set(keys) == set(files)
-    assert all(file.stat().st_mode & 0o777 == 0o600 for file in files.values())
-
-    def listed() -> set[str]:
-        config = (appliance.home / "members" / "gateway-box-gateway-config.json").read_bytes()
-        return {peer.key_hash for peer in control.decode_to_gateway(config).peers}
-
-    eventually(lambda: listed() == set(keys.values()), why="both members are the gateway's peers")
-    before = {name: file.read_bytes() for name, file in files.items()}
-    done = of_commands().run("manage.py", "rotate", "members-authority", env=appliance.environment)
-    assert done.returncode == 0, done.stderr
-
-    def renewed() -> bool:
-        now = {name: file.read_bytes() for name, file in files.items()}
-        for server in (before["node-box"], now["node-box"]):
-            for client in (before["gateway-box-gateway"], now["gateway-box-gateway"]):
-                node, gateway = handshake(server_context(server), client_context(client))
-                assert (node.key_hash, gateway.key_hash) == (keys["node-box"], keys["gateway-box-gateway"])
-        with appliance.inference() as client:
-            assert client.post("/v2/models/tiny/infer", json=v2_request()).status_code == 200
-        return all(now[name] != before[name] for name in files)
-
-    eventually(renewed, why="certificates of the next authority")
-    assert listed() == set(keys.values())

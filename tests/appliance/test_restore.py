@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.forked import of_commands
-from tests.running import RunningAppliance, eventually, register, v2_request
+from tests.running import RunningAppliance, eventually, serving, v2_request
 
 pytestmark = pytest.mark.wide
 
@@ -28,25 +28,21 @@ def newest(appliance: RunningAppliance) -> int:
 
 
 def test_members_follow_newer_plans_after_a_restore(tmp_path: Path, tiny_models):
-    appliance = RunningAppliance(tmp_path / "home", environment={"NEREUS_PLAN_PERIOD_S": "2"})
-    file = tmp_path / "backup.tar"
-    try:
-        appliance.start()
-        with appliance.rest() as client:
-            register(client, "tiny", {"quick": tiny_models["quick"]}, late="serve")
+    file, home = tmp_path / "backup.tar", tmp_path / "home"
+    with serving(home, {"quick": tiny_models["quick"]}, NEREUS_PLAN_PERIOD_S="2") as appliance:
         manage(appliance, "backup", str(file))
         then = newest(appliance)
         eventually(lambda: newest(appliance) > then + 3, why="newer plans than in the backup")
-        appliance.stop()
-        held = int((appliance.home / "plan_version").read_text())
-        assert held > then + 3
+    held = int((home / "plan_version").read_text())
+    assert held > then + 3
+    try:
         manage(appliance, "restore", str(file))
         # A node that got its credential after the backup was made.
-        found = (appliance.home / "members").glob("node-*.json")
+        found = (home / "members").glob("node-*.json")
         (credential,) = [path for path in found if not path.name.endswith("-config.json")]
         kept = json.loads(credential.read_text())
         credential.write_text(json.dumps(kept | {"credential": "newer than the backup"}))
-        appliance = RunningAppliance(appliance.home, environment={"NEREUS_PLAN_PERIOD_S": "2"})
+        appliance = RunningAppliance(home, environment={"NEREUS_PLAN_PERIOD_S": "2"})
         appliance.start()
         received = lambda: [line["version"] for line in appliance.events("plan_received")]  # noqa: E731
         eventually(lambda: received() and received()[-1] > held + 1, why="plans above those that members held")

@@ -25,6 +25,7 @@ from appliance.local.processes import Guard, Liveness, SupervisedService
 from appliance.local.services import control_plane, data_plane, demo, stop_order
 from appliance.local.supervisor import RESTARTS, Supervisor
 from tests.running import ROOT, eventually, free_ports
+from tools.waiting import eventually_async
 from workers.node.backoff import RestartBackoff
 from workers.settings import Settings
 
@@ -87,9 +88,7 @@ async def supervised(folder: Path, *services: SupervisedService) -> AsyncIterato
 
 
 async def until(what) -> None:
-    async with asyncio.timeout(120):
-        while not what():
-            await asyncio.sleep(0.05)
+    await eventually_async(lambda: what())
 
 
 async def up(*services: SupervisedService) -> None:
@@ -238,12 +237,12 @@ def test_a_machine_that_was_asleep_restarts_nothing(tmp_path):
         for pid in (supervisor.pid, service):
             os.kill(pid, signal.SIGSTOP)
         with pytest.raises(subprocess.TimeoutExpired):
-            supervisor.wait(4)
+            supervisor.wait(2)
         # In this order: the supervisor would replace one that is stopped.
         for pid in (service, supervisor.pid):
             os.kill(pid, signal.SIGCONT)
         with pytest.raises(subprocess.TimeoutExpired):
-            supervisor.wait(3)
+            supervisor.wait(2)
         assert alive(service)
     finally:
         supervisor.kill()

@@ -16,8 +16,7 @@ import pytest
 from cryptography import x509
 
 from tests.forked import of_commands
-from tests.running import RunningAppliance, eventually, register, v2_request
-from tests.scanning import objections
+from tests.running import eventually, serving, v2_request
 
 pytestmark = pytest.mark.wide
 
@@ -25,20 +24,13 @@ pytestmark = pytest.mark.wide
 @pytest.fixture(scope="module")
 def encrypted(tmp_path_factory, tiny_models):
     environment = {"NEREUS_TLS": "on", "NEREUS_PUBLIC_URL": "https://localhost:9443", "NEREUS_PLAN_PERIOD_S": "5"}
-    running = RunningAppliance(tmp_path_factory.mktemp("encrypted") / "home", environment=environment)
-    try:
-        running.start()
-        with running.rest() as client:
-            register(client, "tiny", {"quick": tiny_models["quick"]}, late="serve")
+    home, models = tmp_path_factory.mktemp("encrypted") / "home", {"quick": tiny_models["quick"]}
+    with serving(home, models, **environment) as running:
         yield running
-    finally:
-        running.stop()
-        print(running.log()[-20000:])  # shown by pytest when a test failed
 
 
 def test_members_link_and_fetch_models_and_queries_are_answered(encrypted):
     with encrypted.inference() as client:
-        eventually(lambda: client.get("/v2/models/tiny/ready").status_code == 200, why="tiny ready to serve")
         assert client.post("/v2/models/tiny/infer", json=v2_request(rows=1)).status_code == 200
     eventually(lambda: linked(encrypted), why="the node is linked")
     assert any(line["url"].startswith("wss://") for line in encrypted.events("link_up"))
@@ -89,15 +81,6 @@ def test_heads_without_end_are_refused_and_half_ones_are_closed(encrypted):
     assert httpx2.get(f"{encrypted.console}/health/", verify=encrypted.trust(), timeout=60).status_code == 200
 
 
-def test_the_scanner_objects_to_nothing_but_the_life_of_an_own_certificate(encrypted):
-    """The scanner objects to nothing at the console but the certificate's life.
-
-    It is long on purpose: a clock that is years off must not lock everybody out.
-    """
-    (found,) = objections([port_of(encrypted)], encrypted.home / "tls" / "authority.pem")
-    assert found.keys() == {"maximum_certificate_lifespan"}
-
-
 def test_one_command_rotates_the_certificate_and_its_authority(encrypted):
     """Web and gateway take it up; members, and clients of the authority before, go on."""
     before = encrypted.trust()
@@ -117,7 +100,6 @@ def test_django_finds_nothing_to_object_to_in_a_deployment(encrypted):
 
 
 def answers(appliance) -> bool:
-    """Whether a client that trusts the authority of now has its query answered."""
     try:
         with appliance.inference() as client:
             return client.post("/v2/models/tiny/infer", json=v2_request(rows=1)).status_code == 200

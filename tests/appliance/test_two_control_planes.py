@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import time
@@ -22,7 +21,8 @@ from scheduler.control.leases import TTL_S
 from tests import postgresql
 from tests.control.linked import TIMING, background, until
 from tests.control.world import KIND
-from tests.running import ROOT, eventually, free_ports
+from tests.running import ROOT, bare_environment, eventually, free_ports
+from tools.waiting import eventually_async
 from workers.link import MemberLink, Membership
 from workers.protocol import control
 from workers.protocol.specs import DeviceInfo, DeviceState
@@ -30,7 +30,7 @@ from workers.settings import Settings
 
 pytestmark = [
     pytest.mark.wide,
-    pytest.mark.skipif(not postgresql.program("initdb"), reason="PostgreSQL is not installed"),
+    postgresql.needed,
 ]
 
 FILL = """
@@ -46,7 +46,7 @@ class Home:
     def __init__(self, folder: Path, name: str, **settings: str) -> None:
         (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("NEREUS_")}
+        kept = bare_environment()
         self.environment = {
             **kept,
             "PYTHONPATH": str(ROOT),
@@ -104,25 +104,24 @@ class Home:
 def homes(tmp_path, redis_server) -> Iterator[list[Home]]:
     from django.conf import settings
 
-    with postgresql.running() as server:
-        shared = {
-            "NEREUS_DATABASE_URL": server.url,
-            "NEREUS_REDIS_URL": settings.REDIS_URL,
-            "NEREUS_REDIS_PREFIX": "two-control-planes",
-        }
-        made = [Home(tmp_path, name, **shared) for name in ("left", "right")]
+    shared = {
+        "NEREUS_DATABASE_URL": postgresql.database(),
+        "NEREUS_REDIS_URL": settings.REDIS_URL,
+        "NEREUS_REDIS_PREFIX": "two-control-planes",
+    }
+    made = [Home(tmp_path, name, **shared) for name in ("left", "right")]
+    for home in made:
+        home.run("prepare")
+    made[0].run("shell", "-v", "0", "-c", FILL)
+    try:
         for home in made:
-            home.run("prepare")
-        made[0].run("shell", "-v", "0", "-c", FILL)
-        try:
-            for home in made:
-                home.start()
-            for home in made:
-                eventually(home.serves, why="a web process")
-            yield made
-        finally:
-            for home in made:
-                home.stop()
+            home.start()
+        for home in made:
+            eventually(home.serves, why="a web process")
+        yield made
+    finally:
+        for home in made:
+            home.stop()
 
 
 class Linked:
@@ -181,8 +180,7 @@ async def test_members_of_either_web_process_hold_each_plan_whichever_worker_mad
                 # along, until others find that nobody took it up.
                 await asyncio.to_thread(ask)
                 end = time.monotonic() + TTL_S
-                while not held() and time.monotonic() < end:
-                    await asyncio.sleep(0.1)
+                await eventually_async(lambda: not (not held() and time.monotonic() < end))
                 return held()
 
             await until(ask_and_wait, "the plan at both", 240)

@@ -1,24 +1,20 @@
-"""The year in short: a whole appliance whose wall clock is moved.
-
-It is moved through boots in 1970 and 2040.
-"""
+"""A whole appliance whose wall clock is moved through a year, and through boots in 1970 and 2040."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import pytest
 
-from tests.running import ROOT
+from tests.running import ROOT, bare_environment
 
-pytestmark = pytest.mark.wide
+pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 
 
 def year(*arguments: str) -> str:
     """The page of ``benchmarks year``; its own checks must hold."""
-    bare = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
+    bare = bare_environment()
     command = [sys.executable, "-m", "benchmarks", "year", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=bare, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
@@ -30,7 +26,5 @@ def test_days_pass_and_the_clock_is_set_wrongly_and_corrected():
     assert "8 days of 3 s" in page and ", 0 failed" in page
 
 
-@pytest.mark.long
-@pytest.mark.timeout(7200)
 def test_a_year_passes():
     assert "365 days" in year()

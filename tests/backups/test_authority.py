@@ -6,15 +6,11 @@ It is one on either database, and in backups.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests import postgresql
 from tests.backups.test_backup import Home
-from tests.backups.test_postgresql import Server, program
 from tests.transport.worlds import handshake
 from workers.certificates import PEM
 from workers.transport.identity import MemberIdentity
@@ -38,20 +34,9 @@ for line in sys.stdin:
 KEY = "from registry import authority; print(authority.key_hash())"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request) -> Iterator[dict[str, str]]:
-    if request.param == "sqlite":
-        yield {}
-        return
-    if not program("initdb"):
-        pytest.skip("PostgreSQL is not installed")
-    folder = Path(tempfile.mkdtemp(prefix="na-"))
-    server = Server(folder)
-    try:
-        yield {"NEREUS_DATABASE_URL": server.url}
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=postgresql.needed)])
+def database(request) -> dict[str, str]:
+    return {"NEREUS_DATABASE_URL": postgresql.database(migrated=False)} if request.param == "postgresql" else {}
 
 
 def test_processes_that_issue_at_once_make_one_authority(tmp_path, database):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -18,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.forked import ForkedProcess, of_commands
-from tests.running import free_ports
+from tests.running import bare_environment, free_ports
 
 pytestmark = pytest.mark.wide
 
@@ -32,7 +31,7 @@ class Home:
     def __init__(self, folder: Path, **settings: str) -> None:
         self.folder = folder
         (port,) = free_ports(1)
-        bare = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
+        bare = bare_environment()
         self._environment = {**bare, "NEREUS_HOME": str(folder), "NEREUS_CONSOLE": f"127.0.0.1:{port}", **settings}
 
     def run(self, *arguments: str, code: int = 0) -> str:

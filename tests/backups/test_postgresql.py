@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Iterator
 
 import pytest
 
+from tests import postgresql
 from tests.backups.test_backup import CHANGE, FILL, NAMES, Home
-from tests.postgresql import Server, program, running
 from tests.running import eventually
 
-pytestmark = [pytest.mark.wide, pytest.mark.skipif(not program("initdb"), reason="PostgreSQL is not installed")]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running() as made:
-        yield made
+pytestmark = [pytest.mark.wide, postgresql.needed]
 
 
 @pytest.fixture
-def home(server, tmp_path) -> Home:
-    return Home(tmp_path / "home", NEREUS_DATABASE_URL=server.url)
+def home(tmp_path) -> Home:
+    return Home(tmp_path / "home", NEREUS_DATABASE_URL=postgresql.database())
 
 
 GONE_AND_BACK = """
@@ -49,7 +42,7 @@ asyncio.run(main())
 """
 
 
-def test_backup_and_restore_and_a_server_that_is_gone_and_back(server, home, tmp_path):
+def test_backup_and_restore_and_a_server_that_is_gone_and_back(home, tmp_path):
     home.python(FILL)
     file = tmp_path / "backup.tar"
     home.run("backup", str(file))
@@ -69,11 +62,11 @@ def test_backup_and_restore_and_a_server_that_is_gone_and_back(server, home, tmp
 
         # No Redis runs here: it is asked only after the database took the row.
         assert seen() == "redis"
-        server.stop()
+        postgresql.server().stop()
         try:
             assert seen() == "database"
         finally:
-            server.start()
+            postgresql.server().start()
         eventually(lambda: seen() == "redis", why="the database back")
 
 
@@ -118,7 +111,6 @@ print("stored")
 
 
 def test_the_longest_values_that_members_may_send_can_be_stored(home):
-    home.run("migrate", "-v", "0")
     # Its log says that no Redis runs here.
     assert "stored" in home.python(LONGEST).split()
 
@@ -147,11 +139,11 @@ print("answered", len(pids), flush=True)
 """
 
 
-def test_threads_share_connections_and_none_of_them_meets_a_server_that_restarted(server, home):
+def test_threads_share_connections_and_none_of_them_meets_a_server_that_restarted(home):
     with home.process("shell", "-v", "0", "-c", POOLED) as process:
         assert process.stdout.readline().split() == ["backends", "1"]
-        server.stop()
-        server.start()
+        postgresql.server().stop()
+        postgresql.server().start()
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.readline().split() == ["answered", "20"]

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from benchmarks.evaluation import __main__ as evaluation
-from benchmarks.evaluation import infadapter, nereus, proteus, ramsis, runs, worlds
+from benchmarks.evaluation import infadapter, proteus, ramsis, runs, worlds
 from benchmarks.evaluation.page import PaperFigure, compose, index, read_sections, table
 from benchmarks.evaluation.runs import Case, Outcome, Runner, SourceChanged
 from benchmarks.evaluation.worlds import SEEDS, published
@@ -182,14 +182,6 @@ def test_an_slo_multiple_is_of_the_fastest_variant_on_a_cpu_and_a_faster_trace_h
     fast = worlds.faster(data, tmp_path / "made", TRACE, 2.0).scenario().arrivals
     assert fast.applications == usual.applications
     assert fast.times == pytest.approx([t / 2 for t in usual.times], abs=1e-5)
-
-
-@pytest.mark.parametrize(("cold", "served", "bound"), [(0.002, 1.0, 0.2), (0.0, 0.997, 0.3), (0.002, 0.997, 0.3)])
-def test_a_world_shows_the_start_and_what_no_rule_can_serve(cold, served, bound):
-    summary = {"fluid_reference_slo_served": served, "fluid_reference_slo_accuracy": 99.0, "cold_bound": cold}
-    found = outcome(0.51, 99.0, **summary, queries=1000)
-    seconds = [Second(0, 500, 490, 0, 10, 99.0), Second(10, 500, 0, 0, 500, None)]
-    assert nereus.row(Outcome(found.summary, seconds))[1:3] == ("1.000%", f"{bound:.3f}%")
 
 
 # --- claims: they hold with the papers' own figures, and not with others ----------------------------------------------

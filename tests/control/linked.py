@@ -6,7 +6,6 @@ They are joined by real websockets over a real Redis.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from asgiref.sync import sync_to_async
 from registry.models import JoinToken, hash_secret
 from tests.node.conftest import QUICK_RESTART, STAND_IN
 from tests.running import free_ports
+from tools.waiting import eventually_async
 from workers.gateway.gateway import Gateway
 from workers.gateway.options import GatewayOptions
 from workers.link import LinkTiming, MemberLink, Membership
@@ -33,15 +33,7 @@ TIMING = LinkTiming(first=0.05, refused_first=0.1, refused_longest=0.2, ping_eve
 
 async def until(what: Callable[[], Any], why: str, seconds: float = 300.0) -> Any:
     """The first true answer of ``what``, which may be a coroutine function."""
-    end = time.monotonic() + seconds
-    while True:
-        answer = what()
-        if asyncio.iscoroutine(answer):
-            answer = await answer
-        if answer:
-            return answer
-        assert time.monotonic() < end, f"{why}: not within {seconds} s"
-        await asyncio.sleep(0.05)
+    return await eventually_async(what, seconds, why=why)
 
 
 @asynccontextmanager
@@ -49,15 +41,14 @@ async def served():
     """The appliance's ASGI application on a port; yields the port."""
     from appliance.asgi import application
 
-    (port,) = free_ports(1)
-    config = uvicorn.Config(application, host="127.0.0.1", port=port, lifespan="off", log_config=None)
+    config = uvicorn.Config(application, host="127.0.0.1", port=0, lifespan="off", log_config=None)
     config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None
     task = asyncio.create_task(server.serve())
     try:
         await until(lambda: server.started, "the control plane's start")
-        yield port
+        yield server.servers[0].sockets[0].getsockname()[1]
     finally:
         server.should_exit = True
         await task

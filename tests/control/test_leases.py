@@ -24,7 +24,8 @@ from tests import postgresql
 from tests.control.test_plan_requests import queued
 from tests.control.world import application, node, variant
 from tests.forked import ForkedProcess, of_commands
-from tests.running import ROOT
+from tests.running import ROOT, bare_environment
+from tools.waiting import eventually
 
 pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
@@ -116,6 +117,7 @@ def test_of_several_beats_one_sends_each_task_and_another_takes_its_place():
 WORKER = """
 import time
 from scheduler.control import leases, planner
+leases.TTL_S, leases.RENEW_S = 4.0, 0.4
 while True:
     # Others have their turn, and the cores theirs.
     time.sleep(0.2)
@@ -148,7 +150,7 @@ class Workers:
         self.lines: list[list[str]] = []
 
     def environment(self, home: str) -> dict[str, str]:
-        given = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
+        given = bare_environment()
         return given | {"NEREUS_HOME": str(self._folder / home), "PYTHONPATH": str(ROOT)} | self._settings
 
     def manage(self, *arguments: str) -> None:
@@ -169,11 +171,11 @@ class Workers:
         self.running[process.pid] = process
         return process
 
-    def read(self, seconds: float = 0.0) -> list[list[str]]:
+    def read(self) -> list[list[str]]:
         """New lines, with the process in front."""
         found = []
         streams = {process.stdout: pid for pid, process in self.running.items()}
-        for stream in select.select(list(streams), [], [], seconds)[0]:
+        for stream in select.select(list(streams), [], [], 0)[0]:
             pid = streams[stream]
             *whole, self._begun[pid] = (self._begun.get(pid, b"") + (stream.read() or b"")).split(b"\n")
             found += [[str(pid), *line.decode().split()] for line in whole if line and not line.startswith(b"{")]
@@ -182,12 +184,7 @@ class Workers:
 
     def until(self, what, seconds: float = 500.0) -> list[str]:
         """The first line for which ``what`` is true."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            for line in self.read(0.2):
-                if what(line):
-                    return line
-        raise AssertionError(f"not within {seconds} s; {self.lines[-10:]}")
+        return eventually(lambda: next(filter(what, self.read()), None), seconds, 0.1)
 
     def holder(self) -> int:
         """A process that just began to plan."""
@@ -199,22 +196,14 @@ class Workers:
             process.wait()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=postgresql.needed)])
 def workers(request, tmp_path, clean_redis):
     from django.conf import settings
 
-    redis = {"NEREUS_REDIS_URL": settings.REDIS_URL}
-    if request.param == "sqlite":
-        made = Workers(tmp_path, **redis)
-        yield made
-        made.end()
-        return
-    if not postgresql.program("initdb"):
-        pytest.skip("PostgreSQL is not installed")
-    with postgresql.running() as server:
-        made = Workers(tmp_path, NEREUS_DATABASE_URL=server.url, **redis)
-        yield made
-        made.end()
+    database = {"NEREUS_DATABASE_URL": postgresql.database()} if request.param == "postgresql" else {}
+    made = Workers(tmp_path, NEREUS_REDIS_URL=settings.REDIS_URL, **database)
+    yield made
+    made.end()
 
 
 # Each death costs a lease's time, during which the others keep all cores busy: one will do in the short form.

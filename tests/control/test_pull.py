@@ -65,6 +65,7 @@ def make_key() -> str:
 def nobody_says(monkeypatch):
     """Lose every word that something changed."""
     monkeypatch.setattr(live.client(), "publish", lambda *_: 0)
+    monkeypatch.setattr(configurations, "REREAD_S", 0.3)
 
 
 @pytest.fixture
@@ -136,6 +137,7 @@ def order_profile() -> ProfileJob:
 async def test_a_profile_order_reaches_its_node_also_where_the_word_is_lost(home, monkeypatch, lost):
     if lost:
         monkeypatch.setattr(live.client(), "publish", lambda *_: 0)
+        monkeypatch.setattr(configurations, "REREAD_S", 0.3)
         monkeypatch.setattr(NodeConsumer, "follow", MemberConsumer.follow)
     else:
         monkeypatch.setattr(configurations, "REREAD_S", 1e9)
@@ -150,6 +152,7 @@ async def test_a_profile_order_reaches_its_node_also_where_the_word_is_lost(home
 
 async def test_a_member_that_stays_behind_is_shown_until_it_has_caught_up(home, monkeypatch):
     monkeypatch.setattr(lag, "WARN_AFTER_S", 0.5)
+    monkeypatch.setattr(lag, "ANSWER_EVERY_S", 0.5)
     async with cluster(home) as (gateway, _):
         events: list[dict] = []
         heard = asyncio.Event()

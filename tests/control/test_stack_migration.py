@@ -6,7 +6,6 @@ The database is made by that release's migrations, and plans and settings are sa
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import msgspec
 import pytest
 
 from tests.forked import of_commands
+from tests.running import bare_environment
 from workers.protocol.control import GatewayConfig, NodeConfig
 from workers.protocol.specs import PlanSpec
 
@@ -49,7 +49,7 @@ CHOICES = {
 
 def migrate(home: Path, paths: list[Path], targets: tuple[tuple[str, ...], ...] = ((),)) -> None:
     """Bring databases to each of these states in turn; (): this release's."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
+    environ = bare_environment()
     code = MIGRATE.format(paths=list(map(str, paths)), targets=targets)
     command = ("manage.py", "shell", "-v", "0", "-c", code)
     done = of_commands().run(*command, env={**environ, "NEREUS_HOME": str(home)})

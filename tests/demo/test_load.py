@@ -19,6 +19,7 @@ import pytest
 from appliance.demo import load, manifest, register
 from appliance.demo.rest import RestError
 from tests.demo.serving import V2Server
+from tools.waiting import eventually_async
 
 TOKEN = "rest-token"
 
@@ -214,8 +215,7 @@ async def events(process: asyncio.subprocess.Process) -> list[dict]:
 async def test_the_process_sends_until_asked_to_stop_and_sums_up(tmp_path, appliance, number):
     async with V2Server() as gateway:
         process = await start(tmp_path, gateway.url, appliance.url)
-        while gateway.queries < 10:
-            await asyncio.sleep(0.05)
+        await eventually_async(lambda: gateway.queries >= 10)
         process.send_signal(number)
         events_seen = await events(process)
     assert process.returncode == 0
@@ -233,13 +233,10 @@ async def test_the_process_sends_until_asked_to_stop_and_sums_up(tmp_path, appli
 async def test_a_rotated_key_is_used_while_the_load_runs(tmp_path, appliance):
     async with V2Server() as gateway:
         process = await start(tmp_path, gateway.url, appliance.url)
-        while gateway.queries < 10:
-            await asyncio.sleep(0.05)
+        await eventually_async(lambda: gateway.queries >= 10)
         (path,) = tmp_path.glob("*.json")
         path.write_text(json.dumps({**json.loads(path.read_text()), "api_key": "rotated"}))
-        async with asyncio.timeout(60):
-            while "Bearer rotated" not in gateway.keys:
-                await asyncio.sleep(0.05)
+        await eventually_async(lambda: "Bearer rotated" in gateway.keys)
         process.send_signal(signal.SIGTERM)
         await events(process)
     assert process.returncode == 0 and gateway.keys == {"Bearer secret", "Bearer rotated"}
@@ -248,8 +245,7 @@ async def test_a_rotated_key_is_used_while_the_load_runs(tmp_path, appliance):
 async def test_stopping_while_it_waits_for_profiles(tmp_path, appliance):
     appliance.profiled = False
     process = await start(tmp_path, "http://127.0.0.1:9", appliance.url)
-    while not any(path.endswith("/profiles/") for _, path in appliance.calls):
-        await asyncio.sleep(0.05)
+    await eventually_async(lambda: any((path.endswith("/profiles/") for _, path in appliance.calls)))
     await asyncio.sleep(0.2)
     process.send_signal(signal.SIGTERM)
     events_seen = await events(process)

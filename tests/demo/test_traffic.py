@@ -24,17 +24,17 @@ from appliance.demo.traffic import (
     wait_ready,
 )
 from tests.demo.serving import V2Server, application
+from tools.waiting import eventually_async
 
 pytestmark = pytest.mark.wide
 
 
 @pytest.fixture
 def shapes(tmp_path):
-    return application(tmp_path, slo_ms=8000)
+    return application(tmp_path, slo_ms=3000)
 
 
 def stream(shapes, qps: float = 100.0) -> QueryStream:
-    """About ``qps``, with no burst in the first seconds."""
     return QueryStream(shapes, RateProfile(LoadCapacity(qps / 0.68, qps * 5), phase=0.2), seed=1)
 
 
@@ -67,7 +67,7 @@ async def test_every_answer_in_time_is_counted_with_its_variant_and_accuracy(sha
 
 
 async def test_refusals_late_answers_and_failures_are_distinguished(shapes):
-    statuses = {0: (503, 0.0), 1: (200, 8.5), 2: (500, 0.0), 3: (504, 0.0), 4: (401, 0.0)}
+    statuses = {0: (503, 0.0), 1: (200, 3.3), 2: (500, 0.0), 3: (504, 0.0), 4: (401, 0.0)}
     async with V2Server(lambda n: statuses.get(n % 10, (200, 0.0))) as server:
         counts = await drive(server, shapes)
     assert counts["sent"] == server.queries
@@ -81,13 +81,13 @@ async def test_refusals_late_answers_and_failures_are_distinguished(shapes):
 
 async def test_a_query_never_answered_is_a_failure(shapes):
     async with V2Server(lambda n: (200, 0.0) if n else (200, 600.0)) as server:
-        counts = await drive(server, shapes, seconds=0.5, patience_s=10.0)
+        counts = await drive(server, shapes, seconds=0.5, patience_s=3.0)
     assert counts["failed"] == 1
     assert counts["in_time"] == counts["sent"] - 1
 
 
 async def test_sending_does_not_wait_for_answers_and_the_excess_is_counted(shapes):
-    async with V2Server(lambda n: (200, 8.5)) as server:
+    async with V2Server(lambda n: (200, 3.3)) as server:
         counts = await drive(server, shapes, seconds=0.8, qps=200, most=20)
     assert counts["sent"] == server.queries == counts["late"] == 20
     assert counts["unsent"] > 50
@@ -102,9 +102,7 @@ async def test_queries_take_turns_on_a_few_connections(shapes):
 
 
 async def counted(sent: Traffic, what: str) -> None:
-    async with asyncio.timeout(60):
-        while not taken(sent)[what]:
-            await asyncio.sleep(0.05)
+    await eventually_async(lambda: taken(sent)[what])
 
 
 async def test_the_load_survives_a_server_that_restarts(shapes):
@@ -118,8 +116,7 @@ async def test_the_load_survives_a_server_that_restarts(shapes):
     assert "no connection" in sent.last_error()
     async with V2Server(port=first.port) as second, asyncio.timeout(60):
         # Answers of the first server may still be counted.
-        while not second.queries:
-            await asyncio.sleep(0.05)
+        await eventually_async(lambda: second.queries)
         await counted(sent, "in_time")
         running.cancel()
         await sent.close()
@@ -129,8 +126,7 @@ async def test_stopping_is_immediate_and_owns_up_to_what_was_in_flight(shapes):
     async with V2Server(lambda n: (200, 600.0)) as server:
         sent = traffic(server, shapes, patience_s=600)
         running = asyncio.create_task(sent.run())
-        while server.queries < 5:
-            await asyncio.sleep(0.02)
+        await eventually_async(lambda: server.queries >= 5)
         running.cancel()
         # It waits neither for their answers nor for its own patience.
         await asyncio.wait_for(sent.close(), 60)
@@ -146,8 +142,7 @@ async def test_waiting_outlasts_a_gateway_that_is_not_there_or_not_ready_yet(sha
     server = V2Server(port=unused_tcp_port)
     server.ready = False
     async with server:
-        while server.polls < 2:
-            await asyncio.sleep(0.05)
+        await eventually_async(lambda: server.polls >= 2)
         assert not waiting.done() and not await asyncio.to_thread(ready, url)
         server.ready = True
         await asyncio.wait_for(waiting, 60)
@@ -182,9 +177,7 @@ async def test_a_key_is_used_from_the_moment_it_is_given(shapes):
         running = asyncio.create_task(sent.run())
         await counted(sent, "in_time")
         sent.use("rotated")
-        async with asyncio.timeout(60):
-            while server.keys != {"Bearer secret", "Bearer rotated"}:
-                await asyncio.sleep(0.05)
+        await eventually_async(lambda: server.keys == {"Bearer secret", "Bearer rotated"})
         running.cancel()
         await sent.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import signal
@@ -17,6 +18,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from tests.forked import ForkedProcess, of_members
+from tools.waiting import eventually_async
 from workers.executor.codec import DTYPES, encode
 from workers.protocol import frame_connection, frames
 from workers.protocol.control import ProfileOrder
@@ -108,12 +110,12 @@ class Peer:
 
     async def lease(self, leads: bool = False) -> frames.LeaseState:
         """Ask for the device until this connection has it."""
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                state = await self.asked(leads=leads)
-                if state.held:
-                    return state
-                await asyncio.sleep(0.05)
+
+        async def held() -> frames.LeaseState | None:
+            state = await self.asked(leads=leads)
+            return state if state.held else None
+
+        return await eventually_async(held, WAIT_S)
 
     async def asked(self, wanted: bool = True, leads: bool = False) -> frames.LeaseState:
         number = next(self._ids)
@@ -274,15 +276,18 @@ class Executor:
             await self.ended()
         self.log.close()
 
+    def poll(self) -> int | None:
+        return self.process.poll()
+
+    def last_lines(self) -> str:
+        return (self._folder / "log").read_text()[-4000:]
+
     async def peer(self, role: str = "gateway", name: str = "test", leases: bool = False) -> Peer:
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                try:
-                    peer = await Peer().connect(self.endpoint, role, name, leases)
-                    break
-                except OSError:
-                    assert self.process.poll() is None, (self._folder / "log").read_text()
-                    await asyncio.sleep(0.02)
+        async def connected() -> Peer | None:
+            with contextlib.suppress(OSError):
+                return await Peer().connect(self.endpoint, role, name, leases)
+
+        peer = await eventually_async(connected, WAIT_S, of=[self])
         self.peers.append(peer)
         if role == "gateway":
             await peer.next(ExecutorState)

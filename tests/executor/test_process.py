@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from tests.executor.harness import CORE, WIDE, Executor, Peer, application, order, resident, rows, turning, variant
+from tools.waiting import eventually
 from workers import identity
 from workers.executor import gpu
 from workers.executor.__main__ import GRACE_S, read_device
@@ -114,15 +115,10 @@ time.sleep(60)
 """
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     pid = int(parent.stdout.readline())
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "e.sock").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually(lambda: (tmp_path / "e.sock").exists())
     parent.kill()
     parent.wait(60)
-    while _alive(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually(lambda: not (_alive(pid)))
 
 
 def _alive(pid: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.executor.harness import WIDE, Executor, application, endless, order, resident, turning, variant
+from tools.waiting import eventually_async
 from workers.executor.watchdog import Watchdog
 from workers.protocol.control import FaultReport, ProfileFailed
 from workers.protocol.endings import EXIT_MEMORY, EXIT_STUCK
@@ -123,7 +123,7 @@ import sys, time
 from workers.executor.watchdog import Watchdog
 watchdog = Watchdog()
 print("started", flush=True)
-watchdog.call(4.0, 1, sys.stdin.readline, ())
+watchdog.call(2.0, 1, sys.stdin.readline, ())
 print(watchdog.stopped_after_s, flush=True)
 """
     process = subprocess.Popen(
@@ -132,7 +132,7 @@ print(watchdog.stopped_after_s, flush=True)
     try:
         assert process.stdout.readline() == "started\n"
         process.send_signal(signal.SIGSTOP)
-        time.sleep(5.0)
+        time.sleep(2.5)
         process.send_signal(signal.SIGCONT)
         process.stdin.write("\n")
         assert process.stdout.readline() == "0.0\n"
@@ -161,9 +161,7 @@ async def test_what_ran_when_the_process_died_stays_on_record(tmp_path, path):
         gateway = await serving(executor, path, THREAD_S, slo_s=10.0)
         assert blamed(record) == 0
         gateway.grant({901: ENDLESS}, budgets={901: 60.0})
-        async with asyncio.timeout(60):
-            while blamed(record) != 1:
-                await asyncio.sleep(0.02)
+        await eventually_async(lambda: blamed(record) == 1)
         os.kill(executor.process.pid, signal.SIGSEGV)
         await executor.ended()
         assert blamed(record) == 1

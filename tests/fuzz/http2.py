@@ -61,7 +61,6 @@ def check(data: bytes) -> None:
 
 
 def decoded_alike(remembers: HeaderDecoder, never: HeaderDecoder, block: bytes) -> bool:
-    """Whether the connection goes on."""
     outcomes = []
     for decoder in (remembers, never):
         try:

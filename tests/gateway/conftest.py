@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import threading
-import time
+from collections.abc import Mapping
 from pathlib import Path
 from subprocess import PIPE
 
@@ -23,7 +23,7 @@ import pytest
 from websockets.sync.server import serve
 
 from tests.forked import ForkedProcess, of_members
-from tests.running import free_ports
+from tests.running import bare_environment, eventually, free_ports
 from workers.dispatch import stacks
 from workers.node.losses import how_it_ended
 from workers.protocol import control, endings
@@ -114,13 +114,7 @@ def free_port() -> int:
 
 
 def wait_for(condition, what: str, seconds: float = 300.0):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.01)
-    raise AssertionError(f"not within {seconds:g} s: {what}")
+    return eventually(condition, seconds, why=what)
 
 
 async def until(condition, what: str):
@@ -147,7 +141,7 @@ class DeviceProcess:
         )
         threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True).start()
         threading.Thread(target=self._supervise, args=(self.process,), daemon=True).start()
-        wait_for(lambda: len(self.reported("listening")) > before, f"{self.name} listens")
+        eventually(lambda: len(self.reported("listening")) > before, why=f"{self.name} listens", of=[self.process])
 
     def _listen(self, stream) -> None:
         for line in stream:
@@ -177,7 +171,8 @@ class DeviceProcess:
         before = len(self.reported("told"))
         self.process.stdin.write(json.dumps(command) + "\n")
         self.process.stdin.flush()
-        wait_for(lambda: len(self.reported("told")) > before, f"{self.name} carries out the command")
+        done = lambda: len(self.reported("told")) > before  # noqa: E731
+        eventually(done, why=f"{self.name} carries out the command", of=[self.process])
 
     def warm(self, *variants: tuple[str, str]) -> None:
         self.tell(warm=[warm(*v) for v in variants])
@@ -190,6 +185,16 @@ class DeviceProcess:
         os.kill(self.process.pid, number)
 
 
+#: runs a gateway with other constants
+RUN = """
+import importlib, json, runpy, sys
+for name, value in json.loads(sys.argv.pop(1)).items():
+    module, _, constant = name.rpartition(".")
+    setattr(importlib.import_module(module), constant, value)
+runpy.run_module("workers.gateway", run_name="__main__", alter_sys=True)
+"""
+
+
 class GatewayProcess:
     """A process ``python -m workers.gateway`` without a control plane.
 
@@ -199,6 +204,7 @@ class GatewayProcess:
         beside: another process, whose home and ports it shares.
         number: which of several gateways it is.
         listens: whether to wait until it listens.
+        constants: values of modules' constants that are too long for a test, by their full names.
     """
 
     def __init__(
@@ -208,6 +214,7 @@ class GatewayProcess:
         beside: GatewayProcess | None = None,
         number: int = 1,
         listens: bool = True,
+        constants: Mapping[str, float] | None = None,
         **settings: str,
     ):
         self.home = home = home if beside is None else beside.home
@@ -223,7 +230,7 @@ class GatewayProcess:
         self.file = members / f"gateway-{self.name}-config.json"
         if config is not None:
             self.file.write_bytes(msgspec.json.encode(config))
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("NEREUS_")}
+        environ = bare_environment()
         environ |= {
             "NEREUS_HOME": str(home),
             "NEREUS_HTTP": f"127.0.0.1:{self.port}",
@@ -235,24 +242,30 @@ class GatewayProcess:
             **settings,
         }
         self.several = "NEREUS_GATEWAYS" in settings
+        program = ["-m", "workers.gateway"] if not constants else ["-c", RUN, json.dumps(constants)]
         which = ["--number", str(number)]
-        self.process = of_members().start("-m", "workers.gateway", *which, env=environ, stderr=PIPE, text=True)
+        self.process = of_members().start(*program, *which, env=environ, stderr=PIPE, text=True)
         self.http = httpx2.Client(base_url=self.url, timeout=120, verify=False)
         self.log: list[str] = []
         threading.Thread(target=self._listen, daemon=True).start()
         if listens:
-            wait_for(self.listens, "the gateway listens")
+            eventually(self.listens, why="the gateway listens", of=[self])
 
     def _listen(self) -> None:
         for line in self.process.stderr:
             self.log.append(line)
 
     def listens(self) -> bool:
-        assert self.process.poll() is None, "".join(self.log)
         if self.several:
             return self.admin_socket.exists()
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def poll(self) -> int | None:
+        return self.process.poll()
+
+    def last_lines(self) -> str:
+        return "".join(self.log[-40:])
 
     def logged(self, event: str) -> bool:
         return any(f'"event": "{event}"' in line for line in self.log)
@@ -264,7 +277,7 @@ class GatewayProcess:
         return self.http.get("/health").json()
 
     def wait_ready(self) -> None:
-        wait_for(self.ready, "the gateway is ready")
+        eventually(self.ready, why="the gateway is ready", of=[self])
 
     def post(self, path: str, body: dict | bytes, **headers: str) -> httpx2.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -10,6 +10,7 @@ import time
 import pytest
 import uvloop
 
+from tools.waiting import eventually_async
 from workers import alarm
 from workers.alarm import Alarm
 
@@ -20,9 +21,7 @@ class Bell:
         self.alarm = Alarm(loop, lambda: self.rung.append(time.monotonic()))
 
     async def until_rung(self, times: int) -> None:
-        async with asyncio.timeout(60):
-            while len(self.rung) < times:
-                await asyncio.sleep(0.0005)
+        await eventually_async(lambda: len(self.rung) >= times)
 
 
 def everywhere(test):

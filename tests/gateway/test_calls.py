@@ -18,6 +18,7 @@ import pytest
 import tritonclient.grpc.aio as triton
 
 from tests.pressure.wire import answer, post
+from tools.waiting import eventually_async
 from workers.gateway.gateway import Gateway
 from workers.gateway.options import GatewayOptions
 
@@ -83,9 +84,7 @@ async def test_a_query_by_itself_costs_the_gateway_few_python_calls(protocol, tm
     gateway = Gateway(GatewayOptions("box", "127.0.0.1", port, "127.0.0.1", grpc_port, tmp_path / "config.json"))
     await gateway.start()
     gateway.configure(config(plan(1, {"d0": [("numbers", "big")]}, {"d0": device.endpoint}), [application("numbers")]))
-    async with asyncio.timeout(60):
-        while not gateway.ready:
-            await asyncio.sleep(0.01)
+    await eventually_async(lambda: gateway.ready)
     queries = over_grpc(grpc_port) if protocol == "grpc" else over_http(port, REQUESTS[protocol])
     calls: Counter[tuple[str, str]] = Counter()
     counted = []

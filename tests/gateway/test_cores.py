@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests.transport.worlds import NOW, member
+from tools.waiting import eventually_async
 from workers.gateway import core_link
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.catalog import Catalog
@@ -47,11 +48,7 @@ X = TensorHeader("x", "FP32", (1, 4), 16)
 
 
 async def until(condition, what: str, seconds: float = 60.0):
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, what
-        await asyncio.sleep(0.01)
-    return value
+    return await eventually_async(condition, seconds, why=what)
 
 
 class Asking:

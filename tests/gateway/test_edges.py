@@ -18,6 +18,7 @@ from tests.full_disks import full_disk
 from tests.net import wire as h2
 from tests.net.http2_client import HEAD, Peer, connected, eventually, prefixed
 from tests.pressure.wire import answer, post
+from tools.waiting import eventually_async
 from workers.gateway import config_file
 from workers.gateway.config_file import ConfigFile
 from workers.gateway.gateway import FREE_DESCRIPTORS, Gateway
@@ -134,15 +135,12 @@ async def test_a_configuration_is_stored_once_the_disk_has_room(tmp_path, monkey
     monkeypatch.setattr(config_file, "RETRY_S", 0.05)
     file = ConfigFile(tmp_path / "config.json")
     file.store(config(plan(1, {}, {}), []))
-    while file._writer is not None:
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: file._writer is None)
     with full_disk(10):
         file.store(config(plan(2, {}, {}), []))
-        while "config_not_stored" not in caplog.text:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: "config_not_stored" in caplog.text)
         assert file.load().plan.version == 1
-    while file._writer is not None:
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: file._writer is None)
     assert file.load().plan.version == 2
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
     await file.close()

@@ -15,6 +15,7 @@ import time
 import httpx2
 import pytest
 
+from tools.waiting import eventually_async
 from workers.dispatch.stacks import DEFAULT
 
 from .conftest import AUTH, application, config, plan, wait_for
@@ -88,8 +89,7 @@ async def test_a_killed_device_has_its_queries_answered_elsewhere(gateways, devi
         device.tell(delay_s=0.02)
 
     async def kill(found) -> None:
-        while not any(device == "d0" for _, device, _ in found):
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: any((device == "d0" for _, device, _ in found)))
         first.kill()
 
     found = await load(gateway, 1.2, meanwhile=kill, least=60)
@@ -170,7 +170,7 @@ def test_a_query_declined_for_now_goes_to_another_device(gateways, devices):
     assert {a.json()["parameters"]["device"] for a in answers} == {"d1"}
     assert first.said("query")
     second.tell(refuse=["late", True])
-    response = gateway.infer(X, latency_ms=5000)
+    response = gateway.infer(X, latency_ms=2000)
     assert response.status_code == 503
     assert "told to say" in response.json()["error"]
     assert response.headers["Retry-After"] == "1"
@@ -210,7 +210,7 @@ async def test_the_only_device_is_asked_even_while_it_drains(gateways, devices):
         assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200] * 9
     only.tell(refuse=["draining", True])
     # It is asked again until the query's time is over.
-    response = gateway.infer(X, latency_ms=10_000)
+    response = gateway.infer(X, latency_ms=2_000)
     assert response.status_code == 503
     assert "told to say draining" in response.json()["error"]
 

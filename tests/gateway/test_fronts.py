@@ -9,6 +9,7 @@ import weakref
 
 import msgspec
 
+from tools.waiting import eventually_async
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.catalog import Catalog
 from workers.gateway.core_link import CoreLink
@@ -38,10 +39,12 @@ def seconds(*arrived: int) -> list[FrontStats]:
 
 async def taken(fronts: Fronts, count: int) -> list[int]:
     found: list[int] = []
-    end = time.monotonic() + 60
-    while len(found) < count and time.monotonic() < end:
-        found += [one["a"].arrived for one in fronts.take_stats()]
-        await asyncio.sleep(0.01)
+
+    def enough() -> bool:
+        found.extend(one["a"].arrived for one in fronts.take_stats())
+        return len(found) >= count
+
+    await eventually_async(enough)
     return found
 
 
@@ -130,8 +133,7 @@ async def test_the_first_gateway_does_not_wait_at_its_end_for_others_that_go_on(
 async def test_the_first_gateway_decides_for_others_that_stop_until_they_have(tmp_path):
     first, second = await two(tmp_path)
     await second._side.drain(0.0)
-    while not first._side._fronts.leaving:
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: first._side._fronts.leaving)
     stops = asyncio.create_task(first.stop(10_000))
     await asyncio.sleep(0.5)
     assert not stops.done()

@@ -22,6 +22,8 @@ import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
 
+from tools.waiting import eventually_async
+
 from .conftest import AUTH, VARIANTS, GatewayProcess, wait_for
 from .test_failures import BODY, PATH, X, start
 from .test_grpc_errors import CODE, KEYED, SERVICE, call, refused, request
@@ -159,8 +161,7 @@ async def test_sigterm_finishes_what_is_under_way(gateways, devices):
         over_http = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(5)]
         stream = channel.stream_stream(SERVICE + "ModelStreamInfer")(metadata=KEYED)
         await stream.write(request().SerializeToString())
-        while len(only.reported("query")) < 11:
-            await asyncio.sleep(0.02)
+        await eventually_async(lambda: len(only.reported("query")) >= 11)
         gateway.process.send_signal(signal.SIGTERM)
         for one in waiting:
             assert pb.ModelInferResponse.FromString(await one).model_version == "big"

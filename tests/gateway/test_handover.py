@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from tests.executor.harness import WAIT_S, XY, Executor, application, resident, variant
+from tools.waiting import eventually_async
 from workers.gateway import executors, rollout
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.core_link import CoreLink
@@ -93,11 +94,7 @@ class Site:
         self.choice.sweep(now)
 
     async def until(self, condition, what: str = "it is so") -> None:
-        end = time.monotonic() + WAIT_S
-        while not condition():
-            assert time.monotonic() < end, what
-            self.tick()
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: condition() or self.tick(), why=what)
 
     def ask(self, name: str, spec: ApplicationSpec) -> InFlightQuery:
         def answer(_flight, outcome) -> None:

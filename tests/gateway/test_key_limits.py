@@ -104,7 +104,7 @@ def test_a_key_beyond_its_rate_is_refused_with_the_time_to_wait(start):
 
 
 def test_a_key_ends_at_its_expiry_without_the_control_plane(start):
-    gateway, _ = start(KeyLimits(expires=time.time() + 5))
+    gateway, _ = start(KeyLimits(expires=time.time() + 2))
     wait_for(lambda: infer(gateway).status_code == 401, "the key expires")
     assert "expired" in infer(gateway).json()["error"]
     assert infer(gateway, KEY).status_code == 200
@@ -115,7 +115,7 @@ async def test_while_an_application_refuses_a_key_beyond_its_share_is_refused_fi
     assert {infer(gateway).status_code for _ in range(30)} == {200}, "no limit while there is room"
     # Capacity is what was answered in a whole second.
     time.sleep(1.5)
-    device.tell(delay_s=1.0)
+    device.tell(delay_s=0.3)
     limits = httpx2.Limits(max_connections=60)
     body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": ROW}]})
     by_key: dict[str, Counter] = {KEY: Counter(), OTHER: Counter()}

@@ -19,6 +19,7 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.pressure.wire import answer, post
+from tools.waiting import eventually_async
 from workers.gateway.catalog import Catalog
 from workers.gateway.errors import Unavailable
 from workers.gateway.parser_process import Parsed, ParseOrder
@@ -294,8 +295,7 @@ async def parsed(*catalogs: Catalog):
     parsing = Parsing(lambda: present[0], 1 << 20)
     order = ParseOrder(json.dumps(texts(10)).encode(), b"identity", 1 << 20, 64, "words", None)
     parsing.submit(Parse("a", order, lambda _, found: outcome.set_result(found)))
-    while parsing._packed is None and not outcome.done():
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: parsing._packed is not None or outcome.done())
     present[0] = catalogs[-1]
     yield await outcome
     await parsing.close()

@@ -23,6 +23,7 @@ import tritonclient.grpc.aio as triton
 
 from tests.executor.harness import WIDE, Executor, application, resident, turning, variant
 from tests.pressure.wire import answer, post
+from tools.waiting import eventually_async
 from workers.protocol.specs import DevicePlan, PlanSpec, Route
 
 from .conftest import AUTH, GatewayProcess, config, until
@@ -151,7 +152,7 @@ async def test_queries_over_both_protocols_run_together_and_get_their_own_answer
         np.testing.assert_allclose(np.ravel(y), session.run(None, {"x": inputs(i)})[0][0], rtol=1e-3, atol=1e-4)
     assert max(rows for _, rows, _ in answers) > 2
     # The wait counts, wherever it was.
-    assert max(queue_ms for *_, queue_ms in answers) > 5
+    assert max(queue_ms for *_, queue_ms in answers) > 500 * seconds_of(tiny_models["heavy"])
     assert counted(gateway, "nereus_gateway_grant_rows_sum") == 2 * count
     assert counted(gateway, "nereus_gateway_grant_rows_count") < 2 * count
     assert counted(gateway, "nereus_gateway_queries_total") == 2 * count
@@ -159,11 +160,11 @@ async def test_queries_over_both_protocols_run_together_and_get_their_own_answer
 
 
 async def test_a_burst_steps_down_in_accuracy_and_nobody_is_refused(world, tmp_path):
-    slow_path, quick_path = turning(tmp_path / "slow.onnx", 600_000), turning(tmp_path / "quick.onnx", 1)
+    slow_path, quick_path = turning(tmp_path / "slow.onnx", 300_000), turning(tmp_path / "quick.onnx", 1)
     world.models = {"slow": slow_path, "quick": quick_path}
     # Whatever the machine's pace is, the accurate variant has time for no more than a few of so many queries.
-    count, row_s = 100, seconds_of(slow_path)
-    app = application("app", max(20.0, 40 * row_s), WIDE)
+    count, row_s = 60, seconds_of(slow_path)
+    app = application("app", max(4.0, 10 * row_s), WIDE)
     slow = resident(variant(1, slow_path, accuracy=99.9, name="slow"), row_s, max_batch=1)
     quick = resident(variant(2, quick_path, accuracy=80.0, name="quick"), 0.0005, max_batch=8)
     gateway = await world.start(1, slow, relief=[quick], app=app, NEREUS_QUEUE_ROWS=str(count))
@@ -192,9 +193,7 @@ async def test_constrained_queries_are_held_with_the_others_and_get_what_they_as
 
 
 async def reached_any(found: collections.Counter, count: int) -> None:
-    async with asyncio.timeout(120):
-        while sum(found.values()) < count:
-            await asyncio.sleep(0.01)
+    await eventually_async(lambda: sum(found.values()) >= count)
 
 
 async def test_an_application_that_goes_has_what_is_held_for_it_ended(world, control_plane, tmp_path):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import signal
 import socket
 import stat
@@ -24,6 +23,8 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
+from tests.running import bare_environment
+from tools.waiting import eventually, eventually_async
 from workers.protocol import control
 from workers.protocol.specs import Band
 
@@ -48,23 +49,20 @@ async def test_plan_changes_under_load_fail_no_query(gateways, devices, control_
     gateway.wait_ready()
 
     async def change(found) -> None:
-        while not found[200, "d0", "big"]:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: found[200, "d0", "big"])
         # The new device warms up only after the plan is known, and the old one forgets once it is notified.
         control_plane.send(config(plan(2, {"d0": [], "d1": [("numbers", "small")]}, endpoints), applications))
         await asyncio.sleep(0.3)
         assert {"event": "moved", "plan_version": 2} not in first.events
         second.warm(("numbers", "small"))
-        while {"event": "moved", "plan_version": 2} not in first.events:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: {"event": "moved", "plan_version": 2} in first.events)
         first.warm()
         # And to a third plan, whose device is the first again.
-        while not found[200, "d1", "small"] or (await asyncio.to_thread(gateway.health))["devices"]["d0"]["warm"]:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: found[200, "d1", "small"])
+        await asyncio.to_thread(eventually, lambda: not gateway.health()["devices"]["d0"]["warm"])
         control_plane.send(config(plan(3, {"d0": [("numbers", "big")]}, endpoints), applications))
         first.warm(("numbers", "big"))
-        while {"event": "moved", "plan_version": 3} not in first.events:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: {"event": "moved", "plan_version": 3} in first.events)
 
     found = await load(gateway, 2.4, meanwhile=change)
     assert {status for status, *_ in found} == {200}, found
@@ -259,8 +257,7 @@ async def test_sigterm_does_not_wait_for_ever(gateways, devices):
     only.tell(mute=True)
     async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=300) as http:
         waiting = asyncio.create_task(http.post(PATH, content=BODY))
-        while not only.reported("query"):
-            await asyncio.sleep(0.02)
+        await eventually_async(lambda: only.reported("query"))
         gateway.process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(gateway.process.wait, 120) == 0
         response = await waiting
@@ -269,7 +266,7 @@ async def test_sigterm_does_not_wait_for_ever(gateways, devices):
 
 
 def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess:
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("NEREUS_")} | settings
+    environ = bare_environment() | settings
     return subprocess.run(
         [sys.executable, "-m", "workers.gateway", *arguments], env=environ, capture_output=True, text=True, timeout=300
     )

@@ -58,7 +58,7 @@ def test_a_device_that_is_lost_after_a_switch_has_its_queries_answered_elsewhere
     one.supervised = False
     for device in (one, two):
         device.warm(("numbers", "big"))
-        device.tell(delay_s=10.0)
+        device.tell(delay_s=3.0)
     specs = [application("numbers")]
     control_plane.first = config(plan(1, placed, endpoints, "proteus"), specs)
     gateway = gateways(NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="token")
@@ -89,7 +89,7 @@ def test_queries_that_wait_move_with_their_application(stack, new, control_plane
     one, two = devices("d0", "d1")
     endpoints = {device.name: device.endpoint for device in (one, two)}
     one.warm(("numbers", "big"))
-    one.tell(delay_s=6.0)
+    one.tell(delay_s=2.0)
     two.warm(("numbers", "small"))
     specs = [application("numbers")]
     placed = {"d0": [("numbers", "big")]} | ({} if new else {"d1": []})
@@ -102,7 +102,7 @@ def test_queries_that_wait_move_with_their_application(stack, new, control_plane
     for client in clients:
         client.start()
     wait_for(lambda: one.reported("grant"), "a query runs")
-    wait_for(lambda: gateway.health()["in_flight"] == 4, "the others wait")
+    wait_for(lambda: gateway.health()["in_flight"] + len(answers) == 4, "the others wait")
     placed = {"d0": [], "d1": [("numbers", "small")]}
     control_plane.send(config(plan(2, placed, endpoints, stack), specs))
     for client in clients:

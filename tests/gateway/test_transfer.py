@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tools.waiting import eventually_async
 from workers.gateway.device_options import DeviceOptions
 from workers.gateway.gateway import Gateway
 from workers.gateway.network import LARGE_BYTES, LEAST, MOST, STALE_S, STEP, TransferEstimator, row_bytes
@@ -141,8 +142,7 @@ async def test_a_core_learns_it_and_refuses_at_once_what_could_not_be_back_in_ti
         return answer.status_code
 
     async with asyncio.timeout(60):
-        while not gateway.ready:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: gateway.ready)
         try:
             assert await asked() == 200
             assert rollout.core.byte_s("d0") == 0.0, "a device of the same box has no such estimate"

@@ -93,7 +93,7 @@ def test_describes_itself(client, served):
 
 
 def test_infers_and_tells_who_answered(client):
-    parameters = {"latency_ms": 900, "min_accuracy": 94.5}
+    parameters = {"latency_ms": 9000, "min_accuracy": 94.5}
     result = client.infer(outputs="n y", model_version="big", request_id="q-7", parameters=parameters, priority=3)
     np.testing.assert_array_equal(result.as_numpy("y"), X * 2)
     np.testing.assert_array_equal(result.as_numpy("n"), [10, -1])

@@ -6,7 +6,6 @@ Several processes record them at once, and they are read back over every tier.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 
 import pytest
@@ -14,10 +13,11 @@ import pytest
 from tests import postgresql
 from tests.forked import ForkedProcess, of_commands
 from tests.history.test_recording import report
+from tests.running import bare_environment
 
 pytestmark = [
     pytest.mark.wide,
-    pytest.mark.skipif(not postgresql.program("initdb"), reason="PostgreSQL is not installed"),
+    postgresql.needed,
 ]
 
 RECORD = "from scheduler.history import recording; print(recording.record())"
@@ -36,26 +36,24 @@ print(json.dumps([[one["resolution"] for one in found], sums, HistoryPosition.ob
 def test_processes_on_postgresql_record_each_second_once(tmp_path, clean_redis):
     from django.conf import settings
 
-    with postgresql.running() as server:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("NEREUS_")}
-        environment = {
-            **kept,
-            "NEREUS_HOME": str(tmp_path),
-            "NEREUS_DATABASE_URL": server.url,
-            "NEREUS_REDIS_URL": settings.REDIS_URL,
-        }
+    kept = bare_environment()
+    environment = {
+        **kept,
+        "NEREUS_HOME": str(tmp_path),
+        "NEREUS_DATABASE_URL": postgresql.database(),
+        "NEREUS_REDIS_URL": settings.REDIS_URL,
+    }
 
-        def manage(*arguments: str) -> ForkedProcess:
-            return of_commands().start("manage.py", *arguments, env=environment, stdout=subprocess.PIPE, text=True)
+    def manage(*arguments: str) -> ForkedProcess:
+        return of_commands().start("manage.py", *arguments, env=environment, stdout=subprocess.PIPE, text=True)
 
-        assert manage("migrate", "-v", "0").wait() == 0
-        for ago in range(40, 0, -1):
-            report(ago)
-        running = [manage("shell", "-v", "0", "-c", RECORD) for _ in range(2)]
-        recorded = [int(process.stdout.read()) for process in running]
-        assert sum(recorded) == 40, recorded
-        process = manage("shell", "-v", "0", "-c", READ)
-        resolutions, sums, folds = json.loads(process.stdout.read())
+    for ago in range(40, 0, -1):
+        report(ago)
+    running = [manage("shell", "-v", "0", "-c", RECORD) for _ in range(2)]
+    recorded = [int(process.stdout.read()) for process in running]
+    assert sum(recorded) == 40, recorded
+    process = manage("shell", "-v", "0", "-c", READ)
+    resolutions, sums, folds = json.loads(process.stdout.read())
     assert resolutions == [60, 600, 21600]
     assert sums == [True, True, True]
     assert folds == 1

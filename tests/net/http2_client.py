@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 import grpc
 import hpack
 
+from tools.waiting import eventually_async
 from workers.net import compression
 from workers.net.grpc import Admitted, Call, Code, GrpcServer, StatusError, parse_timeout
 from workers.net.http2 import HeaderList
@@ -190,10 +191,7 @@ async def serving(
 
 
 async def eventually(true, what: str) -> None:
-    end = asyncio.get_running_loop().time() + 300
-    while not true():
-        assert asyncio.get_running_loop().time() < end, what
-        await asyncio.sleep(0.01)
+    await eventually_async(true, why=what)
 
 
 async def still_serves(peer: Peer, number: int) -> None:

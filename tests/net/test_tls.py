@@ -17,6 +17,7 @@ import h2.connection
 import pytest
 import uvloop
 
+from tools.waiting import eventually_async
 from workers.certificates import OwnCertificate
 from workers.net.grpc import Admitted, GrpcServer
 from workers.net.http1 import HttpServer
@@ -117,8 +118,7 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.01)
+    await eventually_async(condition)
 
 
 @on_uvloop

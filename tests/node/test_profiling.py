@@ -5,10 +5,9 @@ They answer only an order of the same attempt.
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
+from tools.waiting import eventually_async
 from workers.node.cache import ModelCache
 from workers.node.profiling import KEPT, ProfileJobs
 from workers.protocol import control
@@ -37,8 +36,7 @@ def order(job: int, attempt: int) -> control.ProfileOrder:
 
 
 async def ended(sent: list, count: int) -> None:
-    while len(sent) < count:
-        await asyncio.sleep(0.001)
+    await eventually_async(lambda: len(sent) >= count)
 
 
 async def test_a_failure_is_repeated_until_the_job_is_cancelled_or_ordered_again(tmp_path):

@@ -15,6 +15,7 @@ import msgspec
 from tests.executor.harness import Peer, rows
 from tests.node.test_daemon import order, variant, warm
 from tests.node.test_process import node, real_config
+from tools.waiting import eventually_async
 from workers.node import devices
 from workers.protocol import control
 from workers.protocol.frames import ExecutorState, Results
@@ -36,11 +37,7 @@ class Load:
     async def more(self, count: int) -> None:
         """Wait for this many further answers."""
         until = len(self.answers) + count
-        async with asyncio.timeout(120):
-            while len(self.answers) < until:
-                await asyncio.sleep(0.01)
-                if self._task.done():
-                    self._task.result()
+        await eventually_async(lambda: len(self.answers) >= until or (self._task.done() and self._task.result()))
 
     async def stop(self) -> None:
         self._stop = True

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.node.conftest import QUICK_RESTART, STAND_IN
+from tools.waiting import eventually_async
 from workers.node import devices
 from workers.node.backoff import RestartBackoff, RestartTiming
 from workers.node.executor_process import pid_path, read_pid
@@ -50,9 +51,7 @@ class Supervised:
         return [event[1] for event in self.events if isinstance(event, tuple)]
 
     async def until(self, condition, seconds: float = 120.0):
-        async with asyncio.timeout(seconds):
-            while not condition():
-                await asyncio.sleep(0.02)
+        await eventually_async(condition, seconds)
 
 
 @asynccontextmanager

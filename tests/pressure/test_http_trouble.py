@@ -24,6 +24,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tests.gateway.conftest import AUTH, KEY, wait_for
 from tests.gateway.test_late_binding import counted
 from tests.net.test_http1_refusals import CHUNKED, MALFORMED, POST, REFUSED
+from tools.waiting import eventually_async
 
 from .conftest import COLUMNS, MAX_REQUEST_MB, MIB
 from .wire import Client, answer, parse, post, request
@@ -383,7 +384,4 @@ async def _ask(served, x: np.ndarray) -> tuple[int, dict, bytes]:
 
 
 async def _until(condition) -> None:
-    end = time.monotonic() + 120
-    while not await asyncio.to_thread(condition):
-        assert time.monotonic() < end
-        await asyncio.sleep(0.005)
+    await eventually_async(lambda: asyncio.to_thread(condition))

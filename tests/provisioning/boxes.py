@@ -13,13 +13,13 @@ import secrets
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 from tests.running import ROOT
+from tools.waiting import eventually
 
 #: NEREUS_TEST_ROOTS: where roots are kept between runs
 ROOTS = Path(os.environ.get("TEST_ROOTS", "/var/tmp/nereus-roots"))
@@ -153,12 +153,8 @@ class Box:
         silent = subprocess.DEVNULL
         started = subprocess.Popen(command, stdin=silent, stdout=log, stderr=log, env=unified, start_new_session=True)
         self.pid.write_text(str(started.pid))
-        for _ in range(120):
-            if self.ssh("true", check=False).returncode == 0:
-                return
-            assert started.poll() is None, (self.site.folder / f"{self.name}.log").read_text()[-3000:]
-            time.sleep(0.5)
-        raise AssertionError(f"{self.name} has no sshd: {(self.site.folder / f'{self.name}.log').read_text()[-3000:]}")
+        answers = lambda: self.ssh("true", check=False).returncode == 0  # noqa: E731
+        eventually(answers, why=f"sshd of {self.name} answers; its log is {log.name}", of=[started])
 
     def ssh(self, command: str, check: bool = True) -> subprocess.CompletedProcess:
         words = ["ssh", *self.site.ssh().split(), "-o", "ConnectTimeout=3", f"root@{self.address}", command]

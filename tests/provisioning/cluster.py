@@ -19,7 +19,7 @@ import workers
 from tests.grpc_load import GrpcLoad
 from tests.load import Load
 from tests.provisioning import boxes
-from tests.running import ROOT
+from tests.running import ROOT, bare_environment
 
 #: NEREUS_TEST_BUNDLE: an unpacked bundle that was made before; empty: one is made of this tree
 BUNDLE = os.environ.get("TEST_BUNDLE", "")
@@ -111,15 +111,11 @@ class Cluster:
 
     @staticmethod
     def cut_off(run: subprocess.Popen) -> None:
-        """Kill a playbook with all that it started on this machine.
-
-        It ends as if this machine had lost its power.
-        """
         os.killpg(run.pid, signal.SIGKILL)
         run.wait()
 
     def _command(self, playbook: str, options: tuple[str, ...], variables: dict) -> tuple[list[str], dict[str, str]]:
-        mine = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
+        mine = bare_environment()
         values = {"nereus_bundle": str(self.bundle), "nereus_disk_mb": 1000, **variables}
         command = [
             f"{boxes.python()}/ansible-playbook",

@@ -81,7 +81,6 @@ def cordoned(cluster: Cluster) -> set[str]:
 
 @contextlib.contextmanager
 def no_query_fails(cluster: Cluster, key: str):
-    """A load on both gateways over HTTP and gRPC, all of whose queries are answered."""
     with cluster.load(key) as load, cluster.grpc_load(key) as calls:
         yield
     report = load.report
@@ -100,10 +99,6 @@ def test_each_unit_keeps_its_service_from_the_box(cluster, name):
 
 
 def test_boxes_that_were_upgraded_return_to_the_release_before_without_a_query_lost(cluster, key):
-    """Upgraded boxes return to the release before without a query lost.
-
-    A node that an operator cordoned stays so, and boxes that would go elsewhere are left alone.
-    """
     (before,), name = set(cluster.versions().values()), cluster.release_in_use("n2")
     with no_query_fails(cluster, key):
         succeeded(cluster.play("upgrade.yml", nereus_archive=cluster.release("9.0"), **SAME_PACKAGES))

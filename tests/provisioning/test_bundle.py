@@ -27,7 +27,6 @@ def contents(tmp_path) -> Path:
 
 
 def verify(folder: Path, *digest: str) -> subprocess.CompletedProcess:
-    """As the role does: the collection's script, with the folder as working directory."""
     script = bundle.VERIFY.read_text()
     return subprocess.run(["sh", "-s", *digest], input=script, cwd=folder, capture_output=True, text=True)
 

@@ -6,7 +6,6 @@ They serve beside present ones, as in an upgrade.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.running import ROOT, RunningAppliance, eventually, free_ports, register, v2_request
+from tests.running import ROOT, RunningAppliance, bare_environment, eventually, free_ports, register, v2_request
 
 pytestmark = pytest.mark.wide
 
@@ -43,7 +42,7 @@ class Member:
         http, grpc, node, console = free_ports(4)
         self.url = f"http://127.0.0.1:{http}"
         self.home = home
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")} | {
+        environment = bare_environment() | {
             "NEREUS_HOME": str(home),
             "NEREUS_CONTROL_URL": control.console,
             "NEREUS_JOIN_TOKEN": token,

@@ -126,7 +126,7 @@ def endless_loop() -> bytes:
 
 
 def nested(depth: int) -> bytes:
-    """If inside If inside If …"""
+    """If inside If inside If."""
     inner = [node("MatMul", ["x", "w"], [f"y{depth}"])]
     for level in range(depth, 0, -1):
         branch = helper.make_graph(inner, f"b{level}", [], [tensor(f"y{level}", ["b", 3])])

@@ -14,7 +14,6 @@ import onnx
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from registry.inspection import walk
 from tests.registry import graphs, hostile
 
 #: sizes, counts and values at which code tends to fail
@@ -115,13 +114,19 @@ def _flip(data: bytes, rng: random.Random) -> bytes:
     return bytes(damaged)
 
 
+def repeated(field: FieldDescriptor) -> bool:
+    # Protobuf 7 has no label any more, and earlier releases no is_repeated.
+    known = getattr(field, "is_repeated", None)
+    return field.label == FieldDescriptor.LABEL_REPEATED if known is None else known
+
+
 def _mutate(model: onnx.ModelProto, rng: random.Random) -> None:
     messages = list(_all(model))
     message = rng.choice(messages)
     field = rng.choice(message.DESCRIPTOR.fields)
     if field.message_type is not None:
         _splice(message, field, [other for other in messages if other.DESCRIPTOR is field.message_type], rng)
-    elif walk._repeated(field):
+    elif repeated(field):
         values = getattr(message, field.name)
         if values and rng.random() < 0.5:
             values[rng.randrange(len(values))] = _value(field, rng)
@@ -140,7 +145,7 @@ def _all(message: Message, depth: int = 0):
     if depth < 12:
         for field, value in message.ListFields():
             if field.message_type is not None:
-                for inner in value if walk._repeated(field) else (value,):
+                for inner in value if repeated(field) else (value,):
                     yield from _all(inner, depth + 1)
 
 
@@ -152,7 +157,7 @@ def _splice(message: Message, field: FieldDescriptor, others: list[Message], rng
     """
     source = type(rng.choice(others)).FromString(rng.choice(others).SerializePartialToString()) if others else None
     target = getattr(message, field.name)
-    if walk._repeated(field):
+    if repeated(field):
         if len(target) and rng.random() < 0.3:
             del target[rng.randrange(len(target))]
             return

@@ -118,11 +118,11 @@ def test_every_wrong_field_is_reported_at_once(client):
         (b"[]", "application/json", 400, "must be a JSON object, not an array"),
         (b"null", "application/json", 400, "must be a JSON object, not null"),
         (b"1e3", "application/json", 400, "must be a JSON object, not a number"),
-        (b"NaN", "application/json", 400, "must be a JSON object, not a number"),
+        (b'{"slo_ms": NaN}', "application/json", 400, "JSON parse error"),
+        (b'{"slo_ms": 1e999}', "application/json", 400, "out of range"),
         (b"\xff\xfe", "application/json", 400, "JSON parse error"),
-        (rb'{"name": "\ud800"}', "application/json", 400, "no character"),
-        (rb'{"\uDFFF": {}}', "application/json", 400, "no character"),
-        (rb'{"a\ud800": NaN}', "application/json", 400, "no character"),
+        (rb'{"name": "\ud800"}', "application/json", 400, "JSON parse error"),
+        (rb'{"\uDFFF": {}}', "application/json", 400, "JSON parse error"),
         (b'"' + b"a" * 2**20 + b'"', "application/json", 413, "limit of 1048576 bytes"),
         (b"<a/>", "application/xml", 415, "application/xml"),
     ],
@@ -134,10 +134,10 @@ def test_every_wrong_field_is_reported_at_once(client):
         "null",
         "number",
         "NaN",
+        "infinity",
         "not UTF-8",
         "half a pair",
         "half a pair in a name",
-        "half a pair beside NaN",
         "too large",
         "XML",
     ],
@@ -146,22 +146,6 @@ def test_a_body_that_cannot_be_read_is_a_problem(body, kind, status, text, clien
     response = client.post(URL, body, content_type=kind)
     problem(response, status)
     assert text in response.json()["detail"]
-
-
-@pytest.mark.parametrize(
-    ("body", "faults"),
-    [
-        (b'{"slo_ms": NaN}', {"slo_ms": "NaN"}),
-        (b'{"name": "a", "weight": -Infinity, "slo_ms": 1e999}', {"weight": "-Infinity", "slo_ms": "Infinity"}),
-        (b'{"signature": {"inputs": [{"shape": [1, NaN]}]}}', {"signature.inputs.0.shape.1": "NaN"}),
-        (b'{"a": [' + b"NaN, " * 99 + b"1]}", {f"a.{place}": "NaN" for place in range(10)}),
-        (b'{"' + b"a" * 999 + b'": {"b": NaN}}', {"a" * 60 + ".b": "NaN"}),
-    ],
-    ids=["NaN", "infinity", "nested", "many", "a long name"],
-)
-def test_a_number_that_is_not_finite_is_reported_with_its_field(body, faults, client):
-    errors = problem(client.post(URL, body, content_type="application/json"), 400)
-    assert errors == {field: f"must be a finite number, not {given}" for field, given in faults.items()}
 
 
 @pytest.mark.parametrize("given", [5, "x", [[]], True, [None]])

@@ -56,6 +56,7 @@ def _inspect_all(seeds: range, limited: Settings, tmp_path: Path) -> dict[str, i
     return outcomes
 
 
+@pytest.mark.wide
 def test_damaged_files_end_in_words(limited, tmp_path):
     outcomes = _inspect_all(range(24), limited, tmp_path)
     assert outcomes["refused"] > 5

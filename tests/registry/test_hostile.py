@@ -18,6 +18,7 @@ import pytest
 from registry.errors import InvalidInput
 from registry.inspection import limits, model, sandbox, validation, walk
 from tests.registry import graphs, hostile
+from tests.registry.mutations import repeated
 from workers.executor import validation as executor_validation
 from workers.protocol.specs import Signature, TensorSpec
 from workers.settings import Settings
@@ -88,7 +89,7 @@ def test_everything_of_onnx_that_can_hold_a_tensor_is_walked():
             if field.message_type is None:
                 continue
             value = getattr(message, field.name)
-            if walk._repeated(field):
+            if repeated(field):
                 value = value.add()
             else:
                 value.SetInParent()

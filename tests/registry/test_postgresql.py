@@ -5,47 +5,45 @@ SQLite has one writer at a time, and text of any characters.
 
 from __future__ import annotations
 
-import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from tests import postgresql
 from tests.forked import of_commands
+from tests.running import bare_environment
 
 pytestmark = [
     pytest.mark.wide,
-    pytest.mark.skipif(not postgresql.program("initdb"), reason="PostgreSQL is not installed"),
+    postgresql.needed,
 ]
 
 Shell = Callable[[str], list[str]]
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory) -> Iterator[Shell]:
+def shell(tmp_path_factory) -> Shell:
     """Run code on a migrated database; returns what it printed after ``found``."""
-    with postgresql.running() as server:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")} | {
-            "NEREUS_HOME": str(tmp_path_factory.mktemp("home")),
-            "NEREUS_DATABASE_URL": server.url,
-            "NEREUS_ALLOWED_HOSTS": "testserver",
-        }
+    environment = bare_environment() | {
+        "NEREUS_HOME": str(tmp_path_factory.mktemp("home")),
+        "NEREUS_DATABASE_URL": postgresql.database(),
+        "NEREUS_ALLOWED_HOSTS": "testserver",
+    }
 
-        def manage(*arguments: str) -> str:
-            process = of_commands().start(
-                "manage.py", *arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-            )
-            printed = process.stdout.read()
-            assert process.wait() == 0, printed[-3000:]
-            return printed
+    def manage(*arguments: str) -> str:
+        process = of_commands().start(
+            "manage.py", *arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        printed = process.stdout.read()
+        assert process.wait() == 0, printed[-3000:]
+        return printed
 
-        manage("migrate", "-v", "0")
-        yield lambda code: [
-            line.removeprefix("found ")
-            for line in manage("shell", "-v", "0", "-c", code).splitlines()
-            if line.startswith("found ")
-        ]
+    return lambda code: [
+        line.removeprefix("found ")
+        for line in manage("shell", "-v", "0", "-c", code).splitlines()
+        if line.startswith("found ")
+    ]
 
 
 def test_an_account_whose_name_has_nul_is_none(shell):

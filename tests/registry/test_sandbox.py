@@ -309,10 +309,10 @@ def test_secrets_in_the_environment_stay_outside(good, settings, monkeypatch):
 
 
 @contextlib.contextmanager
-def _places_taken(settings, count: int, seconds: float = 12.0):
+def _places_taken(settings, count: int):
     with contextlib.ExitStack() as held:
         for _ in range(count):
-            held.enter_context(queue.place(settings.home / "models", seconds, 0))
+            held.enter_context(queue.place(settings.home / "models", 0))
         yield
 
 
@@ -329,11 +329,10 @@ def test_without_memory_for_two_there_is_one_at_a_time(good, settings, monkeypat
         sandbox.inspect_model(good, graphs.SIGNATURE, settings.NEREUS)
 
 
-def test_uploads_wait_for_a_bounded_time_and_get_one_to_retry_after(good, settings, monkeypatch):
+def test_uploads_wait_for_a_bounded_time(good, settings, monkeypatch):
     monkeypatch.setattr(queue, "MAX_WAIT_S", 0.2)
-    with _places_taken(settings.NEREUS, queue.PLACES), pytest.raises(Busy) as busy:
+    with _places_taken(settings.NEREUS, queue.PLACES), pytest.raises(Busy):
         sandbox.inspect_model(good, graphs.SIGNATURE, settings.NEREUS)
-    assert 1 <= busy.value.retry_after_s <= 13
     sandbox.inspect_model(good, graphs.SIGNATURE, settings.NEREUS)
 
 
@@ -354,7 +353,7 @@ def test_waiting_uploads_get_places_that_become_free(good, settings):
 
 def test_a_client_gets_the_time_to_retry_after(upload, files, settings, monkeypatch):
     monkeypatch.setattr(queue, "MAX_WAIT_S", 0.2)
-    with _places_taken(settings.NEREUS, queue.PLACES, 5.0):
+    with _places_taken(settings.NEREUS, queue.PLACES):
         response = upload(graphs.good())
-    assert response.status_code == 503 and 1 <= int(response["Retry-After"]) <= 6
+    assert response.status_code == 503 and response["Retry-After"] == str(queue.RETRY_S)
     assert files() == []

@@ -212,7 +212,7 @@ def own_shapes(name: str, made, **outputs) -> registry.Application:
 
 
 def test_a_batch_of_the_models_own_is_one(upload, tmp_path):
-    """Open dimensions of all the same size would not fit to the state, and give another rank."""
+    """Open dimensions that are all of one size give another rank."""
     made = model(
         [
             node("ReduceMean", ["sound", "axes"], ["m"], keepdims=0),

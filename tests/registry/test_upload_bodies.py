@@ -24,6 +24,7 @@ from scheduler import operations
 from scheduler import uploads as shown_uploads
 from tests.accounts import account, bearer
 from tests.registry import graphs
+from tools.waiting import eventually_async
 
 GOOD = graphs.good()
 
@@ -145,18 +146,14 @@ async def test_two_large_uploads_at_once_are_the_most(transactional_db, applicat
     first, second = Upload(limits, headers, 2**25), Upload(limits, headers, 2**25)
     for upload in (first, second):
         upload.sent.put_nowait(bytes(10))
-    async with asyncio.timeout(60):
-        while not (first.taken and second.taken):
-            await asyncio.sleep(0.01)
+    await eventually_async(lambda: first.taken and second.taken)
     status, problem = await Upload(limits, headers, 2**25).status()
     assert status == 503 and "2 large uploads are being received" in problem["detail"]
     first.task.cancel()
     await asyncio.gather(first.task, return_exceptions=True)
     third = Upload(limits, headers, 2**25)
     third.sent.put_nowait(bytes(10))
-    async with asyncio.timeout(60):
-        while not third.taken:
-            await asyncio.sleep(0.01)
+    await eventually_async(lambda: third.taken)
     for upload in (second, third):
         upload.task.cancel()
     await asyncio.gather(second.task, third.task, return_exceptions=True)
@@ -176,10 +173,7 @@ async def test_an_upload_is_a_task_of_its_sender_that_owners_cancel(
 
     upload = Upload(limit(), {"authorization": await database_sync_to_async(bearer)(operator)}, 2**22)
     upload.sent.put_nowait(bytes(2**20))
-    async with asyncio.timeout(60):
-        while not (shown := await tasks()):
-            await asyncio.sleep(0.01)
-    (task,) = shown
+    (task,) = await eventually_async(tasks)
     assert (task["by"], task["application"], task["state"]) == ("operator", "tiny", "running")
     assert (task["detail"], task["progress"]) == ("received 1.0 MiB of 4.0", 0.25)
     nothing = await database_sync_to_async(owner.delete)("/api/v1/uploads/another/")

@@ -130,8 +130,8 @@ BAD_MODELS = {
     "text": (b"not a model " * 99, "file", "is not an ONNX model"),
     "zeros": (bytes(5000), "file", "is not an ONNX model"),
     "other protobuf": (onnx.TensorProto(dims=[1], data_type=1).SerializeToString(), "file", "is not an ONNX model"),
-    "truncated in the middle": (GOOD[: len(GOOD) // 2], "file", "is truncated"),
-    "truncated by a byte": (GOOD[:-1], "file", "is truncated"),
+    "truncated in the middle": (GOOD[: len(GOOD) // 2], "file", "is truncated at its "),
+    "truncated by a byte": (GOOD[:-1], "file", "is truncated at its "),
     "no operators": (
         onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [])).SerializeToString(),
         "file",
@@ -145,6 +145,11 @@ BAD_MODELS = {
     "opset of more than 32 bits": (_model(opset=2**32 + 17), "file.opset", "is no opset"),
     "IR version too new": (_model(ir_version=99), "file.ir_version", "IR version 99 is too new"),
     "newer than the runtime": (_model(ir_version=onnx.IR_VERSION), "file.ir_version", "set model.ir_version = "),
+    "IR version and opset too new": (
+        _model(ir_version=99, opset=NEWEST + 1),
+        "file.opset",
+        "onnx.version_converter.convert_version(model, ",
+    ),
     "unknown operator": (
         _model([node("Frobnicate", ["x"], ["y"])]),
         "file.operators",

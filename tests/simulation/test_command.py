@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
+from tests.running import bare_environment
+
 from .worlds import SCENARIO, files
 
 pytestmark = pytest.mark.wide
@@ -25,7 +27,7 @@ PUBLISHED = ROOT.parent / "shared" / "data" / "proteus"
 
 
 def run(tmp_path: Path, *args: str) -> subprocess.CompletedProcess:
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("NEREUS_")}
+    environ = bare_environment()
     environ |= {"NEREUS_HOME": str(tmp_path / "nowhere" / "home")}
     command = [sys.executable, str(ROOT / "manage.py"), "simulate", *args]
     return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=800)

@@ -78,6 +78,7 @@ async def test_a_latency_that_does_not_depend_on_size_is_kept_once(executor, tmp
     assert [(p.size, p.batch) for p in done.points] == [(0, 1), (0, 2), (0, 4)]
 
 
+@pytest.mark.wide
 async def test_a_class_stops_growing_at_its_own_limit(executor, path):
     freely = await measured(executor, sized(SHORT, 60 * LONG), path, max_batch=8)
     one_long, eight_short = of_class(freely.points, 0)[0], of_class(freely.points, SHORT)[-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import sys
 import pytest
 
 from scheduler.stacks.registry import PAPERS
-from tests.running import ROOT
+from tests.running import ROOT, bare_environment
 
 pytestmark = pytest.mark.wide
 
@@ -46,7 +45,7 @@ def test_the_rest_goes_on_without_it(paper, tmp_path):
     shutil.rmtree(tmp_path / "scheduler/stacks" / paper)
     shutil.rmtree(tmp_path / "tests/stacks" / paper)
     (tmp_path / "workers/dispatch/published/papers" / f"{paper}.py").unlink()
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
+    environ = bare_environment()
     environ |= {"DJANGO_SETTINGS_MODULE": "appliance.settings", "NEREUS_HOME": str(tmp_path / "home")}
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=300

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.executor.harness import Executor
+from tools.waiting import eventually_async
 from workers.executor.answers import GroupAnswer
 from workers.executor.replies import split_large
 from workers.protocol.frame_connection import FrameConnection, encode
@@ -159,8 +160,7 @@ async def test_a_member_has_a_bounded_number_of_connections(ends, monkeypatch):
         for _ in range(2):
             _, writer = await opened.enter_async_context(raw(ends.gateway, port))
             writer.write(hello())
-        while len(ends.received) < 2:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: len(ends.received) >= 2)
         await opened.enter_async_context(raw(ends.gateway, port))
         assert "has 2 connections here, which is most" in await cut(ends)
 

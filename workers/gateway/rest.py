@@ -54,13 +54,13 @@ QUICK_BYTES = 16 * 1024
 QUICK_LISTS = 2048
 #: Triton's extensions that are not served, by a part of their paths below ``/v2``
 _UNSUPPORTED = {
-    "systemsharedmemory": "shared memory is",
-    "cudasharedmemory": "shared memory is",
-    "repository": "loading and unloading over this protocol are (variants are uploaded over REST and loaded by plans)",
-    "trace": "trace settings are",
-    "logging": "log settings are",
-    "generate": "generating text is",
-    "generate_stream": "generating text is",
+    "systemsharedmemory": "shared memory is not supported",
+    "cudasharedmemory": "shared memory is not supported",
+    "repository": "loading and unloading are not supported here (REST takes variants, plans load them)",
+    "trace": "trace settings are not supported",
+    "logging": "log settings are not supported",
+    "generate": "generating text is not supported",
+    "generate_stream": "generating text is not supported",
 }
 #: bytes of a body that is not used: some clients send '{}'
 UNUSED_BODY_BYTES = 64
@@ -241,7 +241,7 @@ class Rest(Edge):
             return NotFound(f"path {_shown(head.target)}: not found")
         served = ["/" + "/".join(parts) for parts in (*self._open, *self._fixed)]
         served += ["/v2/models/M[/versions/V]" + ("/" + verb if verb else "") for verb in self._of_model]
-        return UnsupportedMethod(f"path {_shown(head.target)}: {what} not supported; supported are {', '.join(served)}")
+        return UnsupportedMethod(f"path {_shown(head.target)}: {what}; supported are {', '.join(served)}")
 
     def _model_path(self, path: tuple[str, ...]) -> tuple[str, str | None, str] | None:
         """(model, version, verb) of ``/v2/models/M[/versions/V][/VERB]``."""

@@ -15,8 +15,6 @@ from workers import metrics
 
 
 class TensorSerializer(serializers.Serializer):
-    """Part of the schema only."""
-
     name = serializers.CharField(max_length=signatures.MAX_NAME)
     datatype = OneOfField(list(signatures.DATATYPES))
     shape = serializers.ListField(
@@ -27,8 +25,6 @@ class TensorSerializer(serializers.Serializer):
 
 
 class SignatureSerializer(serializers.Serializer):
-    """Part of the schema only."""
-
     inputs = TensorSerializer(many=True)
     outputs = TensorSerializer(many=True)
 
@@ -66,8 +62,6 @@ class SizesField(serializers.JSONField):
 
 
 class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
-    """An application."""
-
     serializer_field_mapping = {**serializers.ModelSerializer.serializer_field_mapping, FloatField: NumberField}
     signature = SignatureField()
     padding = PaddingField(
@@ -129,8 +123,6 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
 
 
 class ValidationSetSerializer(serializers.ModelSerializer):
-    """An application's validation set."""
-
     application = serializers.SlugRelatedField("name", read_only=True)
 
     class Meta:
@@ -139,7 +131,5 @@ class ValidationSetSerializer(serializers.ModelSerializer):
 
 
 class ValidationUploadSerializer(StrictMixin, serializers.Serializer):
-    """Upload of a validation set."""
-
     file = serializers.FileField(help_text="An .npz with one array an input and labels.", allow_empty_file=True)
     metric = OneOfField(list(metrics.names()))

@@ -12,16 +12,12 @@ from rest_framework import serializers
 
 
 class OneOfField(serializers.ChoiceField):
-    """A choice, whose error names all of them."""
-
     def __init__(self, choices: Iterable[Any], **kwargs: Any):
         super().__init__(choices, **kwargs)
         self.error_messages["invalid_choice"] = '"{input}" is not one of ' + ", ".join(map(str, self.choices)) + "."
 
 
 class StrictMixin:
-    """Rejects fields that do not exist or may not be set."""
-
     #: for choices of models' fields
     serializer_choice_field = OneOfField
 
@@ -44,8 +40,6 @@ class StrictMixin:
 
 
 class NumberField(serializers.FloatField):
-    """A number; ``true`` is none, though Python would take it for 1."""
-
     def to_internal_value(self, data: Any) -> float:
         if isinstance(data, bool):
             self.fail("invalid")
@@ -67,8 +61,6 @@ class PercentField(NumberField):
 
 
 class CountLimitField(serializers.IntegerField):
-    """An optional limit on a count, up to a million."""
-
     def __init__(self, **kwargs: Any):
         super().__init__(allow_null=True, required=False, min_value=1, max_value=1_000_000, **kwargs)
 

@@ -17,15 +17,11 @@ MAX_CORDON_S = 7 * 86400
 
 
 class UnreachedSerializer(serializers.Serializer):
-    """A gateway that does not reach a device."""
-
     gateway = serializers.CharField()
     since = serializers.DateTimeField(allow_null=True, help_text="Null: unknown.")
 
 
 class DeviceSerializer(serializers.ModelSerializer):
-    """A device."""
-
     node = serializers.SlugRelatedField("name", read_only=True)
     gateways = serializers.SerializerMethodField(help_text="Names of the gateways that reach it.")
     unreached_by = serializers.SerializerMethodField(
@@ -75,16 +71,12 @@ class DeviceSerializer(serializers.ModelSerializer):
 
 
 class ClaimSerializer(serializers.Serializer):
-    """A claim on a member's name, which waits for an operator."""
-
     join_token = serializers.CharField(source="claim_with.name", default=None, allow_null=True)
     address = serializers.CharField(source="claim_address")
     since = serializers.DateTimeField(source="claimed_at")
 
 
 class CertificateSerializer(serializers.Serializer):
-    """A member's certificate, by which members on other boxes know it."""
-
     key = serializers.CharField(source="key_hash", help_text="sha256 of its public key (SubjectPublicKeyInfo).")
     until = serializers.DateTimeField(source="certificate_until", help_text="It is renewed automatically before.")
     lapsed = serializers.BooleanField(
@@ -93,8 +85,6 @@ class CertificateSerializer(serializers.Serializer):
 
 
 class MemberMixin(serializers.Serializer):
-    """State, certificate and claim of nodes and gateways alike."""
-
     #: fields that follow those of each kind
     STANDING = ("last_seen", "release", "last_words", "behind_since", "certificate", "claim", "created")
 
@@ -113,16 +103,12 @@ class MemberMixin(serializers.Serializer):
 
 
 class RevocationSerializer(StrictMixin, serializers.Serializer):
-    """Input to revoke a node."""
-
     force = serializers.BooleanField(
         required=False, help_text="Also where only this node has usable devices for an application, whose queries fail."
     )
 
 
 class CordonSerializer(RevocationSerializer):
-    """Input to cordon a node."""
-
     seconds = serializers.IntegerField(
         required=False,
         min_value=1,
@@ -132,8 +118,6 @@ class CordonSerializer(RevocationSerializer):
 
 
 class DivisionSerializer(StrictMixin, serializers.Serializer):
-    """Input to divide a node's cores into devices."""
-
     cpu_devices = serializers.CharField(
         max_length=MOST_CHARACTERS,
         help_text="As NEREUS_CPU_DEVICES: auto, none, 2x1 (count x cores), or lists such as 0-1;2,3.",
@@ -141,15 +125,11 @@ class DivisionSerializer(StrictMixin, serializers.Serializer):
 
 
 class DivisionLookSerializer(serializers.Serializer):
-    """The effect of an order to divide a node's cores."""
-
     cpu_devices = serializers.CharField(help_text="Empty: as the box's settings say.")
     consequences = serializers.ListField(child=serializers.CharField())
 
 
 class DivisionReportSerializer(serializers.Serializer):
-    """The cores of a node, as it reported them."""
-
     cores = serializers.ListField(child=serializers.IntegerField(), help_text="CPU cores that it may divide.")
     divided = serializers.CharField(help_text="The present division, in the form of NEREUS_CPU_DEVICES.")
     ordered = serializers.BooleanField(
@@ -200,8 +180,6 @@ class GatewaySerializer(MemberMixin, serializers.ModelSerializer):
 
 
 class JoinTokenSerializer(StrictMixin, serializers.ModelSerializer):
-    """A join token, without the token."""
-
     kind = OneOfField(
         models.JoinToken.Kind.choices, required=False, help_text="Members to admit: any, node or gateway."
     )
@@ -219,8 +197,6 @@ class JoinTokenSerializer(StrictMixin, serializers.ModelSerializer):
 
 
 class NewJoinTokenSerializer(JoinTokenSerializer):
-    """A token that was just made; this once it can be read."""
-
     token = serializers.CharField(read_only=True)
 
     class Meta(JoinTokenSerializer.Meta):
@@ -228,8 +204,6 @@ class NewJoinTokenSerializer(JoinTokenSerializer):
 
 
 class JoinCommandSerializer(StrictMixin, serializers.Serializer):
-    """The box that is to join."""
-
     role = OneOfField(["node", "gateway"], help_text="Role of the other box.")
     minutes = serializers.IntegerField(
         required=False,
@@ -243,8 +217,6 @@ class JoinCommandSerializer(StrictMixin, serializers.Serializer):
 
 
 class JoinLineSerializer(serializers.Serializer):
-    """The line by which another box joins; it works once."""
-
     command = serializers.CharField(help_text="Run it in a checkout of this release on that box.")
     token = serializers.CharField(help_text="The join token's name.")
     expires = serializers.DateTimeField()

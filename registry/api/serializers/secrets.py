@@ -13,8 +13,6 @@ from registry.api.serializers.fields import CountLimitField, ExpiryField, Number
 
 
 class ApiKeySerializer(StrictMixin, serializers.ModelSerializer):
-    """An API key, without the key."""
-
     applications = serializers.ListField(
         child=serializers.CharField(max_length=63),
         allow_null=True,
@@ -43,7 +41,6 @@ class ApiKeySerializer(StrictMixin, serializers.ModelSerializer):
         extra_kwargs = {"name": {"validators": [models.name_validator]}}
 
     def validate_applications(self, names: list[str] | None) -> list[str] | None:
-        """Names of existing applications, each once."""
         if names is None:
             return None
         known = set(models.Application.objects.filter(name__in=names).values_list("name", flat=True))
@@ -56,15 +53,11 @@ class ApiKeySerializer(StrictMixin, serializers.ModelSerializer):
 
 
 class ApiKeyChangeSerializer(ApiKeySerializer):
-    """Changed limits of an API key; the name stays."""
-
     class Meta(ApiKeySerializer.Meta):
         read_only_fields = ["name", "prefix", "created"]
 
 
 class NewApiKeySerializer(ApiKeySerializer):
-    """A key that was just made; this once it can be read."""
-
     key = serializers.CharField(read_only=True)
 
     class Meta(ApiKeySerializer.Meta):
@@ -72,8 +65,6 @@ class NewApiKeySerializer(ApiKeySerializer):
 
 
 class AccountField(serializers.SlugRelatedField):
-    """An active account by its name."""
-
     def __init__(self, **kwargs: Any):
         super().__init__("username", queryset=User.objects.filter(is_active=True), **kwargs)
 
@@ -85,8 +76,6 @@ class AccountField(serializers.SlugRelatedField):
 
 
 class ApiTokenSerializer(StrictMixin, serializers.ModelSerializer):
-    """An API token, without the token."""
-
     user = AccountField(required=False)
     role = OneOfField(list(BY_LABEL), help_text="The token's role; it never permits more than its account's.")
     expires = ExpiryField(allow_null=True, required=False)
@@ -99,8 +88,6 @@ class ApiTokenSerializer(StrictMixin, serializers.ModelSerializer):
 
 
 class NewApiTokenSerializer(ApiTokenSerializer):
-    """A token that was just made; this once it can be read."""
-
     token = serializers.CharField(read_only=True)
 
     class Meta(ApiTokenSerializer.Meta):

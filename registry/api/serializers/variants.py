@@ -76,8 +76,6 @@ def _accuracy(**kwargs: Any) -> PercentField:
 
 
 class VariantUploadSerializer(StrictMixin, serializers.Serializer):
-    """Upload of a variant."""
-
     name = serializers.CharField(max_length=63, validators=[models.name_validator])
     file = serializers.FileField(help_text="An ONNX model.", allow_empty_file=True)
     accuracy = _accuracy(required=False)
@@ -89,8 +87,6 @@ class VariantUploadSerializer(StrictMixin, serializers.Serializer):
 
 
 class VariantChangeSerializer(StrictMixin, serializers.Serializer):
-    """Change of a variant."""
-
     accuracy = _accuracy(allow_null=True, required=False)
     pinned = serializers.BooleanField(required=False, help_text="Resident on at least one device, where it fits.")
     excluded = serializers.BooleanField(required=False, help_text="Never planned.")
@@ -104,8 +100,6 @@ class VariantChangeSerializer(StrictMixin, serializers.Serializer):
 
 
 class LatencySerializer(serializers.ModelSerializer):
-    """Latency of one batch size in one size class."""
-
     class Meta:
         model = models.ProfileLatency
         fields = ["size", "batch", "p50_ms", "p95_ms", "mean_ms", "samples"]
@@ -115,8 +109,6 @@ class LatencySerializer(serializers.ModelSerializer):
 
 
 class ProfileSerializer(serializers.ModelSerializer):
-    """Profile of a variant on a device type."""
-
     variant = serializers.SlugRelatedField("name", read_only=True)
     application = serializers.CharField(source="variant.application.name", read_only=True)
     latencies = LatencySerializer(many=True, read_only=True)
@@ -149,8 +141,6 @@ class ProfileSerializer(serializers.ModelSerializer):
 
 
 class ProfileJobSerializer(serializers.ModelSerializer):
-    """An order to measure, and how far it is."""
-
     variant = serializers.SlugRelatedField("name", read_only=True)
     application = serializers.CharField(source="variant.application.name", read_only=True)
     device = serializers.SlugRelatedField("ref", read_only=True, allow_null=True)
@@ -176,6 +166,4 @@ class ProfileJobSerializer(serializers.ModelSerializer):
 
 
 class ProfileJobsSerializer(serializers.Serializer):
-    """The jobs that were ordered, or that were open already."""
-
     jobs = ProfileJobSerializer(many=True)

@@ -15,21 +15,17 @@ from registry.api.serializers.applications import (
     ValidationSetSerializer,
     ValidationUploadSerializer,
 )
-from registry.api.views.base import UploadMixin, View
+from registry.api.views.base import ListMixin, UploadMixin, View
 from registry.models import Application, ValidationSet
 
 
-class ApplicationList(View):
+class ApplicationList(ListMixin, View):
     """All applications."""
 
     queryset = Application.objects.all()
     serializer_class = ApplicationSerializer
 
-    @extend_schema(operation_id="applications_list", responses=ApplicationSerializer(many=True))
-    def get(self, request):
-        return self.listed(self.get_queryset(), ApplicationSerializer)
-
-    @extend_schema(operation_id="applications_create", responses={201: ApplicationSerializer})
+    @extend_schema(responses={201: ApplicationSerializer})
     def post(self, request):
         """Register an application."""
         application = services.create_application(self.checked(ApplicationSerializer))
@@ -42,11 +38,9 @@ class ApplicationDetail(View):
 
     serializer_class = ApplicationSerializer
 
-    @extend_schema(operation_id="applications_get")
     def get(self, request, name):
         return Response(ApplicationSerializer(self.application()).data)
 
-    @extend_schema(operation_id="applications_change")
     def patch(self, request, name):
         """Change some fields.
 
@@ -58,7 +52,6 @@ class ApplicationDetail(View):
         return Response(ApplicationSerializer(changed).data)
 
     @extend_schema(
-        operation_id="applications_delete",
         parameters=[DRAIN],
         responses={204: OpenApiResponse(description="Gone."), 202: ApplicationSerializer},
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import serializers
 
-from registry.api.views.base import View
+from registry.api.views.base import ListMixin, View
 from registry.audit.entries import AuditEntry
 from registry.audit.search import FILTERS, search
 
@@ -13,18 +13,16 @@ _PARAMETERS = [OpenApiParameter(name, str, description=text) for name, text in F
 
 
 class AuditEntrySerializer(serializers.ModelSerializer):
-    """One change."""
-
     class Meta:
         model = AuditEntry
         fields = ["id", "at", "actor", "origin", "address", "action", "kind", "ref", "before", "after"]
 
 
-class AuditList(View):
+@extend_schema_view(get=extend_schema(parameters=_PARAMETERS))
+class AuditList(ListMixin, View):
     """Changes, the latest first."""
 
     serializer_class = AuditEntrySerializer
 
-    @extend_schema(operation_id="audit_list", parameters=_PARAMETERS, responses=AuditEntrySerializer(many=True))
-    def get(self, request):
-        return self.listed(search(request.query_params), AuditEntrySerializer)
+    def get_queryset(self):
+        return search(self.request.query_params)

@@ -6,7 +6,8 @@ from typing import Any
 
 from django.conf import settings
 from django.shortcuts import get_object_or_404
-from rest_framework import generics
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import generics, mixins
 from rest_framework.exceptions import PermissionDenied, ValidationError
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
@@ -26,16 +27,13 @@ class View(generics.GenericAPIView):
     pagination_class = generics.GenericAPIView.pagination_class
 
     def application(self) -> Application:
-        """The application that the address names, or 404."""
         return get_object_or_404(Application, name=self.kwargs["name"])
 
     def variant(self) -> Variant:
-        """The variant that the address names, or 404."""
         variants = Variant.objects.select_related("application")
         return get_object_or_404(variants, application__name=self.kwargs["name"], name=self.kwargs["variant"])
 
     def checked(self, serializer: type, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The request's body as that serializer's valid fields."""
         parsed = serializer(*args, data=self.request.data, context=self.get_serializer_context(), **kwargs)
         parsed.is_valid(raise_exception=True)
         self._check_fields(parsed)
@@ -59,10 +57,25 @@ class View(generics.GenericAPIView):
         raise ValidationError({name: [f"{value[:60]!r} is neither true nor false"]})
 
     def listed(self, queryset: Any, serializer: type, **context: Any) -> Any:
-        """A page of rows as a response."""
         page = self.paginate_queryset(queryset)
         rows = serializer(page, many=True, context={**self.get_serializer_context(), **context})
         return self.get_paginated_response(rows.data)
+
+
+class ListMixin(mixins.ListModelMixin):
+    def get(self, request, *args, **kwargs):
+        return self.list(request)
+
+
+class DetailMixin(mixins.RetrieveModelMixin):
+    def get(self, request, *args, **kwargs):
+        return self.retrieve(request)
+
+
+class DeleteMixin(mixins.DestroyModelMixin):
+    @extend_schema(responses={204: OpenApiResponse(description="Gone.")})
+    def delete(self, request, *args, **kwargs):
+        return self.destroy(request)
 
 
 class UploadMixin:

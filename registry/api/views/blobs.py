@@ -28,13 +28,11 @@ CHUNK = 256 * 1024
 
 @functools.cache
 def places() -> transfers.Places:
-    """This process' places for transfers."""
     return transfers.Places(settings.NEREUS.blob_transfers)
 
 
 @functools.cache
 def pace() -> transfers.Pace:
-    """This process' rate of all transfers together."""
     return transfers.Pace(settings.NEREUS.blob_bytes_per_s)
 
 
@@ -55,7 +53,7 @@ class Blob(APIView):
     authentication_classes = [NodeAuthentication, BearerAuthentication, SessionAuthentication]
     content_negotiation_class = _Anything
 
-    @extend_schema(operation_id="blobs_get", responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
+    @extend_schema(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
     def get(self, request, digest):
         """Download a stored file, for approved nodes and model owners.
 
@@ -93,7 +91,6 @@ class Blob(APIView):
 
 
 def _range(header: str, size: int) -> tuple[int, int]:
-    """First byte to send, and one after the last. Raises ValueError."""
     match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.replace(" ", ""))
     if match is None or match.groups() == ("", ""):
         return 0, size

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
-from rest_framework import status
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework.response import Response
 
 from registry import dividing, members, reach
@@ -16,7 +15,7 @@ from registry.api.serializers.members import (
     NodeSerializer,
     RevocationSerializer,
 )
-from registry.api.views.base import View
+from registry.api.views.base import DeleteMixin, DetailMixin, ListMixin, View
 from registry.models import Device, Gateway, Member, Node
 
 
@@ -32,20 +31,14 @@ class _Gateways(View):
     lookup_field = "name"
 
 
-class _List:
-    def get(self, request):
-        return self.listed(self.get_queryset(), self.serializer_class)
+_deleting = extend_schema_view(
+    delete=extend_schema(description="Delete a member. Refused (409) while it is connected.")
+)
 
 
-class _Detail:
-    def get(self, request, name):
-        return Response(self.serializer_class(self.get_object()).data)
-
-    @extend_schema(responses={204: OpenApiResponse(description="Gone.")})
-    def delete(self, request, name):
-        """Delete a member. Refused (409) while it is connected."""
-        members.delete_member(self.get_object())
-        return Response(status=status.HTTP_204_NO_CONTENT)
+class _Detail(DetailMixin, DeleteMixin):
+    def perform_destroy(self, instance):
+        members.delete_member(instance)
 
 
 class _Approve:
@@ -77,11 +70,11 @@ class _Claim:
         return Response(self.serializer_class(members.refuse_claim(self.get_object())).data)
 
 
-@extend_schema_view(get=extend_schema(operation_id="nodes_list", responses=NodeSerializer(many=True)))
-class NodeList(_List, _Nodes):
+class NodeList(ListMixin, _Nodes):
     """All nodes."""
 
 
+@_deleting
 class NodeDetail(_Detail, _Nodes):
     """One node."""
 
@@ -156,11 +149,11 @@ class NodeClaim(_Claim, _Nodes):
     """A claim on a node's name."""
 
 
-@extend_schema_view(get=extend_schema(operation_id="gateways_list", responses=GatewaySerializer(many=True)))
-class GatewayList(_List, _Gateways):
+class GatewayList(ListMixin, _Gateways):
     """All gateways."""
 
 
+@_deleting
 class GatewayDetail(_Detail, _Gateways):
     """One gateway."""
 
@@ -177,31 +170,22 @@ class GatewayClaim(_Claim, _Gateways):
     """A claim on a gateway's name."""
 
 
-@extend_schema_view(get=extend_schema(operation_id="devices_list", responses=DeviceSerializer(many=True)))
-class DeviceList(View):
-    """All devices."""
-
-    queryset = Device.objects.select_related("node")
-    serializer_class = DeviceSerializer
-
-    def get(self, request):
-        return self.listed(self.get_queryset(), DeviceSerializer, gateways=reach.approved_gateways())
-
-
-class DeviceDetail(View):
-    """One device, by NODE/DEVICE."""
-
+class _Devices(View):
     queryset = Device.objects.select_related("node")
     serializer_class = DeviceSerializer
     lookup_field = "ref"
 
-    @extend_schema(operation_id="devices_get")
-    def get(self, request, ref):
-        context = {"gateways": reach.approved_gateways()}
-        return Response(DeviceSerializer(self.get_object(), context=context).data)
+    def get_serializer_context(self):
+        return {**super().get_serializer_context(), "gateways": reach.approved_gateways()}
 
-    @extend_schema(operation_id="devices_delete", responses={204: OpenApiResponse(description="Gone.")})
-    def delete(self, request, ref):
-        """Delete a device. Refused (409) while its node has it."""
-        members.forget_device(self.get_object())
-        return Response(status=status.HTTP_204_NO_CONTENT)
+
+class DeviceList(ListMixin, _Devices):
+    """All devices."""
+
+
+@extend_schema_view(delete=extend_schema(description="Delete a device. Refused (409) while its node has it."))
+class DeviceDetail(DetailMixin, DeleteMixin, _Devices):
+    """One device, by NODE/DEVICE."""
+
+    def perform_destroy(self, instance):
+        members.forget_device(instance)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import status
 from rest_framework.exceptions import ValidationError
 from rest_framework.response import Response
 
 from registry import profiling
 from registry.api.serializers.variants import ProfileJobSerializer, ProfileJobsSerializer, ProfileSerializer
-from registry.api.views.base import View
+from registry.api.views.base import DeleteMixin, DetailMixin, ListMixin, View
 from registry.audit.recording import record
 from registry.errors import Conflict
 from registry.models import Profile, ProfileJob, Variant
@@ -22,38 +22,32 @@ _STATE = OpenApiParameter("state", str, enum=ProfileJob.State.values, descriptio
 _FIELDS = {"application": "variant__application__name", "variant": "variant__name", "device_type": "device_type"}
 
 
-class ProfileList(View):
-    """Profiles, of all applications or one."""
+class _Filtered(ListMixin, View):
+    def filter_queryset(self, queryset):
+        wanted = self.request.query_params
+        return queryset.filter(**{lookup: wanted[name] for name, lookup in _FIELDS.items() if name in wanted})
 
+
+class _Profiles(_Filtered):
+    queryset = (
+        Profile.objects.select_related("variant__application")
+        .prefetch_related("latencies")
+        .order_by("variant__application__name", "variant__name", "device_type")
+    )
     serializer_class = ProfileSerializer
 
-    @extend_schema(
-        operation_id="profiles_list",
-        parameters=[_APPLICATION, _VARIANT, _DEVICE_TYPE],
-        responses=ProfileSerializer(many=True),
-    )
-    def get(self, request):
-        return self._profiles(Profile.objects.all())
 
-    def _profiles(self, profiles):
-        for parameter, lookup in _FIELDS.items():
-            if parameter in self.request.query_params:
-                profiles = profiles.filter(**{lookup: self.request.query_params[parameter]})
-        related = profiles.select_related("variant__application").prefetch_related("latencies")
-        order = ("variant__application__name", "variant__name", "device_type")
-        return self.listed(related.order_by(*order), ProfileSerializer)
+@extend_schema_view(get=extend_schema(parameters=[_APPLICATION, _VARIANT, _DEVICE_TYPE]))
+class ProfileList(_Profiles):
+    """Profiles, of all applications or one."""
 
 
-class ApplicationProfileList(ProfileList):
+@extend_schema_view(get=extend_schema(operation_id="application_profiles_list", parameters=[_VARIANT, _DEVICE_TYPE]))
+class ApplicationProfileList(_Profiles):
     """One application's profiles."""
 
-    @extend_schema(
-        operation_id="application_profiles_list",
-        parameters=[_VARIANT, _DEVICE_TYPE],
-        responses=ProfileSerializer(many=True),
-    )
-    def get(self, request, name):
-        return self._profiles(Profile.objects.filter(variant__application=self.application()))
+    def get_queryset(self):
+        return super().get_queryset().filter(variant__application=self.application())
 
 
 class VariantProfile(View):
@@ -77,46 +71,34 @@ class VariantProfile(View):
         return Response({"jobs": ProfileJobSerializer(jobs, many=True).data}, status.HTTP_202_ACCEPTED)
 
 
-class ProfileJobList(View):
-    """Profile jobs, the latest first."""
-
-    serializer_class = ProfileJobSerializer
-
-    @extend_schema(
-        operation_id="profile_jobs_list",
-        parameters=[_APPLICATION, _VARIANT, _DEVICE_TYPE, _STATE],
-        responses=ProfileJobSerializer(many=True),
-    )
-    def get(self, request):
-        jobs = ProfileJob.objects.select_related("variant__application", "device")
-        for parameter, lookup in _FIELDS.items():
-            if parameter in request.query_params:
-                jobs = jobs.filter(**{lookup: request.query_params[parameter]})
-        state = request.query_params.get("state")
-        if state is not None and state not in ProfileJob.State.values:
-            raise ValidationError({"state": [f"{state[:60]!r} is not one of {', '.join(ProfileJob.State.values)}"]})
-        if state is not None:
-            jobs = jobs.filter(state=state)
-        return self.listed(jobs, ProfileJobSerializer)
-
-
-class ProfileJobDetail(View):
-    """One profile job."""
-
+class _Jobs(View):
     queryset = ProfileJob.objects.select_related("variant__application", "device")
     serializer_class = ProfileJobSerializer
 
-    @extend_schema(operation_id="profile_jobs_get")
-    def get(self, request, pk):
-        return Response(ProfileJobSerializer(self.get_object()).data)
 
-    @extend_schema(operation_id="profile_jobs_cancel", responses={204: OpenApiResponse(description="Cancelled.")})
-    def delete(self, request, pk):
-        """Cancel a profile job; a device that measures it stops.
+@extend_schema_view(get=extend_schema(parameters=[_APPLICATION, _VARIANT, _DEVICE_TYPE, _STATE]))
+class ProfileJobList(_Filtered, _Jobs):
+    """Profile jobs, the latest first."""
 
-        Its variant is planned only on device types that have a profile.
-        """
-        job = self.get_object()
-        profiling.withdraw(job, f"cancelled by {request.user.get_username()}")
-        record("profile cancelled", "variant", str(job.variant), after={"device_type": job.device_type})
-        return Response(status=status.HTTP_204_NO_CONTENT)
+    def filter_queryset(self, queryset):
+        jobs, state = super().filter_queryset(queryset), self.request.query_params.get("state")
+        if state is None:
+            return jobs
+        if state not in ProfileJob.State.values:
+            raise ValidationError({"state": [f"{state[:60]!r} is not one of {', '.join(ProfileJob.State.values)}"]})
+        return jobs.filter(state=state)
+
+
+@extend_schema_view(
+    delete=extend_schema(
+        operation_id="profile_jobs_cancel",
+        description="Cancel a profile job; a device that measures it stops.\n\n"
+        "Its variant is planned only on device types that have a profile.",
+    )
+)
+class ProfileJobDetail(DetailMixin, DeleteMixin, _Jobs):
+    """One profile job."""
+
+    def perform_destroy(self, instance):
+        profiling.withdraw(instance, f"cancelled by {self.request.user.get_username()}")
+        record("profile cancelled", "variant", str(instance.variant), after={"device_type": instance.device_type})

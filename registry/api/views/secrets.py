@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import status
 from rest_framework.response import Response
 
@@ -22,63 +22,59 @@ from registry.api.serializers.secrets import (
     NewApiKeySerializer,
     NewApiTokenSerializer,
 )
-from registry.api.views.base import View
+from registry.api.views.base import DeleteMixin, DetailMixin, ListMixin, View
 from registry.models import ApiKey, ApiToken, JoinToken
 
 
-class ApiKeyList(View):
-    """All API keys, without the keys."""
-
+class _Keys(View):
     queryset = ApiKey.objects.order_by("name")
     serializer_class = ApiKeySerializer
+    lookup_field = "name"
 
-    @extend_schema(operation_id="api_keys_list", responses=ApiKeySerializer(many=True))
-    def get(self, request):
-        return self.listed(self.get_queryset(), ApiKeySerializer)
 
-    @extend_schema(operation_id="api_keys_create", responses={201: NewApiKeySerializer})
+class _Tokens(View):
+    queryset = ApiToken.objects.select_related("user")
+    serializer_class = ApiTokenSerializer
+    lookup_field = "name"
+
+
+class _JoinTokens(View):
+    queryset = JoinToken.objects.order_by("name")
+    serializer_class = JoinTokenSerializer
+    lookup_field = "name"
+
+
+class _Delete(DeleteMixin):
+    def perform_destroy(self, instance):
+        members.delete_secret(instance)
+
+
+class ApiKeyList(ListMixin, _Keys):
+    """All API keys, without the keys."""
+
+    @extend_schema(responses={201: NewApiKeySerializer})
     def post(self, request):
         """Create an API key. It is shown in this answer and never again."""
         row, key = members.create_api_key(**self.checked(ApiKeySerializer))
         return _once({**ApiKeySerializer(row).data, "key": key})
 
 
-class ApiKeyDetail(View):
+@extend_schema_view(delete=extend_schema(description="Delete an API key."))
+class ApiKeyDetail(DetailMixin, _Delete, _Keys):
     """One API key."""
 
-    queryset = ApiKey.objects.all()
-    serializer_class = ApiKeySerializer
-    lookup_field = "name"
-
-    @extend_schema(operation_id="api_keys_get")
-    def get(self, request, name):
-        return Response(ApiKeySerializer(self.get_object()).data)
-
-    @extend_schema(operation_id="api_keys_change", request=ApiKeyChangeSerializer)
+    @extend_schema(request=ApiKeyChangeSerializer)
     def patch(self, request, name):
         """Change some limits; gateways apply them within seconds."""
         row = self.get_object()
         changed = members.change_api_key(row, self.checked(ApiKeyChangeSerializer, row, partial=True))
         return Response(ApiKeySerializer(changed).data)
 
-    @extend_schema(operation_id="api_keys_delete", responses={204: OpenApiResponse(description="Gone.")})
-    def delete(self, request, name):
-        """Delete an API key."""
-        members.delete_secret(self.get_object())
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
-
-class ApiTokenList(View):
+class ApiTokenList(ListMixin, _Tokens):
     """All API tokens, without the tokens."""
 
-    queryset = ApiToken.objects.select_related("user")
-    serializer_class = ApiTokenSerializer
-
-    @extend_schema(operation_id="api_tokens_list", responses=ApiTokenSerializer(many=True))
-    def get(self, request):
-        return self.listed(self.get_queryset(), ApiTokenSerializer)
-
-    @extend_schema(operation_id="api_tokens_create", responses={201: NewApiTokenSerializer})
+    @extend_schema(responses={201: NewApiTokenSerializer})
     def post(self, request):
         """Create an API token for the caller's account or another one.
 
@@ -89,31 +85,15 @@ class ApiTokenList(View):
         return _once({**ApiTokenSerializer(row).data, "token": token})
 
 
-class ApiTokenDetail(View):
+@extend_schema_view(delete=extend_schema(description="Delete an API token; requests with it are refused from now on."))
+class ApiTokenDetail(_Delete, _Tokens):
     """One API token."""
 
-    queryset = ApiToken.objects.all()
-    serializer_class = ApiTokenSerializer
-    lookup_field = "name"
 
-    @extend_schema(operation_id="api_tokens_delete", responses={204: OpenApiResponse(description="Gone.")})
-    def delete(self, request, name):
-        """Delete an API token; requests with it are refused from now on."""
-        members.delete_secret(self.get_object())
-        return Response(status=status.HTTP_204_NO_CONTENT)
-
-
-class JoinTokenList(View):
+class JoinTokenList(ListMixin, _JoinTokens):
     """All join tokens, without the tokens."""
 
-    queryset = JoinToken.objects.order_by("name")
-    serializer_class = JoinTokenSerializer
-
-    @extend_schema(operation_id="join_tokens_list", responses=JoinTokenSerializer(many=True))
-    def get(self, request):
-        return self.listed(self.get_queryset(), JoinTokenSerializer)
-
-    @extend_schema(operation_id="join_tokens_create", responses={201: NewJoinTokenSerializer})
+    @extend_schema(responses={201: NewJoinTokenSerializer})
     def post(self, request):
         """Create a token that admits nodes, gateways or both.
 
@@ -123,18 +103,9 @@ class JoinTokenList(View):
         return _once({**JoinTokenSerializer(row).data, "token": token})
 
 
-class JoinTokenDetail(View):
+@extend_schema_view(delete=extend_schema(description="Delete a join token; members that it admitted stay."))
+class JoinTokenDetail(_Delete, _JoinTokens):
     """One join token."""
-
-    queryset = JoinToken.objects.all()
-    serializer_class = JoinTokenSerializer
-    lookup_field = "name"
-
-    @extend_schema(operation_id="join_tokens_delete", responses={204: OpenApiResponse(description="Gone.")})
-    def delete(self, request, name):
-        """Delete a join token; members that it admitted stay."""
-        members.delete_secret(self.get_object())
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class JoinCommand(View):
@@ -142,7 +113,7 @@ class JoinCommand(View):
 
     serializer_class = JoinCommandSerializer
 
-    @extend_schema(operation_id="join_commands_create", responses={201: JoinLineSerializer})
+    @extend_schema(responses={201: JoinLineSerializer})
     def post(self, request):
         """Create a join token that works once, and the command that uses it.
 

@@ -15,12 +15,10 @@ from registry.models import name_validator
 
 @extend_schema_field(OpenApiTypes.ANY)
 class ElementsField(serializers.JSONField):
-    """Elements of a tensor, flat or nested."""
+    pass
 
 
 class TriedInputSerializer(StrictMixin, serializers.Serializer):
-    """An input, with ``data`` or ``base64``."""
-
     name = serializers.CharField(max_length=signatures.MAX_NAME)
     datatype = OneOfField(list(signatures.DATATYPES))
     shape = serializers.ListField(
@@ -40,30 +38,22 @@ class TriedInputSerializer(StrictMixin, serializers.Serializer):
 
 
 class TriedParametersSerializer(StrictMixin, serializers.Serializer):
-    """A query's constraints."""
-
     variant = serializers.CharField(max_length=63, required=False, allow_null=True, validators=[name_validator])
     min_accuracy = NumberField(min_value=0, max_value=100, required=False, allow_null=True)
     latency_ms = NumberField(min_value=0.001, max_value=600_000, required=False, allow_null=True)
 
 
 class TriedQuerySerializer(StrictMixin, serializers.Serializer):
-    """A query of the Open Inference Protocol."""
-
     inputs = TriedInputSerializer(many=True, min_length=1, max_length=signatures.MAX_TENSORS)
     parameters = TriedParametersSerializer(required=False)
 
 
 class RankedSerializer(serializers.Serializer):
-    """An element of an output and its place in its row."""
-
     index = serializers.IntegerField()
     value = serializers.FloatField(allow_null=True)
 
 
 class ShownOutputSerializer(serializers.Serializer):
-    """An output of the answer."""
-
     name = serializers.CharField()
     datatype = serializers.CharField()
     shape = serializers.ListField(child=serializers.IntegerField())
@@ -76,8 +66,6 @@ class ShownOutputSerializer(serializers.Serializer):
 
 
 class TriedAnswerSerializer(serializers.Serializer):
-    """The gateway's answer, or its refusal."""
-
     status = serializers.IntegerField(help_text="HTTP's, from the gateway.")
     took_ms = serializers.FloatField(help_text="From the control plane to the gateway and back.")
     gateway = serializers.CharField()

@@ -6,7 +6,7 @@ The appliance itself is :mod:`tools.child`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def serving(home: Path, models: dict[str, Path], **environment: str) -> Iterator
     try:
         running.start()
         with running.rest() as client, running.inference() as inference:
-            register(client, "tiny", models, late="serve")
+            register(client, "tiny", models, of=[running], late="serve")
             ready = lambda: inference.get("/v2/models/tiny/ready").status_code == 200  # noqa: E731
             eventually(ready, why="tiny ready to serve", of=[running])
         yield running
@@ -56,10 +56,13 @@ def serving(home: Path, models: dict[str, Path], **environment: str) -> Iterator
         print(running.log()[-20000:])  # shown by pytest when a test failed
 
 
-def register(client: httpx2.Client, name: str, models: dict[str, Path], slo_ms: float = 400, **fields: Any) -> None:
+def register(
+    client: httpx2.Client, name: str, models: dict[str, Path], slo_ms: float = 400, of: Sequence = (), **fields: Any
+) -> None:
     """Register an application with one variant a model, and wait until it is ready.
 
     Accuracies are declared by rank in ``models``: 91 for the first, and nearer to 100 for each further one.
+    ``of``: processes without which it does not get ready.
     """
     answer = client.post("/applications/", json={"name": name, "slo_ms": slo_ms, "signature": SIGNATURE, **fields})
     assert answer.status_code == 201, answer.text
@@ -72,16 +75,16 @@ def register(client: httpx2.Client, name: str, models: dict[str, Path], slo_ms: 
                 files={"file": (path.name, file)},
             )
         assert answer.status_code == 201, answer.text
-    wait_ready(client, name)
+    wait_ready(client, name, of=of)
 
 
-def wait_ready(client: httpx2.Client, name: str, timeout: float = 500) -> list[dict]:
+def wait_ready(client: httpx2.Client, name: str, timeout: float = 500, of: Sequence = ()) -> list[dict]:
     def ready():
         variants = client.get(f"/applications/{name}/variants/").json()["results"]
         assert not [v for v in variants if v["state"] == "failed"], variants
         return variants if variants and all(v["state"] == "ready" for v in variants) else None
 
-    return eventually(ready, timeout, why=f"{name}'s variants ready")
+    return eventually(ready, timeout, why=f"{name}'s variants ready", of=of)
 
 
 def redis_answers(client: redis.Redis) -> bool:

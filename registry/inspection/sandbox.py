@@ -57,7 +57,7 @@ def inspect_model(
 
     Args:
         sizes: of open dimensions at which it must run; none: any that it takes.
-        padding: the inputs that will be padded.
+        padding: the value by input that will be padded.
         batch: whether tensors begin with a batch dimension.
         rows: a validation set, or a sample (:mod:`.samples`), to run it with; None: made-up values.
         source: which of them, in words.
@@ -68,7 +68,7 @@ def inspect_model(
         Conflict: this box cannot isolate it, and its settings demand that.
     """
     order = {"kind": "model", "signature": signature, "batch": batch, "source": source}
-    order |= {"sizes": list(sizes), "padding": sorted(padding or ())}
+    order |= {"sizes": list(sizes), "padding": dict(padding or {})}
     for begin in BEGINS if rows is None else (0, None):
         try:
             return _inspect(path, {**order, "begin": begin}, settings, rows)

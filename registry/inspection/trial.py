@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import onnx
 import onnxruntime as ort
 
 from registry.errors import InputFault, InvalidInput, invalid
 from registry.inspection import independence, runs
-from registry.inspection.runs import CURE, Trial, failed, find_rows, shown_rows, without_rows
+from registry.inspection.runs import CURE, LARGE_S, Trial, failed, find_rows, shown_rows, without_rows
 from registry.signatures import MAX_NAME, with_rows
 from workers.executor import bfloat16
-from workers.executor.independence import Arrays, Run
-from workers.executor.padding import symbols
+from workers.executor.independence import Arrays, Run, around
+from workers.executor.padding import cut, lengths, symbols
 from workers.protocol.datatypes import ONNXRUNTIME_TYPES
 from workers.protocol.specs import Signature, TensorSpec
 
@@ -34,7 +36,7 @@ def run(
     path: str,
     signature: dict[str, Any],
     sizes: Sequence[int] = (),
-    padding: Sequence[str] = (),
+    padding: Mapping[str, float] = MappingProxyType({}),
     batch: bool = True,
     rows: Arrays | None = None,
     source: str = "",
@@ -48,7 +50,7 @@ def run(
     Args:
         sizes: of dimensions that the application leaves open, all of which the model must take; none: one that
             it takes.
-        padding: the inputs that will be padded.
+        padding: the value by input that will be padded.
         batch: False: no dimension is one of rows.
         rows: to run it with; None: made-up values are tried.
         source: where they are from, in words.
@@ -82,9 +84,11 @@ def run(
         shown = ", ".join(sorted(map(str, firsts)))
         detail = f"have unlike first dimensions ({shown}), which may be no batch: then {CURE}"
         raise InvalidInput([*error.faults, InputFault("file.inputs", detail)]) from None
-    warnings = _uncut(session, signature, padding)
+    warnings = []
     if begin == 0:
         why_alone = _alone(model, session.get_outputs(), run, names, ran.feeds, int(batch) if fixed else None)
+        if padding and not fixed:
+            why_alone = why_alone or _padded(session, run, ran.feeds, padding, names)
     else:
         warnings.append("the model crashes onnxruntime with some values: a query that has them ends its executor")
         why_alone = "" if fixed else "it crashes with some values: an influence of other rows was not looked for"
@@ -211,17 +215,34 @@ def _shown(shape: list[Any]) -> str:
     return "[" + ", ".join(str(size) if isinstance(size, int) else "-1" for size in shape) + "]"
 
 
-def _uncut(session: ort.InferenceSession, signature: dict[str, Any], padding: Sequence[str]) -> list[str]:
-    if not padding:
-        return []
-    names = {name for tensor in session.get_inputs() if tensor.name in padding for name in tensor.shape[1:]}
-    own = {tensor.name: list(tensor.shape or []) for tensor in session.get_outputs()}
-    return [
-        f"{tensor['name']}: dimension {place} is named like no padded input's, so it may be as long as the batch's"
-        for tensor in signature["outputs"]
-        for place, size in enumerate(own[tensor["name"]][1:], 1)
-        if not isinstance(size, int) and size not in names
-    ]
+def _padded(
+    session: ort.InferenceSession, run: Run, feeds: Arrays, padding: Mapping[str, float], names: list[str]
+) -> str:
+    """Describe how an answer depends on padding to twice the size; empty: not at all."""
+    inputs, outputs = (
+        {tensor.name: symbols(tensor.shape) for tensor in tensors}
+        for tensors in (session.get_inputs(), session.get_outputs())
+    )
+    row = {name: array[:1] for name, array in feeds.items()}
+    # What the signature leaves open has a name in the model, or none, but no size.
+    fixed = {tensor.name: [isinstance(size, int) for size in tensor.shape] for tensor in session.get_inputs()}
+    longer = {**row}
+    for name, value in padding.items():
+        widths = [(0, 0 if axis == 0 or fixed[name][axis] else size) for axis, size in enumerate(row[name].shape)]
+        longer[name] = np.pad(row[name], widths, constant_values=value)
+    own, whole = lengths(inputs, row, padding), lengths(inputs, longer, padding)
+    try:
+        answers = [run(arrays, limit_s=STOP_S + LARGE_S) for arrays in (row, longer)]
+    except Exception:  # a model may take some sizes alone
+        return ""
+    for name, one, other in zip(names, *answers, strict=True):
+        found = around(one, cut(other, outputs[name], own or {}, whole or {}))
+        if found:
+            return (
+                f"{name}: a row's answer depends on its padding ({found}); give the model a mask, and its outputs' "
+                "open dimensions the names of the inputs'"
+            )
+    return ""
 
 
 def _alone(

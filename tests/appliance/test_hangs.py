@@ -63,11 +63,11 @@ async def test_the_console_is_alive_though_it_is_not_ready(appliance):
 
 
 def test_celery_shows_that_it_works(appliance):
-    for service in ("beat", "celery", "planning"):
-        file = appliance.home / "run" / f"{service}.heartbeat"
-        eventually(file.exists, why=f"a heartbeat of {service}")
-        first = file.stat().st_mtime_ns
-        eventually(lambda file=file, first=first: file.stat().st_mtime_ns != first, why=f"another one of {service}")
+    files = [appliance.home / "run" / f"{service}.heartbeat" for service in ("beat", "celery", "planning")]
+    eventually(lambda: all(file.exists() for file in files), why="a heartbeat of each")
+    first = [file.stat().st_mtime_ns for file in files]
+    again = lambda: all(file.stat().st_mtime_ns != at for file, at in zip(files, first, strict=True))  # noqa: E731
+    eventually(again, why="another one of each")
 
 
 def test_the_control_plane_stands_behind_serving(appliance):

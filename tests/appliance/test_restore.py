@@ -29,7 +29,7 @@ def newest(appliance: RunningAppliance) -> int:
 
 def test_members_follow_newer_plans_after_a_restore(tmp_path: Path, tiny_models):
     file, home = tmp_path / "backup.tar", tmp_path / "home"
-    with serving(home, {"quick": tiny_models["quick"]}, NEREUS_PLAN_PERIOD_S="2") as appliance:
+    with serving(home, {"quick": tiny_models["quick"]}, NEREUS_PLAN_PERIOD_S="1") as appliance:
         manage(appliance, "backup", str(file))
         then = newest(appliance)
         eventually(lambda: newest(appliance) > then + 3, why="newer plans than in the backup")
@@ -42,7 +42,7 @@ def test_members_follow_newer_plans_after_a_restore(tmp_path: Path, tiny_models)
         (credential,) = [path for path in found if not path.name.endswith("-config.json")]
         kept = json.loads(credential.read_text())
         credential.write_text(json.dumps(kept | {"credential": "newer than the backup"}))
-        appliance = RunningAppliance(home, environment={"NEREUS_PLAN_PERIOD_S": "2"})
+        appliance = RunningAppliance(home, environment={"NEREUS_PLAN_PERIOD_S": "1"})
         appliance.start()
         received = lambda: [line["version"] for line in appliance.events("plan_received")]  # noqa: E731
         eventually(lambda: received() and received()[-1] > held + 1, why="plans above those that members held")

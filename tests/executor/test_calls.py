@@ -19,7 +19,7 @@ from .test_on_arrival import MOMENT_S, InThisProcess
 
 #: Python calls of a batch of one, from the bytes that are read to those that are written, its share of the deferred
 #: accounting and onnxruntime's own left out
-CALLS = 35
+CALLS = 34
 WARM_UP, COUNTED = 200, 400
 
 

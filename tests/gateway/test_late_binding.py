@@ -160,11 +160,12 @@ async def test_queries_over_both_protocols_run_together_and_get_their_own_answer
 
 
 async def test_a_burst_steps_down_in_accuracy_and_nobody_is_refused(world, tmp_path):
-    slow_path, quick_path = turning(tmp_path / "slow.onnx", 300_000), turning(tmp_path / "quick.onnx", 1)
+    slow_path, quick_path = turning(tmp_path / "slow.onnx", 100_000), turning(tmp_path / "quick.onnx", 1)
     world.models = {"slow": slow_path, "quick": quick_path}
-    # Whatever the machine's pace is, the accurate variant has time for no more than a few of so many queries.
-    count, row_s = 60, seconds_of(slow_path)
-    app = application("app", max(4.0, 10 * row_s), WIDE)
+    # Whatever the machine's pace is, the accurate variant has time for a third of so many queries.
+    row_s = seconds_of(slow_path)
+    slo_s = max(6.0, 10 * row_s)
+    count, app = round(3 * slo_s / row_s), application("app", slo_s, WIDE)
     slow = resident(variant(1, slow_path, accuracy=99.9, name="slow"), row_s, max_batch=1)
     quick = resident(variant(2, quick_path, accuracy=80.0, name="quick"), 0.0005, max_batch=8)
     gateway = await world.start(1, slow, relief=[quick], app=app, NEREUS_QUEUE_ROWS=str(count))
@@ -197,7 +198,7 @@ async def reached_any(found: collections.Counter, count: int) -> None:
 
 
 async def test_an_application_that_goes_has_what_is_held_for_it_ended(world, control_plane, tmp_path):
-    path = turning(tmp_path / "slow.onnx", 300_000)
+    path = turning(tmp_path / "slow.onnx", 100_000)
     world.models = {"slow": path}
     app = application("app", 600.0, WIDE)
     slow = resident(variant(1, path, name="slow"), 0.5, max_batch=1)

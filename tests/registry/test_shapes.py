@@ -11,7 +11,9 @@ import pytest
 
 from registry import models as registry
 from scheduler.control.wire import application_spec
+from tests.registry import graphs
 from tests.registry.conftest import problem
+from tests.registry.graphs import node
 from tests.wild import models
 
 URL = "/api/v1/applications/"
@@ -106,14 +108,45 @@ def test_an_upload_is_tried_at_every_declared_size(upload, texts, tmp_path):
     assert "fails a run with 1 row at size 9" in errors["file"]
 
 
-def test_padded_outputs_that_nothing_cuts_back_are_remarked_on(upload, texts, tmp_path):
-    registry.Application.objects.filter(pk=texts.pk).update(padding={"ids": 0, "mask": 0})
-    plain = upload(model(tmp_path, models.tokens), application="texts").json()
-    (size,) = plain["inspection"]["warnings"]
-    assert size.startswith("open dimensions were tried at 16")
-    odd = upload(model(tmp_path, models.tokens, "other"), name="w", application="texts").json()
-    warning, _ = odd["inspection"]["warnings"]
-    assert "masked: dimension 1 is named like no padded input's" in warning
+MASKED = [node("Mul", ["ids", "mask"], ["y"])]
+MEAN = [
+    node("Mul", ["ids", "hundred"], ["h"]),
+    node("Cast", ["h"], ["f"], to=1),
+    node("ReduceMean", ["f", "one"], ["m"]),
+    node("Add", ["f", "m"], ["c"]),
+    node("Cast", ["c"], ["y"], to=7),
+]
+#: operators, the name of the output's second dimension, and a part of why queries run alone
+PADDED = {
+    "masked": (MASKED, "S", ""),
+    "an output whose dimension has another name": (MASKED, "T", "its shape is [1, 32] instead of [1, 16]"),
+    "a mean over the length": (MEAN, "S", "values differ"),
+}
+
+
+@pytest.mark.parametrize("kind", PADDED)
+def test_queries_of_a_model_that_padding_changes_run_alone(kind, upload, tmp_path, db):
+    nodes, out, why = PADDED[kind]
+    made = graphs.helper.make_graph(
+        nodes,
+        "g",
+        [graphs.tensor(name, ["N", "S"], 7) for name in ("ids", "mask")],
+        [graphs.tensor("y", ["N", out], 7)],
+        [graphs.constant("one", [1]), graphs.constant("hundred", 100)],
+    )
+    tensors = [{"name": name, "datatype": "INT64", "shape": [-1, -1]} for name in ("ids", "mask", "y")]
+    registry.Application.objects.create(
+        name="texts",
+        slo_ms=500,
+        signature={"inputs": tensors[:2], "outputs": tensors[2:]},
+        padding={"ids": 1, "mask": 0},
+    )
+    opsets = [graphs.helper.make_opsetid("", 18)]
+    data = graphs.helper.make_model(made, opset_imports=opsets, ir_version=8).SerializeToString()
+    response = upload(data, application="texts")
+    assert response.status_code == 201, response.content
+    alone = response.json()["alone"]
+    assert (why in alone and "depends on its padding" in alone) if why else not alone
 
 
 def test_a_fixed_batch_size_of_one_is_taken_and_reported(upload, client, tmp_path, db):

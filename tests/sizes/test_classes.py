@@ -144,7 +144,7 @@ def test_what_nobody_had_time_to_measure_counts_as_the_next_larger_class():
 def loaded(*smaller: ProfilePoint, sizes: tuple[int, ...] = (128, 512), whole_s: float = 0.1) -> Loaded:
     """A variant on a device, as a plan has it."""
     spec = VariantSpec(1, "v1", "texts", "0" * 64, 1, 90.0, 90.0)
-    return Loaded(Resident(spec, 4, 1.0, 0.5, points(whole_s), smaller=smaller), texts(*sizes), None, "", 0.0)
+    return Loaded(Resident(spec, 4, 1.0, 0.5, points(whole_s), smaller=smaller), texts(*sizes), None, 0.0)
 
 
 def both() -> Loaded:

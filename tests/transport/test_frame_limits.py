@@ -206,14 +206,16 @@ async def test_an_executor_cuts_a_core_that_sends_more_than_a_query_may_have(end
 
         async def cut_for(said: str, *frames: bytes) -> None:
             """Send frames, again while the executor does not listen yet, until it says so."""
-            async with asyncio.timeout(120):
-                while said not in (tmp_path / "log").read_text():
-                    with contextlib.suppress(OSError):
-                        async with raw(ends.gateway, port) as (reader, writer):
-                            for frame in frames:
-                                writer.write(frame)
-                            await reader.read()
-                    await asyncio.sleep(0.05)
+
+            async def says() -> bool:
+                with contextlib.suppress(OSError):
+                    async with raw(ends.gateway, port) as (reader, writer):
+                        for frame in frames:
+                            writer.write(frame)
+                        await reader.read()
+                return said in (tmp_path / "log").read_text()
+
+            await eventually_async(says, of=[executor])
 
         await cut_for(f"at most {GREETING.header} and 0", prefix(20_000, 0))
         await cut_for(f"and {100 * MIB}", hello(), prefix(10, 100 * MIB + 1))

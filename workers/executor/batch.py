@@ -88,8 +88,14 @@ class DispatchedBatch(msgspec.Struct, eq=False):
             self.arrays.append({name: array[start:end] for name, array in whole.items()})
             start = end
 
-    def refusal_infos(self) -> list[RefusalInfo]:
-        return self._refusal_infos(range(len(self.ids)))
+    def refusal_infos(self, places: Collection[int] | None = None) -> list[RefusalInfo]:
+        """Of the queries at these places; None: of all."""
+        connection, application, arrived = self.connection, self.application, self.arrived
+        return [
+            RefusalInfo(connection, self.ids[k], application, self.shapes[k].rows, budget_s, arrived + budget_s)
+            for k, budget_s in enumerate(self.budgets)
+            if places is None or k in places
+        ]
 
     def take_late(self, loaded: Loaded, now: float) -> list[RefusalInfo]:
         """The queries that would be late even if they ran at ``now`` and alone, taken out."""
@@ -107,8 +113,8 @@ class DispatchedBatch(msgspec.Struct, eq=False):
         """Take the queries at these places of the columns out; the others stay."""
         if not places:
             return []
-        out = self._refusal_infos(places)
         gone = set(places)
+        out = self.refusal_infos(gone)
         self._split()
         self.arrays = _without(self.arrays, gone)
         self.ids, self.budgets = _without(self.ids, gone), _without(self.budgets, gone)
@@ -117,22 +123,12 @@ class DispatchedBatch(msgspec.Struct, eq=False):
         self.soonest = self.arrived + min(self.budgets, default=0.0)
         return out
 
-    def _refusal_infos(self, places: Collection[int]) -> list[RefusalInfo]:
-        return [
-            RefusalInfo(
-                self.connection,
-                self.ids[k],
-                self.application,
-                self.shapes[k].rows,
-                self.budgets[k],
-                self.arrived + self.budgets[k],
-            )
-            for k in places
-        ]
+
+#: rows of all queries, most rows of one, whether all have one shape, largest extent
+_Sizes = tuple[int, int, bool, int]
 
 
-def _sizes(shapes: Sequence[CheckedShape]) -> tuple[int, int, bool, int]:
-    """Return rows of all, most rows of one, whether shapes are one, largest extent."""
+def _sizes(shapes: Sequence[CheckedShape]) -> _Sizes:
     if not shapes:
         return 0, 0, True, 0
     rows = [shape.rows for shape in shapes]
@@ -148,23 +144,15 @@ def admit(
     message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
 ) -> tuple[DispatchedBatch, list[tuple[int, str]]]:
     """Return the batch of valid queries, and (id, error text) of the others."""
-    alike = _alike(message, body, application, connection, now)
-    return (alike, []) if alike is not None else _one_by_one(message, body, application, connection, now)
-
-
-def _batch(
-    message: ReceivedBatch,
-    application: CheckedShapes,
-    connection: FrameConnection,
-    now: float,
-    columns: tuple[Sequence[int], Sequence[float], Sequence[CheckedShape]],
-    sizes: tuple[int, int, bool, int],
-    body: memoryview | None,
-    arrays: list[dict[str, np.ndarray]] | None,
-) -> DispatchedBatch:
-    ids, budgets, shapes = columns
+    known = application.shapes(message.shapes)
+    alike = _alike(message.queries, known, len(body))
+    if alike is not None:
+        (ids, budgets, shapes, sizes), arrays, wrong = alike, None, []
+    else:
+        ids, budgets, shapes, arrays, wrong = _one_by_one(message, known, body)
+        sizes, body = _sizes(shapes), None
     rows, largest, same, extent = sizes
-    return DispatchedBatch(
+    batch = DispatchedBatch(
         message.number,
         message.application,
         message.variant,
@@ -183,13 +171,13 @@ def _batch(
         body,
         arrays,
     )
+    return batch, wrong
 
 
 def _alike(
-    message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
-) -> DispatchedBatch | None:
-    """The batch, if every query is right and all stand in one array an input."""
-    queries, known = message.queries, application.shapes(message.shapes)
+    queries: Sequence[tuple[int, int, float]], known: Sequence[CheckedShape | str], nbytes: int
+) -> tuple[Sequence[int], Sequence[float], Sequence[CheckedShape], _Sizes] | None:
+    """Columns and sizes, if every query is right and all stand in one array an input."""
     if not queries or not known:
         return None
     ids, places, budgets = zip(*queries, strict=True)
@@ -212,18 +200,16 @@ def _alike(
         shapes = [known[place] for place in places]
         sizes = _sizes(shapes)
         size = sum([shape.nbytes for shape in shapes])
-    if size != len(body):
-        return None
-    return _batch(message, application, connection, now, (ids, budgets, shapes), sizes, body, None)
+    return (ids, budgets, shapes, sizes) if size == nbytes else None
 
 
 def _one_by_one(
-    message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
-) -> tuple[DispatchedBatch, list[tuple[int, str]]]:
-    shapes = application.shapes(message.shapes)
+    message: ReceivedBatch, shapes: Sequence[CheckedShape | str], body: memoryview
+) -> tuple[list[int], list[float], list[CheckedShape], list[dict[str, np.ndarray]], list[tuple[int, str]]]:
+    """Columns of the valid queries with their inputs, and (id, error text) of the others."""
     starts, wanted = _starts(message)
-    known: set[int] = set()
     columns: list[tuple[int, float, CheckedShape, dict[str, np.ndarray]]] = []
+    valid: set[int] = set()
     wrong: list[tuple[int, str]] = []
     for (id, place, budget_s), at in zip(message.queries, starts, strict=True):
         try:
@@ -237,15 +223,13 @@ def _one_by_one(
             shape = shapes[place]
             if isinstance(shape, str):
                 raise InvalidQuery(shape)
-            if id in known:
+            if id in valid:
                 raise InvalidQuery(waits_already(id))
             columns.append((id, budget_s, shape, shape.arrays(body, at)))
-            known.add(id)
+            valid.add(id)
         except InvalidQuery as error:
             wrong.append((id, str(error)))
-    ids, budgets, kept, arrays = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [])
-    batch = _batch(message, application, connection, now, (ids, budgets, kept), _sizes(kept), None, arrays)
-    return batch, wrong
+    return *map(list, zip(*columns, strict=True) if columns else ([], [], [], [])), wrong
 
 
 def waits_already(id: int) -> str:

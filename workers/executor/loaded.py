@@ -39,17 +39,14 @@ class Loaded:
         wants_batch: the next batch of several queries is to be kept in ``kept``, for :mod:`.lull_checks`.
     """
 
-    def __init__(self, resident: Resident, application: ApplicationSpec, model: RunnableModel, path: str, now: float):
+    def __init__(self, resident: Resident, application: ApplicationSpec, model: RunnableModel, now: float):
         self.model = model
-        self.path = path
         self.role = Role.WARMING
         self.used_at = now
         self.plan_version = 0
         self.closing = False
         self.wants_batch = False
         self.kept: KeptBatch | None = None
-        #: (rows, seconds) of warm-up runs, for a resident that comes without a profile
-        self.warm_runs: list[tuple[int, float]] = []
         self._profiled: tuple | None = None
         #: estimates of smaller size classes that take less, ascending
         self._smaller: list[tuple[int, LatencyEstimate]] = []
@@ -67,12 +64,9 @@ class Loaded:
         self.application = application
         self.max_batch = max(1, resident.max_batch)
         self.memory_bytes = max(resident.memory_bytes, resident.variant.size_bytes)
-        points = resident.profile
-        if not points:
-            points = tuple(ProfilePoint(rows, took, took, took) for rows, took in dict(self.warm_runs).items()) or (
-                # A guess that lets the first batch go; observed run times correct it.
-                ProfilePoint(1, application.slo_s / 8, application.slo_s / 8, application.slo_s / 8),
-            )
+        # Without a profile a guess lets the first batch go; observed run times correct it.
+        guess_s = application.slo_s / 8
+        points = resident.profile or (ProfilePoint(1, guess_s, guess_s, guess_s),)
         largest = max(application.sizes, default=0) if shapes.has_open(application.signature) else None
         profiled = points, resident.smaller, largest
         if profiled != self._profiled:

@@ -40,8 +40,7 @@ def keep(loaded: Loaded, batch: DispatchedBatch) -> None:
     most = max(shape.nbytes // shape.rows for shape in shapes) * sum(rows)
     if most > MOST_BYTES or any(shape.key != shapes[0].key for shape in shapes):
         return
-    inputs = {name: array.copy() for name, array in batch.inputs(range(len(shapes))).items()}
-    loaded.wants_batch, loaded.kept = False, KeptBatch(inputs, rows)
+    loaded.wants_batch, loaded.kept = False, KeptBatch(batch.inputs(range(len(shapes))), rows)
 
 
 async def mixed(model: RunnableModel, kept: KeptBatch, step: Callable[[Callable[[], Any]], Any]) -> str:

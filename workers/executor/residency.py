@@ -16,7 +16,7 @@ from .batch_queue import BatchQueue
 from .loaded import DeviceResidents, Loaded, Role
 from .peers import Peers
 from .replies import Replies
-from .runtime import LoadError, RunError, RunnableModel, Runtime
+from .runtime import LoadError, RunError, Runtime
 from .watchdog import WARM_UP_LEAST_S
 
 _log = log.get("executor.residency")
@@ -156,15 +156,16 @@ class Residency:
     async def _load(self, resident: Resident, application: ApplicationSpec, path: str) -> None:
         model = await self._load_call(self._runtime.load, path, application.signature, resident.variant.id)
         model.expect(resident.variant)
-        loaded = Loaded(resident, application, model, path, time.monotonic())
+        loaded = Loaded(resident, application, model, time.monotonic())
         for rows in (1, 1, loaded.max_batch):
             expected_s = loaded.estimate.profiled.seconds(rows)
             most_s = limit_s(expected_s, application.slo_s, WARM_UP_LEAST_S)
-            took = await self._exclusive(
-                lambda rows=rows: _warm(model, rows), expected_s=expected_s, limit_s=most_s, variant=loaded.id
+            await self._exclusive(
+                lambda rows=rows: model.run(model.sample(rows), rows),
+                expected_s=expected_s,
+                limit_s=most_s,
+                variant=loaded.id,
             )
-            loaded.warm_runs.append((rows, took))
-        loaded.update(resident, application)
         self.loaded[loaded.id] = loaded
         _log.info("variant_warm", variant=loaded.variant.name, load_s=round(model.load_s, 4))
         self._rearrange()
@@ -271,10 +272,6 @@ class Residency:
 
 def _needed_bytes(resident: Resident) -> int:
     return max(resident.memory_bytes, resident.variant.size_bytes)
-
-
-def _warm(model: RunnableModel, rows: int) -> float:
-    return model.run(model.sample(rows), rows)[1]
 
 
 def _free(loaded: Loaded) -> None:

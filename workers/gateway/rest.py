@@ -207,7 +207,7 @@ class Rest(Edge):
             return _Admitted(self._open[path])
         model_path = self._model_path(path)
         if path not in self._fixed and model_path is None and path[:1] != ("v2",):
-            raise NotFound(f"path {_shown(head.target)}: not found")
+            raise NotFound(f"path {_shown(head.target)}: not found; the Open Inference Protocol (V2) is below /v2")
         client = head.client = self._front.catalog.authenticate(headers.get(b"authorization"))
         if path in self._fixed:
             methods, call = self._fixed[path]

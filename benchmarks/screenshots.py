@@ -16,8 +16,9 @@ import time
 from pathlib import Path
 
 from tools import chromium
-from tools.child import ROOT, RunningAppliance, eventually
+from tools.child import ROOT, RunningAppliance
 from tools.chromium import InThread
+from tools.waiting import eventually
 
 #: seconds for the demo's variants to be measured
 LONGEST_S = 1500.0

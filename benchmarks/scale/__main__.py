@@ -25,7 +25,8 @@ import redis
 from appliance.demo.rest import client
 from benchmarks.watch import Sampling, Watch
 from tools import chromium
-from tools.child import ROOT, eventually
+from tools.child import ROOT
+from tools.waiting import eventually
 
 from . import pages
 from .plane import Plane

@@ -76,7 +76,7 @@ async def obtain(settings: Settings) -> None:
         raise TrustError(
             f"NEREUS_CONTROL_FINGERPRINT: {settings.control_url} shows the authority sha256:{fingerprint(shown[0])}, "
             f"and sha256:{settings.control_fingerprint} is pinned. No token was sent. Either something else answers at "
-            "this address, or the control plane's authority was replaced: then run manage.py join-command there again"
+            "this address, or the control plane's authority was replaced: then run nereus join there again"
         )
     _keep(settings, shown[0])
     logger.info("authority_kept", path=str(authority_file(settings)), fingerprint=fingerprint(shown[0]))

@@ -376,7 +376,7 @@ class MemberLink:
                 f"{self._control_url}: set NEREUS_JOIN_TOKEN to join there"
             )
         return (
-            "NEREUS_JOIN_TOKEN is not set, and no credential is on disk: manage.py join-command on the control plane's "
+            "NEREUS_JOIN_TOKEN is not set, and no credential is on disk: nereus join on the control plane's "
             "box makes a token"
         )
 

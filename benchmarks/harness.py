@@ -41,7 +41,6 @@ ROLES = {
     "planning": r"celery .*planning@",
     "simulation": r"celery .*simulation@",
     "celery": r"celery .*control@",
-    "beat": r"celery .*\bbeat\b",
     "node": r"-m workers\.node",
     "gateway": r"-m workers\.gateway",
     "executor": r"\bexecutor --device",

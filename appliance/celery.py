@@ -4,7 +4,8 @@ import os
 import time
 
 from celery import Celery
-from celery.beat import Scheduler
+from celery.beat import EmbeddedService, Scheduler
+from celery.signals import worker_ready
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "appliance.settings")
 app = Celery("nereus")
@@ -15,7 +16,7 @@ import appliance.heartbeats  # noqa: E402, F401
 
 
 class SteadyScheduler(Scheduler):
-    """Beat's schedule on the monotonic clock.
+    """The schedule of periodic tasks, on the monotonic clock.
 
     A wall clock that is set never delays a periodic task. Celery's own waits out a step back, and keeps the times of
     last runs in a file that outlives a restart.
@@ -30,7 +31,7 @@ class SteadyScheduler(Scheduler):
         self._sent: dict[str, str | None] = {}
 
     def tick(self, *_) -> float:
-        """Send what is due; returns the seconds until beat should look again."""
+        """Send what is due; returns the seconds until the next task is."""
         for name, entry in self.schedule.items():
             now = time.monotonic()
             if now < self._due[name]:
@@ -39,7 +40,7 @@ class SteadyScheduler(Scheduler):
             self._due[name] = now + entry.schedule.run_every.total_seconds()
             if entry.options.get("queue") or self.sends(name):
                 self.apply_entry(entry, producer=self.producer)
-        return min(self.max_interval, max(0.0, min(self._due.values()) - time.monotonic()))
+        return max(0.0, min(self._due.values()) - time.monotonic())
 
     def sends(self, name: str) -> bool:
         """Whether this beat sends a task that is due.
@@ -60,3 +61,10 @@ class SteadyScheduler(Scheduler):
         except RedisError:
             pass
         return True
+
+
+@worker_ready.connect
+def _send_periodic_tasks(sender, **_) -> None:
+    """In the worker of the queue that is never busy for long."""
+    if app.conf.task_default_queue in sender.app.amqp.queues.consume_from:
+        EmbeddedService(app, thread=True, scheduler_cls=SteadyScheduler).start()

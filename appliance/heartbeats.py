@@ -1,8 +1,8 @@
 """Heartbeats of Celery's processes, which the supervisor watches.
 
-A file is touched where something was done. Beat sends :data:`TASK` to all queues; it touches its own file when it
-sends, and a worker touches its queue's when it runs the task. So a worker that lost its queue is found as well as one
-whose process hangs. A worker that makes a plan touches its file at each step of it, too, as a plan may take minutes.
+A worker touches its file when it runs :data:`TASK`, which is sent to all queues periodically. So a worker that lost its
+queue is found as well as one whose process hangs. A worker that makes a plan touches its file at each step of it, too,
+as a plan may take minutes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from celery import Task, shared_task
-from celery.signals import before_task_publish, task_prerun
+from celery.signals import task_prerun
 from django.conf import settings
 
 from workers import log
@@ -26,12 +26,6 @@ logger = log.get("heartbeats")
 @shared_task(name=TASK)
 def beat(service: str) -> None:
     _touch(service)
-
-
-@before_task_publish.connect
-def _sending(sender: str, **_: Any) -> None:
-    if sender == TASK:
-        _touch("beat")
 
 
 @task_prerun.connect

@@ -158,6 +158,8 @@ CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": 3600,
+    # Seconds after which a worker that waits for a task asks again; what comes meanwhile wakes it.
+    "polling_interval": 10,
     "global_keyprefix": f"{NEREUS.redis_prefix}:celery:",
 }
 CELERY_TASK_ROUTES = {
@@ -166,7 +168,6 @@ CELERY_TASK_ROUTES = {
     "scheduler.what_if": {"queue": "simulation"},
 }
 CELERY_TASK_DEFAULT_QUEUE = "control"
-CELERY_BEAT_SCHEDULER = "appliance.celery:SteadyScheduler"
 CELERY_BEAT_SCHEDULE = {
     "plan": {
         "task": "scheduler.plan",

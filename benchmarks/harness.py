@@ -27,7 +27,8 @@ from appliance.demo.manifest import DemoVariant
 from appliance.demo.rest import client, expect, pages
 from appliance.load.requests import v2_request
 from appliance.load.sender import Load
-from tools.child import ROOT, RunningAppliance, eventually
+from tools.child import ROOT, RunningAppliance
+from tools.waiting import eventually
 from workers.v2 import inference_pb2
 
 from .models import Model
@@ -40,7 +41,6 @@ ROLES = {
     "planning": r"celery .*planning@",
     "simulation": r"celery .*simulation@",
     "celery": r"celery .*control@",
-    "beat": r"celery .*\bbeat\b",
     "node": r"-m workers\.node",
     "gateway": r"-m workers\.gateway",
     "executor": r"\bexecutor --device",

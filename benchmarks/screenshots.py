@@ -15,57 +15,46 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.scale import pages
-from tools.child import ROOT, RunningAppliance, eventually
+from tools import chromium
+from tools.child import ROOT, RunningAppliance
+from tools.chromium import InThread
+from tools.waiting import eventually
 
 #: seconds for the demo's variants to be measured
 LONGEST_S = 1500.0
-WIDTH, HEIGHT = 1280, 860
+SIZE = {"width": 1280, "height": 860}
 COLOURS = 96
 NICENESS = 19
 #: seconds for charts to be drawn
 DRAWN_S = 4.0
-THEME = """localStorage.setItem("nereus-theme", arguments[0]); location.reload();"""
-ASK = """document.getElementById("factor").value = "2"; document.querySelector("[data-testid=what-if-ask]").click();"""
-ASKED = """const answer = document.getElementById("answer");
-if (!["done", "failed"].includes(answer.dataset.state)) return false;
-answer.scrollIntoView(); return true;"""
-
-
-def scroll(selector: str) -> str:
-    """Return a script that scrolls to a part of the page, once it is there.
-
-    The part is then below the bars at the page's top.
-    """
-    return f"const part = document.querySelector({selector!r}); part?.scrollIntoView(); return Boolean(part);"
-
-
-#: name: theme, path, script that asks for something, and script that is repeated until it returns true
+#: name: theme, path, and the part of the page that is waited for and scrolled to
 PICTURES = {
-    "overview": ("light", "/?range=300", "", "return true"),
-    "overview-dark": ("dark", "/?range=300", "", scroll("[aria-label='Cluster over time']")),
-    "application": ("light", "/applications/{application}/", "", "return true"),
-    "frontier": ("light", "/applications/{application}/", "", scroll("#frontier figure")),
-    "queries": ("dark", "/applications/{application}/", "", scroll("#queries table")),
-    "plan": ("light", "/plan/", "", "return true"),
-    "what-if": ("light", "/what-if/", ASK, ASKED),
-    "nodes": ("light", "/nodes/", "", "return true"),
+    "overview": ("light", "/?range=300", ""),
+    "overview-dark": ("dark", "/?range=300", "[aria-label='Cluster over time']"),
+    "application": ("light", "/applications/{application}/", ""),
+    "frontier": ("light", "/applications/{application}/", "#frontier figure"),
+    "queries": ("dark", "/applications/{application}/", "#queries table"),
+    "plan": ("light", "/plan/", ""),
+    "what-if": ("light", "/what-if/", "#answer:is([data-state=done], [data-state=failed])"),
+    "nodes": ("light", "/nodes/", ""),
 }
 
 
-def take(driver, console: str, name: str, application: str, folder: Path) -> Path:
+def take(page: InThread, name: str, application: str, folder: Path) -> Path:
     """One picture; where it is."""
-    theme, path, ask, ready = PICTURES[name]
-    driver.get(console + path.format(application=application))
-    driver.execute_script(THEME, theme)
-    live = "return document.getElementById('live-state')?.dataset.state === 'live'"
-    eventually(lambda: driver.execute_script(live), why=f"{path} live")
-    if ask:
-        driver.execute_script(ask)
-    eventually(lambda: driver.execute_script(ready), why=f"{path} with what is shown")
+    theme, path, part = PICTURES[name]
+    page.evaluate("(theme) => localStorage.setItem('nereus-theme', theme)", theme)
+    page.goto(path.format(application=application))
+    page.locator("#live-state[data-state=live]").wait_for()
+    if name == "what-if":
+        page.locator("#factor").fill("2")
+        page.get_by_test_id("what-if-ask").click()
+    if part:
+        # Below the bars at the page's top.
+        page.locator(part).first.evaluate("(part) => part.scrollIntoView()")
     time.sleep(DRAWN_S)
     target = folder / f"{name}.png"
-    _store(driver.get_screenshot_as_png(), target)
+    _store(page.screenshot(), target)
     return target
 
 
@@ -91,16 +80,13 @@ def main(arguments: list[str] | None = None) -> int:
             eventually(lambda: "load runs" in appliance.read(), LONGEST_S, 1.0, "the demo's load")
             # A browser that starts beside the load, on the cores that answer queries, would make them late.
             os.nice(NICENESS)
-            secrets = appliance.credentials
             with appliance.rest() as rest:
                 application = rest.get("/applications/").json()["results"][0]["name"]
-            with pages.browser() as driver:
-                size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
-                pages.sign_in(driver, appliance.console, secrets["console_user"], secrets["console_password"])
-                driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            with chromium.console(appliance.console, appliance.credentials) as page:
+                page.set_viewport_size(SIZE)
                 time.sleep(60 * options.minutes)
                 for name in options.only:
-                    target = take(driver, appliance.console, name, application, options.out)
+                    target = take(page, name, application, options.out)
                     print(f"{target}: {target.stat().st_size / 1000:.0f} KB", flush=True)
         finally:
             appliance.stop()

@@ -26,12 +26,12 @@ from django.db import DatabaseError
 from redis.exceptions import RedisError
 
 from console import coalescing, slimming
-from console.outbox import BrowserOutbox
+from console.outbox import SNAPSHOT, BrowserOutbox
 from console.snapshot import snapshot
 from registry import clock
 from registry.access import table
 from registry.access.roles import AccessRole, role_of
-from scheduler import live, telemetry
+from scheduler import live
 from scheduler.repairs import listing
 from workers import log
 
@@ -47,7 +47,6 @@ CLOSE_TOO_LARGE = 1009
 
 MESSAGES = table.BROWSER_SOCKETS["ws/console/live/"]
 MAX_COMMAND_BYTES = 4096
-HISTORY_S = 300
 #: a user who signs out or loses staff status is cut off within this time
 RECHECK_S = 5.0
 SEND_TIMEOUT_S = 20.0
@@ -64,38 +63,28 @@ REPAIRS_EVERY_S = 3.0
 
 
 class BrowserCommand(msgspec.Struct, forbid_unknown_fields=True):
-    """A browser's message.
+    """A browser's message."""
 
-    ``resync``: send history and snapshot again; ``snapshot``: the snapshot alone.
+    command: Literal["snapshot", "ping"]
+
+
+async def unknown_path(scope, receive, send) -> None:
+    """ASGI application that accepts a websocket, so that the code reaches the client, and closes it with a code.
+
+    Needs neither Redis nor a database.
     """
-
-    command: Literal["resync", "snapshot", "ping"]
-
-
-class UnknownPath:
-    """ASGI application that accepts a websocket and closes it with a code.
-
-    It accepts so that the code reaches the client. Needs neither Redis nor a database.
-    """
-
-    @classmethod
-    def as_asgi(cls) -> UnknownPath:
-        return cls()
-
-    async def __call__(self, scope, receive, send) -> None:
-        if (await receive())["type"] != "websocket.connect":
-            return
-        detail = "no websocket at this path"
-        await send({"type": "websocket.accept"})
-        await send({"type": "websocket.send", "text": json.dumps(_error(detail))})
-        await send({"type": "websocket.close", "code": CLOSE_UNKNOWN_PATH, "reason": detail})
+    if (await receive())["type"] != "websocket.connect":
+        return
+    detail = "no websocket at this path"
+    await send({"type": "websocket.accept"})
+    await send({"type": "websocket.send", "text": json.dumps(_error(detail))})
+    await send({"type": "websocket.close", "code": CLOSE_UNKNOWN_PATH, "reason": detail})
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """The live page's events: history and snapshot, then everything as it happens.
+    """The live page's events: a snapshot, then everything as it happens.
 
-    A page that draws no per-second figures leaves the history and nodes' seconds out with ``?history=0``; one that
-    reads the history over REST leaves out the history alone, with ``?history=live``.
+    A page that shows no figures of devices leaves nodes' seconds out with ``?seconds=0``.
     """
 
     def __init__(self, *args, **kwargs):
@@ -104,19 +93,16 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task] = []
         self._checked_at = 0.0
-        self._asked: set[str] = set()
         self._asked_at = -math.inf
         self._answering: asyncio.TimerHandle | None = None
         self._closing = False
-        self._history = self._seconds = True
+        self.seconds = True
         self._role = AccessRole.ANYONE
         self._repairs: dict[str, Any] | None = None
 
     async def connect(self) -> None:
         await self.accept()
-        asked = self.scope.get("query_string", b"").split(b"&")
-        self._seconds = b"history=0" not in asked
-        self._history = self._seconds and b"history=live" not in asked
+        self.seconds = b"seconds=0" not in self.scope.get("query_string", b"").split(b"&")
         if not await self._permitted():
             await self._refuse(CLOSE_UNAUTHORIZED, "sign in with an account that has a role first")
             return
@@ -143,12 +129,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 self._answering.cancel()
             await browsers().leave(self)
 
-    @property
-    def seconds(self) -> bool:
-        return self._seconds
-
     def resync(self) -> None:
-        self._outbox.ask_resync()
+        self._outbox.restart()
         self._wake.set()
 
     def put(self, message: dict[str, Any]) -> None:
@@ -195,20 +177,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self._refuse(CLOSE_UNAUTHORIZED, f"{command}: the role {self._role.label} does not permit it")
         elif command == "ping":
             self.put({"event": "pong", "data": {"now": time.time()}})
-        else:
-            self._asked.add(command)
-            if self._answering is None:
-                wait_s = self._asked_at + RESYNC_EVERY_S - time.monotonic()
-                self._answering = asyncio.get_running_loop().call_later(max(0.0, wait_s), self._answer)
+        elif self._answering is None:
+            wait_s = self._asked_at + RESYNC_EVERY_S - time.monotonic()
+            self._answering = asyncio.get_running_loop().call_later(max(0.0, wait_s), self._answer)
 
     def _answer(self) -> None:
         self._answering, self._asked_at = None, time.monotonic()
-        if "resync" in self._asked:
-            self._outbox.ask_resync()
-        else:
-            self._outbox.put({"event": "_snapshot"})
-        self._asked.clear()
-        self._wake.set()
+        self.put(SNAPSHOT)
 
     async def _send_all(self) -> None:
         """The one task that sends, so that a slow browser delays nothing but itself."""
@@ -236,19 +211,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self._refuse(CLOSE_INTERRUPTED, "the live state cannot be read now")
 
     async def _send_next(self) -> None:
-        if self._outbox.resync:
-            self._outbox.resynced()
-            if self._history:
-                await self._send_in_time({"event": "history", "text": await _history_text()})
+        message = self._outbox.take()
+        if message is SNAPSHOT:
             await self._send_snapshot()
             await asyncio.sleep(RESYNC_EVERY_S if self._outbox.dropped else 0)
-            return
-        message = self._outbox.take()
-        if message is None:
-            return
-        if message["event"] == "_snapshot":
-            await self._send_snapshot()
-        else:
+        elif message is not None:
             await self._send_in_time(message)
 
     async def _send_snapshot(self) -> None:
@@ -385,13 +352,7 @@ async def _read_snapshot() -> str:
     return msgspec.json.encode(await database_sync_to_async(snapshot)()).decode()
 
 
-async def _read_history() -> str:
-    data = await asyncio.to_thread(telemetry.history, seconds=HISTORY_S)
-    return msgspec.json.encode({"event": "history", "data": data}).decode()
-
-
 _snapshot_text = coalescing.for_loop(_read_snapshot)
-_history_text = coalescing.for_loop(_read_history)
 
 
 def _summaries(roles: frozenset[AccessRole]) -> dict[AccessRole, dict[str, Any] | None]:

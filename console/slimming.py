@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 #: counts that pages add up; those that are not there are 0
-COUNTS = ("arrived", "arrived_rows", "in_time", "late", "dropped", "failed", "p50_ms", "p95_ms")
-SUMS = ("accuracy_sum", "normalized_sum")
+COUNTS = ("arrived", "in_time", "late", "dropped", "failed", "normalized_sum", "p95_ms")
 #: counts of a device; those that are not there are 0
 DEVICE = ("queued_rows", "memory_bytes", "plan_version")
 
@@ -27,8 +26,7 @@ def slim(event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _counts(counts: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: round(counts[name], 2) for name in COUNTS if counts.get(name)}
-    found |= {name: round(counts[name], 3) for name in SUMS if counts.get(name)}
+    found = {name: round(counts[name], 3) for name in COUNTS if counts.get(name)}
     return found | {"by_variant": counts["by_variant"]} if counts.get("by_variant") else found
 
 

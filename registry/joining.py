@@ -93,8 +93,7 @@ def _own_url(values: Settings) -> str:
     if console.loopback:
         raise Conflict(
             f"NEREUS_CONSOLE={console}: other boxes cannot reach this console. Start the control plane with "
-            f"NEREUS_CONSOLE=0.0.0.0:{console.port} and run this command with the same setting; behind a proxy, name "
-            "the proxy's address by --control URL"
+            f"NEREUS_CONSOLE=0.0.0.0:{console.port}; behind a proxy, name the proxy's address by --control URL"
         )
     host = values.address or (_outward_address() if console.host in ("0.0.0.0", "::") else console.host)
     return f"http{'s' * console.tls}://{bracketed(host)}:{console.port}"

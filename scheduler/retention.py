@@ -19,7 +19,8 @@ from django.utils import timezone
 from registry import clock
 from registry.models import Gateway, Member, Node, ProfileJob
 from registry.profiling import OPEN
-from scheduler.history import limits as history_limits
+from scheduler.history.folding import TIERS
+from scheduler.history.models import HistoryName, HistoryPosition, HistoryRow, Mark
 from scheduler.models import Plan, Promise, WhatIf
 from workers import log
 
@@ -31,8 +32,10 @@ KEEP_PROBLEMS = 200
 KEEP_JOBS = 1000
 #: promises, which are a few kilobytes each, and answers to what-ifs
 KEEP_PROMISES, KEEP_WHAT_IFS = 2000, 100
-#: entries of the admin pages' own log
-KEEP_ADMIN_LOG = 10_000
+#: entries of the admin pages' own log, and marks of the history
+KEEP_ADMIN_LOG, KEEP_MARKS = 10_000, 20_000
+#: a name that this many folds did not use is in no row of the history
+UNUSED_FOLDS = 2 * TIERS[-1].keep * TIERS[-1].resolution // TIERS[0].resolution
 #: seconds after which a member is deleted that never was approved and no longer waits
 PENDING_S = 3600.0
 #: at most this many rows are changed at once, so that no other writer waits long
@@ -61,7 +64,9 @@ def enforce() -> None:
         "sessions": _sessions(),
         "admin_log": _beyond(LogEntry.objects.order_by("-pk"), KEEP_ADMIN_LOG),
         "members": _strangers(),
-        **history_limits.enforce(AT_ONCE),
+        "marks": _beyond(Mark.objects.order_by("-pk"), KEEP_MARKS),
+        "history_names": _history_names(),
+        **{f"history_{tier.resolution}s": _beyond(_history(tier.resolution), tier.keep) for tier in TIERS},
     }
     _give_back_pages()
     if gone := {name: count for name, count in gone.items() if count}:
@@ -72,9 +77,17 @@ def _beyond(newest_first, keep: int) -> int:
     limit = newest_first.values_list("pk", flat=True)[keep : keep + 1].first()
     if limit is None:
         return 0
-    model = newest_first.model
-    oldest = list(model.objects.filter(pk__lte=limit).order_by("pk").values_list("pk", flat=True)[:AT_ONCE])
-    return model.objects.filter(pk__in=oldest).delete()[0]
+    oldest = list(newest_first.filter(pk__lte=limit).reverse().values_list("pk", flat=True)[:AT_ONCE])
+    return newest_first.model.objects.filter(pk__in=oldest).delete()[0]
+
+
+def _history(resolution: int):
+    return HistoryRow.objects.filter(resolution=resolution).order_by("-pk")
+
+
+def _history_names() -> int:
+    folds = HistoryPosition.objects.values_list("folds", flat=True).first() or 0
+    return HistoryName.objects.filter(used__lt=folds - UNUSED_FOLDS).delete()[0] if folds > UNUSED_FOLDS else 0
 
 
 def _plans() -> int:

@@ -30,8 +30,6 @@ KEEP_S = 900
 MEMBERS = 16
 #: gateways report once a second; an older report says nothing about now
 RECENT_S = 4
-#: a node's second counts as its latest for so long; the live page shows none that is older
-LATEST_S = 5
 #: characters of a member's second: of some 1,000 applications, or 2,000 variants on a node's devices
 MAX_SECOND = 384 * 1024
 #: bytes of a stream; both together are half of what the private Redis may take. Looked at with one second of this many
@@ -196,17 +194,6 @@ def gateway_texts(seconds: float) -> list[tuple[int, str]]:
     """
     ahead = clock.wall() - clock.steady()
     return [(round(at + ahead), text) for at, text in _texts(GATEWAY_STREAM, seconds)]
-
-
-def history(seconds: float = 300) -> list[dict[str, Any]]:
-    """Return history for the live page: ``{"event", "data"}``, oldest first.
-
-    Nodes have the latest second alone, which is all that the page shows: a cluster's quarter of an hour would be tens
-    of megabytes.
-    """
-    latest = {data["node"]: data for _, data in _read(NODE_STREAM, min(seconds, LATEST_S))}
-    found = [{"event": "gateway_second", "data": data} for data in gateway_seconds(seconds)]
-    return found + [{"event": "node_second", "data": data} for data in latest.values()]
 
 
 def gateway_seconds(seconds: float) -> list[dict[str, Any]]:

@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-from importlib.metadata import distribution
+from axe_playwright_python.sync_playwright import Axe
 
-#: a page's findings, as axe reports them: of all rules, or of those given; without what is left out
-RUN = """const [rules, without, done] = arguments;
-const only = rules.length ? { runOnly: { type: "rule", values: rules } } : {};
-const there = without && document.querySelector(without), part = there ? { exclude: [[without]] } : document;
-axe.run(part, { resultTypes: ["violations"], ...only }).then((found) => done(found.violations),
-  (error) => done(`${error}`));"""
-THEME = """localStorage.setItem("nereus-theme", arguments[0]);
-localStorage.setItem("adminTheme", JSON.stringify(arguments[0]));
-document.documentElement.dataset.theme = arguments[0];
-document.documentElement.classList.toggle("dark", arguments[0] === "dark");
-document.dispatchEvent(new CustomEvent("theme"));"""
-#: nothing fades while colours are compared
-STILL = {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
+from tools.chromium import InThread
+
+THEME = """(theme) => {
+localStorage.setItem("nereus-theme", theme);
+localStorage.setItem("adminTheme", JSON.stringify(theme));
+document.documentElement.dataset.theme = theme;
+document.documentElement.classList.toggle("dark", theme === "dark");
+document.dispatchEvent(new CustomEvent("theme")); }"""
+#: rules about colours
+COLOURS = ["color-contrast", "link-in-text-block"]
 
 
-def script() -> str:
-    """axe-core, of the package that has it for another driver of browsers."""
-    return distribution("axe-playwright-python").locate_file("axe_playwright_python/axe.min.js").read_text()
+def violations(page: InThread, without: str = "") -> list[str]:
+    """List violations in both themes: the rule, and the first elements that break it.
 
-
-def show(browser, theme: str) -> None:
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", STILL)
-    browser.execute_script(THEME, theme)
-
-
-def violations(browser, *rules: str, without: str = "") -> list[str]:
-    """List violations: the rule, and the first elements that break it.
+    A theme changes nothing except for colours: the dark one is asked for theirs alone.
 
     Args:
-        rules: the rules to check; all if none is given.
         without: a selector of elements that are left out.
     """
-    browser.set_script_timeout(300)
-    if not browser.execute_script("return 'axe' in window"):
-        browser.execute_script(script())
-    found = browser.execute_async_script(RUN, list(rules), without)
-    assert isinstance(found, list), found
+    # Nothing fades while colours are compared.
+    page.emulate_media(reduced_motion="reduce")
+    left_out = {"exclude": [[without]]} if without and page.locator(without).count() else None
+    found = []
+    for theme, rules in (("light", None), ("dark", COLOURS)):
+        page.evaluate(THEME, theme)
+        options = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
+        found += Axe().run(page, left_out, options).response["violations"]
     return [f"{each['id']}: {each['help']}; {[node['html'][:200] for node in each['nodes'][:3]]}" for each in found]

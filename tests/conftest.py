@@ -17,6 +17,7 @@ import redis
 from appliance.redis_server import executable as redis_executable
 from tests import tiny
 from tests.running import eventually, redis_answers
+from tools import chromium as debian
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -156,3 +157,12 @@ def tiny_models(tmp_path_factory) -> dict[str, Path]:
     """
     folder = tmp_path_factory.mktemp("tiny")
     return {name: tiny.classifier(folder / f"{name}.onnx", work=work) for name, work in tiny.WORK.items()}
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[debian.InThread]:
+    """Debian's chromium, one in each process. Where it is not installed, tests fail in CI and are skipped elsewhere."""
+    if not debian.installed():
+        pytest.fail("chromium is not installed") if os.environ.get("CI") else pytest.skip("chromium is not installed")
+    with debian.browser() as browser:
+        yield browser

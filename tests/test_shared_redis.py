@@ -86,7 +86,7 @@ from scheduler.members import presence
 from scheduler.repairs import samples
 live.client().set(live.key('whose'), '{prefix}')
 telemetry.record(telemetry.NODE_STREAM, {{'t': int(clock.wall()), 'node': '{prefix}', 'devices': []}})
-print('seconds', [each['data']['node'] for each in telemetry.history()])
+print('seconds', [each['node'] for each in telemetry.node_seconds(60)])
 telemetry._keep_within_bytes(telemetry.NODE_STREAM)
 presence.seen(); presence.silence_counts(); live.content(); queue.send('scheduler.plan')
 async def hear():

@@ -43,9 +43,10 @@ def free_ports(count: int) -> list[int]:
     while len(found) < count:
         port = next(_PORTS)
         try:
-            fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            # Claimed last: without a descriptor for the probe, each port would be claimed in vain.
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
+            fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
         except OSError:
             continue
         found.append(port)

@@ -56,10 +56,10 @@ def authority_file(settings: Settings) -> Path:
 
 def context(settings: Settings) -> ssl.SSLContext:
     """Trust the pinned authority alone; OSError if it was not fetched yet."""
-    kept = _kept(settings)
-    if kept is None:
+    authority = _kept(settings)
+    if authority is None:
         raise FileNotFoundError(f"{authority_file(settings)}: the control plane's authority was not fetched yet")
-    return ssl.create_default_context(cadata=public_pem(kept).decode())
+    return ssl.create_default_context(cadata=public_pem(authority).decode())
 
 
 async def obtain(settings: Settings) -> None:
@@ -76,7 +76,7 @@ async def obtain(settings: Settings) -> None:
         raise TrustError(
             f"NEREUS_CONTROL_FINGERPRINT: {settings.control_url} shows the authority sha256:{fingerprint(shown[0])}, "
             f"and sha256:{settings.control_fingerprint} is pinned. No token was sent. Either something else answers at "
-            "this address, or the control plane's authority was replaced: then run manage.py join-command there again"
+            "this address, or the control plane's authority was replaced: then run nereus join there again"
         )
     _keep(settings, shown[0])
     logger.info("authority_kept", path=str(authority_file(settings)), fingerprint=fingerprint(shown[0]))
@@ -100,13 +100,13 @@ async def refresh(settings: Settings) -> bool:
         TrustError: the control plane shows one that the one before does not certify.
         OSError: the control plane cannot be reached.
     """
-    kept = _kept(settings)
-    if not settings.control_fingerprint or kept is None:
+    authority = _kept(settings)
+    if not settings.control_fingerprint or authority is None:
         return False
     shown, *by_earlier = await _shown(settings, context(settings))
-    if shown == kept:
+    if shown == authority:
         return False
-    if not any(_certifies(kept, cross, shown) for cross in by_earlier):
+    if not any(_certifies(authority, cross, shown) for cross in by_earlier):
         raise TrustError(f"{settings.control_url} shows an authority that the one in use does not certify")
     _keep(settings, shown)
     return True

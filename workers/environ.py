@@ -175,7 +175,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def factors(text: str) -> dict[str, float]:
-    found = {}
+    factors_by_name = {}
     for item in words(text):
         key, _, value = item.rpartition("=")
         try:
@@ -184,8 +184,8 @@ def factors(text: str) -> dict[str, float]:
             factor = 0.0
         if not key.strip() or not 0.001 <= factor <= 1e6:
             raise Wrong(f"NAME=FACTOR,... with factors from 0.001 to 1000000, and {item!r} is not such")
-        found[key.strip()] = factor
-    return found
+        factors_by_name[key.strip()] = factor
+    return factors_by_name
 
 
 def address(text: str, also: str = "") -> Address:

@@ -31,6 +31,13 @@ from .transport.identity import MemberIdentity
 from .transport.renewal import Renewal
 
 _DECODERS = {"node": control.decode_to_node, "gateway": control.decode_to_gateway}
+#: state and usual reason of a link that was refused, by close code
+_REFUSALS = {
+    control.CLOSE_UNAUTHORIZED: ("unauthorized", "the token is unknown to the control plane"),
+    control.CLOSE_VERSION: ("version", "the control plane speaks another protocol version"),
+    control.CLOSE_REPLACED: ("replaced", "another connection under this credential took over"),
+    control.CLOSE_MALFORMED: ("malformed", "the control plane did not understand this member"),
+}
 
 
 @dataclass(frozen=True)
@@ -307,15 +314,10 @@ class MemberLink:
             return None
 
     def _raise_refusal(self, code: int | None, reason: str | None) -> None:
-        if code == control.CLOSE_UNAUTHORIZED:
-            raise _Refused("unauthorized", reason or "the token is unknown to the control plane")
-        if code == control.CLOSE_VERSION:
-            raise _Refused("version", reason or "the control plane speaks another protocol version")
-        if code == control.CLOSE_REPLACED:
-            why = reason or "another connection under this credential took over"
-            raise _Refused("replaced", f"{why}; if this goes on, two processes use one NEREUS_HOME, or copies of it")
-        if code == control.CLOSE_MALFORMED:
-            raise _Refused("malformed", reason or "the control plane did not understand this member")
+        if code in _REFUSALS:
+            state, usual = _REFUSALS[code]
+            again = "; if this goes on, two processes use one NEREUS_HOME, or copies of it" * (state == "replaced")
+            raise _Refused(state, f"{reason or usual}{again}")
 
     def _admit(self, message: control.Joined) -> None:
         if message.credential is not None:
@@ -374,7 +376,7 @@ class MemberLink:
                 f"{self._control_url}: set NEREUS_JOIN_TOKEN to join there"
             )
         return (
-            "NEREUS_JOIN_TOKEN is not set, and no credential is on disk: manage.py join-command on the control plane's "
+            "NEREUS_JOIN_TOKEN is not set, and no credential is on disk: nereus join on the control plane's "
             "box makes a token"
         )
 

@@ -28,7 +28,7 @@ class MetricsAccess:
     """
 
     def __init__(self, networks: Iterable[str], names: Iterable[str]):
-        self._networks = [ipaddress.ip_network(one, strict=False) for one in networks]
+        self._networks = [ipaddress.ip_network(network, strict=False) for network in networks]
         self._names = {name.lower().rstrip(".") for name in names if name}
 
     @classmethod

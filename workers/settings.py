@@ -132,8 +132,8 @@ class Settings:
     control_url: str = setting("CONTROL_URL", "", parse.url("http", "https"))
     """URL of the control plane for nodes and gateways; default: the console's address."""
     control_fingerprint: str = setting("CONTROL_FINGERPRINT", "", parse.fingerprint)
-    """SHA-256 fingerprint of the authority behind the control plane's certificate, as ``manage.py join-command`` prints
-    it: a member fetches that authority before it sends anything, and trusts no other; empty: it trusts those of
+    """SHA-256 fingerprint of the authority behind the control plane's certificate, as ``nereus join`` prints it: a
+    member fetches that authority before it sends anything, and trusts no other; empty: it trusts those of
     ``NEREUS_CA_FILE`` or the system."""
     tls: str = setting("TLS", "auto", parse.choice("auto", "on", "off"))
     """Use of TLS by gateway and console: ``auto`` beyond loopback, and everywhere with a certificate of yours; ``on``

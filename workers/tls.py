@@ -145,8 +145,8 @@ def _own_console(settings: Settings) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=own(settings).authority_file)
     else:
         # The certificate's names are for clients elsewhere; here the certificate itself is known.
-        found = control_trust.CERTIFICATE.search(settings.tls_cert.read_bytes())
-        context = ssl.create_default_context(cadata=found[0].decode() if found else "")
+        certificate = control_trust.CERTIFICATE.search(settings.tls_cert.read_bytes())
+        context = ssl.create_default_context(cadata=certificate[0].decode() if certificate else "")
         context.check_hostname = False
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags |= NO_CHECK_TIME

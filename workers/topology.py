@@ -48,21 +48,21 @@ class Topology(msgspec.Struct, frozen=True):
     quota: float | None = None  # cores' worth of time that control groups grant; None: no limit
 
     def cores(self) -> list[tuple[int, ...]]:
-        found: dict[int, list[int]] = {}
+        by_core: dict[int, list[int]] = {}
         for processor in sorted(self.usable):
-            found.setdefault(self.core_of[processor], []).append(processor)
-        return [tuple(threads) for threads in found.values()]
+            by_core.setdefault(self.core_of[processor], []).append(processor)
+        return [tuple(threads) for threads in by_core.values()]
 
 
 def read(usable: Iterable[int] | None = None, root: Path = _ROOT) -> Topology:
     """This box's topology, or ``usable`` processors'; one node where nothing is known."""
-    found = tuple(sorted(os.sched_getaffinity(0) if usable is None else usable))
+    processors = tuple(sorted(os.sched_getaffinity(0) if usable is None else usable))
     nodes = _nodes(root)
     return Topology(
-        usable=found,
-        core_of={processor: _core(processor, root) for processor in found},
-        node_of={processor: nodes.get(processor, 0) for processor in found},
-        model_of=models(found, root),
+        usable=processors,
+        core_of={processor: _core(processor, root) for processor in processors},
+        node_of={processor: nodes.get(processor, 0) for processor in processors},
+        model_of=models(processors, root),
         quota=quota(root),
     )
 
@@ -81,23 +81,23 @@ def _core(processor: int, root: Path) -> int:
 
 
 def _nodes(root: Path) -> dict[int, int]:
-    found = {}
+    node_of = {}
     for folder in (root / _NODES).glob("node[0-9]*"):
         try:
             for processor in parse((folder / "cpulist").read_text()):
-                found[processor] = int(folder.name.removeprefix("node"))
+                node_of[processor] = int(folder.name.removeprefix("node"))
         except (OSError, ValueError):
             continue
-    return found
+    return node_of
 
 
 def parse(text: str) -> set[int]:
     """Processors as the kernel lists them, ``0-3,8``; ValueError if it is no list."""
-    found: set[int] = set()
+    processors: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return found
+        processors |= set(range(int(first), int(last or first) + 1))
+    return processors
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
@@ -118,16 +118,16 @@ def models(processors: Iterable[int], root: Path = _ROOT) -> dict[int, str]:
 
 def _described(root: Path) -> dict[int, dict[str, str]]:
     """Fields of ``/proc/cpuinfo`` by processor."""
-    found: dict[int, dict[str, str]] = {}
+    fields_of: dict[int, dict[str, str]] = {}
     try:
         text = (root / "proc/cpuinfo").read_text(errors="replace")
     except OSError:
-        return found
+        return fields_of
     for block in text.split("\n\n"):
         fields = dict(re.findall(r"^([\w ]+?)\s*:[ \t]*(.*?)\s*$", block, re.MULTILINE))
         if fields.get("processor", "").isdigit():
-            found[int(fields["processor"])] = fields
-    return found
+            fields_of[int(fields["processor"])] = fields
+    return fields_of
 
 
 def _model(processor: int, fields: Mapping[str, str], root: Path) -> str:
@@ -173,7 +173,7 @@ def quota(root: Path = _ROOT) -> float | None:
 
 def _groups(root: Path) -> list[tuple[Path, bool]]:
     """Folders of this process's control groups and those above; whether version 2."""
-    found = []
+    groups = []
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -187,5 +187,5 @@ def _groups(root: Path) -> list[tuple[Path, bool]]:
             top = root / mount
             folder = top / path.strip("/")
             # In a container the path may be the host's, while its own group is mounted at the top.
-            found += [(one, not controllers) for one in (folder, *folder.parents) if one.is_relative_to(top)]
-    return found
+            groups += [(one, not controllers) for one in (folder, *folder.parents) if one.is_relative_to(top)]
+    return groups

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from appliance.demo.rest import expect, pages
+from appliance.demo.rest import RestError, expect, pages
 
 #: seconds that an upload's inspection may take
 UPLOAD_S = 600
@@ -36,7 +37,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
 
 
 def status(rest: httpx2.Client, options: Namespace) -> Shown:
-    """The plan in force, repairs, and work in the background."""
     newest = _get(rest, "/plans/")["results"][:1]
     repairs, tasks = pages(rest, "/repairs/"), pages(rest, "/tasks/")
     lines = ["No plan yet."]
@@ -54,7 +54,6 @@ def status(rest: httpx2.Client, options: Namespace) -> Shown:
 
 
 def applications(rest: httpx2.Client, options: Namespace) -> Shown:
-    """All applications with their variants."""
     found, rows = pages(rest, "/applications/"), []
     for application in found:
         variants = application["variants"] = pages(rest, f"/applications/{application['name']}/variants/")
@@ -68,7 +67,6 @@ def _percent(value: float | None) -> str:
 
 
 def upload(rest: httpx2.Client, options: Namespace) -> Shown:
-    """Upload a variant."""
     fields = {"name": options.name or options.file.stem}
     if options.accuracy is not None:
         fields["accuracy"] = options.accuracy
@@ -85,7 +83,6 @@ def upload(rest: httpx2.Client, options: Namespace) -> Shown:
 
 
 def slo(rest: httpx2.Client, options: Namespace) -> Shown:
-    """Change an application's SLO, or look at what that would mean."""
     path = f"/applications/{options.application}/"
     looked = expect(rest.get(f"{path}slo/", params={"ms": options.ms}), "slo", 200).json()
     if options.look:
@@ -113,7 +110,6 @@ def plan(rest: httpx2.Client, options: Namespace) -> Shown:
 
 
 def nodes(rest: httpx2.Client, options: Namespace) -> Shown:
-    """Nodes with their devices."""
     found, devices = pages(rest, "/nodes/"), pages(rest, "/devices/")
     rows = []
     for node in found:
@@ -129,7 +125,6 @@ def nodes(rest: httpx2.Client, options: Namespace) -> Shown:
 
 
 def cordon(rest: httpx2.Client, options: Namespace) -> Shown:
-    """Cordon a node, or end that."""
     path = f"/nodes/{options.node}/cordon/"
     if options.end:
         found = expect(rest.delete(path), "cordon --end", 200).json()
@@ -147,7 +142,6 @@ def join(rest: httpx2.Client, options: Namespace) -> Shown:
 
 
 def try_query(rest: httpx2.Client, options: Namespace) -> Shown:
-    """Send one query."""
     given = {}
     for text in options.values:
         name, equals, values = text.partition("=")
@@ -191,8 +185,21 @@ def _input(tensor: dict[str, Any], values: str | None) -> dict[str, Any]:
 
 
 def key(rest: httpx2.Client, options: Namespace) -> Shown:
-    """Make an API key."""
     fields = {"name": options.name, "applications": options.applications, "rate": options.rate}
     body = {name: value for name, value in {**fields, "expires": options.expires}.items() if value is not None}
     found = expect(rest.post("/api-keys/", json=body), "key", 201).json()
     return Shown(found, [found["key"]])
+
+
+def rest(rest: httpx2.Client, options: Namespace) -> Shown:
+    """Send any request; of a list, all pages come."""
+    path = f"/{options.path.lstrip('/')}"
+    answer = rest.request(options.method, path, json=json.loads(options.data) if options.data else None)
+    if answer.status_code == 404 and options.missing_ok:
+        return Shown(None, ["null"])
+    if not answer.is_success:
+        raise RestError(f"{options.method} {options.path}: HTTP {answer.status_code}: {answer.text[:500]}")
+    found = answer.json() if answer.content else None
+    if isinstance(found, dict) and "next" in found and "results" in found:
+        found = pages(rest, path)
+    return Shown(found, [json.dumps(found)])

@@ -84,6 +84,11 @@ def parser() -> argparse.ArgumentParser:
     key.add_argument("--applications", nargs="+", help="those that it reaches; default: all")
     key.add_argument("--rate", type=float, help="queries/s at most")
     key.add_argument("--expires", help="UTC, such as 2027-01-31T00:00Z")
+    sent = add("rest", acts.rest, "send one request to the REST API, such as: rest POST nodes/box2/cordon/")
+    sent.add_argument("method", choices=["GET", "POST", "PATCH", "PUT", "DELETE"])
+    sent.add_argument("path", help="below /api/v1/, such as nodes/")
+    sent.add_argument("--data", default="", metavar="JSON", help="the body")
+    sent.add_argument("--missing-ok", action="store_true", help="print null where nothing has that name (404)")
     return top
 
 

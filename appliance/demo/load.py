@@ -8,9 +8,7 @@ where every user of the box could read them.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import signal
 import sys
 import time
@@ -19,6 +17,7 @@ from pathlib import Path
 
 import uvloop
 
+from appliance.secrets import CREDENTIALS, credentials
 from workers import log
 from workers.settings import Settings, SettingsError
 from workers.tls import trust_file
@@ -38,23 +37,17 @@ logger = log.get("load")
 
 
 class CredentialsError(Exception):
-    """The credentials cannot be read, or lack an entry; says which."""
+    """The credentials lack an entry; says which."""
 
 
-def read_credentials(path: Path) -> tuple[str, str]:
-    """The API key for queries and the token for REST. Raises CredentialsError."""
-    try:
-        values = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise CredentialsError(f"{path}: cannot be read: {error}") from error
-    for name in ("api_key", "api_token"):
-        if not isinstance(values, dict) or not isinstance(values.get(name), str) or not values[name]:
-            raise CredentialsError(f"{path}: {name}: must be there and be text")
-    return values["api_key"], values["api_token"]
+def credential(home: Path, name: str) -> str:
+    """The ``api_key`` or ``api_token`` of this home. Raises CredentialsError."""
+    if not (value := credentials(home).get(name)):
+        raise CredentialsError(f"{home / CREDENTIALS}: has no {name}")
+    return value
 
 
 def calibrate(control_url: str, token: str) -> dict[str, LoadCapacity]:
-    """Capacities of the profiles, once they are all there."""
     reported = ""
     while True:
         try:
@@ -66,14 +59,14 @@ def calibrate(control_url: str, token: str) -> dict[str, LoadCapacity]:
         time.sleep(CALIBRATE_AGAIN_S)
 
 
-async def drive(traffic: Traffic, credentials: Path) -> None:
+async def drive(traffic: Traffic, home: Path) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     total: dict[str, Counts] = defaultdict(Counter)
     tasks = [
         asyncio.create_task(work)
-        for work in (traffic.run(), _report(traffic, total), _follow_key(traffic, credentials), stop.wait())
+        for work in (traffic.run(), _report(traffic, total), _follow_key(traffic, home), stop.wait())
     ]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
@@ -97,12 +90,12 @@ async def _report(traffic: Traffic, total: dict[str, Counts]) -> None:
             logger.warning("load error", last=error)
 
 
-async def _follow_key(traffic: Traffic, credentials: Path) -> None:
+async def _follow_key(traffic: Traffic, home: Path) -> None:
     used = ""
     while True:
         await asyncio.sleep(READ_KEY_S)
         try:
-            key, _ = read_credentials(credentials)
+            key = credential(home, "api_key")
         except CredentialsError as error:
             logger.warning("credentials not read", reason=str(error))
             continue
@@ -110,10 +103,11 @@ async def _follow_key(traffic: Traffic, credentials: Path) -> None:
             traffic.use(used := key)
 
 
-def run(url: str, control_url: str, credentials: Path, seed: int, authorities: Path | None = None) -> None:
+def run(values: Settings) -> None:
     """Calibrate, wait for the gateway, and drive the load. Raises CredentialsError."""
-    key, token = read_credentials(credentials)
-    chosen = streams(calibrate(control_url, token), seed)
+    url, authorities = values.http.url, trust_file(values) if values.http.tls else None
+    key = credential(values.home, "api_key")
+    chosen = streams(calibrate(values.console.url, credential(values.home, "api_token")))
     for stream in chosen:
         capacity = stream.profile.capacity
         logger.info(
@@ -126,38 +120,21 @@ def run(url: str, control_url: str, credentials: Path, seed: int, authorities: P
     traffic = Traffic(url, key, chosen, authorities)
     wait_ready(url, authorities)
     logger.info("load begins", url=url)
-    uvloop.run(drive(traffic, credentials))
+    uvloop.run(drive(traffic, values.home))
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main() -> int:
     """0 when stopped by a signal, 2 when something is wrong from the start."""
     try:
         values = Settings.from_environ()
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 2
-    parser = argparse.ArgumentParser(prog="python -m appliance.demo.load", description="Drive the demo's load.")
-    parser.add_argument("--url", default=values.http.url, help="V2 HTTP, the gateway (default: %(default)s)")
-    parser.add_argument("--control-url", default=values.console.url, help="REST (default: %(default)s)")
-    parser.add_argument(
-        "--credentials",
-        type=Path,
-        default=values.home / "credentials.json",
-        help="file with api_key and api_token (default: %(default)s)",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="the same seed sends the same load (default: %(default)s)")
-    parser.add_argument(
-        "--authorities",
-        type=Path,
-        default=trust_file(values) if values.http.tls else None,
-        help="PEM file of whom to trust with TLS (default: %(default)s)",
-    )
-    chosen = parser.parse_args(arguments)
     log.configure("load", values.log_level)
     # Until the load begins, a signal ends the process at once.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        run(chosen.url, chosen.control_url, chosen.credentials, chosen.seed, chosen.authorities)
+        run(values)
     except KeyboardInterrupt:
         return 0
     except CredentialsError as error:

@@ -95,14 +95,13 @@ def _states(base_url: str, token: str) -> tuple[dict[str, dict[str, dict]], list
 
 
 def main() -> int:
-    """Register, and wait until all are ready; returns the exit status."""
     from workers.settings import Settings
 
-    from .load import CredentialsError, read_credentials
+    from .load import CredentialsError, credential
 
     values = Settings.from_environ()
     try:
-        _, token = read_credentials(values.home / "credentials.json")
+        token = credential(values.home, "api_token")
         register(values.console.url, token, lambda line: print(line, flush=True))
         wait_ready(values.console.url, token, READY_S)
     except (CredentialsError, RestError) as error:

@@ -97,7 +97,6 @@ class Records:
 
     @property
     def late(self) -> int:
-        """Right answers after the SLO."""
         return int(np.count_nonzero(self.answered & ~self.in_time))
 
     @property

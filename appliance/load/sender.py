@@ -220,7 +220,6 @@ class Sender:
     # --- loads ---
 
     async def closed(self) -> None:
-        """A closed loop for ``closed_s`` seconds."""
         self._again_until = time.perf_counter() + self.load.closed_s
         peers, self._free = self._free, deque()
         for peer in peers:

@@ -27,6 +27,12 @@ from workers.secret_kinds import PREFIXES, new_secret
 Credentials = dict[str, Any]
 #: what a secret's row is called, unless another home's is called so
 LOCAL = "local"
+#: by entry of ``credentials.json``: the model of its row, and the column with its hash
+HASHED = {
+    "api_token": (ApiToken, "token_hash"),
+    "api_key": (ApiKey, "key_hash"),
+    "join_token": (JoinToken, "token_hash"),
+}
 
 
 def prepare() -> list[str]:
@@ -139,11 +145,8 @@ def _install_user(values: Credentials) -> list[str]:
 
 
 def _there(name: str, secret: str) -> bool:
-    if name == "api_token":
-        return ApiToken.objects.filter(token_hash=hash_secret(secret)).exists()
-    if name == "api_key":
-        return ApiKey.objects.filter(key_hash=hash_secret(secret)).exists()
-    return JoinToken.objects.filter(token_hash=hash_secret(secret)).exists()
+    model, column = HASHED[name]
+    return model.objects.filter(**{column: hash_secret(secret)}).exists()
 
 
 def _free(rows: models.Manager, field: str, wanted: str) -> str:

@@ -1,4 +1,4 @@
-"""Celery's ``worker`` and ``beat`` with the appliance's options alone.
+"""Celery's ``worker`` with the appliance's options alone.
 
 Celery's own command does the same, but loads all of its other commands first, and what an interactive shell for them
 needs: a fifth of a worker's start.
@@ -13,22 +13,14 @@ from appliance.celery import app
 
 
 def main(arguments: list[str]) -> int:
-    """Run one of them until it is stopped; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="lean_celery", description="A worker of queues, or periodic tasks' clock.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    worker = commands.add_parser("worker")
-    worker.add_argument("-Q", dest="queues", required=True)
-    worker.add_argument("-n", dest="hostname", required=True)
-    worker.add_argument("--pool", dest="pool_cls", required=True)
-    worker.add_argument("-c", dest="concurrency", type=int)
-    beat = commands.add_parser("beat")
-    beat.add_argument("--max-interval", type=float, required=True)
-    for command in (worker, beat):
-        command.add_argument("--loglevel", required=True)
+    """Run it until it is stopped; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="lean_celery", description="A worker of queues.")
+    parser.add_argument("-Q", dest="queues", required=True)
+    parser.add_argument("-n", dest="hostname", required=True)
+    parser.add_argument("--pool", dest="pool_cls", required=True)
+    parser.add_argument("-c", dest="concurrency", type=int)
+    parser.add_argument("--loglevel", required=True)
     options = vars(parser.parse_args(arguments))
-    if options.pop("command") == "beat":
-        app.Beat(quiet=True, **options).run()
-        return 0
     running = app.Worker(quiet=True, without_gossip=True, without_mingle=True, without_heartbeat=True, **options)
     running.start()
     return running.exitcode

@@ -42,8 +42,6 @@ def check_packages(roles: Roles) -> None:
 
 
 class HomeLock:
-    """Only one appliance at a time uses a home folder."""
-
     def __init__(self, home: Path):
         self._path = home / "lock"
         self._file = None
@@ -72,7 +70,6 @@ class HomeLock:
             pass
 
     def release(self) -> None:
-        """Unlock it."""
         if self._file is not None:
             try:
                 self._file.close()

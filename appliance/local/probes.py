@@ -1,6 +1,6 @@
 """Probes of services, which return None or why a service does not answer properly.
 
-They may also raise OSError. A caller limits a probe's time. Probes leave nothing behind when they are cancelled.
+They may also raise OSError. A caller limits a probe's time. Probes leave nothing open when they are cancelled.
 """
 
 from __future__ import annotations
@@ -66,25 +66,32 @@ def redis(path: Path) -> Probe:
 
 
 def gateway(path: Path) -> Probe:
-    """A probe that pings a gateway at its own socket, however many its clients."""
+    """A probe that pings a gateway at its own socket, over one connection."""
+    connection: FrameConnection | None = None
+    answered: asyncio.Future[None]
+
+    def pong(*_: object) -> None:
+        if not answered.done():
+            answered.set_result(None)
+
+    def closed(_connection: object, error: Exception | None) -> None:
+        if not answered.done():
+            answered.set_exception(error or ConnectionResetError("the connection was closed"))
 
     async def probe() -> str | None:
-        loop = asyncio.get_running_loop()
-        answered: asyncio.Future[None] = loop.create_future()
-
-        def closed(_connection: object, error: Exception | None) -> None:
-            if not answered.done():
-                answered.set_exception(error or ConnectionResetError("the connection was closed"))
-
-        connection = await connect(
-            f"unix:{path}", lambda: FrameConnection(Pong, lambda *_: answered.set_result(None), closed)
-        )
+        nonlocal connection, answered
+        answered = asyncio.get_running_loop().create_future()
         try:
-            connection.send(frames.Hello(role="supervisor", name="supervisor"))
+            if connection is None or not connection.open:
+                connection = await connect(f"unix:{path}", lambda: FrameConnection(Pong, pong, closed))
+                connection.send(frames.Hello(role="supervisor", name="supervisor"))
             connection.send(Ping())
             await answered
-        finally:
-            connection.close()
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            connection = None
+            raise
         return None
 
     return probe

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,13 +115,11 @@ class SupervisedService:
     after: tuple[str, ...] = ()
     log: Path | None = None
     repair: Callable[[], str | None] | None = None
-    process: subprocess.Popen | None = None
-    started_at: float = 0.0
+    process: asyncio.subprocess.Process | None = None
     up: asyncio.Event = field(default_factory=asyncio.Event)
-    _ended: asyncio.Event = field(default_factory=asyncio.Event)
     _group: int | None = None
 
-    def start(self, guard: Guard) -> None:
+    async def start(self, guard: Guard) -> None:
         """Start the process in a session of its own.
 
         So Ctrl-C reaches the supervisor alone. Must be called in the main thread: the kernel ends a child when the
@@ -133,8 +130,8 @@ class SupervisedService:
         """
         output = self.log.open("ab", buffering=0) if self.log is not None else None
         try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", _LAUNCH, str(os.getpid()), str(self.nice), *self.command],
+            self.process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", _LAUNCH, str(os.getpid()), str(self.nice), *self.command),
                 env={**os.environ, **self.environment()},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE if self.once else output,
@@ -144,32 +141,19 @@ class SupervisedService:
         finally:
             if output is not None:
                 output.close()
-        self.started_at = time.monotonic()
         self._group = self.process.pid
         guard.add(self._group)
-        self._ended = asyncio.Event()
-        handle = os.pidfd_open(self.process.pid)
-        asyncio.get_running_loop().add_reader(handle, self._exited, handle)
-
-    def _exited(self, handle: int) -> None:
-        asyncio.get_running_loop().remove_reader(handle)
-        os.close(handle)
-        self.process.poll()
-        self._ended.set()
 
     @property
     def running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    async def ended(self) -> None:
-        await self._ended.wait()
+        return self.process is not None and self.process.returncode is None
 
     async def stop(self, guard: Guard) -> None:
         """SIGTERM to the group's leader; SIGKILL to the whole group when its time is over."""
         if self.running:
             self.process.terminate()
             try:
-                await asyncio.wait_for(self.ended(), self.stop_s)
+                await asyncio.wait_for(self.process.wait(), self.stop_s)
             except TimeoutError:
                 pass
         await self.kill(guard)
@@ -182,7 +166,7 @@ class SupervisedService:
             os.killpg(self._group, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        await self.ended()
+        await self.process.wait()
         guard.remove(self._group)
         # Another group may get the number from now on.
         self._group = None

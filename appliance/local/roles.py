@@ -13,7 +13,7 @@ class BoxRole(StrEnum):
     """A part of the appliance that a box may run by itself."""
 
     CONTROL = "control"
-    """Web, Celery, planning, simulation, beat and Redis."""
+    """Web, Celery, planning, simulation and Redis."""
     GATEWAY = "gateway"
     """Fronts and a core."""
     NODE = "node"

@@ -154,21 +154,19 @@ def _redis(values: Settings, log: Path) -> SupervisedService:
 
 
 def _celery(values: Settings, log: Path) -> list[SupervisedService]:
-    """The workers of all queues, and the clock of periodic tasks."""
+    """The workers of all queues; that of ``control`` sends the periodic tasks."""
     celery = _python("-m", "appliance.local.lean_celery")
 
     def worker(queue: str, *pool: str) -> list[str]:
         # Its heartbeats come in a queue of this home.
         queues = f"{queue},{queue}.{values.instance}"
-        return ["worker", "-Q", queues, "-n", f"{queue}@nereus", "--loglevel", values.log_level, "--pool", *pool]
+        return ["-Q", queues, "-n", f"{queue}@nereus", "--loglevel", values.log_level, "--pool", *pool]
 
     commands = {
         "celery": worker("control", "threads", "-c", "2"),
         # One task at a time; a lease makes it one solve at a time where there are several workers.
         "planning": worker("planning", "solo"),
         "simulation": worker("simulation", "solo"),
-        # It sleeps for the interval before it looks whether it should stop.
-        "beat": ["beat", "--max-interval", "1", "--loglevel", "warning"],
     }
     # A heartbeat waits until a solve is over, which may take somewhat longer than its limit.
     misses = HEARTBEAT_MISSES + math.ceil(4 * values.solve_s / HEARTBEAT_LOOK_S)
@@ -213,7 +211,7 @@ def _heartbeat(values: Settings, name: str) -> Probe:
 # --- demo -------------------------------------------------------------------------------------------------------------
 
 
-def demo(values: Settings, log: Path) -> list[SupervisedService]:
+def demo(log: Path) -> list[SupervisedService]:
     register = SupervisedService(
         "register",
         _python("-m", "appliance.demo.register"),
@@ -226,7 +224,7 @@ def demo(values: Settings, log: Path) -> list[SupervisedService]:
     )
     load = SupervisedService(
         "load",
-        _python("-m", "appliance.demo.load", "--url", values.http.url, "--control-url", values.console.url),
+        _python("-m", "appliance.demo.load"),
         environment=lambda: {"OMP_NUM_THREADS": "1"},
         stop_s=1,
         after=("register",),
@@ -241,7 +239,7 @@ def stop_order(running: list[SupervisedService]) -> list[list[SupervisedService]
         ["load", "register"],
         ["gateway"],
         ["node"],
-        ["beat", "celery", "planning", "simulation"],
+        ["celery", "planning", "simulation"],
         ["web", "prepare"],
         ["redis"],
     ]

@@ -96,7 +96,7 @@ class Supervisor:
         while True:
             alive_since: list[float] = []
             try:
-                service.start(self.guard)
+                await service.start(self.guard)
                 logger.info(event, service=service.name, pid=service.process.pid)
                 reason = await self._life(service, alive_since, backoff.deaths)
             except OSError as error:
@@ -121,7 +121,7 @@ class Supervisor:
 
     async def _life(self, service: SupervisedService, alive_since: list[float], failures: int) -> str:
         """Follow a service to its end; why it has to start again, empty: it is done."""
-        ended = asyncio.create_task(service.ended())
+        ended = asyncio.create_task(service.process.wait())
         watching = asyncio.create_task(self._watch(service, alive_since, failures))
         lines = asyncio.create_task(self._lines(service)) if service.once else None
         try:
@@ -139,16 +139,12 @@ class Supervisor:
 
     async def _lines(self, service: SupervisedService) -> str:
         """Report each line of a service, but return the last one of one that fails."""
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), service.process.stdout)
         last = ""
-        async for line in reader:
+        async for line in service.process.stdout:
             if last:
                 self._report(last)
             last = line.decode(errors="replace").strip()
-        await service.ended()
-        if service.process.returncode == 0 and last:
+        if await service.process.wait() == 0 and last:
             self._report(last)
         return last.rstrip(".")
 

@@ -33,9 +33,15 @@ logger = log.get("up")
 
 
 def main(arguments: list[str]) -> int:
-    """``manage.py up``; returns the exit status."""
     parser = argparse.ArgumentParser(prog="nereus up", description="Start the local appliance, until Ctrl-C.")
-    add_arguments(parser)
+    parser.add_argument("--demo", action="store_true", help="register demo applications and drive a load")
+    parser.add_argument(
+        "--only",
+        type=_roles,
+        default=ALL,
+        metavar="ROLE[,ROLE]",
+        help="run these roles alone: control (console, REST, planning), gateway, node (default: all)",
+    )
     given = parser.parse_args(arguments)
     try:
         values = Settings.from_environ()
@@ -48,17 +54,6 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     return 0
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--demo", action="store_true", help="register demo applications and drive a load")
-    parser.add_argument(
-        "--only",
-        type=_roles,
-        default=ALL,
-        metavar="ROLE[,ROLE]",
-        help="run these roles alone: control (console, REST, planning), gateway, node (default: all)",
-    )
 
 
 def _roles(text: str) -> Roles:
@@ -152,7 +147,7 @@ class _Appliance:
         rest = services.control_plane(values, path) if BoxRole.CONTROL in roles else []
         supervisor.keep(rest)
         if self._demo:
-            supervisor.keep(services.demo(values, path))
+            supervisor.keep(services.demo(path))
         if serving:
             await _all_up(serving)
             self._say(messages.serves(values, roles, self._elapsed))

@@ -79,7 +79,7 @@ class Box:
         self._roles: Sequence[str] = ()
 
     def join(self, line: str) -> None:
-        """Take the settings of the line that ``join-command`` printed."""
+        """Take the settings of the line that ``nereus join`` printed."""
         for word in shlex.split(line):
             key, equals, value = word.partition("=")
             if equals and key.startswith("NEREUS_"):
@@ -189,7 +189,7 @@ class Cluster:
         return self._join(box, "node")
 
     def _join(self, box: Box, role: str) -> Box:
-        box.join(self.control.run("manage.py", "join-command", "--role", role).strip().splitlines()[-1])
+        box.join(self.control.run("manage.py", "join", role).strip().splitlines()[-1])
         box.start(role)
         return box
 

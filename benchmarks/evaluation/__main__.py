@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     runner = Runner(options.kept, options.processes)
     context = Context(runner, options.data, page.parent / "images" / "evaluation", "images/evaluation")
     try:
-        runner.run([case for name in names for case in SECTIONS[name].cases(context)])
+        runner.run([case for name in names for case in SECTIONS[name].cases(context)] if options.run else [])
         made = {name: SECTIONS[name].body(context) for name in names}
     except KeyboardInterrupt:
         print("Interrupted; finished runs are kept, the same command goes on.", file=sys.stderr)
@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, default=DATA, help="published profiles and traces (default %(default)s)")
     parser.add_argument("--kept", type=Path, default=KEPT, help="where runs are kept (default %(default)s)")
     parser.add_argument("--page", type=Path, default=PAGE, help="images go beside it (default %(default)s)")
+    parser.add_argument("--no-run", dest="run", action="store_false", help="show what was run so far")
     parser.add_argument("--processes", type=_processes, default=2, help="runs at a time (default %(default)s)")
     return parser
 

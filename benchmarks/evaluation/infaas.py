@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .page import Claim, Context, Found, Grid, Section, both, claim, number, percent
+from .page import Claim, Context, Grid, Results, Section, both, claim, number, percent
 from .proteus import of
 from .runs import Outcome
 from .worlds import published
@@ -27,8 +27,8 @@ def _cell(outcome: Outcome) -> str:
     return f"{both(outcome)} / {number(outcome.summary['mean_cost'], 1)}"
 
 
-def _claims(_context: Context, found: Found) -> Iterator[Claim]:
-    (outcomes,) = found.values()
+def _claims(_context: Context, results: Results) -> Iterator[Claim]:
+    (outcomes,) = results.values()
     if not {OURS, EXACT, *BASELINES} <= outcomes.keys():
         return
     ours = outcomes[OURS]

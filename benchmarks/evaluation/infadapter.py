@@ -29,7 +29,7 @@ from scheduler.allocation.problem import (
 from scheduler.simulation.learned import LEARNED, MINUTE, TREND
 from scheduler.stacks.infadapter.capacity_line import CapacityLine, fitted
 
-from .page import Claim, Context, Found, Grid, Section, claim, number, percent
+from .page import Claim, Context, Grid, Results, Section, claim, number, percent
 from .runs import Case, Outcome
 from .worlds import World
 
@@ -222,15 +222,15 @@ def _cell(outcome: Outcome) -> str:
     return f"{percent(outcome.violations, 2)} / {number(_loss(outcome))} / {number(_cores(outcome), 1)}"
 
 
-def _claims(context: Context, found: Found) -> Iterator[Claim]:
+def _claims(context: Context, results: Results) -> Iterator[Claim]:
     points = capacities(context.data.parent / "infadapter")
     if not points:
         return
     yield from _of_capacities(points)
     yield from _of_plans(points)
     labels = {_label(stack, beta) for stack in (OURS, SINGLE) for beta in BETAS} | {*VERTICAL}
-    if all(labels <= cells.keys() for cells in found.values()):
-        yield from _of_runs(found)
+    if all(labels <= cells.keys() for cells in results.values()):
+        yield from _of_runs(results)
 
 
 def _of_capacities(points: Points) -> Iterator[Claim]:
@@ -259,8 +259,8 @@ def _of_plans(points: Points) -> Iterator[Claim]:
     yield claim(sentence, f"{loss:.2f} and {alone:.2f} with 14 cores", loss < alone)
 
 
-def _of_runs(found: Found) -> Iterator[Claim]:
-    bursty, steady = found[BURSTY], found[STEADY]
+def _of_runs(results: Results) -> Iterator[Claim]:
+    bursty, steady = results[BURSTY], results[STEADY]
     ours, single = _label(OURS, BETA), _label(SINGLE, BETA)
     worst = max(VERTICAL, key=lambda stack: bursty[stack].violations)
     fewer = 1 - bursty[ours].violations / max(bursty[worst].violations, 1e-9)
@@ -271,7 +271,7 @@ def _of_runs(found: Found) -> Iterator[Claim]:
     finding = ", ".join(f"{part:.0%} with beta {beta:g}" for beta, part in saved.items())
     finding += f"; `{dearest}` has {_cores(bursty[dearest]):.1f} cores"
     yield claim("Up to 33% less cost than VPA+ (bursty)", finding, max(saved.values()) >= 0.33)
-    for trace, cells in found.items():
+    for trace, cells in results.items():
         loss, alone = _loss(cells[ours]), _loss(cells[single])
         finding = f"loss {loss:.2f} and {alone:.2f}, violations {percent(cells[ours].violations, 2)} and "
         finding += percent(cells[single].violations, 2)

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from benchmarks import worlds
 from scheduler.simulation.ablations import PARTS
 
-from .page import Context, Found, Section, table
+from .page import Context, Results, Section, table
 
 #: worlds in which parts are judged
 JUDGES = ("30+5, mix, 900/s", "20 GPUs, overload", "loads of 2 s, medium-normal_load")
 
 
-def _worlds(context: Context, _found: Found) -> Iterator[str]:
+def _worlds(context: Context, _results: Results) -> Iterator[str]:
     yield worlds.render(worlds.measure(worlds.names(), worlds.SEEDS, None, context.runner.processes), {})
 
 
-def _parts(context: Context, _found: Found) -> Iterator[str]:
+def _parts(context: Context, _results: Results) -> Iterator[str]:
     rows = []
     for part in (None, *PARTS):
         figures = worlds.measure(JUDGES, worlds.SEEDS, part, context.runner.processes)

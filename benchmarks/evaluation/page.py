@@ -24,7 +24,7 @@ VERDICTS = ("reproduced", "refuted", "not comparable")
 
 #: cases and outcomes of a section, by row and column of its table
 Grid = Mapping[str, Mapping[str, Case]]
-Found = Mapping[str, Mapping[str, Outcome]]
+Results = Mapping[str, Mapping[str, Outcome]]
 #: a paper's sentence with its section or figure, what was found here, and the verdict
 Claim = tuple[str, str, str]
 
@@ -100,8 +100,8 @@ class Section:
     title: str
     text: str
     grid: Callable[[Context], Grid] = lambda _context: {}
-    claims: Callable[[Context, Found], Iterable[Claim]] = nothing
-    more: Callable[[Context, Found], Iterable[str]] = nothing
+    claims: Callable[[Context, Results], Iterable[Claim]] = nothing
+    more: Callable[[Context, Results], Iterable[str]] = nothing
     corner: str = "trace"
     cell: Callable[[Outcome], str] | None = both
     turned: bool = False
@@ -112,11 +112,11 @@ class Section:
     def body(self, context: Context) -> str:
         """Its Markdown, from the results that there are; it writes its images on the way."""
         runner = context.runner
-        found = {
-            row: {label: outcome for label, case in cases.items() if (outcome := runner.outcome(case)) is not None}
-            for row, cases in self.grid(context).items()
+        results = {
+            row: {label: outcome for label, case in by_label.items() if (outcome := runner.outcome(case)) is not None}
+            for row, by_label in self.grid(context).items()
         }
-        flat = {f"{label}, {row}": outcome for row, cells in found.items() for label, outcome in cells.items()}
+        flat = {f"{label}, {row}": outcome for row, cells in results.items() for label, outcome in cells.items()}
         link = context.csv(
             self.name,
             [
@@ -124,31 +124,38 @@ class Section:
                 for name, o in flat.items()
             ],
         )
-        failed = [f"**Failed**: {case}: {why}" for case in self.cases(context) if (why := runner.why(case)) is not None]
-        table_rows = _turned(found) if self.turned else found
+        cases = self.cases(context)
+        failed = [f"**Failed**: {case}: {why}" for case in cases if (why := runner.why(case)) is not None]
+        left_out = [str(case) for case in cases if runner.outcome(case) is None and runner.why(case) is None]
+        table_rows = _turned(results) if self.turned else results
         return joined(
             f"## {self.title}",
             self.text + (f" All figures: {link}." if link else ""),
             *failed,
-            compared(self.corner, table_rows, self.cell) if found and self.cell else "",
-            *self.more(context, found),
+            f"**Not run**: {'; '.join(left_out)}." if left_out else "",
+            compared(self.corner, table_rows, self.cell) if results and self.cell else "",
+            *self.more(context, results),
             _cut_short(flat),
-            _claimed(self.claims(context, found)),
+            _claimed(self.claims(context, results)),
             f"Code of {code_date()}.",
         )
 
 
-def _turned(found: Found) -> Found:
-    columns = dict.fromkeys(label for cells in found.values() for label in cells)
-    return {label: {row: cells[label] for row, cells in found.items() if label in cells} for label in columns}
+def _turned(results: Results) -> Results:
+    columns = dict.fromkeys(label for cells in results.values() for label in cells)
+    return {label: {row: cells[label] for row, cells in results.items() if label in cells} for label in columns}
 
 
-def compared(corner: str, found: Found, shown: Callable[[Outcome], str] = both) -> str:
+def compared(corner: str, results: Results, shown: Callable[[Outcome], str] = both) -> str:
     """A table of outcomes by row and column; "No results." without any."""
-    columns = list(dict.fromkeys(label for cells in found.values() for label in cells))
+    columns = list(dict.fromkeys(label for cells in results.values() for label in cells))
     if not columns:
         return "No results."
-    rows = [(row, *(shown(cells[one]) if one in cells else "" for one in columns)) for row, cells in found.items()]
+    rows = [
+        (row, *(shown(cells[one]) if one in cells else "" for one in columns))
+        for row, cells in results.items()
+        if cells
+    ]
     return table((corner, *columns), rows)
 
 

@@ -10,19 +10,9 @@ from scheduler.simulation import plots
 from scheduler.simulation.fluid import WINDOW_S, fluid_reference
 from scheduler.simulation.seconds import Second
 
-from .page import Claim, Context, Found, Grid, Section, both, claim, number, percent, table
+from .page import Claim, Context, Grid, Results, Section, both, claim, number, percent, table
 from .runs import Case, Outcome
-from .worlds import (
-    REALISTIC,
-    TRACES,
-    World,
-    faster,
-    fastest_ms,
-    poisson_like,
-    published,
-    realistic,
-    slo_multiple,
-)
+from .worlds import REALISTIC, TRACES, World, faster, fastest_ms, poisson_like, published, realistic, slo_multiple
 
 #: the published systems as Section 6.1.1 defines them, Proteus, and the live default
 STACKS = ("clipper-ht", "clipper-ha", "sommelier", "infaas-accuracy", "proteus", "nereus")
@@ -67,7 +57,7 @@ def _with_drop(outcome: Outcome) -> str:
     return f"{both(outcome)} / {outcome.drop:.1f}"
 
 
-def _references(context: Context, _found: Found) -> Iterator[str]:
+def _references(context: Context, _results: Results) -> Iterator[str]:
     quoted = "; ".join(f"{trace} {percent(v, 1)} / {a:.2f} / {d:.1f}" for trace, (v, a, d) in QUOTED.items())
     yield f"Proteus' published simulator on the same traces, counted as strictly: {quoted}."
     rows = []
@@ -83,8 +73,8 @@ def _references(context: Context, _found: Found) -> Iterator[str]:
     yield table(("trace", "queries", "batches within half the SLO (Proteus' rule)", "within the SLO"), rows)
 
 
-def _end_to_end_claims(_context: Context, found: Found) -> Iterator[Claim]:
-    outcomes = [*found.values()][-1]
+def _end_to_end_claims(_context: Context, results: Results) -> Iterator[Claim]:
+    outcomes = [*results.values()][-1]
     if not {PROTEUS, *BASELINES} <= outcomes.keys():
         return
     violated = {name: outcomes[name].violations for name in (PROTEUS, *BASELINES)}
@@ -125,8 +115,8 @@ def _period(context: Context) -> Grid:
     return {f"{trace}, {period_s} s": of(every(trace, period_s), SCALING) for trace, period_s in pairs}
 
 
-def _period_claims(_context: Context, found: Found) -> Iterator[Claim]:
-    ours = {row: cells[PROTEUS] for row, cells in found.items() if PROTEUS in cells}
+def _period_claims(_context: Context, results: Results) -> Iterator[Claim]:
+    ours = {row: cells[PROTEUS] for row, cells in results.items() if PROTEUS in cells}
     pairs = [(one, ours[row.replace(" 10 s", " 30 s")]) for row, one in ours.items() if row.endswith(" 10 s")]
     more = [slow.violations - fast.violations for fast, slow in pairs]
     less = [slow.accuracy - fast.accuracy for fast, slow in pairs]
@@ -148,8 +138,8 @@ def _bursty(context: Context) -> Grid:
     return {BURSTY: of(published(context.data, BURSTY))}
 
 
-def _bursty_images(context: Context, found: Found) -> Iterator[str]:
-    seconds = {label: outcome.seconds for label, outcome in found[BURSTY].items()}
+def _bursty_images(context: Context, results: Results) -> Iterator[str]:
+    seconds = {label: outcome.seconds for label, outcome in results[BURSTY].items()}
     if seconds:
         figure = plots.effective_accuracy(seconds)
         yield context.image("bursty-accuracy.png", figure, "Effective accuracy, over time by stack")
@@ -157,8 +147,8 @@ def _bursty_images(context: Context, found: Found) -> Iterator[str]:
         yield context.image("bursty-violations.png", figure, "Queries late or dropped, over time by stack")
 
 
-def _bursty_claims(_context: Context, found: Found) -> Iterator[Claim]:
-    seconds = {label: outcome.seconds for label, outcome in found[BURSTY].items()}
+def _bursty_claims(_context: Context, results: Results) -> Iterator[Claim]:
+    seconds = {label: outcome.seconds for label, outcome in results[BURSTY].items()}
     spans = bursts(seconds.get(PROTEUS, ()))
     if not spans or INFAAS not in seconds:
         return
@@ -215,8 +205,8 @@ def _batching(context: Context) -> Grid:
     return {kind: {one: Case(world, PROTEUS, one, "shares") for one in policies} for kind, world in worlds.items()}
 
 
-def _batching_claims(_context: Context, found: Found) -> Iterator[Claim]:
-    violated = {kind: {name: outcome.violations for name, outcome in cells.items()} for kind, cells in found.items()}
+def _batching_claims(_context: Context, results: Results) -> Iterator[Claim]:
+    violated = {kind: {name: outcome.violations for name, outcome in cells.items()} for kind, cells in results.items()}
     if any(len(cells) < 3 for cells in violated.values()):
         return
     worst = max(violated[EVEN].values())
@@ -241,10 +231,10 @@ def _parts(context: Context) -> Grid:
     return {PROTEUS: {PROTEUS: Case(world, PROTEUS)}, **without}
 
 
-def _parts_claims(_context: Context, found: Found) -> Iterator[Claim]:
-    if any(not cells for cells in found.values()):
+def _parts_claims(_context: Context, results: Results) -> Iterator[Claim]:
+    if any(not cells for cells in results.values()):
         return
-    parts = {part: found[f"without {part}"][PROTEUS] for part in PARTS}
+    parts = {part: results[f"without {part}"][PROTEUS] for part in PARTS}
     accuracy = {part: outcome.accuracy for part, outcome in parts.items()}
     violated = {part: outcome.violations for part, outcome in parts.items()}
     worst = sorted(parts, key=accuracy.__getitem__)
@@ -275,23 +265,23 @@ def _slo(context: Context) -> Grid:
     return {f"{m:g}x": of(slo_multiple(context.data, trace, m)) for m in multiples}
 
 
-def _slo_text(context: Context, _found: Found) -> Iterator[str]:
+def _slo_text(context: Context, _results: Results) -> Iterator[str]:
     fastest = fastest_ms(context.data / "profiles.csv")
     yield f"The fastest variants: {', '.join(f'{name} {ms:.1f} ms' for name, ms in fastest.items())}."
 
 
-def _slo_claims(_context: Context, found: Found) -> Iterator[Claim]:
+def _slo_claims(_context: Context, results: Results) -> Iterator[Claim]:
     compared = (*BASELINES, PROTEUS)
-    if not found or not all({*compared} <= cells.keys() for cells in found.values()):
+    if not results or not all({*compared} <= cells.keys() for cells in results.values()):
         return
-    violated = {name: [cells[name].violations for cells in found.values()] for name in compared}
-    drop = {name: [cells[name].drop for cells in found.values()] for name in SCALING[:3]}
-    served = {name: [cells[name].throughput for cells in found.values()] for name in compared}
-    beaten = _beaten(violated, found)
+    violated = {name: [cells[name].violations for cells in results.values()] for name in compared}
+    drop = {name: [cells[name].drop for cells in results.values()] for name in SCALING[:3]}
+    served = {name: [cells[name].throughput for cells in results.values()] for name in compared}
+    beaten = _beaten(violated, results)
     yield claim(
         "Proteus violates least at every multiple (Section 6.6, Fig. 8)", f"not at {_or_none(beaten)}", not beaten
     )
-    beaten = _beaten(drop, found)
+    beaten = _beaten(drop, results)
     sentence = "Proteus drops least accuracy of the systems that scale it (Section 6.6, Fig. 8)"
     yield claim(sentence, f"not at {_or_none(beaten)}", not beaten)
     rising = [name for name in compared if violated[name] != sorted(violated[name], reverse=True)]
@@ -319,8 +309,8 @@ def _medium(context: Context) -> Grid:
     return {MEDIUM: of(published(context.data, MEDIUM))}
 
 
-def _by_application(_context: Context, found: Found) -> Iterator[str]:
-    figures = {label: outcome.summary["per_application"] for label, outcome in found[MEDIUM].items()}
+def _by_application(_context: Context, results: Results) -> Iterator[str]:
+    figures = {label: outcome.summary["per_application"] for label, outcome in results[MEDIUM].items()}
     names = list(dict.fromkeys(name for by_name in figures.values() for name in by_name))
 
     def cell(one: Mapping) -> str:
@@ -329,8 +319,8 @@ def _by_application(_context: Context, found: Found) -> Iterator[str]:
     yield table(("application", *figures), [(name, *(cell(f[name]) for f in figures.values())) for name in names])
 
 
-def _application_claims(_context: Context, found: Found) -> Iterator[Claim]:
-    figures = found[MEDIUM][PROTEUS].summary["per_application"] if PROTEUS in found[MEDIUM] else {}
+def _application_claims(_context: Context, results: Results) -> Iterator[Claim]:
+    figures = results[MEDIUM][PROTEUS].summary["per_application"] if PROTEUS in results[MEDIUM] else {}
     if not {"t5", "gpt2"} <= figures.keys():
         return
     # The series over time are not kept: how far the lowest window is below the mean tells how much it varies.
@@ -353,7 +343,7 @@ def _application_claims(_context: Context, found: Found) -> Iterator[Claim]:
 LIMIT_S, MEAN_S = 60.0, 4.2
 
 
-def _solves(context: Context, _found: Found) -> Iterator[str]:
+def _solves(context: Context, _results: Results) -> Iterator[str]:
     rows = solver.measure(solver.CORNERS)
     yield markdown([solver.cells(row) for row in rows])
     usual, large = (row for row in rows[:4] if row.strategy == PROTEUS)

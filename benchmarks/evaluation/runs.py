@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("scheduler", "workers")
 SOLVER = "pyscipopt"
 #: figures of a summary that are added up over seeds
-COUNTS = ("queries", "in_time", "late", "dropped", "solves_cut_short")
+COUNTS = ("queries", "in_time", "late", "dropped", "solves", "solves_cut_short")
 
 
 class SourceChanged(RuntimeError):

@@ -117,7 +117,7 @@ _POWER_CUT = {"seconds": 0.0, "site": OwnDisk, "back": new_plan, "cuts": True}
 
 def _hung_and_killed() -> Iterator[Row]:
     """Processes of the control plane."""
-    parts = {"web": "web", "planning": "the planning worker", "celery": "Celery", "beat": "Celery beat"}
+    parts = {"web": "web", "planning": "the planning worker", "celery": "Celery"}
     for role, text in {**parts, "redis": "Redis"}.items():
         back = console_answers if role == "web" else new_plan
         yield Row(f"{role}-killed", f"kill -9 of {text}", killed(role), _CONTROL, back=back, from_start=True)

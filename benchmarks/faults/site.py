@@ -20,7 +20,7 @@ import redis
 
 from benchmarks.harness import READY_S, Appliance, Variant, upload_variant
 from benchmarks.models import Model, convolutions
-from tools.child import eventually
+from tools.waiting import eventually
 
 from .clients import Stream, Work
 from .history import Counted

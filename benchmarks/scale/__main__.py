@@ -12,7 +12,6 @@ import argparse
 import json
 import math
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -25,7 +24,9 @@ import redis
 
 from appliance.demo.rest import client
 from benchmarks.watch import Sampling, Watch
-from tools.child import ROOT, eventually
+from tools import chromium
+from tools.child import ROOT
+from tools.waiting import eventually
 
 from . import pages
 from .plane import Plane
@@ -227,14 +228,11 @@ class Run:
         self._cost("reconnect", cut, time.monotonic())
 
     def _paint(self, secrets: dict[str, str]) -> None:
-        if not shutil.which("chromedriver") or not shutil.which("chromium"):
+        if not chromium.installed():
             self.found["pages"] = "no chromium on this machine"
             return
-        with pages.browser() as driver:
-            pages.sign_in(driver, self.plane.console, secrets["console_user"], secrets["console_password"])
-            self.found["pages"] = {
-                page: pages.paint(driver, self.plane.console, page, self.devices) for page in pages.PAGES
-            }
+        with chromium.console(self.plane.console, secrets) as page:
+            self.found["pages"] = {name: pages.paint(page, name, self.devices) for name in pages.PAGES}
 
     def _cost(self, name: str, start: float, end: float) -> None:
         cores = {role: self.watch.cores(role, start, end) for role in self.watch.samples}

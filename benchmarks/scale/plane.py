@@ -11,7 +11,7 @@ from tools.child import ROOT
 from workers.settings import Settings
 
 #: processes that are watched
-ROLES = ("web", "planning", "simulation", "celery", "beat", "redis")
+ROLES = ("web", "planning", "simulation", "celery", "redis")
 
 
 class Plane(Appliance):

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 
 from appliance.demo.rest import client
-from tools.child import eventually
+from tools.waiting import eventually
 
 from .__main__ import Members
 from .plane import Plane

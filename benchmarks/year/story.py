@@ -18,7 +18,7 @@ from benchmarks.faults.clients import Stream, Work
 from benchmarks.figures import markdown
 from benchmarks.harness import Appliance, ClientProcess, Variant, upload_variant
 from benchmarks.models import tiny
-from tools.child import eventually
+from tools.waiting import eventually
 
 from . import sizes
 from .faked import DAY_S, HOUR_S, FakedClock, Step, steps

@@ -342,19 +342,17 @@ def _useful(table: SliceTable, shares: np.ndarray) -> list[int]:
     At this demand, another one dominates a slice if it is no slower, no larger, no less accurate and supplies no less.
     """
     useful: list[int] = []
-    accuracy = np.array([slice_.variant.accuracy for slice_ in table.slices])
-    for q in sorted(set(table.owner.tolist())):
+    accuracy = [slice_.variant.accuracy for slice_ in table.slices]
+    seconds, memory, supplied = table.seconds.tolist(), table.memory.tolist(), shares.tolist()
+    by_owner: dict[int, list[int]] = {}
+    for j, q in enumerate(table.owner.tolist()):
+        by_owner.setdefault(q, []).append(j)
+    for q in sorted(by_owner):
         mine: list[int] = []
-        for j in sorted(
-            np.nonzero(table.owner == q)[0].tolist(),
-            key=lambda j: (table.seconds[j], -accuracy[j], -shares[j], table.memory[j]),
-        ):
-            rivals = np.array(mine, dtype=int)
-            if not (
-                (accuracy[rivals] >= accuracy[j])
-                & (shares[rivals] >= shares[j])
-                & (table.memory[rivals] <= table.memory[j])
-            ).any():
+        for j in sorted(by_owner[q], key=lambda j: (seconds[j], -accuracy[j], -supplied[j], memory[j])):
+            if not any(
+                accuracy[i] >= accuracy[j] and supplied[i] >= supplied[j] and memory[i] <= memory[j] for i in mine
+            ):
                 mine.append(j)
         useful += sorted(mine)
     return useful

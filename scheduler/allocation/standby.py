@@ -1,21 +1,23 @@
 """Standby variants: kept loaded beside those that the plan uses, for other demand.
 
-A device without limits holds every variant that meets the SLO there. Elsewhere it holds those of the plan, then those
-of a plan for all that the devices carry, then what the fill adds (:mod:`.standby_fill`). A change of demand then
-changes only the shares of the same residents. They stay while they serve nearly as much as others would, nearly as
-accurately, and devices have half (geometrically) of the room left for which they were chosen.
+A device without limits holds every variant that meets the SLO there. Elsewhere residents are those of a plan for all
+that the devices carry, and what the fill adds (:mod:`.standby_fill`); where these do not suit the demand, the plan's
+own come first. A change of demand then changes only the shares of the same residents. They stay while they suit, and
+devices have half (geometrically) of the room left for which they were chosen, or too little for loads.
+
+Residents suit if they serve nearly as much as others would, and nearly as accurately, where there is room.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from .concrete import PRECISION
 from .groups import grouped
 from .nereus import GAP, carried, relaxed, solve, start, with_small_served
-from .problem import Allocation, ApplicationDemand, CandidateVariant, Problem
+from .problem import Allocation, ApplicationDemand, CandidateVariant, Placement, Problem
 from .standby_fill import fill_with_standby
 
 #: largest multiple of the demand that residents are chosen for
@@ -24,8 +26,10 @@ HIGHEST = 4.0
 FLOOR = 0.5
 #: demands below this (items/s) count as equal: ratios of small rates are noise
 SMALL = 5.0
-#: part of what others would serve that residents in force may leave out, and points of accuracy that they may lose
+#: part of what others would serve that residents may leave out, and points of accuracy that they may lose
 SERVED_LOSS, ACCURACY_LOSS = 0.002, 1.0
+#: multiples of the demand below which devices have too little room for accurate residents, and for loads
+ROOM, PRESSED = 2.5, 1.4
 
 Residents = Mapping[str, tuple[str, ...]]
 
@@ -41,11 +45,15 @@ def with_standby(problem: Problem) -> Allocation:
     multiple = min(HIGHEST, max(1.0, carried(problem)))
     plan = replace(plan, carried=multiple, ready_for=multiple)
     previous = problem.previous
-    if previous is not None and _still_there(problem, previous) and multiple >= math.sqrt(previous.ready_for):
+    stays = previous is not None and _still_there(problem, previous)
+    if stays and (multiple >= math.sqrt(previous.ready_for) or multiple < PRESSED):
         kept = _within(problem, previous.residents, plan)
         if _good(problem, kept, plan):
             return replace(kept, ready_for=previous.ready_for)
-    return replace(plan, residents=_chosen(problem, plan))
+    ready = _within(problem, _chosen(problem, multiple, ()), plan)
+    if _good(problem, ready, plan):
+        return replace(ready, ready_for=multiple)
+    return replace(plan, residents=_chosen(problem, multiple, plan.placements))
 
 
 def _expected_served(problem: Problem) -> tuple[Problem, Allocation]:
@@ -73,44 +81,51 @@ def _expected(application: ApplicationDemand) -> float:
 
 
 def _good(problem: Problem, kept: Allocation, plan: Allocation) -> bool:
-    """Whether residents in force serve nearly as much as the plan, as accurately.
+    """Whether residents suit: they serve nearly as much as the plan, as accurately.
 
     Margins count as far as devices have room for them: nothing is loaded for them in the middle of a burst.
     """
+    most = plan.carried if plan.carried >= PRESSED else 1.0
     wanted = lost = 0.0
     for a in problem.applications:
-        served = min(plan.served[a.id], plan.carried * _expected(a))
+        served = min(plan.served[a.id], most * _expected(a))
         short = max(0.0, served - kept.served[a.id])
         if a.floor > 0 and short > SERVED_LOSS * served:
             return False
         wanted += a.weight * served
         lost += a.weight * short
-    return lost <= SERVED_LOSS * wanted and kept.accuracy >= plan.accuracy - ACCURACY_LOSS
+    accurate = plan.carried < ROOM or kept.accuracy >= plan.accuracy - ACCURACY_LOSS
+    return accurate and lost <= SERVED_LOSS * wanted
 
 
-def _chosen(problem: Problem, plan: Allocation) -> Residents:
+def _chosen(problem: Problem, multiple: float, placed: Iterable[Placement]) -> Residents:
     chosen: dict[str, list[str]] = {device.id: [] for device in problem.devices}
-    for placement in plan.placements:
+    for placement in placed:
         chosen[placement.device].append(placement.variant)
-    for placement in start(_beside(problem, plan.ready_for, chosen)).placements:
+    for placement in start(_beside(problem, multiple, chosen)).placements:
         if placement.variant not in chosen[placement.device]:
             chosen[placement.device].append(placement.variant)
-    fill_with_standby(problem, chosen, _prices(problem, math.sqrt(plan.ready_for)))
+    fill_with_standby(problem, chosen, _prices(problem, math.sqrt(multiple)))
     return {device: tuple(variants) for device, variants in chosen.items()}
 
 
 def _beside(problem: Problem, multiple: float, chosen: Mapping[str, list[str]]) -> Problem:
+    """A multiple of the demand beside residents, which full devices have alone."""
     memory = {v.id: {kind: p.memory_bytes for kind, p in v.profiles.items()} for v in problem.variants}
-    devices = []
+    devices, only = [], {}
     for device in problem.devices:
         here, left, places = chosen[device.id], device.memory_bytes, device.max_resident
-        if places is not None:
-            places = max(0, places - len(here))
-        if left is not None:
-            left -= sum(memory[variant][device.type] for variant in here)
         # Variants chosen before are used again at no cost.
-        devices.append(replace(device, memory_bytes=left, max_resident=places, loaded=device.loaded | {*here}))
-    return replace(_scaled(problem, multiple), devices=tuple(devices))
+        device = replace(device, loaded=device.loaded | {*here})
+        if places is not None and len(here) >= places > 0:
+            only[device.id] = here
+        else:
+            if left is not None:
+                left -= sum(memory[variant][device.type] for variant in here)
+            places = None if places is None else places - len(here)
+            device = replace(device, memory_bytes=left, max_resident=places)
+        devices.append(device)
+    return _restricted(replace(_scaled(problem, multiple), devices=tuple(devices)), only)
 
 
 def _scaled(problem: Problem, multiple: float) -> Problem:
@@ -183,22 +198,23 @@ def _everything(problem: Problem) -> Residents:
     return {device.id: tuple(able[device.type]) for device in problem.devices}
 
 
-def _restricted(problem: Problem, residents: Residents) -> Problem:
-    """The problem restricted to residents and pinned variants on each device.
+def _restricted(problem: Problem, residents: Mapping[str, Collection[str]]) -> Problem:
+    """The problem restricted to residents and pins, on devices that have residents.
 
-    Devices with the same residents become one type, so that they can still be counted."""
-    kinds: dict[tuple[str, frozenset[str]], str] = {}
+    Devices with the same residents become one type, so that they can still be counted.
+    """
+    kinds: dict[tuple[str, frozenset[str] | None], str] = {}
     devices = []
     for device in problem.devices:
-        key = (device.type, frozenset(residents[device.id]))
-        kind = kinds.setdefault(key, f"{device.type}#{len(kinds)}")
-        devices.append(replace(device, type=kind, loaded=device.loaded | key[1]))
+        mine = frozenset(residents[device.id]) if device.id in residents else None
+        kind = kinds.setdefault((device.type, mine), device.type if mine is None else f"{device.type}#{len(kinds)}")
+        devices.append(replace(device, type=kind, loaded=device.loaded | (mine or frozenset())))
     variants: list[CandidateVariant] = []
     for variant in problem.variants:
         profiles = {
             kind: variant.profiles[type]
             for (type, mine), kind in kinds.items()
-            if type in variant.profiles and (variant.id in mine or variant.pinned)
+            if type in variant.profiles and (mine is None or variant.id in mine or variant.pinned)
         }
         variants.append(replace(variant, profiles=profiles))
     return replace(problem, devices=tuple(devices), variants=tuple(variants))

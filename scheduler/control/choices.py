@@ -21,7 +21,6 @@ SETTING = "stack"
 
 
 def default() -> str:
-    """The stack that the environment names."""
     return settings.NEREUS.stack
 
 
@@ -40,7 +39,6 @@ def chosen() -> str | None:
 
 
 def current() -> stacks.Stack:
-    """The stack that the next plan is made with."""
     return stacks.STACKS[chosen() or default()]
 
 

@@ -112,7 +112,6 @@ def estimated(
 
 
 def _something_resides() -> bool:
-    """Whether the plan in force keeps anything loaded."""
     latest = Plan.objects.only("allocation").first()
     return latest is not None and bool(latest.allocation["placements"])
 

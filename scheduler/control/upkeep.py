@@ -23,7 +23,6 @@ NAMED = 3
 
 
 def replan_if_devices_changed() -> bool:
-    """Request a plan if the available devices are not those of the plan in force."""
     latest = Plan.objects.only("inputs").first()
     if latest is None:
         return False

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import transaction
 from django.shortcuts import get_object_or_404
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, inline_serializer
 from rest_framework import serializers, status
 from rest_framework.response import Response
 
@@ -62,9 +62,7 @@ class GridSerializer(serializers.Serializer):
     source = serializers.ChoiceField(choices=["live", "database"])
 
 
-class SeriesSerializer(GridSerializer):
-    """Figures of an application or of the whole cluster; null where nothing is known."""
-
+class FiguresSerializer(serializers.Serializer):
     demand = _column("Queries that arrived, 1/s.")
     throughput = _column("Queries that were answered, 1/s.")
     accuracy = _column("Effective accuracy in percent of the application's best variant.")
@@ -72,32 +70,22 @@ class SeriesSerializer(GridSerializer):
     p50_ms = _column("Mean of the seconds' medians, weighted by their answers: an estimate.")
     p95_ms = _column("Mean of each second's 95th percentile, weighted by answers: an estimate.")
     p95_ms_highest = _column("95th percentile of the slowest second.")
+
+
+class SeriesSerializer(GridSerializer, FiguresSerializer):
+    """Figures of an application or of the whole cluster; null where nothing is known."""
+
     by_variant = serializers.DictField(
         child=_column("Answers, 1/s."), help_text="By variant of the application; empty for the whole cluster."
     )
 
 
-class OverSerializer(serializers.Serializer):
-    demand = serializers.FloatField(allow_null=True)
-    throughput = serializers.FloatField(allow_null=True)
-    accuracy = serializers.FloatField(allow_null=True)
-    violations = serializers.FloatField(allow_null=True)
-    p50_ms = serializers.FloatField(allow_null=True)
-    p95_ms = serializers.FloatField(allow_null=True)
-    p95_ms_highest = serializers.FloatField(allow_null=True)
-
-
-class ApplicationRowSerializer(serializers.Serializer):
+class ApplicationRowSerializer(FiguresSerializer):
     name = serializers.CharField()
     group = serializers.CharField(help_text="Its group; empty: none, or the application was deleted.")
-    over = OverSerializer()
-    demand = _column("As in the series.")
-    throughput = _column("As in the series.")
-    accuracy = _column("As in the series.")
-    violations = _column("As in the series.")
-    p50_ms = _column("As in the series.")
-    p95_ms = _column("As in the series.")
-    p95_ms_highest = _column("As in the series.")
+    over = inline_serializer(
+        "Over", {name: serializers.FloatField(allow_null=True) for name in FiguresSerializer().fields}
+    )
 
 
 class ApplicationsSerializer(GridSerializer):

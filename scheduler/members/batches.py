@@ -21,8 +21,8 @@ from scheduler.members.passing import PASSING, Losses, noted
 #: seconds for which members that were seen, and their seconds of statistics, are gathered
 SEEN_S, SECONDS_S = 0.5, 0.2
 #: seconds for which members and devices that come are gathered: after a mass join a plan for each few of them would
-#: move models again and again
-CAME_S = 1.0
+#: move models again and again. The first plan of an appliance waits for no other device
+CAME_S, FIRST_CAME_S = 1.0, 0.1
 #: seconds of statistics that browsers get in one message: each message costs more than what is in it
 EVENTS_S = 1.0
 
@@ -51,7 +51,7 @@ class MemberSecond(NamedTuple):
 class Batch:
     """Items that are stored together, ``every_s`` after the first of them came.
 
-    Failures that pass lose the items.
+    That one may say sooner. Failures that pass lose the items.
     """
 
     def __init__(self, what: str, store: Callable[[list], Awaitable[None]], every_s: float) -> None:
@@ -61,11 +61,12 @@ class Batch:
         self._storing = asyncio.Lock()
         self._losses = Losses()
 
-    def put(self, item: Any) -> None:
+    def put(self, item: Any, within_s: float | None = None) -> None:
         """Have an item stored soon."""
         self._waiting.append(item)
         if self._running is None or self._running.done():
-            self._running = asyncio.create_task(self._run(), name=f"batch-{self._what}")
+            every_s = self._every_s if within_s is None else within_s
+            self._running = asyncio.create_task(self._run(every_s), name=f"batch-{self._what}")
 
     async def forget(self, item: Any) -> None:
         """Return once the item is stored, or never will be."""
@@ -73,9 +74,9 @@ class Batch:
         async with self._storing:
             pass
 
-    async def _run(self) -> None:
+    async def _run(self, every_s: float) -> None:
         while self._waiting:
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(every_s)
             async with self._storing:
                 items, self._waiting = self._waiting, []
                 try:

@@ -25,7 +25,7 @@ from workers.protocol import control, specs
 logger = log.get("members")
 
 #: what is known is older than this only while the database is away, in seconds
-REREAD_S = 3.0
+REREAD_S = 5.0
 #: seconds that a reader waits for at most, so that reads take no more than half of the time
 LONGEST_PAUSE_S = 1.0
 #: the channel of Redis that says that something changed

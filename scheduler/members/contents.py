@@ -28,6 +28,9 @@ from scheduler.members.standing import COLUMNS, Row
 from scheduler.models import Plan
 from workers.protocol import control, specs
 
+#: columns of members; those of a :class:`Row` come first
+_MEMBER = (*COLUMNS, "pk", "name", "key_hash", "machine", "certificate_lapsed")
+
 
 def latest_wire() -> specs.PlanSpec:
     """The plan in force; version 0 and empty before the first."""
@@ -104,44 +107,6 @@ class Registered:
     loading: bool = False
 
 
-def read_shared() -> CommonConfiguration:
-    kept = Variant.objects.filter(state__in=Variant.PLANNED, excluded=False)
-    blocked: dict[str, set[int]] = {}
-    for kind, pk in Profile.objects.exclude(blocked="").values_list("device_type", "variant"):
-        blocked.setdefault(kind, set()).add(pk)
-    plan = latest_wire()
-    keys = [key for key in ApiKey.objects.order_by("id") if not key.expired]
-    return CommonConfiguration(
-        applications=applications(),
-        key_hashes=tuple(key.key_hash for key in keys),
-        key_limits={key.key_hash: limits for key in keys if (limits := _limits(key)) != control.KeyLimits()},
-        plan=plan,
-        standby=tuple(kept.order_by("id").values_list("pk", flat=True)),
-        blocked={kind: frozenset(pks) for kind, pks in blocked.items()},
-        keep=tuple(sorted(set(Variant.objects.values_list("digest", flat=True)))),
-        owners={ref: (node, kind) for ref, node, kind in Device.objects.values_list("ref", "node_id", "type")},
-        gateways=_peers(Gateway),
-        nodes=_peers(Node),
-        cordoned=frozenset(Node.objects.exclude(cordoned_at=None).values_list("pk", flat=True)),
-        divided=dict(Node.objects.exclude(cpu_devices="").values_list("pk", "cpu_devices")),
-        retired=frozenset(Device.objects.filter(phase=Device.Phase.RETIRED).values_list("ref", flat=True)),
-    )
-
-
-def _peers(kind: type[Node] | type[Gateway]) -> tuple[specs.PeerSpec, ...]:
-    """Return the members of a kind that others may connect with.
-
-    An id is given once, in the order of joining, and a member keeps it: so it ranks gateways, whichever of them come
-    and go.
-    """
-    rows = kind.objects.filter(state=Member.State.APPROVED, certificate_lapsed=False).exclude(key_hash="")
-    if kind is Node:
-        columns = rows.order_by("id").values_list("name", "key_hash", "machine")
-        return tuple(specs.PeerSpec("node", name, key_hash, machine=machine) for name, key_hash, machine in columns)
-    columns = rows.order_by("id").values_list("name", "key_hash", "pk", "machine", "core_address")
-    return tuple(specs.PeerSpec("gateway", *row) for row in columns)
-
-
 def _limits(key: ApiKey) -> control.KeyLimits:
     return control.KeyLimits(
         applications=None if key.applications is None else tuple(key.applications),
@@ -153,19 +118,67 @@ def _limits(key: ApiKey) -> control.KeyLimits:
 
 
 def read() -> Registered:
-    """Read all that connections compare with."""
-    rows = {(kind, pk): Row(*row) for kind in (Node, Gateway) for pk, *row in kind.objects.values_list("pk", *COLUMNS)}
+    """Read each table once.
+
+    An idle control plane does little else: it is read every few seconds.
+    """
+    nodes = Node.objects.order_by("id").values_list(*_MEMBER, "cordoned_at", "cpu_devices", named=True)
+    # An id is given once, in the order of joining, and a member keeps it: so it ranks gateways, whichever of them come
+    # and go.
+    gateways = Gateway.objects.order_by("id").values_list(*_MEMBER, "core_address", named=True)
+    devices = Device.objects.values_list("ref", "node_id", "type", "phase", named=True)
+    variants = Variant.objects.order_by("id").values_list(
+        "pk", "state", "excluded", "digest", "application__name", "name", named=True
+    )
+    blocked: dict[str, set[int]] = {}
+    for kind, pk in Profile.objects.exclude(blocked="").values_list("device_type", "variant"):
+        blocked.setdefault(kind, set()).add(pk)
     jobs: dict[int, dict[int, int]] = {}
     running = ProfileJob.objects.filter(state=ProfileJob.State.RUNNING, device__isnull=False)
     for node, job, attempts in running.values_list("device__node_id", "pk", "attempts"):
         jobs.setdefault(node, {})[job] = attempts
-    variants: dict[str, set[str]] = {}
-    loading = False
-    for application, name, state in Variant.objects.order_by().values_list("application__name", "name", "state"):
-        variants.setdefault(application, set()).add(name)
-        loading |= state == Variant.State.LOADING
-    named = {application: frozenset(names) for application, names in variants.items()}
-    return Registered(read_shared(), rows, jobs, authority.key_hash(), named, loading)
+    named: dict[str, set[str]] = {}
+    for variant in variants:
+        named.setdefault(variant.application__name, set()).add(variant.name)
+    keys = [key for key in ApiKey.objects.order_by("id") if not key.expired]
+    shared = CommonConfiguration(
+        applications=applications(),
+        key_hashes=tuple(key.key_hash for key in keys),
+        key_limits={key.key_hash: limits for key in keys if (limits := _limits(key)) != control.KeyLimits()},
+        plan=latest_wire(),
+        standby=tuple(one.pk for one in variants if one.state in Variant.PLANNED and not one.excluded),
+        blocked={kind: frozenset(pks) for kind, pks in blocked.items()},
+        keep=tuple(sorted({variant.digest for variant in variants})),
+        owners={device.ref: (device.node_id, device.type) for device in devices},
+        gateways=tuple(
+            specs.PeerSpec("gateway", one.name, one.key_hash, one.pk, one.machine, one.core_address)
+            for one in gateways
+            if _has_peers(one)
+        ),
+        nodes=tuple(
+            specs.PeerSpec("node", one.name, one.key_hash, machine=one.machine) for one in nodes if _has_peers(one)
+        ),
+        cordoned=frozenset(node.pk for node in nodes if node.cordoned_at is not None),
+        divided={node.pk: node.cpu_devices for node in nodes if node.cpu_devices},
+        retired=frozenset(device.ref for device in devices if device.phase == Device.Phase.RETIRED),
+    )
+    return Registered(
+        shared,
+        rows={
+            (kind, one.pk): Row(*one[: len(COLUMNS)])
+            for kind, some in ((Node, nodes), (Gateway, gateways))
+            for one in some
+        },
+        jobs=jobs,
+        authority=authority.key_hash(),
+        variants={application: frozenset(names) for application, names in named.items()},
+        loading=any(variant.state == Variant.State.LOADING for variant in variants),
+    )
+
+
+def _has_peers(member) -> bool:
+    """Whether others may connect with it."""
+    return member.state == Member.State.APPROVED and not member.certificate_lapsed and member.key_hash != ""
 
 
 def gateway_config(shared: CommonConfiguration) -> control.GatewayConfig:

@@ -23,8 +23,6 @@ BAD_BURST, BAD_PER_SECOND = 10.0, 0.1
 
 @dataclass
 class TokenBucket:
-    """A token bucket: ``burst`` at once, then ``per_second``."""
-
     burst: float
     per_second: float
 

@@ -61,7 +61,6 @@ class Lag:
         return taken_at >= max(self.since + PUSHED_S, self._sent_at + ANSWER_EVERY_S)
 
     def warns(self, now: float) -> bool:
-        """Whether an operator must know."""
         return self.behind_since(now) is not None
 
     def behind_since(self, now: float) -> float | None:

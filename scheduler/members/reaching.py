@@ -78,25 +78,12 @@ def cut_off(was: bool, views: Sequence[GatewayView], serving_s: float, silent_fo
     return all(view.unreached_s >= PATIENCE_S or (silent and view.lost) for view in unreached)
 
 
-class ReportChanges:
-    """Whether reports differ from the last one that was stored."""
-
-    def __init__(self) -> None:
-        self._stored: object = self
-        self._latest: object = self
-
-    def new(self, found: Reach | None) -> bool:
-        """Whether to store the report, and then to call :meth:`stored`."""
-        mark = None
-        if found is not None:
-            lost = frozenset(device for device, seconds in found.unreached.items() if seconds >= PATIENCE_S)
-            mark = frozenset(found.reached), frozenset(found.unreached), lost
-        self._latest = mark
-        return mark != self._stored
-
-    def stored(self) -> None:
-        """Note that the latest report was stored; until then the next is new, too."""
-        self._stored = self._latest
+def mark(found: Reach | None) -> tuple[frozenset[str], ...]:
+    """What a report says; one that says the same need not be stored again."""
+    if found is None:
+        return ()
+    over = frozenset(device for device, seconds in found.unreached.items() if seconds >= PATIENCE_S)
+    return frozenset(found.reached), frozenset(found.unreached), over
 
 
 def undecided(found: Reach | None) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from django.conf import settings
@@ -51,10 +51,16 @@ STEP = 0.1
 #: what the worker needs of a what-if until it is answered
 WORKING = ("snapshot", "problem", "allocation", "present_allocation")
 
+
+class Outdated(Exception):
+    """Another release asked: this one does not understand what it kept for the answer."""
+
+
 #: errors that say by themselves why there is no answer
-EXPECTED = (InvalidInput, NothingToPromise, SimulationError, NoAllocation, strategies.UnusableProblem)
+EXPECTED = (InvalidInput, NothingToPromise, SimulationError, NoAllocation, strategies.UnusableProblem, Outdated)
 
 State = WhatIf.State
+T = TypeVar("T")
 OPEN = (State.WAITING, State.PLANNING, State.SIMULATING)
 
 
@@ -144,10 +150,10 @@ def _untaken():
 
 def _answer(row: WhatIf) -> None:
     snapshot, changes = _read(row)
-    now = snapshot.now(msgspec.convert(row.plan["present_allocation"], Allocation))
+    now = snapshot.now(_kept(row, "present_allocation", Allocation))
     record, factors = snapshot.arrivals(changes)
-    problem = msgspec.convert(row.plan["problem"], Problem)
-    then = present.world(snapshot.stack, problem, msgspec.convert(row.plan["allocation"], Allocation), record, factors)
+    problem = _kept(row, "problem", Problem)
+    then = present.world(snapshot.stack, problem, _kept(row, "allocation", Allocation), record, factors)
     if not any(record.rate(a.id) for a in problem.applications):
         raise NothingToPromise(
             f"There are too few arrivals to simulate: at least {LEAST_S} of the last {RECORD_S} s must have had some."
@@ -192,7 +198,14 @@ def _plan(row: WhatIf) -> None:
 
 
 def _read(row: WhatIf) -> tuple[present.Snapshot, Changes]:
-    return msgspec.convert(row.plan["snapshot"], present.Snapshot), msgspec.convert(row.changes, Changes)
+    return _kept(row, "snapshot", present.Snapshot), msgspec.convert(row.changes, Changes)
+
+
+def _kept(row: WhatIf, name: str, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(row.plan[name], kind)
+    except (KeyError, msgspec.ValidationError) as error:
+        raise Outdated("This was asked before the appliance was upgraded. Ask again.") from error
 
 
 def _progress(row: WhatIf, done: float) -> Callable[[float], None]:

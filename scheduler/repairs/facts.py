@@ -6,19 +6,22 @@ What one check alone needs, it reads itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
+import numpy as np
 from django.db.models import Max
 from django.utils import timezone
 from redis.exceptions import RedisError
 
+from registry import clock
 from registry.models import Application, Device, Gateway, Member, Node, ProfileJob, Variant
-from scheduler import telemetry, troubles
+from scheduler import troubles
 from scheduler.allocation.problem import Problem
 from scheduler.control.assemble import assemble
-from scheduler.history import reading
+from scheduler.history import reading, recent
+from scheduler.history.figures import Grid
 from scheduler.history.folding import APPLICATION, TIERS
 from scheduler.models import Plan
 from scheduler.repairs.capacity import shares
@@ -27,8 +30,8 @@ from scheduler.repairs.capacity import shares
 MINUTE_S, SHORT_S, LONG_S = 60, 300, 900
 #: seconds of the shortest time that counts, as long as the console's figures of the present
 MOMENT_S = 5
-#: statistics of queries, in the order of :class:`RecentQueries`
-_COUNTED = ("arrived", "in_time", "late", "dropped", "failed")
+#: columns of the history's sums, in the order of :class:`RecentQueries`
+_COUNTED = [APPLICATION.index(name) for name in ("arrived", "in_time", "late", "dropped", "failed")]
 
 T = TypeVar("T")
 
@@ -78,7 +81,6 @@ class Facts:
 
     @cached_property
     def gateways(self) -> list[Gateway]:
-        """Those that are approved."""
         return [one for one in self.members if isinstance(one, Gateway) and one.state == Member.State.APPROVED]
 
     @cached_property
@@ -144,22 +146,18 @@ class Facts:
         return reading.recent_rows(LONG_S)
 
     def _recorded(self, seconds: int) -> dict[str, RecentQueries]:
-        columns, points = [APPLICATION.index(counted) for counted in _COUNTED], seconds // TIERS[0].resolution
-        return {
-            name: RecentQueries(*map(int, sums.values[-points:, columns].sum(axis=0)))
-            for name, sums in self._rows.items()
-        }
+        points = seconds // TIERS[0].resolution
+        return {name: _counted(sums.values[-points:]) for name, sums in self._rows.items()}
 
 
 def _recent() -> dict[str, RecentQueries]:
-    found: dict[str, dict[int, list[int]]] = {}
-    for second in telemetry.gateway_seconds(MINUTE_S):
-        for name, counts in second["applications"].items():
-            sums = found.setdefault(name, {}).setdefault(second["t"] // MOMENT_S, [0] * len(_COUNTED))
-            for place, counted in enumerate(_COUNTED):
-                sums[place] += counts.get(counted, 0)
-    recent = {}
-    for name, moments in found.items():
-        worst = max(RecentQueries(*sums).share for sums in moments.values())
-        recent[name] = RecentQueries(*map(sum, zip(*moments.values(), strict=True)), worst=worst)
-    return recent
+    moments = MINUTE_S // MOMENT_S + 1
+    on = Grid((int(clock.wall()) // MOMENT_S + 1 - moments) * MOMENT_S, MOMENT_S, moments)
+    return {
+        name: replace(_counted(sums.values), worst=max(_counted(row[None]).share for row in sums.values))
+        for name, sums in recent.by_application(on, recent.read(MINUTE_S)).items()
+    }
+
+
+def _counted(rows: np.ndarray) -> RecentQueries:
+    return RecentQueries(*rows[:, _COUNTED].sum(axis=0).astype(int).tolist())

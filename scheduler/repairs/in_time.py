@@ -19,7 +19,6 @@ class InTime:
 
 
 def in_time(facts: Facts) -> InTime:
-    """How applications answered in the last minutes."""
     names = [application.name for application in facts.applications]
     if not names:
         return InTime("No application is served yet.")

@@ -88,7 +88,6 @@ def remember(found: Iterable[Repair], complete: bool) -> None:
 
 
 def _event(repair: Repair) -> dict[str, str]:
-    """A repair as a webhook's event."""
     event = {"key": repair.key, "severity": str(repair.severity), "title": repair.title, "effect": repair.effect}
     return {**event, "application": repair.application}
 

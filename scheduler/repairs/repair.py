@@ -82,7 +82,6 @@ class Repair:
 
     @property
     def kind(self) -> str:
-        """The first part of the key."""
         return self.key.partition(":")[0]
 
     @property
@@ -97,5 +96,4 @@ class Repair:
         return hashlib.sha256("\n".join((self.key, self.severity, self.title, began)).encode()).hexdigest()[:32]
 
     def visible(self, role: AccessRole) -> bool:
-        """Whether the role may see it."""
         return table.permits(role, self.shown_to, "GET")

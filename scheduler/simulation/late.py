@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import NamedTuple
 
+from scheduler.allocation.standby import ROOM
 from workers.dispatch.binding import Dispatch, QueryClass
 from workers.dispatch.late.binding import LateBinding
 from workers.dispatch.options import OptionSet, ServingOption
@@ -23,8 +24,6 @@ from .engine import DROPPED, ROUNDING_S, Engine
 from .load_timing import PATIENCE, PLANNED_PATIENCE, may_load, too_many_load
 from .scenario import Scenario
 
-#: multiple of the demand below which devices have too little room for loads to wait for a calm
-ROOM = 2.5
 #: the longest batch that is offered, as part of the SLO
 SHARE_OF_SLO = 1.0
 #: devices keep more than the plan places
@@ -207,6 +206,7 @@ class LateEngine(Engine):
                 resident[placement.device].append(placement.variant)
         for name, some in planned.standby.items():
             resident[name] += [variant for variant in some if variant not in resident[name]]
+        # Devices have too little room for loads to wait for a calm.
         self._tight = planned.allocation.carried is not None and planned.allocation.carried < ROOM
         for name, device in self._devices.items():
             device.blocked = planned.blocked[name]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from pyscipopt import Model, quicksum
+
+from scheduler.allocation.assign import keep_loaded
 from scheduler.allocation.capacity import Capacity, dedicated_capacity, profile_on
-from scheduler.allocation.groups import usable
+from scheduler.allocation.groups import IdenticalDevices, usable
 from scheduler.allocation.problem import (
     Allocation,
     CandidateVariant,
@@ -16,6 +19,7 @@ from scheduler.allocation.problem import (
     Problem,
 )
 from scheduler.allocation.residents import ResidentCapacity, dedicated_resident, outcome
+from scheduler.allocation.solver import names
 
 #: items/s below which an application counts as without demand, because shares of less are lost to rounding
 NOTHING = 1e-9
@@ -66,6 +70,28 @@ class DedicatedChoices:
             if resident is not None and device.id not in possible:
                 possible[device.id] = resident
         return possible
+
+
+def counted(model: Model, groups: Sequence[IdenticalDevices], keys: Iterable[tuple[int, str]]) -> dict:
+    """Variables of a model by key: devices of a group, the key's first part."""
+    n = {key: model.addVar(names(("n", *key)), vtype="I", lb=0, ub=len(groups[key[0]])) for key in keys}
+    for g, group in enumerate(groups):
+        here = [variable for (h, _), variable in n.items() if h == g]
+        if here:
+            model.addCons(quicksum(here) <= len(group))
+    return n
+
+
+def placed(
+    choices: DedicatedChoices, groups: Sequence[IdenticalDevices], counts: Mapping[tuple[int, str], int]
+) -> dict[str, ResidentCapacity]:
+    """Residents by device, with few loads, of counts by group and variant."""
+    residents: dict[str, ResidentCapacity] = {}
+    for g, group in enumerate(groups):
+        wanted = {variant: count for (h, variant), count in counts.items() if h == g and count > 0}
+        for device, variant in keep_loaded(group.devices, wanted).items():
+            residents[device] = choices.resident(choices.devices[device], choices.variants[variant])
+    return {device: residents[device] for device in choices.devices if device in residents}
 
 
 def evenly(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[str, float]:

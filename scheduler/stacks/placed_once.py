@@ -12,13 +12,12 @@ from collections.abc import Mapping
 
 from pyscipopt import Model, quicksum
 
-from scheduler.allocation.assign import keep_loaded
 from scheduler.allocation.groups import IdenticalDevices, grouped
 from scheduler.allocation.problem import Allocation, ApplicationDemand, CandidateVariant, Problem
 from scheduler.allocation.residents import ResidentCapacity
 from scheduler.allocation.solver import Budget, maximise, names, new_model
 
-from .dedicated import NOTHING, DedicatedChoices, allocation_with, evenly
+from .dedicated import NOTHING, DedicatedChoices, allocation_with, counted, evenly, placed
 
 #: Relative gap of the placement.
 GAP = 1e-3
@@ -122,11 +121,7 @@ def _model(
     groups: list[IdenticalDevices], options: Mapping[tuple[int, str], ResidentCapacity]
 ) -> tuple[Model, dict, dict]:
     model = new_model()
-    n = {(g, q): model.addVar(names(("n", g, q)), vtype="I", lb=0, ub=len(groups[g])) for g, q in options}
-    for g, group in enumerate(groups):
-        counts_here = [variable for (h, _), variable in n.items() if h == g]
-        if counts_here:
-            model.addCons(quicksum(counts_here) <= len(group))
+    n = counted(model, groups, options)
     capacity = {
         q: quicksum(resident.capacity * n[g, p] for (g, p), resident in options.items() if p == q)
         for q in {q for _, q in n}
@@ -165,11 +160,7 @@ def _most_items(problem: Problem, groups, options, mix: Mapping[str, float], sec
 def _on_devices(
     groups: list[IdenticalDevices], options, counts, mix: Mapping[str, float], choices: DedicatedChoices
 ) -> dict[str, ResidentCapacity]:
-    residents: dict[str, ResidentCapacity] = {}
-    for g, group in enumerate(groups):
-        wanted = {options[key].variant.id: count for key, count in counts.items() if key[0] == g and count > 0}
-        for device, variant in keep_loaded(group.devices, wanted).items():
-            residents[device] = choices.resident(choices.devices[device], choices.variants[variant])
+    residents = placed(choices, groups, {(key[0], options[key].variant.id): count for key, count in counts.items()})
     capacity = dict.fromkeys(mix, 0.0)
     for resident in residents.values():
         capacity[resident.variant.application] += resident.capacity

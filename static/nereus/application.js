@@ -1,22 +1,29 @@
 // One application's page: live charts, profiling progress, latency curves.
 
-import { drawCurve } from "./charts.js";
+import { drawLatencies, variantColor } from "./charts.js";
 import { Dashboard } from "./dashboard.js";
-import { el } from "./dom.js";
-import { bytes, rate } from "./format.js";
+import { el, setText } from "./dom.js";
+import { bytes, percent, rate } from "./format.js";
 import { live } from "./live.js";
+import { shares } from "./series.js";
 import { slice } from "./slices.js";
-import { Spans } from "./spans.js";
+import { Timeline } from "./timeline.js";
 
 const name = document.body.dataset.application;
+// Seconds that charts show at first.
+const STANDARD_S = 300;
 const board = new Dashboard(live);
 const measuring = new Map(); // job -> profile event
 const drawn = new Map(); // variant -> its figure
 const slo = JSON.parse(document.getElementById("slo-json").textContent);
 let snapshotTimer = null;
 
-board.adopt(document);
-const spans = new Spans(board, name);
+const timeline = new Timeline(board, { application: name, standard: STANDARD_S, drawn: answeredBy });
+
+function answeredBy({ byVariant }) {
+  const parts = shares(byVariant).map(([variant, part]) => `${variant} ${percent(part)} %`);
+  setText(document.getElementById("variant-shares"), parts.length ? `Answered in this window by: ${parts.join(", ")}.` : "No answers in this window: choose a longer one, or send a query with Try it, below.");
+}
 
 function stored() {
   return JSON.parse(document.getElementById("curves-json").textContent);
@@ -61,17 +68,24 @@ function drawCurves() {
     if (figure.shown === shown) continue;
     figure.shown = shown;
     figure.facts.replaceChildren(...parts.map((curve) => el("p", { class: "small muted" }, facts(curve))));
-    slice(`curve of ${variant}`, () => { if (figure.node.isConnected) drawCurve(figure.canvas, parts, slo); });
+    figure.box.dataset.points = parts.reduce((sum, curve) => sum + curve.points.length, 0);
+    slice(`curve of ${variant}`, () => { if (figure.node.isConnected) drawLatencies(figure.canvas, bands(parts), slo); });
   }
   document.getElementById("curves-empty").hidden = found.size > 0;
 }
 
-function curveFigure(box, variant) {
-  const canvas = el("div", { class: "canvas tall", "data-testid": `curve-${variant}`, "data-points": "0" }, el("canvas"));
-  const figureFacts = el("div");
-  const node = el("figure", { class: "card chart" }, el("figcaption", {}, variant), canvas, figureFacts);
-  box.append(node);
-  return { node, canvas, facts: figureFacts, shown: null };
+// A colour for each device type.
+function bands(parts) {
+  const types = [...new Set(parts.map((curve) => curve.device_type))];
+  return parts.map((curve) => ({ ...curve, name: curve.device_type, color: variantColor(types.indexOf(curve.device_type), Math.max(types.length, 2)) }));
+}
+
+function curveFigure(curves, variant) {
+  const [canvas, figureFacts] = [el("canvas"), el("div")];
+  const box = el("div", { class: "canvas tall", "data-testid": `curve-${variant}`, "data-points": "0" }, canvas);
+  const node = el("figure", { class: "card chart" }, el("figcaption", {}, variant), box, figureFacts);
+  curves.append(node);
+  return { node, box, canvas, facts: figureFacts, shown: null };
 }
 
 // Progress in the variant's row; the row itself is the server's and may be replaced at any time.
@@ -99,10 +113,10 @@ live
     const open = new Set(data.jobs.map((job) => job.job));
     for (const job of measuring.keys()) if (!open.has(job)) measuring.delete(job);
     for (const job of data.jobs) if (!measuring.has(job.job)) profile(job);
-    spans.draw();
+    timeline.draw();
   })
   .on("profile", profile)
-  .on("mark", (data) => spans.mark(data))
+  .on("mark", (data) => { if (timeline.range.seconds) timeline.mark(data); })
   .on("changed", () => {
     clearTimeout(snapshotTimer);
     snapshotTimer = setTimeout(() => live.send("snapshot"), 300);
@@ -111,4 +125,4 @@ live
 document.addEventListener("refreshed", () => { showProgress(); drawCurves(); });
 document.addEventListener("theme", drawCurves);
 drawCurves();
-setInterval(() => { if (spans.live) spans.draw(); }, 1000);
+setInterval(() => { if (timeline.live) timeline.draw(); }, 1000);

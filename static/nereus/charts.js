@@ -1,13 +1,31 @@
-// Drawing with Chart.js (a global, from django-unfold's packaged files). The data comes from series.js.
+// Drawing with Chart.js (a global, from django-unfold's packaged files), whose defaults are the theme's.
 
 import { css } from "./colors.js";
 import { el } from "./dom.js";
 import { startDrag } from "./drag.js";
 import { moment } from "./format.js";
 import { drawMarks } from "./marks.js";
-import { points, words } from "./series.js";
-import { ACCURACY_AXIS, faded, ticks } from "./timechart.js";
+import { words } from "./series.js";
 
+export const AXIS_PX = 46;
+const TICKS_S = [10, 60, 120, 300, 900, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800, 1209600];
+const MOST_TICKS = 9;
+
+function useTheme() {
+  const { defaults } = globalThis.Chart ?? {};
+  if (!defaults) return;
+  Object.assign(defaults, { animation: false, maintainAspectRatio: false, color: css("--muted"), borderColor: css("--line") });
+  defaults.font.size = 10;
+  defaults.scale.grid.lineWidth = 0.5;
+  defaults.plugins.legend.position = "bottom";
+  Object.assign(defaults.plugins.legend.labels, { boxWidth: 10, boxHeight: 10, padding: 8 });
+}
+useTheme();
+document.addEventListener("theme", useTheme);
+
+export const faded = (color) => `color-mix(in srgb, ${color} 16%, transparent)`;
+const titled = (text) => ({ display: true, text });
+const yAxis = (more) => ({ beginAtZero: true, border: { display: false }, ...more, ticks: { maxTicksLimit: 5, ...more?.ticks } });
 
 // From the most accurate variant (teal) to the least (orange): a dip in accuracy is a change of colour.
 export function variantColor(index, count) {
@@ -16,177 +34,158 @@ export function variantColor(index, count) {
   return `hsl(${Math.round(178 - 153 * position)} 58% ${light}%)`;
 }
 
-// Ticks of the last seconds: minutes, or parts of one.
-function minutes(length) {
-  const step = length > 120 ? 60 : length > 30 ? 15 : 5;
-  return Array.from({ length: Math.ceil(length / step) }, (_, i) => ({ value: -step * i })).reverse();
-}
-const before = (seconds) => (seconds === 0 ? "now" : seconds % 60 === 0 ? `${seconds / 60} min` : `${seconds} s`);
-// Seconds before the end; of the history with times of day and dates.
-const xAxis = (length, span) => ({
-  type: "linear", min: 1 - length, max: 0, grid: { display: false }, border: { color: css("--line") },
-  afterBuildTicks: (axis) => { axis.ticks = span ? ticks(span.end - length, span.end).map(({ value }) => ({ value: value - span.end })) : minutes(length); },
-  ticks: { autoSkip: Boolean(span), maxRotation: 0, color: css("--muted"), font: { size: 10 }, callback: (v) => (span ? moment(span.end + v, length) : before(v)) },
-});
-const yAxis = (more = {}) => ({
-  beginAtZero: true, grid: { color: css("--line"), lineWidth: 0.5 }, border: { display: false },
-  ...more, ticks: { maxTicksLimit: 5, color: css("--muted"), font: { size: 10 }, ...more.ticks },
-});
-const line = (label, color, column, x, more = {}) => ({
-  label, borderColor: color, backgroundColor: color, borderWidth: 1.6, pointRadius: 0, tension: 0,
-  // Nulls are left out, not drawn: Chart.js bridges a gap by its length only between drawn points.
-  data: x.flatMap((at, i) => (column[i] === null ? [] : [{ x: at, y: column[i] }])), ...more,
-});
-
-function datasets(kind, columns, context) {
-  const { x } = columns;
-  return drawnOf(kind, columns, x, context).map((set) => ({ ...set, spanGaps: 2.5 * (context.span?.step ?? 1) }));
+// Round local times between two moments.
+function ticks(begin, end) {
+  const step = TICKS_S.find((each) => (end - begin) / each <= MOST_TICKS) ?? Math.ceil((end - begin) / MOST_TICKS / 86400) * 86400;
+  const zone = new Date(begin * 1000).getTimezoneOffset() * 60;
+  const found = [];
+  for (let at = Math.ceil((begin - zone) / step) * step + zone; at <= end; at += step) found.push({ value: at });
+  return found;
 }
 
-function drawnOf(kind, columns, x, context) {
-  if (kind === "demand") {
-    return [
-      line("throughput", css("--c-throughput"), columns.throughput, x, { borderWidth: 2 }),
-      line("demand", css("--c-demand"), columns.demand, x, { fill: "origin", backgroundColor: context.soft("--c-demand"), borderWidth: 1.2 }),
-    ];
-  }
-  if (kind === "accuracy") return [line("effective accuracy", css("--c-accuracy"), columns.accuracy, x, { borderWidth: 2 })];
-  if (kind === "violations") {
-    const drawn = [line("violations %", css("--c-violations"), columns.violations, x, { fill: "origin", backgroundColor: context.soft("--c-violations") })];
-    if (context.slo) {
-      drawn.push(line("p95 ms", css("--c-latency"), columns.p95, x, { yAxisID: "ms", borderWidth: 1.3 }));
-      drawn.push(line("SLO ms", css("--c-latency"), x.map(() => context.slo), x, { yAxisID: "ms", borderDash: [4, 4], borderWidth: 1 }));
-    }
-    return drawn;
-  }
-  const order = context.variants ?? [];
-  const names = [...new Set([...order, ...Object.keys(columns.byVariant)])];
-  return names.filter((name) => columns.byVariant[name]).map((name) => {
+// Unix seconds as times of day and dates.
+export const timeAxis = ({ begin, end }) => ({
+  type: "linear", min: begin, max: end, grid: { display: false },
+  afterBuildTicks: (axis) => { axis.ticks = ticks(axis.min, axis.max); },
+  ticks: { maxRotation: 0, callback: function label(value) { return moment(value, this.max - this.min); } },
+});
+const fullTime = ([item]) => (item ? new Date(item.parsed.x * 1000).toLocaleString("en-GB", { hour12: false }) : "");
+// A chart over time, in which the nearest point to the pointer's left and right is described.
+export const overTime = (span, y, digits, unit = "") => ({
+  interaction: { mode: "nearest", intersect: false, axis: "x" }, scales: { x: timeAxis(span), y: yAxis(y) },
+  plugins: { tooltip: { callbacks: { title: fullTime, label: (item) => `${item.dataset.label}: ${item.parsed.y.toFixed(digits)}${unit}` } } },
+});
+
+const filled = (color) => ({ fill: "origin", borderWidth: 1.2, backgroundColor: faded(css(color)) });
+// What a chart has for lines: label, column, colour and more of Chart.js' data set.
+const KINDS = {
+  demand: { y: { suggestedMax: 5 }, digits: 1, lines: (columns) => [
+    ["throughput", columns.throughput, css("--c-throughput")], ["demand", columns.demand, css("--c-demand"), filled("--c-demand")]] },
+  // Differences between good variants are small: the axis begins at 90, or lower where something is.
+  accuracy: { y: { beginAtZero: false, suggestedMin: 90, suggestedMax: 100, max: 100.5, ticks: { includeBounds: false } }, digits: 2,
+    lines: (columns) => [["effective accuracy", columns.accuracy, css("--c-accuracy")]] },
+  violations: { y: { suggestedMax: 5 }, digits: 2, lines: (columns, { slo }) => [
+    ["violations %", columns.violations, css("--c-violations"), filled("--c-violations")],
+    ...(slo ? [["p95 ms", columns.p95, css("--c-latency"), { yAxisID: "ms", borderWidth: 1.3 }],
+      ["SLO ms", columns.x.map(() => slo), css("--c-latency"), { yAxisID: "ms", borderDash: [4, 4], borderWidth: 1 }]] : [])] },
+  variants: { y: { stacked: true }, digits: 1, lines: (columns, { variants }) => {
     // Variants that were deleted since come last.
-    const color = variantColor(names.indexOf(name), names.length);
-    return line(name, color, columns.byVariant[name], x, { fill: "stack", backgroundColor: color, borderWidth: 0, stack: "answers" });
-  });
-}
+    const names = [...new Set([...variants, ...Object.keys(columns.byVariant)])];
+    return names.filter((name) => columns.byVariant[name]).map((name) => [name, columns.byVariant[name], variantColor(names.indexOf(name), names.length),
+      { fill: "stack", borderWidth: 0, stack: "answers" }]);
+  } },
+};
 
-function scales(kind, length, context) {
-  const x = xAxis(length, context.span);
-  if (kind === "accuracy") return { x, y: yAxis(ACCURACY_AXIS) };
-  if (kind === "variants") return { x, y: yAxis({ stacked: true }) };
-  if (kind !== "violations") return { x, y: yAxis({ suggestedMax: 5 }) };
-  const both = { x, y: yAxis({ suggestedMax: 5, max: undefined }) };
-  if (context.slo) both.ms = yAxis({ position: "right", suggestedMax: context.slo * 1.15, grid: { display: false } });
-  return both;
-}
-
-// One chart over the last minutes, or a part of the history. `context`: {slo (ms), variants (names, most accurate first),
-// span (of the history: length, end and step in seconds), marks, end (the moment at the right edge, unix seconds)}.
-export class LiveChart {
-  // `zoom(from, to)`: a part was dragged over, seconds before the end.
-  constructor(container, kind, zoom) {
-    this.container = container;
-    this.kind = kind;
-    this.chart = null;
-    this.marks = [];
-    this.visible = true;
-    this.note = el("span", { class: "empty small chart-note", hidden: true }, "no queries in this time");
+// One chart of [data-chart=KIND] on a time axis: lines over unix seconds, marks as vertical lines, drag to zoom.
+export class TimeChart {
+  // `zoom(begin, end)`: a part was chosen by dragging; `aligned`: with charts above and below, so without a legend.
+  constructor(container, zoom, aligned) {
+    Object.assign(this, { container, aligned, kind: KINDS[container.dataset.chart], canvas: container.querySelector("canvas"), visible: true });
+    this.title = container.parentElement.querySelector("figcaption").textContent.trim().replace(/\s+/g, " ");
+    this.note = el("span", { class: "empty small chart-note", hidden: true }, "no queries in this time; choose a longer range above");
     container.append(this.note);
     startDrag(container, () => this.chart, zoom);
-    this.observer = new IntersectionObserver(([entry]) => { this.visible = entry.isIntersecting; }, { rootMargin: "200px" });
-    this.observer.observe(container);
-    this.repaint = () => { this.chart?.destroy(); this.chart = null; };
-    document.addEventListener("theme", this.repaint);
+    new IntersectionObserver(([entry]) => { this.visible = entry.isIntersecting; this.#paint(); }, { rootMargin: "200px" }).observe(container);
+    document.addEventListener("theme", () => { this.#remove(); this.#paint(); });
   }
 
-  destroy() {
-    this.observer.disconnect();
-    document.removeEventListener("theme", this.repaint);
-    this.repaint();
+  #remove() {
+    this.chart?.destroy();
+    this.chart = null;
   }
 
-  draw(columns, context = {}) {
-    if (!this.visible || document.visibilityState === "hidden") return;
-    this.marks = context.marks ?? [];
-    this.end = context.end;
-    const shared = { ...context, soft: (name) => faded(css(name)) };
-    const data = datasets(this.kind, columns, shared);
-    // Axes are made once for a range, and for an application's SLO, which may come later than its first figures.
-    const made = `${context.span ? `${context.span.end} ${context.span.length}` : `live ${columns.x.length}`} ${Boolean(context.slo)}`;
-    if (made !== this.made) this.repaint();
-    this.made = made;
-    if (!this.chart) this.#create(context.span?.length ?? columns.x.length, shared, data.length);
-    const hidden = this.chart.data.datasets.map((set, i) => [set.label, !this.chart.isDatasetVisible(i)]);
-    // The same objects as before: for others Chart.js makes each point anew.
-    const before = new Map(this.chart.data.datasets.map((set) => [set.label, set]));
-    this.chart.data.datasets = data.map((set) => Object.assign(before.get(set.label) ?? {}, set));
-    for (const [label, off] of hidden) {
-      const index = data.findIndex((set) => set.label === label);
-      if (off && index >= 0) this.chart.setDatasetVisibility(index, false);
-    }
-    this.chart.update("none");
-    const drawn = { demand: columns.demand, accuracy: columns.accuracy, violations: columns.violations }[this.kind];
-    const n = drawn ? points(drawn) : Object.values(columns.byVariant).reduce((most, column) => Math.max(most, points(column)), 0);
-    this.container.dataset.points = n;
-    this.container.dataset.updates = Number(this.container.dataset.updates ?? 0) + 1;
-    this.note.hidden = n > 0;
-    this.#describe(data, context);
+  // `columns`: figures by name with `x`, unix seconds; `span`: {begin, end, step}; `context`: {marks, slo (ms), variants
+  // (names, the most accurate first)}.
+  draw(columns, span, context) {
+    this.shown = [columns, span, context];
+    this.#paint();
   }
 
-  // What the chart shows, in words.
-  #describe(data, context) {
-    const canvas = this.container.querySelector("canvas");
-    const title = this.container.parentElement.querySelector("figcaption")?.textContent.trim().replace(/\s+/g, " ") ?? "";
-    canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", [`${title}, ${context.span ? `until ${moment(context.span.end, 0)}` : "last minutes"}`, ...data.map((set) => `${set.label}: ${words(set.data.map((point) => point.y))}`)].join("; "));
-  }
-
-  #create(length, context, count) {
-    this.chart = new Chart(this.container.querySelector("canvas"), {
-      type: "line",
-      data: { datasets: [] },
-      plugins: [{ id: "marks", afterDatasetsDraw: (chart) => drawMarks(chart, this.marks, (mark) => mark.at - this.end) }],
-      options: {
-        animation: false, responsive: true, maintainAspectRatio: false, parsing: false, normalized: true,
-        interaction: { mode: "nearest", intersect: false, axis: "x" },
-        scales: scales(this.kind, length, context),
-        plugins: {
-          legend: { display: count > 1 || this.kind === "variants", position: "bottom", labels: { boxWidth: 10, boxHeight: 10, color: css("--muted"), font: { size: 10 }, padding: 8 } },
-          tooltip: { callbacks: { title: ([item]) => (item ? (context.span ? moment(context.span.end + item.parsed.x, 0) : `${Math.abs(item.parsed.x)} s ago`) : ""), label: (item) => `${item.dataset.label}: ${item.parsed.y === null ? "–" : item.parsed.y.toFixed(1)}` } },
-        },
-      },
+  #paint() {
+    if (!this.shown || !this.visible || document.visibilityState === "hidden") return;
+    const [columns, span, context] = this.shown;
+    const lines = this.kind.lines(columns, context);
+    // An application's SLO may come later than its first figures.
+    if (this.chart && Boolean(context.slo) !== this.slo) this.#remove();
+    this.slo = Boolean(context.slo);
+    if (!this.chart) this.#create(span, context, lines.length);
+    let points = 0;
+    // The same objects as before: for others Chart.js makes each point anew, and for the same ones keeps their radius.
+    const before = new Map(this.chart.data.datasets.map((set) => [`${set.label} ${set.pointRadius}`, set]));
+    this.chart.data.datasets = lines.map(([label, column, color, more]) => {
+      // Nulls are left out, not drawn: Chart.js bridges a gap by its length only between drawn points.
+      const data = columns.x.flatMap((at, i) => (column[i] === null ? [] : [{ x: at, y: column[i] }]));
+      if (more?.yAxisID !== "ms") points = Math.max(points, data.length);
+      const pointRadius = data.length === 1 ? 2 : 0;
+      return Object.assign(before.get(`${label} ${pointRadius}`) ?? {}, { label, data, borderColor: color, backgroundColor: color, borderWidth: 1.8, pointRadius, spanGaps: 2.5 * span.step, ...more });
     });
+    Object.assign(this.chart.options.scales.x, { min: span.begin, max: span.end });
+    this.chart.update("none");
+    this.container.dataset.points = points;
+    this.note.hidden = points > 0;
+    this.canvas.setAttribute("role", "img");
+    this.canvas.setAttribute("aria-label", [`${this.title}, ${moment(span.begin, 0)} to ${moment(span.end, 0)}`, ...lines.map(([label, column]) => `${label}: ${words(column, this.kind.digits)}`)].join("; "));
+  }
+
+  #create(span, context, lines) {
+    const options = overTime(span, this.kind.y, this.kind.digits);
+    options.plugins.legend = { display: !this.aligned && (lines > 1 || this.kind === KINDS.variants) };
+    options.scales.x.ticks.autoSkip = !this.aligned;
+    if (this.aligned) {
+      options.layout = { padding: { right: 8 } };
+      options.scales.y.afterFit = (axis) => { axis.width = AXIS_PX; };
+    }
+    if (this.kind === KINDS.violations && context.slo) options.scales.ms = yAxis({ position: "right", suggestedMax: context.slo * 1.15, grid: { display: false } });
+    const marks = { id: "marks", afterDatasetsDraw: (chart) => drawMarks(chart, this.shown[2].marks) };
+    this.chart = new Chart(this.canvas, { type: "line", data: { datasets: [] }, plugins: [marks], options: { ...options, parsing: false, normalized: true } });
   }
 }
 
-// Latency by batch size, with the SLO and half of it. `curves`: [{device_type, points: [{batch, p50_ms, p95_ms}]}].
-export function drawCurve(container, curves, sloMs) {
-  Chart.getChart(container.querySelector("canvas"))?.destroy();
-  const types = [...new Set(curves.map((curve) => curve.device_type))];
-  const batches = curves.flatMap((curve) => curve.points.map((point) => point.batch));
-  const last = Math.max(1, ...batches);
-  const sets = curves.flatMap((curve) => {
-    const color = variantColor(types.indexOf(curve.device_type), Math.max(types.length, 2));
-    const at = (key) => curve.points.map((point) => ({ x: point.batch, y: point[key] }));
-    const more = { borderColor: color, backgroundColor: color, borderWidth: 1.8, pointRadius: 3, tension: 0 };
-    return [
-      { label: `p95 ${curve.device_type}`, data: at("p95_ms"), ...more, borderDash: curve.measuring ? [2, 3] : [] },
-      { label: `p50 ${curve.device_type}`, data: at("p50_ms"), ...more, borderWidth: 1, pointRadius: 2, borderDash: [6, 4] },
-    ];
+// A band from p50 to p95 by batch size for each of `curves` ({name, points: [{batch, p50_ms, p95_ms}], color, measuring}),
+// with the SLO and half of it, up to which plans use a batch.
+export function drawLatencies(canvas, curves, slo) {
+  globalThis.Chart.getChart(canvas)?.destroy();
+  const last = Math.max(2, ...curves.flatMap((curve) => curve.points.map((point) => point.batch)));
+  const sets = curves.flatMap(({ name, points, color, measuring }) => {
+    const at = (key) => points.map((point) => ({ x: point.batch, y: point[key] }));
+    const ink = { borderColor: color, backgroundColor: color };
+    return [{ label: `${name} p50`, data: at("p50_ms"), ...ink, borderWidth: 1, pointRadius: 2, borderDash: [6, 4] },
+      { label: `${name} p95`, data: at("p95_ms"), ...ink, borderWidth: 1.8, pointRadius: 3, borderDash: measuring ? [2, 3] : [], fill: "-1", backgroundColor: faded(color) }];
   });
-  const flat = (label, y, dash) => ({ label, data: [{ x: 1, y }, { x: Math.max(last, 2), y }], borderColor: css("--c-violations"), backgroundColor: css("--c-violations"), borderWidth: 1, borderDash: dash, pointRadius: 0 });
-  container.dataset.points = batches.length;
-  const canvas = container.querySelector("canvas");
+  const flat = (label, y, borderDash) => ({ label, data: [{ x: 1, y }, { x: last, y }], borderColor: css("--c-violations"), backgroundColor: css("--c-violations"), borderWidth: 1, borderDash, pointRadius: 0 });
   canvas.setAttribute("role", "img");
-  canvas.setAttribute("aria-label", [`Latency by batch size, SLO ${sloMs} ms`, ...curves.map((curve) => `${curve.device_type}: ${curve.points.map((point) => `batch ${point.batch}: p95 ${point.p95_ms.toFixed(1)} ms`).join(", ")}`)].join("; "));
-  new Chart(canvas, {
-    type: "line",
-    data: { datasets: [...sets, flat("SLO", sloMs, []), flat("SLO/2", sloMs / 2, [4, 4])] },
+  canvas.setAttribute("aria-label", [`Latency by batch size, SLO ${slo} ms`, ...curves.map(({ name, points }) => `${name}: ${points.map((point) => `batch ${point.batch}: p95 ${point.p95_ms.toFixed(1)} ms`).join(", ")}`)].join("; "));
+  return new globalThis.Chart(canvas, {
+    type: "line", data: { datasets: [...sets, flat("SLO", slo, []), flat("SLO/2", slo / 2, [4, 4])] },
     options: {
-      animation: false, responsive: true, maintainAspectRatio: false,
       scales: {
-        x: { type: "logarithmic", min: 1, max: Math.max(last, 2), title: { display: true, text: "batch size (rows)", color: css("--muted"), font: { size: 10 } }, grid: { display: false }, ticks: { color: css("--muted"), font: { size: 10 }, callback: (v) => (Number.isInteger(Math.log2(v)) ? v : "") }, afterBuildTicks: (axis) => { axis.ticks = [1, 2, 4, 8, 16, 32, 64, 128, 256].filter((v) => v <= Math.max(last, 2)).map((value) => ({ value })); } },
-        y: yAxis({ title: { display: true, text: "ms", color: css("--muted"), font: { size: 10 } } }),
+        x: { type: "logarithmic", min: 1, max: last, title: titled("batch size (rows)"), grid: { display: false }, ticks: { callback: (v) => (Number.isInteger(Math.log2(v)) ? v : "") },
+          afterBuildTicks: (axis) => { axis.ticks = Array.from({ length: Math.floor(Math.log2(last)) + 1 }, (_, i) => ({ value: 2 ** i })); } },
+        y: yAxis({ title: titled("ms") }),
       },
-      plugins: { legend: { position: "bottom", labels: { boxWidth: 10, boxHeight: 2, color: css("--muted"), font: { size: 10 }, padding: 8 } } },
+      plugins: { legend: { labels: { boxHeight: 2, filter: (item) => !item.text.endsWith(" p50") } } },
+    },
+  });
+}
+
+// Accuracy over throughput of variants on a device of a type; the line is what a device can do at best.
+export function drawFrontier(canvas, points, describe) {
+  const able = points.filter((one) => one.rate > 0);
+  const colour = able.map((one) => css(one.dominated ? "--c-demand" : "--c-throughput"));
+  const best = able.filter((one) => !one.dominated).sort((a, b) => a.rate - b.rate);
+  const xy = (one) => ({ x: one.rate, y: one.accuracy, one });
+  return new globalThis.Chart(canvas, {
+    type: "scatter",
+    data: { datasets: [
+      { label: "variants", data: able.map(xy), pointRadius: able.map((one) => (one.share > 0 ? 6 + 8 * one.share : 4)), pointStyle: able.map((one) => (one.dominated ? "crossRot" : "circle")), backgroundColor: colour, borderColor: colour },
+      { label: "frontier", data: best.map(xy), type: "line", stepped: "after", pointRadius: 0, borderWidth: 1, borderDash: [3, 3], borderColor: css("--c-throughput") },
+    ] },
+    options: {
+      plugins: { legend: { display: false }, tooltip: { filter: (item) => item.datasetIndex === 0, callbacks: { label: ({ raw }) => describe(raw.one) } } },
+      scales: {
+        x: { type: "logarithmic", title: titled("items/s of one device"), ticks: { maxTicksLimit: 6 } },
+        y: { title: titled("% of best"), grace: "10%", ticks: { maxTicksLimit: 5, callback: (v) => (v > 100 ? "" : v) } },
+      },
     },
   });
 }

@@ -8,7 +8,6 @@ export class Cluster {
     this.nodes = new Map();
     this.gateways = new Map();
     this.devices = new Map();
-    this.jobs = new Map();
     this.plan = null;
     this.seconds = new Map(); // device ref -> its latest second, with `t`
     this.known = false;
@@ -22,7 +21,6 @@ export class Cluster {
     this.nodes = by(data.nodes, "name");
     this.gateways = by(data.gateways, "name");
     this.devices = by(data.devices, "ref");
-    this.jobs = by(data.jobs, "job");
     for (const ref of this.seconds.keys()) if (!this.devices.has(ref)) this.seconds.delete(ref);
     // A plan event may have overtaken the snapshot.
     if (!this.plan || !data.plan || data.plan.version >= this.plan.version) this.plan = data.plan;
@@ -40,7 +38,7 @@ export class Cluster {
     const device = this.devices.get(data.device);
     if (!device) return false;
     const moved = device.state !== data.state;
-    Object.assign(device, { state: data.state, warm: data.warm ?? device.warm, plan_version: data.plan_version ?? device.plan_version, detail: data.detail ?? "" });
+    Object.assign(device, { state: data.state, warm: data.warm ?? device.warm, detail: data.detail ?? "" });
     return moved;
   }
 
@@ -53,11 +51,6 @@ export class Cluster {
     const lag = (member.behind_since ?? null) !== (data.behind_since ?? null);
     Object.assign(member, { state: data.state, connected: data.connected, behind_since: data.behind_since ?? null });
     return link ? "link" : lag ? "lag" : "nothing";
-  }
-
-  applyProfile(data) {
-    if (["queued", "running"].includes(data.state)) this.jobs.set(data.job, data);
-    else this.jobs.delete(data.job);
   }
 
   applyNodeSecond(data) {

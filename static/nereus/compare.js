@@ -2,19 +2,18 @@
 // each gave. The address holds which variants, and the range of time.
 
 import { call } from "./api.js";
-import { variantColor } from "./charts.js";
+import { drawLatencies, overTime, variantColor } from "./charts.js";
 import { css } from "./colors.js";
 import { el, setText } from "./dom.js";
-import { bytes, moment, ms, percent, rate } from "./format.js";
+import { bytes, ms, percent, rate } from "./format.js";
 import { live } from "./live.js";
-import { shares } from "./spans.js";
+import { shares } from "./series.js";
 
 const POINTS = 120;
 // Those that are compared while nobody has chosen.
 const AT_FIRST = 3;
 const SOON_MS = 1000;
 const byId = (id) => document.getElementById(id);
-const faded = (color) => `color-mix(in srgb, ${color} 22%, transparent)`;
 const form = byId("compare-choice");
 const charts = [];
 let found = null;
@@ -79,37 +78,15 @@ function table(names) {
       row.cells.map((cell, i) => el("td", {}, i === row.best ? el("strong", { title: "the best of these" }, cell) : cell)))))));
 }
 
-const axis = (title, more = {}) => ({ grid: { color: css("--line"), lineWidth: 0.5 }, title: { display: Boolean(title), text: title, color: css("--muted"), font: { size: 10 } }, ...more, ticks: { color: css("--muted"), font: { size: 10 }, ...more.ticks } });
-
-// A band from p50 to p95 for each variant, and the SLO.
-function bands(canvas, curves, slo) {
-  const last = Math.max(2, ...curves.flatMap((curve) => curve.points.map((point) => point.batch)));
-  const at = (curve, key) => curve.points.map((point) => ({ x: point.batch, y: point[key] }));
-  const sets = curves.flatMap((curve) => {
-    const ink = { borderColor: color(curve.variant), borderWidth: 1.4, pointRadius: 2, backgroundColor: color(curve.variant) };
-    return [{ label: `${curve.variant} p50`, data: at(curve, "p50_ms"), ...ink, borderDash: [5, 4] },
-      { label: curve.variant, data: at(curve, "p95_ms"), ...ink, fill: "-1", backgroundColor: faded(color(curve.variant)) }];
-  });
-  const flat = { label: "SLO", data: [{ x: 1, y: slo }, { x: last, y: slo }], borderColor: css("--c-violations"), backgroundColor: css("--c-violations"), borderWidth: 1, pointRadius: 0 };
-  return new globalThis.Chart(canvas, {
-    type: "line", data: { datasets: [...sets, flat] },
-    options: {
-      animation: false, responsive: true, maintainAspectRatio: false,
-      scales: { x: axis("batch size (rows)", { type: "logarithmic", min: 1, max: last, ticks: { callback: (v) => (Number.isInteger(Math.log2(v)) ? v : "") } }), y: axis("ms", { beginAtZero: true }) },
-      plugins: { legend: { position: "bottom", labels: { filter: (item) => !item.text.endsWith(" p50"), boxWidth: 10, boxHeight: 2, color: css("--muted"), font: { size: 10 } } } },
-    },
-  });
-}
-
 function latencies(names) {
   const slo = JSON.parse(byId("slo-json").textContent);
   const types = [...new Set(found.profiles.filter((one) => names.includes(one.variant)).map((one) => one.device_type))].sort();
   byId("compare-latency").replaceChildren(...(types.length ? types : [null]).map((type) => {
     if (type === null) return el("div", { class: "card empty" }, "Nothing is profiled yet. Curves appear once measured; Tasks below shows the progress.");
     const curves = found.profiles.filter((one) => one.device_type === type && names.includes(one.variant))
-      .map((one) => ({ variant: one.variant, points: one.latencies.filter((point) => !point.size) }));
-    const canvas = el("canvas", { role: "img", "aria-label": `Latency by batch on ${type}, SLO ${ms(slo)}` });
-    queueMicrotask(() => { if (globalThis.Chart && canvas.isConnected) charts.push(bands(canvas, curves, slo)); });
+      .map((one) => ({ name: one.variant, color: color(one.variant), points: one.latencies.filter((point) => !point.size) }));
+    const canvas = el("canvas");
+    queueMicrotask(() => { if (globalThis.Chart && canvas.isConnected) charts.push(drawLatencies(canvas, curves, slo)); });
     return el("figure", { class: "card chart", "data-testid": `compare-latency-${type}`, "data-curves": curves.length }, el("figcaption", {}, type), el("div", { class: "canvas tall" }, canvas));
   }));
 }
@@ -126,11 +103,7 @@ function shareChart(names) {
   if (!globalThis.Chart) return;
   charts.push(new globalThis.Chart(box.querySelector("canvas"), {
     type: "line", data: { datasets: [...names.map((name) => area(name, part([name]), color(name))), ...(others.length ? [area("others", part(others), css("--line"))] : [])] },
-    options: {
-      animation: false, responsive: true, maintainAspectRatio: false, interaction: { mode: "nearest", intersect: false, axis: "x" },
-      scales: { x: axis("", { type: "linear", min: history.begin, max: history.begin + history.points * history.step, ticks: { maxTicksLimit: 8, callback: (v) => moment(v, history.points * history.step) } }), y: axis("%", { stacked: true, min: 0, max: 100 }) },
-      plugins: { legend: { position: "bottom", labels: { boxWidth: 10, color: css("--muted"), font: { size: 10 } } }, tooltip: { callbacks: { title: ([item]) => (item ? moment(item.parsed.x, 0) : ""), label: (item) => `${item.dataset.label}: ${item.parsed.y.toFixed(1)} %` } } },
-    },
+    options: overTime({ begin: history.begin, end: history.begin + history.points * history.step }, { stacked: true, max: 100, title: { display: true, text: "%" } }, 1, " %"),
   }));
 }
 

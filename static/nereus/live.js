@@ -83,6 +83,5 @@ export class Live {
 }
 
 const scheme = location.protocol === "https:" ? "wss" : "ws";
-// "1": the last minutes first; "live": seconds as they come; else no figures of devices.
-const history = { 1: "", live: "?history=live" }[document.body.dataset.history] ?? "?history=0";
-export const live = new Live(`${scheme}://${location.host}/ws/console/live/${history}`);
+// Pages that draw them get gateways' and nodes' seconds.
+export const live = new Live(`${scheme}://${location.host}/ws/console/live/${"seconds" in document.body.dataset ? "" : "?seconds=0"}`);

@@ -14,10 +14,10 @@ export function dot(mark, name, more = {}) {
   return node;
 }
 
-// A dashed line for each mark; `at(mark)`: its value on the chart's x axis.
-export function drawMarks({ ctx, chartArea, scales }, marks, at) {
+// A dashed line for each mark, on an axis of unix seconds.
+export function drawMarks({ ctx, chartArea, scales }, marks) {
   for (const mark of marks) {
-    const x = scales.x.getPixelForValue(at(mark));
+    const x = scales.x.getPixelForValue(mark.at);
     if (x < chartArea.left || x > chartArea.right) continue;
     ctx.save();
     ctx.strokeStyle = css(colorOf(mark));

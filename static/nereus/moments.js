@@ -1,15 +1,9 @@
 // Times of server-made pages in the browser's zone. The server writes them in UTC; that stays in the title. Forms take
 // local times and send them as moments.
 
-const two = (number) => String(number).padStart(2, "0");
-const day = (at) => `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
-const minutes = (at) => `${two(at.getHours())}:${two(at.getMinutes())}`;
-const FORMS = {
-  full: (at) => `${day(at)} ${minutes(at)}:${two(at.getSeconds())}`,
-  minutes: (at) => `${day(at)} ${minutes(at)}`,
-  day,
-  seconds: (at) => `${minutes(at)}:${two(at.getSeconds())}`,
-};
+// Sweden writes times in ISO's order.
+const full = (at) => at.toLocaleString("sv-SE");
+const FORMS = { full, minutes: (at) => full(at).slice(0, 16), day: (at) => full(at).slice(0, 10), seconds: (at) => full(at).slice(11) };
 
 // The name of the browser's zone.
 export const zone = () => Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -34,8 +28,7 @@ export function localize(root) {
   for (const field of root.querySelectorAll('input[data-kind="time-or-none"]:not([data-local])')) {
     field.dataset.local = "";
     if (!field.defaultValue) continue;
-    const at = new Date(`${field.defaultValue}Z`);
-    field.defaultValue = `${day(at)}T${minutes(at)}`;
+    field.defaultValue = FORMS.minutes(new Date(`${field.defaultValue}Z`)).replace(" ", "T");
   }
   for (const name of root.querySelectorAll("[data-zone]")) name.textContent = zone();
 }

@@ -16,7 +16,7 @@ const { cluster } = board;
 const map = new ClusterMap(byId("map"), cluster);
 const feed = new Feed(byId("feed"));
 const rows = new ApplicationRows(cluster, (begin, end) => timeline.set({ begin, end }));
-const timeline = new Timeline(board, (begin, end) => rows.read(begin, end));
+const timeline = new Timeline(board, { reads: (begin, end) => rows.read(begin, end) });
 // After so long a page without a report has missed some.
 const FIRST_REPORT_MS = 10000;
 let snapshotTimer = null;
@@ -96,21 +96,16 @@ live
     if (!cluster.devices.has(data.device)) return askSnapshot(); // a device that just joined
     if (cluster.applyDeviceState(data)) feed.add(board.serverNow(), "device", data.state, `${data.device} is ${data.state}${data.detail ? `: ${data.detail}` : ""}`, { href: "/nodes/" });
     map.renderSoon(() => map.tick(board.serverNow()));
-    })
+  })
   .on("member", (data) => {
     const changed = cluster.applyMember(data);
     if (changed === null) askSnapshot();
     if (changed === "lag") feed.add(board.serverNow(), data.kind, data.behind_since ? "down" : "up", `${data.kind} ${data.name} ${data.behind_since ? "does not take over the current configuration" : "has the current configuration again"}`, { href: "/nodes/" });
     else feed.add(board.serverNow(), data.kind, data.connected ? "up" : "down", `${data.kind} ${data.name} ${data.connected ? "is connected" : "has disconnected"} (${data.state})`, { href: "/nodes/" });
     map.renderSoon(() => map.tick(board.serverNow()));
-    })
-  .on("profile", (data) => {
-    cluster.applyProfile(data);
-    feed.profile(board.serverNow(), data);
   })
-  .on("fault", (data) => {
-    feed.fault(board.serverNow(), data);
-    })
+  .on("profile", (data) => feed.profile(board.serverNow(), data))
+  .on("fault", (data) => feed.fault(board.serverNow(), data))
   .on("mark", (data) => timeline.mark(data))
   .on("changed", askSnapshot);
 

@@ -3,10 +3,11 @@
 // gateway's report is null everywhere, so that a gap looks like a gap and not like zero.
 
 export const KEEP_S = 330;
-const COUNTS = ["arrived", "arrived_rows", "in_time", "late", "dropped", "failed", "accuracy_sum", "normalized_sum"];
+const COUNTS = ["arrived", "in_time", "late", "dropped", "failed", "normalized_sum"];
+const NAMES = ["demand", "throughput", "accuracy", "violations", "p95"];
 
 function emptyCounts() {
-  const counts = { p50_ms: null, p95_ms: null, by_variant: {} };
+  const counts = { p95_ms: null, by_variant: {} };
   for (const name of COUNTS) counts[name] = 0;
   return counts;
 }
@@ -14,7 +15,7 @@ function emptyCounts() {
 function add(total, part) {
   for (const name of COUNTS) total[name] += Number(part[name]) || 0;
   // Percentiles of several gateways do not add up; the slowest gateway's is the honest bound. 0 means no answers.
-  for (const name of ["p50_ms", "p95_ms"]) if (part[name] > 0) total[name] = Math.max(total[name] ?? 0, part[name]);
+  if (part.p95_ms > 0) total.p95_ms = Math.max(total.p95_ms ?? 0, part.p95_ms);
   for (const [variant, n] of Object.entries(part.by_variant ?? {})) {
     total.by_variant[variant] = (total.by_variant[variant] ?? 0) + n;
   }
@@ -33,6 +34,33 @@ export function figures(counts, seconds = 1) {
     p95: counts.p95_ms,
     byVariant: Object.fromEntries(Object.entries(counts.by_variant).map(([name, n]) => [name, n / seconds])),
   };
+}
+
+// The history's answer as columns: x is in unix seconds.
+export function columns(found) {
+  const x = Array.from({ length: found.points }, (_, i) => found.begin + i * found.step + (found.step > 1 ? found.step / 2 : 0));
+  return { ...Object.fromEntries(NAMES.map((name) => [name, found[name]])), x, step: found.step, p95: found.p95_ms, byVariant: found.by_variant };
+}
+
+// Have columns of seconds end at `end`, with no more than `length` of them; `report(at)`: the figures of a second, if known.
+export function follow(columns, length, end, report) {
+  const { x, demand, byVariant } = columns;
+  const all = () => [...NAMES.map((name) => columns[name]), ...Object.values(byVariant)];
+  for (let at = Math.max(x.at(-1) + 1, end - length); at <= end; at += 1) {
+    x.push(at);
+    for (const column of all()) column.push(null);
+  }
+  // Also reports that were under way when the range was read.
+  for (let i = x.length - 1; i >= 0; i -= 1) {
+    const now = demand[i] === null ? report(x[i]) : null;
+    if (!now) continue;
+    for (const name of NAMES) columns[name][i] = now[name];
+    // A variant's column before its first answer: zero where there were reports, null in gaps.
+    for (const name of Object.keys(now.byVariant)) byVariant[name] ??= demand.map((value) => (value === null ? null : 0));
+    for (const [name, column] of Object.entries(byVariant)) column[i] = now.byVariant[name] ?? 0;
+  }
+  const old = x.findIndex((at) => at >= end - length);
+  if (old > 0) for (const column of [x, ...all()]) column.splice(0, old);
 }
 
 export class Telemetry {
@@ -79,30 +107,6 @@ export class Telemetry {
     return total;
   }
 
-  // The last `length` seconds up to and including `end`, as arrays of equal length with null in gaps.
-  window(end, length, application = null) {
-    const columns = { x: [], demand: [], throughput: [], accuracy: [], violations: [], p95: [], byVariant: {} };
-    for (let i = 0; i < length; i += 1) {
-      const t = end - length + 1 + i;
-      const counts = this.at(t, application);
-      const now = counts ? figures(counts) : null;
-      columns.x.push(t - end);
-      for (const name of ["demand", "throughput", "accuracy", "violations", "p95"]) columns[name].push(now?.[name] ?? null);
-      if (!now) {
-        for (const column of Object.values(columns.byVariant)) column.push(null);
-        continue;
-      }
-      for (const name of Object.keys(now.byVariant)) columns.byVariant[name] ??= this.#padding(columns.x, end, application);
-      for (const [name, column] of Object.entries(columns.byVariant)) column.push(now.byVariant[name] ?? 0);
-    }
-    return columns;
-  }
-
-  // A variant's column before its first answer: zero where there were reports, null in gaps.
-  #padding(x, end, application) {
-    return x.slice(0, -1).map((offset) => (this.at(end + offset, application) ? 0 : null));
-  }
-
   // Figures over the last `length` seconds; null where no gateway reported in any of them.
   now(end, length, application = null) {
     const total = emptyCounts();
@@ -115,16 +119,6 @@ export class Telemetry {
     }
     return reported ? figures(total, reported) : null;
   }
-
-  applications(end, length) {
-    const names = new Set();
-    for (let t = end - length + 1; t <= end; t += 1) {
-      for (const { applications } of this.seconds.get(t)?.values() ?? []) {
-        for (const name of Object.keys(applications)) names.add(name);
-      }
-    }
-    return [...names].sort();
-  }
 }
 
 // A column in words, for those who do not see the chart: "latest 5.0, from 1.0 to 9.0".
@@ -135,5 +129,9 @@ export function words(column, digits = 1) {
   return `latest ${last}, from ${low} to ${high}`;
 }
 
-// How many drawn points of a column carry a value.
-export const points = (column) => column.reduce((n, value) => n + (value === null ? 0 : 1), 0);
+// Each variant's part of the answers, percent, the largest first.
+export function shares(byVariant) {
+  const sums = Object.entries(byVariant).map(([name, rates]) => [name, rates.reduce((sum, value) => sum + (value ?? 0), 0)]);
+  const all = sums.reduce((sum, [, value]) => sum + value, 0);
+  return all > 0 ? sums.filter(([, value]) => value > 0).sort((a, b) => b[1] - a[1]).map(([name, value]) => [name, (100 * value) / all]) : [];
+}

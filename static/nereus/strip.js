@@ -79,7 +79,7 @@ function showHealth(page) {
   for (const node of page.querySelectorAll("[data-health]")) {
     const over = data.applications.find((row) => row.name === node.dataset.health)?.over ?? { violations: null };
     setText(node, words(over));
-    node.className = `small ${mark(over.violations)}`;
+    node.className = `small ${mark(over.violations)}`.trim();
   }
 }
 

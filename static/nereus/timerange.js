@@ -1,12 +1,12 @@
 // The range of time that a page shows, and how the address holds it: ?range=SECONDS up to now, or ?begin= and &end=;
 // `standard`: seconds of a page whose address has neither.
 
-export const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [3600, "1 h"], [21600, "6 h"], [86400, "1 day"], [604800, "7 days"], [2592000, "30 days"], [7776000, "90 days"]];
-export const DEFAULT_S = 900;
-// Ranges up to this are of seconds, and follow the present.
-export const LIVE_S = 900;
 // The browser's day before this one.
 export const YESTERDAY = "yesterday";
+export const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [3600, "1 h"], [21600, "6 h"], [86400, "24 h"], [YESTERDAY, "yesterday"], [604800, "7 days"], [2592000, "30 days"], [7776000, "90 days"]];
+const DEFAULT_S = 900;
+// Ranges up to this are of seconds, and follow the present.
+export const LIVE_S = 900;
 const LEAST_S = 10;
 const LONGEST_S = 7776000;
 

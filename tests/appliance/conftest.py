@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.running import serving
+from tools.chromium import InThread, expect, sign_in, tab
 
 
 @pytest.fixture(scope="package")
@@ -32,3 +33,32 @@ def patient(appliance):
         assert client.patch("/applications/tiny/", json={"slo_ms": 10 * slo_ms}).status_code == 200
         yield
         assert client.patch("/applications/tiny/", json={"slo_ms": slo_ms}).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def session(appliance, chromium) -> dict:
+    """The cookies of an operator."""
+    with tab(chromium, base_url=appliance.console) as page:
+        sign_in(page, appliance.credentials["console_user"], appliance.credentials["console_password"])
+        expect(page.get_by_test_id("kpi-demand")).to_be_visible()
+        return page.context.storage_state()
+
+
+@pytest.fixture
+def faults() -> list[str]:
+    """Errors of scripts and of the policy."""
+    return []
+
+
+@pytest.fixture
+def page(appliance, chromium, session, faults):
+    """The operator's page."""
+    with tab(chromium, base_url=appliance.console, storage_state=session) as page:
+        page.on("console", lambda message: message.type == "error" and faults.append(message.text))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        yield page
+
+
+def live(page: InThread, path: str = "/") -> None:
+    page.goto(path)
+    expect(page.get_by_test_id("live-state")).to_have_text("live", ignore_case=True)

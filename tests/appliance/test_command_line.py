@@ -120,7 +120,7 @@ def test_the_readme_uses_commands_as_they_are():
     lines = re.findall(r"^\./nereus ([^#\n]+)", text, re.MULTILINE)
     assert {parser().parse_args(shlex.split(line)).act for line in lines} and len(lines) >= 4
     commands = re.findall(r"^    (\w+) ", parser().format_help(), re.MULTILINE)
-    assert tuple(commands) == COMMANDS and len(commands) == 10 and "lists all ten" in text
+    assert tuple(commands) == COMMANDS
 
 
 def test_manage_py_has_the_commands_too(appliance, tmp_path):

@@ -18,7 +18,9 @@ import zlib
 import numpy as np
 import pytest
 
-from tests.appliance.test_browser import browser, by_testid, click, fill, signed_in, wait  # noqa: F401 (fixtures)
+from tests.appliance.conftest import live
+from tests.running import eventually
+from tools.chromium import expect
 
 pytestmark = pytest.mark.wide
 
@@ -54,8 +56,8 @@ def variant(appliance):
             plan = client.get("/plan/").raise_for_status().json()
             return any(one["pinned"] and one["name"] == name for one in plan["problem"]["variants"])
 
-        wait(None, planned)
-        wait(None, lambda: tried(client, variant=name)["status"] == 200)
+        eventually(planned)
+        eventually(lambda: tried(client, variant=name)["status"] == 200)
         yield name
         client.patch(path, json={"pinned": False}).raise_for_status()
 
@@ -114,50 +116,50 @@ def test_the_examples_send_the_same_query(appliance, variant):
     assert f"'variant': '{variant}'" in triton.stdout, triton.stdout + triton.stderr
 
 
-def test_values_and_files_are_tried_in_the_browser(appliance, signed_in, tmp_path):  # noqa: F811
-    browser = signed_in  # noqa: F811
-    browser.get(f"{appliance.console}/applications/tiny/")
-    wait(browser, lambda: by_testid(browser, "try-values-x").get_attribute("value") == "0, 0, 0, 0")
+def test_values_and_files_are_tried_in_the_browser(appliance, page, faults, tmp_path):
+    at = page.get_by_test_id
+    page.goto("/applications/tiny/")
+    expect(at("try-values-x")).to_have_value("0, 0, 0, 0")
     # It moves the form below it.
-    wait(browser, lambda: "items/s in batches of" in by_testid(browser, "frontier").text)
+    expect(at("frontier")).to_contain_text("items/s in batches of")
 
-    def sent() -> str:
-        click(browser, "try-submit")
-        wait(browser, lambda: by_testid(browser, "try-submit").is_enabled())
-        return by_testid(browser, "try-answer").text
+    def answered() -> None:
+        # What the query before left is gone.
+        at("try-answer").evaluate("(answer) => { answer.textContent = ''; }")
+        at("try-submit").click()
+        expect(at("try-answer")).to_contain_text("answered in")
 
-    fill(by_testid(browser, "try-values-x"), "1, 2, three, 4")
-    click(browser, "try-submit")
-    wait(browser, lambda: '"three" is no number' in by_testid(browser, "try-error").text)
-    fill(by_testid(browser, "try-values-x"), "1, 2, 3, 4")
-    assert "answered in" in sent() and "class " in by_testid(browser, "try-top-y-0").text
-    assert "[1, 2, 3, 4]" in by_testid(browser, "example-query").get_attribute("textContent")
-
+    at("try-values-x").fill("1, 2, three, 4")
+    at("try-submit").click()
+    expect(at("try-error")).to_contain_text('"three" is no number')
+    at("try-values-x").fill("1, 2, 3, 4")
+    answered()
+    expect(at("try-top-y-0")).to_contain_text("class ")
+    expect(at("example-query")).to_contain_text("[1, 2, 3, 4]")
     np.save(tmp_path / "row.npy", np.array([1, 2, 3, 4], np.float32))
-    by_testid(browser, "try-file-x").send_keys(str(tmp_path / "row.npy"))
-    assert "answered in" in sent()
-    assert "row.npy: FP32 1 × 4" in browser.page_source
+    at("try-file-x").set_input_files(tmp_path / "row.npy")
+    answered()
+    expect(page.locator("main")).to_contain_text("row.npy: FP32 1 × 4")
     np.save(tmp_path / "doubles.npy", np.zeros((1, 4)))
-    by_testid(browser, "try-file-x").send_keys(str(tmp_path / "doubles.npy"))
-    click(browser, "try-submit")
-    wait(browser, lambda: "has FP64; the input takes FP32" in by_testid(browser, "try-error").text)
-    by_testid(browser, "try-file-x").send_keys(str(png(tmp_path / "grey.png", [0, 85, 170, 255])))
-    assert "answered in" in sent()
-    severe = [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
-    assert not severe
+    at("try-file-x").set_input_files(tmp_path / "doubles.npy")
+    at("try-submit").click()
+    expect(at("try-error")).to_contain_text("has FP64; the input takes FP32")
+    at("try-file-x").set_input_files(png(tmp_path / "grey.png", [0, 85, 170, 255]))
+    answered()
+    assert faults == []
 
 
-def test_single_queries_the_frontier_and_an_slos_consequences_are_on_the_page(appliance, signed_in):  # noqa: F811
-    browser = signed_in  # noqa: F811
+def test_single_queries_the_frontier_and_an_slos_consequences_are_on_the_page(appliance, page):
+    at = page.get_by_test_id
     with appliance.rest() as client:
         tried(client)
-        wait(browser, lambda: client.get("/applications/tiny/queries/").json()["slowest"])
-    browser.get(f"{appliance.console}/applications/tiny/")
-    wait(browser, lambda: "Slowest" in by_testid(browser, "queries").text and "ms were spent" in browser.page_source)
-    wait(browser, lambda: "items/s in batches of" in by_testid(browser, "frontier").text)
-    slo = by_testid(browser, "settings-form").find_element("name", "slo_ms")
-    fill(slo, "1")
-    wait(browser, lambda: "1 ms instead of 400 ms" in by_testid(browser, "slo-consequences").text)
+        eventually(lambda: client.get("/applications/tiny/queries/").json()["slowest"])
+    page.goto("/applications/tiny/")
+    expect(at("queries")).to_contain_text("Slowest")
+    expect(page.locator("main")).to_contain_text("ms were spent")
+    expect(at("frontier")).to_contain_text("items/s in batches of")
+    at("settings-form").locator("[name=slo_ms]").fill("1")
+    expect(at("slo-consequences")).to_contain_text("1 ms instead of 400 ms")
 
 
 def test_a_connection_that_idled_takes_the_next_request(appliance):
@@ -170,35 +172,31 @@ def test_a_connection_that_idled_takes_the_next_request(appliance):
                 assert web.getresponse().read()
 
 
-def test_the_drawer_lists_a_profiling_and_cancels_it(appliance, signed_in):  # noqa: F811
-    browser = signed_in  # noqa: F811
-    browser.get(f"{appliance.console}/nodes/")
-    wait(browser, lambda: by_testid(browser, "live-state").text.strip().lower() == "live")
-    click(browser, "tasks-summary")
+def test_the_drawer_lists_a_profiling_and_cancels_it(appliance, page):
+    live(page, "/nodes/")
+    page.get_by_test_id("tasks-summary").click()
     with appliance.rest() as client:
         (job, *_) = client.post("/applications/tiny/variants/heavy/profile/").json()["jobs"]
-        wait(browser, lambda: by_testid(browser, f"task-profiling:{job['id']}").is_displayed())
-        assert "tiny/heavy" in by_testid(browser, f"task-profiling:{job['id']}").text
+        task = page.get_by_test_id(f"task-profiling:{job['id']}")
+        expect(task).to_be_visible()
+        expect(task).to_contain_text("tiny/heavy")
         answer = client.delete(f"/profile-jobs/{job['id']}/")
         # It may have ended by itself meanwhile.
         assert answer.status_code in (204, 409)
-    ended = "cancelled" if answer.status_code == 204 else "done"
-    wait(browser, lambda: ended in by_testid(browser, f"task-profiling:{job['id']}").text)
-    click(browser, "tasks-summary")
+    expect(task).to_contain_text("cancelled" if answer.status_code == 204 else "done")
 
 
-def test_a_line_for_another_box_is_made_on_the_page(appliance, signed_in):  # noqa: F811
-    browser = signed_in  # noqa: F811
-    browser.get(f"{appliance.console}/nodes/")
-    fill(by_testid(browser, "join-minutes"), "5")
-    click(browser, "join-submit")
+def test_a_line_for_another_box_is_made_on_the_page(appliance, page):
+    at = page.get_by_test_id
+    page.goto("/nodes/")
+    at("join-minutes").fill("5")
+    at("join-submit").click()
     # This console listens on loopback alone, and says so.
-    wait(browser, lambda: "NEREUS_CONSOLE" in by_testid(browser, "join-error").text)
-    by_testid(browser, "join-control").send_keys(appliance.console)
-    click(browser, "join-submit")
-    wait(browser, lambda: by_testid(browser, "join-line").is_displayed())
-    line = by_testid(browser, "join-line").text
-    assert f"NEREUS_CONTROL_URL={appliance.console}" in line and "make run ROLE=node" in line
+    expect(at("join-error")).to_contain_text("NEREUS_CONSOLE")
+    at("join-control").fill(appliance.console)
+    at("join-submit").click()
+    expect(at("join-line")).to_contain_text(f"NEREUS_CONTROL_URL={appliance.console}")
+    expect(at("join-line")).to_contain_text("make run ROLE=node")
     with appliance.rest() as client:
         tokens = client.get("/join-tokens/").json()["results"]
         made = [one for one in tokens if one["name"].startswith("join-node-")]

@@ -6,10 +6,10 @@ No query of a running load fails.
 from __future__ import annotations
 
 import pytest
-from selenium.webdriver.common.by import By
 
-from tests.appliance.test_browser import browser, by_testid, click, fill, signed_in, wait  # noqa: F401 (fixtures)
 from tests.load import Load
+from tests.running import eventually
+from tools.chromium import expect
 
 pytestmark = pytest.mark.wide
 
@@ -27,39 +27,43 @@ def serve(appliance, cores: list[list[int]]) -> bool:
     return good and sorted(one["cores"] for one in found) == cores
 
 
-def test_cores_are_divided_anew_under_load_and_back(appliance, patient, signed_in):  # noqa: F811
-    page = signed_in
-    before = devices(appliance)
+def test_cores_are_divided_anew_under_load_and_back(appliance, patient, page):
+    at, before = page.get_by_test_id, devices(appliance)
     cores = sorted(core for one in before.values() for core in one["cores"])
-    page.get(appliance.console + "/nodes/")
-    assert f"{len(cores)} cores are divided as" in by_testid(page, "division-box").text
+    whole = ",".join(map(str, cores))
+    page.goto("/nodes/")
+    expect(at("division-box")).to_contain_text(f"{len(cores)} cores are divided as")
+    consequences = at("division-consequences")
     with Load(appliance.http, appliance.credentials["api_key"], rate=10) as load:
-        click(page, "divide-box")
-        fill(by_testid(page, "division-spec"), "99x1")
-        wait(page, lambda: "asks for 99 cores" in by_testid(page, "division-consequences").text)
-        fill(by_testid(page, "division-spec"), ",".join(map(str, cores)))
-        wait(page, lambda: "1 device: cores" in by_testid(page, "division-consequences").text)
-        assert "takes minutes" in by_testid(page, "division-consequences").text
-        click(page, "division-submit")
-        wait(page, lambda: "as ordered here" in by_testid(page, "division-box").text)
-        wait(page, lambda: by_testid(page, "dividing-box").is_displayed())
-        wait(page, lambda: serve(appliance, [cores]))
+
+        def goes_on() -> None:
+            answered = load.report.ok
+            eventually(lambda: load.report.ok > answered + 20)
+
+        at("divide-box").click()
+        at("division-spec").fill("99x1")
+        expect(consequences).to_contain_text("asks for 99 cores")
+        at("division-spec").fill(whole)
+        expect(consequences).to_contain_text("1 device: cores")
+        expect(consequences).to_contain_text("takes minutes")
+        at("division-submit").click()
+        expect(at("division-box")).to_contain_text("as ordered here")
+        expect(at("dividing-box")).to_be_visible()
+        eventually(lambda: serve(appliance, [cores]))
         (new,) = devices(appliance)
         assert new not in before
-        wait(page, lambda: by_testid(page, f"device-{new}").get_attribute("data-state") == "up")
-        wait(page, lambda: not page.find_elements(By.CSS_SELECTOR, '[data-testid="dividing-box"]'))
-        answered = load.report.ok
-        wait(page, lambda: load.report.ok > answered + 20)
+        expect(at(f"device-{new}")).to_have_attribute("data-state", "up")
+        expect(at("dividing-box")).to_have_count(0)
+        goes_on()
         # Back to the box's own settings, under the names of before.
-        click(page, "divide-box")
-        fill(by_testid(page, "division-spec"), "")
-        wait(page, lambda: "by its settings" in by_testid(page, "division-consequences").text)
-        click(page, "division-submit")
-        wait(page, lambda: serve(appliance, sorted(one["cores"] for one in before.values())))
+        at("divide-box").click()
+        at("division-spec").fill("")
+        expect(consequences).to_contain_text("by its settings")
+        at("division-submit").click()
+        eventually(lambda: serve(appliance, sorted(one["cores"] for one in before.values())))
         assert devices(appliance).keys() == before.keys()
-        answered = load.report.ok
-        wait(page, lambda: load.report.ok > answered + 20)
+        goes_on()
     assert load.report.ok == load.report.sent, load.report.errors[:3]
     with appliance.rest() as client:
         entries = client.get("/audit/?kind=node").raise_for_status().json()["results"]
-    assert ",".join(map(str, cores)) in str([one["after"] for one in entries])
+    assert whole in str([one["after"] for one in entries])

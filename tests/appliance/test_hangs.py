@@ -63,7 +63,7 @@ async def test_the_console_is_alive_though_it_is_not_ready(appliance):
 
 
 def test_celery_shows_that_it_works(appliance):
-    files = [appliance.home / "run" / f"{service}.heartbeat" for service in ("beat", "celery", "planning")]
+    files = [appliance.home / "run" / f"{service}.heartbeat" for service in ("celery", "planning", "simulation")]
     eventually(lambda: all(file.exists() for file in files), why="a heartbeat of each")
     first = [file.stat().st_mtime_ns for file in files]
     again = lambda: all(file.stat().st_mtime_ns != at for file, at in zip(files, first, strict=True))  # noqa: E731
@@ -73,9 +73,9 @@ def test_celery_shows_that_it_works(appliance):
 def test_the_control_plane_stands_behind_serving(appliance):
     nice = {
         service: os.getpriority(os.PRIO_PROCESS, appliance.pid(service))
-        for service in ("gateway", "node", "redis", "web", "celery", "planning", "beat")
+        for service in ("gateway", "node", "redis", "web", "celery", "planning")
     }
     assert nice["gateway"] == nice["node"] == nice["redis"]
-    for service in ("web", "celery", "planning", "beat"):
+    for service in ("web", "celery", "planning"):
         assert nice[service] > nice["gateway"]
         assert os.sched_getscheduler(appliance.pid(service)) == os.SCHED_BATCH

@@ -47,8 +47,8 @@ def test_ctrl_c_ends_everything_in_order_with_connections_open(home, tiny_models
     gone(appliance)
     order = [line["service"] for line in appliance.events("service_stopped")]
     rank = {name: i for i, name in enumerate(order)}
-    assert rank["gateway"] < rank["node"] < min(rank["celery"], rank["planning"], rank["beat"])
-    assert max(rank["celery"], rank["planning"], rank["beat"]) < rank["web"] < rank["redis"]
+    assert rank["gateway"] < rank["node"] < min(rank["celery"], rank["planning"])
+    assert max(rank["celery"], rank["planning"]) < rank["web"] < rank["redis"]
     assert "Traceback" not in appliance.log()
 
 

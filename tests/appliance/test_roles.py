@@ -109,7 +109,7 @@ def test_a_whole_box_finds_executors_in_the_way_of_another_port(tmp_path):
 
 
 def join_command(control: RunningAppliance, *arguments: str) -> str:
-    done = of_commands().run("manage.py", "join-command", *arguments, env=control.environment)
+    done = of_commands().run("manage.py", "join", *arguments, env=control.environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -125,7 +125,7 @@ def boxes(tmp_path_factory):
     try:
         control.start()
         for role, member in (("gateway", gateway), ("node", node)):
-            line = join_command(control, "--role", role, "--control", control.console).splitlines()[-1]
+            line = join_command(control, role, "--control", control.console).splitlines()[-1]
             *assignments, make, verb, chosen = shlex.split(line)
             assert (make, verb, chosen) == ("make", "run", f"ROLE={role}")
             member.environment.update(one.split("=", 1) for one in assignments)
@@ -163,7 +163,7 @@ def test_a_role_makes_and_says_what_it_needs_and_nothing_else(boxes):
     assert "Serving after" in node.read() and "Console" not in node.output and "Inference" not in node.output
     services_of = [{line["service"] for line in one.events("service_started")} for one in boxes]
     assert services_of == [
-        {"redis", "prepare", "web", "celery", "planning", "simulation", "beat"},
+        {"redis", "prepare", "web", "celery", "planning", "simulation"},
         {"gateway"},
         {"node"},
     ]
@@ -205,21 +205,20 @@ def test_members_join_by_the_line_of_join_command_which_works_once(boxes):
 def test_join_command_explains_what_it_cannot_do(boxes):
     control, *_ = boxes
 
-    def refused(*arguments: str, **variables: str) -> str:
-        done = of_commands().run("manage.py", "join-command", *arguments, env=control.environment | variables)
+    def refused(*arguments: str) -> str:
+        done = of_commands().run("manage.py", "join", *arguments, env=control.environment)
         assert done.returncode != 0 and "Traceback" not in done.stderr, done.stderr
         return done.stderr
 
     port = control.console.rpartition(":")[2]
-    said = refused("--role", "node")
+    said = refused("node")
     assert f"NEREUS_CONSOLE=127.0.0.1:{port}: other boxes cannot reach this console" in said
     assert f"NEREUS_CONSOLE=0.0.0.0:{port}" in said and "--control URL" in said
-    assert "from 1m to 30d" in refused("--role", "node", "--ttl", "0h")
-    assert "invalid choice: 'control'" in refused("--role", "control")
-    assert "must be http(s)://HOST" in refused("--role", "node", "--control", "https://box/console")
-    assert "must be https://" in refused("--role", "node", "--control", "http://10.0.0.5:8080")
-    assert "no appliance has run" in refused("--role", "node", NEREUS_HOME=str(control.home.parent / "none"))
-    wrong = join_command(control, "--role", "node", "--control", f"https://127.1:{port}", "--ttl", "2m")
+    assert "greater than or equal to 1" in refused("node", "--minutes", "0")
+    assert "invalid choice: 'control'" in refused("control")
+    assert "must be http(s)://HOST" in refused("node", "--control", "https://box/console")
+    assert "must be https://" in refused("node", "--control", "http://10.0.0.5:8080")
+    wrong = join_command(control, "node", "--control", f"https://127.1:{port}", "--minutes", "2")
     assert "Warning: the other box will not trust" in wrong and "NEREUS_ALLOWED_HOSTS" in wrong
 
 

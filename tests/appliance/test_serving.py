@@ -105,7 +105,7 @@ def _command(pid: int) -> bytes:
 @pytest.mark.wide
 def test_the_data_plane_serves_on_while_the_control_plane_is_away(appliance, patient):
     supervisor = appliance.process.pid
-    services = ("web", "celery", "planning", "simulation", "beat", "redis")
+    services = ("web", "celery", "planning", "simulation", "redis")
     os.kill(supervisor, signal.SIGSTOP)  # so that nothing is restarted
     try:
         for service in services:

@@ -385,7 +385,7 @@ def test_a_killed_supervisor_takes_its_children_grandchildren_and_executors_alon
             supervisor = Supervisor(pathlib.Path({str(tmp_path)!r}))
             supervisor.guard.start()
             service = SupervisedService("node", [sys.executable, "-c", textwrap.dedent(parent)])
-            service.start(supervisor.guard)
+            await service.start(supervisor.guard)
             print(service.process.pid, flush=True)
             await asyncio.sleep(600)
         asyncio.run(main())
@@ -464,7 +464,7 @@ async def test_the_guard_does_nothing_when_all_was_stopped_in_order(tmp_path):
     guard = Guard(tmp_path)
     guard.start()
     service = sleeper(tmp_path, "web")
-    service.start(guard)
+    await service.start(guard)
     await until((tmp_path / "web.up").exists)
     await service.stop(guard)
     # Were a group left on its list, it would end what has that number now.
@@ -479,7 +479,7 @@ async def test_the_guard_does_nothing_when_all_was_stopped_in_order(tmp_path):
 async def test_the_times_to_stop_add_up_to_less_than_the_15_s_that_are_promised(tmp_path):
     values = Settings.from_environ({"NEREUS_HOME": str(tmp_path), "NEREUS_GATEWAYS": "2"})
     log = tmp_path / "log"
-    every = [*data_plane(values, log), *control_plane(values, log), *demo(values, log)]
+    every = [*data_plane(values, log), *control_plane(values, log), *demo(log)]
     order = stop_order(every)
     assert sum(map(len, order)) == len(every)
     assert sum(max(service.stop_s for service in group) for group in order) < 15

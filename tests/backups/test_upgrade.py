@@ -28,7 +28,7 @@ assert ApiKey.objects.get(name="mine").key_hash == "b" * 64
 assert Plan.objects.count() == 30 and {plan.stack for plan in Plan.objects.all()} == {"nereus"}
 node = Node.objects.get()
 assert node.state == "approved" and not node.connected and node.seen_s is None
-assert contents.node_config(node.pk, contents.read_shared()).applications[0].name == "old"
+assert contents.node_config(node.pk, contents.read().shared).applications[0].name == "old"
 print("all there")
 """
 START = "from appliance.local.firststart import prepare; prepare(); "

@@ -27,7 +27,7 @@ from benchmarks.load.driver import Generator, LoadError
 from benchmarks.load.process import Summary
 from benchmarks.pressed import Run, growth
 from benchmarks.watch import Watch
-from tools.child import eventually
+from tools.waiting import eventually
 
 pytestmark = pytest.mark.wide
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from django.contrib.auth.models import User
+from django.conf import settings
+from django.contrib.sessions.backends.db import SessionStore
 from django.test import Client
 
 from registry import models
 from scheduler.models import Plan
 from scheduler.repairs import listing
 from tests.accounts import account
-from tests.chromium import running
+from tools.chromium import InThread, tab
 
 SIGNATURE = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
@@ -28,23 +31,81 @@ def _no_shared_look():
     listing.forget()
 
 
-@pytest.fixture(scope="package")
-def chromium(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("chromium")) as driver:
-        yield driver
+@pytest.fixture
+def page(chromium, live_server, clean_redis, monkeypatch, request):
+    """A page that is signed in as a viewer, at a server of this process that has no websockets.
+
+    Its parameter, if any, are options of playwright's ``new_context``. No script may fail, and no policy be violated.
+    """
+    monkeypatch.setattr(settings, "SESSION_COOKIE_SECURE", False)
+    faults = []
+
+    def note(message) -> None:
+        if message.type == "error" and "/ws/" not in message.text:
+            faults.append(message.text)
+
+    with tab(chromium, base_url=live_server.url, **getattr(request, "param", {})) as page:
+        page.on("console", note)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        sign_in(page, "viewer")
+        yield page
+    assert faults == []
+
+
+def sign_in(page: InThread, role: str) -> None:
+    """Sign in as an account of that role. The sign-in form has tests of its own."""
+    user = account(role.replace(" ", "-"), role)
+    session = SessionStore()
+    session["_auth_user_id"] = str(user.pk)
+    session["_auth_user_backend"] = settings.AUTHENTICATION_BACKENDS[-1]
+    session["_auth_user_hash"] = user.get_session_auth_hash()
+    session.create()
+    cookie = {"name": settings.SESSION_COOKIE_NAME, "value": session.session_key, "domain": "localhost", "path": "/"}
+    page.context.add_cookies([cookie])
+
+
+STATIC = Path(__file__).resolve().parents[2] / "static"
+
+
+@pytest.fixture
+def blank(chromium):
+    """An empty page beside the static files."""
+    with tab(chromium, base_url="http://localhost") as page:
+
+        def answer(route) -> None:
+            path = route.request.url.removeprefix("http://localhost/")
+            if path == "test.html":
+                route.fulfill(body="<!doctype html><main></main>", content_type="text/html")
+            else:
+                route.fulfill(path=STATIC / path)
+
+        page.route("**/*", answer)
+        page.goto("/test.html")
+        yield page
+
+
+@pytest.fixture
+def run_script(blank):
+    """Run the body of an async function in Chromium, and return what it returns.
+
+    ``series`` and ``cluster`` are imported in it.
+    """
+
+    def run(body: str):
+        return blank.evaluate(
+            f"""async () => {{
+            const series = await import("/nereus/series.js"), cluster = await import("/nereus/cluster.js");
+            {body}
+        }}"""
+        )
+
+    return run
 
 
 @pytest.fixture
 def staff(db) -> Client:
     client = Client()
     client.force_login(account("operator", password="a long passphrase"))
-    return client
-
-
-@pytest.fixture
-def visitor(db) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_user("visitor", password="a long passphrase"))
     return client
 
 

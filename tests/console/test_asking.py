@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
-from selenium.common.exceptions import StaleElementReferenceException
-from selenium.webdriver.common.action_chains import ActionChains
-from selenium.webdriver.common.keys import Keys
 
 from scheduler.control.planner import make_plan
 from scheduler.history.models import Mark
 from scheduler.models import WhatIf
 from scheduler.promises import what_if
-from tests.console.browsing import browser
-from tests.console.test_scripts import run_script
+from tests.console.conftest import sign_in
 from tests.control import world
+from tests.running import eventually
+from tools.chromium import InThread, expect
 
-__all__ = ["browser", "run_script"]
 pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 
@@ -29,84 +24,78 @@ def planned(clean_redis):
     return make_plan("manual")
 
 
-def test_a_link_asks_at_once_what_would_be_without_a_device(browser, planned):
-    browser.sign_in("model owner")
-    browser.open("/what-if/?remove=box/cpu1")
-    browser.wait(lambda: "without box/cpu1" in browser.one("what-if-question").text)
+@pytest.fixture
+def owner(page, planned):
+    sign_in(page, "model owner")
+    return page
+
+
+def ask(page: InThread) -> WhatIf:
+    page.goto("/what-if/")
+    page.get_by_test_id("what-if-ask").click()
+    expect(page.get_by_test_id("what-if-stage")).to_have_text("Queued: it waits for its plan …")
+    return WhatIf.objects.first()
+
+
+def test_a_link_asks_at_once_what_would_be_without_a_device(owner):
+    owner.goto("/what-if/?remove=box/cpu1")
+    expect(owner.get_by_test_id("what-if-question")).to_contain_text("without box/cpu1")
     assert [row.changes["remove_devices"] for row in WhatIf.objects.all()] == [["box/cpu1"]]
-    assert browser.faults() == []
 
 
-def test_a_viewer_who_follows_the_link_asks_nothing(browser, planned):
-    browser.open("/what-if/?remove=box/cpu1")
-    browser.wait(lambda: browser.one("what-if-remove-box/cpu1").is_selected())
-    assert not browser.one("what-if-ask").is_enabled() and not WhatIf.objects.exists()
-    assert browser.faults() == []
+def test_a_viewer_who_follows_the_link_asks_nothing(page, planned):
+    page.goto("/what-if/?remove=box/cpu1")
+    expect(page.get_by_test_id("what-if-remove-box/cpu1")).to_be_checked()
+    expect(page.get_by_test_id("what-if-ask")).to_be_disabled()
+    assert not WhatIf.objects.exists()
 
 
-def test_a_what_if_that_waits_is_called_queued_and_cancelled_by_keys(browser, planned):
-    browser.sign_in("model owner")
-    browser.open("/what-if/")
+def cancel_by_keys(page: InThread, row: WhatIf) -> None:
+    button = page.get_by_test_id("what-if-cancel")
+    button.focus()
+    # It keeps the focus though each look draws it anew.
+    button.evaluate("(button) => { button.dataset.old = 1; }")
+    expect(page.locator("[data-testid=what-if-cancel]:not([data-old])")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_test_id("what-if-failed")).to_have_text("Cancelled by model-owner.")
+    row.refresh_from_db()
+    assert row.state == WhatIf.State.FAILED
+    expect(button).to_have_count(0)
+    expect(page.get_by_test_id("what-if-ask")).to_be_focused()
 
-    def ask() -> WhatIf:
-        browser.click("what-if-ask")
-        browser.wait(lambda: browser.one("what-if-stage").text == "Queued: it waits for its plan …")
-        return WhatIf.objects.first()
 
-    def focused() -> str:
-        return browser.run("return document.activeElement.dataset.testid")
-
-    def cancel(row: WhatIf) -> None:
-        browser.run("document.querySelector('[data-testid=what-if-cancel]').focus()")
-        # It keeps the focus though each look draws it anew.
-        drawn = browser.one("what-if-cancel")
-        browser.wait(lambda: browser.one("what-if-cancel") != drawn)
-        assert focused() == "what-if-cancel"
-        ActionChains(browser.driver).send_keys(Keys.ENTER).perform()
-        browser.wait(lambda: browser.one("what-if-failed").text == "Cancelled by model-owner.")
-        row.refresh_from_db()
-        assert row.state == WhatIf.State.FAILED and not browser.all("[data-testid=what-if-cancel]")
-        assert focused() == "what-if-ask"
-
-    cancel(ask())
-    asked = ask()
+def test_a_what_if_that_waits_is_called_queued_and_cancelled_by_keys(owner):
+    cancel_by_keys(owner, ask(owner))
+    asked, stage = ask(owner), owner.get_by_test_id("what-if-stage")
     what_if.plan_waiting()
-    browser.wait(lambda: browser.one("what-if-stage").text.startswith("Queued: the plan is ready"))
+    expect(stage).to_contain_text("Queued: the plan is ready")
     WhatIf.objects.filter(pk=asked.pk).update(progress=what_if.TAKEN)
-    browser.wait(lambda: browser.one("what-if-stage").text == "Simulating what to expect …")
-    cancel(asked)
-    assert browser.faults() == []
+    expect(stage).to_have_text("Simulating what to expect …")
+    cancel_by_keys(owner, asked)
 
 
-def test_a_what_if_whose_plan_is_being_made_offers_no_cancel(browser, planned):
-    browser.sign_in("model owner")
-    browser.open("/what-if/")
-    browser.click("what-if-ask")
-    browser.wait(lambda: WhatIf.objects.update(state=WhatIf.State.PLANNING))
-    browser.wait(lambda: browser.one("what-if-stage").text == "Planning …")
-    assert not browser.all("[data-testid=what-if-cancel]")
+def test_a_what_if_whose_plan_is_being_made_offers_no_cancel(owner):
+    owner.goto("/what-if/")
+    owner.get_by_test_id("what-if-ask").click()
+    eventually(lambda: WhatIf.objects.update(state=WhatIf.State.PLANNING))
+    expect(owner.get_by_test_id("what-if-stage")).to_have_text("Planning …")
+    expect(owner.get_by_test_id("what-if-cancel")).to_have_count(0)
 
 
-def test_a_button_that_is_pressed_for_long_is_clicked(browser, planned):
-    browser.sign_in("model owner")
-    browser.open("/what-if/")
-    browser.click("what-if-ask")
-    browser.wait(lambda: browser.all("[data-testid=what-if-cancel]"))
-    # Several looks fall between press and release; each would draw another button, as one just before the press may.
-    for _ in range(20):
-        with contextlib.suppress(StaleElementReferenceException):
-            ActionChains(browser.driver).click_and_hold(browser.one("what-if-cancel")).pause(1.5).release().perform()
-            break
-    browser.wait(lambda: browser.one("what-if-failed").text == "Cancelled by model-owner.")
+def test_a_button_that_is_pressed_for_long_is_clicked(owner):
+    ask(owner)
+    # Several looks fall between press and release; each would draw another button.
+    owner.get_by_test_id("what-if-cancel").click(delay=1500)
+    expect(owner.get_by_test_id("what-if-failed")).to_have_text("Cancelled by model-owner.")
 
 
-def test_two_clicks_make_one_note(browser):
-    browser.sign_in("operator")
-    browser.open("/")
-    browser.one("note-text").send_keys("a fan was <b>replaced</b>")
-    browser.run("const b = document.querySelector('[data-testid=note-submit]'); b.click(); b.click()")
-    browser.wait(lambda: "a fan was <b>replaced</b>" in browser.one("marks").text)
-    browser.wait(lambda: browser.one("note-submit").is_enabled())
+def test_two_clicks_make_one_note(page):
+    sign_in(page, "operator")
+    page.goto("/")
+    page.get_by_test_id("note-text").fill("a fan was <b>replaced</b>")
+    page.get_by_test_id("note-submit").evaluate("(button) => { button.click(); button.click(); }")
+    expect(page.get_by_test_id("marks")).to_contain_text("a fan was <b>replaced</b>")
+    expect(page.get_by_test_id("note-submit")).to_be_enabled()
     assert [mark.text for mark in Mark.objects.filter(kind="note")] == ["a fan was <b>replaced</b>"]
 
 

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.console.browsing import browser
-from tests.console.test_scripts import run_script
+from tools.chromium import expect
 
 pytestmark = pytest.mark.wide
 
-__all__ = ["browser", "run_script"]
-
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("clean_redis")
-def test_a_page_without_its_connection_says_since_when_and_that_it_tries_again(browser, staff):
+def test_a_page_without_its_connection_says_since_when_and_that_it_tries_again(page):
     # The server of these tests has no websockets.
-    browser.open("/plans/")
-    browser.wait(lambda: browser.one("connection").is_displayed())
-    text = browser.one("connection").text
-    assert "The console cannot be reached since" in text and "tried again by itself" in text
+    page.goto("/plans/")
+    notice = page.get_by_test_id("connection")
+    expect(notice).to_contain_text("The console cannot be reached since")
+    expect(notice).to_contain_text("tried again by itself")
 
 
 def test_a_session_that_ended_leads_to_the_sign_in_page_and_back(run_script):

@@ -16,7 +16,6 @@ from django.utils.html import escape
 from console.plans import runs
 from scheduler.models import Choice, Plan
 from tests.console.conftest import add_plan
-from tests.console.test_scripts import run_script  # noqa: F401 (a fixture)
 from workers.dispatch import stacks
 
 pytestmark = pytest.mark.wide
@@ -120,7 +119,7 @@ def test_no_plan_is_lost_between_the_pages_of_a_history_full_of_bursts(staff, cl
     assert counted == len(made)
 
 
-def test_the_live_feed_tells_a_rise_of_demand_in_one_line(run_script):  # noqa: F811
+def test_the_live_feed_tells_a_rise_of_demand_in_one_line(run_script):
     lines = run_script(
         """
         const { Feed } = await import("/nereus/feed.js");

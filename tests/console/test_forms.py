@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
-import json
-import threading
-from pathlib import Path
-
 import pytest
-
-from tests.console.browsing import printed
 
 pytestmark = pytest.mark.wide
 
-STATIC = Path(__file__).resolve().parents[2] / "static"
-
 FORM = """
+<meta name="csrf-token" content="x"><main></main>
 <form data-api="/thing" data-method="{method}">
   <input name="applications" value="{applications}" data-kind="names">
   <input name="rate" type="number" step="any" value="1.23457" data-kind="number-or-none">
@@ -29,59 +20,33 @@ FORM = """
 """
 
 
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    page = ""
-    bodies: list
-
-    def do_GET(self) -> None:
-        if self.path != "/test.html":
-            super().do_GET()
-            return
-        self._send("text/html; charset=utf-8", self.page.encode())
-
-    def do_PATCH(self) -> None:
-        self.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self._send("application/json", b"{}")
-
-    do_POST = do_PATCH
-
-    def _send(self, kind: str, content: bytes) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *args) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def submitted(chromium):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, directory=str(STATIC)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-
+@pytest.fixture
+def submitted(blank):
     def run(script: str, method: str = "PATCH", applications: str = "*") -> list[dict]:
-        _Handler.bodies = []
-        form = FORM.format(method=method, applications=applications)
-        _Handler.page = f"""<!doctype html><meta name="csrf-token" content="x"><main></main>{form}<pre id="out"></pre>
-            <script type="module">
-            import {{ startForms }} from "/nereus/forms.js";
+        bodies = []
+
+        def take(route) -> None:
+            bodies.append(route.request.post_data_json)
+            route.fulfill(json={})
+
+        blank.route("**/thing", take)
+        blank.goto("/test.html")
+        blank.set_content(FORM.format(method=method, applications=applications))
+        blank.evaluate(
+            f"""async () => {{
+            const {{ startForms }} = await import("/nereus/forms.js");
             startForms();
             const form = document.querySelector("form"), button = form.querySelector("button");
             const saved = async () => {{
               button.click();
               do await new Promise((resolve) => setTimeout(resolve, 20)); while (button.disabled);
             }};
-            const run = async () => {{ {script} }};
-            document.getElementById("out").textContent = await run().then(() => "done", String);
-            </script>"""
-        assert printed(chromium, f"http://127.0.0.1:{server.server_port}/test.html") == "done"
-        return _Handler.bodies
+            {script}
+        }}"""
+        )
+        return bodies
 
-    yield run
-    server.shutdown()
-    server.server_close()
+    return run
 
 
 def test_a_change_sends_the_touched_fields_alone(submitted):

@@ -11,10 +11,9 @@ from django.test import Client
 from registry import events, models
 from scheduler.history import recording
 from tests.accounts import account
-from tests.console.browsing import browser
 from tests.history.test_recording import report
+from tools.chromium import expect
 
-__all__ = ["browser"]
 pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 
@@ -49,30 +48,23 @@ def test_owners_group_applications_without_a_new_plan():
     assert long.status_code == 400 and long.json()["errors"][0]["field"] == "group"
 
 
-def test_the_strip_folds_searches_and_filters_by_group(browser):
+def test_the_strip_folds_searches_and_filters_by_group(page):
     applications(faces="vision", gates="vision", words="text", lone="")
-    browser.open("/applications/")
-
-    def shown() -> list[str]:
-        return [one.text for one in browser.all(".strip li > a") if one.is_displayed()]
-
-    browser.wait(lambda: browser.one("strip-group-vision").text == "vision: 2 quiet applications")
-    assert browser.one("strip-group-text").text == "text: 1 quiet application"
-    assert browser.one("strip-count").text == "1 quiet application" and shown() == []
-    browser.all('[data-testid="strip-group-vision"] summary')[0].click()
-    browser.wait(lambda: shown() == ["faces", "gates"])
-    browser.one("strip-search").send_keys("TEXT")
-    browser.wait(lambda: shown() == ["words"])
-    browser.one("strip-search").clear()
-    browser.one("strip-search").send_keys("lon")
-    browser.wait(lambda: shown() == ["lone"])
-    browser.run("const f = document.getElementById('strip-search'); f.value = ''; f.dispatchEvent(new Event('input'))")
-    chosen = (
-        "const f = document.getElementById('strip-group'); f.value = 'vision'; f.dispatchEvent(new Event('change'))"
-    )
-    browser.run(chosen)
-    browser.wait(lambda: shown() == ["faces", "gates"])
+    page.goto("/applications/")
+    shown, search = page.locator(".strip li > a").filter(visible=True), page.get_by_test_id("strip-search")
+    expect(page.get_by_test_id("strip-group-vision")).to_have_text("vision: 2 quiet applications", use_inner_text=True)
+    expect(page.get_by_test_id("strip-group-text")).to_have_text("text: 1 quiet application", use_inner_text=True)
+    expect(page.get_by_test_id("strip-count")).to_have_text("1 quiet application")
+    expect(shown).to_have_count(0)
+    page.get_by_test_id("strip-group-vision").locator("summary").click()
+    expect(shown).to_have_text(["faces", "gates"])
+    search.fill("TEXT")
+    expect(shown).to_have_text(["words"])
+    search.fill("lon")
+    expect(shown).to_have_text(["lone"])
+    search.fill("")
+    page.locator("#strip-group").select_option("vision")
+    expect(shown).to_have_text(["faces", "gates"])
     # The choice holds on the next page.
-    browser.open("/nodes/")
-    browser.wait(lambda: shown() == ["faces", "gates"])
-    assert browser.faults() == []
+    page.goto("/nodes/")
+    expect(shown).to_have_text(["faces", "gates"])

@@ -6,14 +6,10 @@ The Tab key reaches all that can be used, in the page's order and in sight.
 from __future__ import annotations
 
 import pytest
-from selenium.webdriver.common.action_chains import ActionChains
-from selenium.webdriver.common.keys import Keys
 
 from registry import models
-from tests.console.browsing import browser
-from tests.console.conftest import add_plan
+from tests.console.conftest import add_plan, sign_in
 
-__all__ = ["browser"]
 pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 #: the ten points of the console, by page
 PATHS = (
@@ -33,7 +29,7 @@ PATHS = (
     "/audit/",
 )
 #: refreshing ends, all parts are opened, and elements for use are numbered in the page's order, one radio of a group
-NUMBER = """window.fetch = () => new Promise(() => {});
+NUMBER = """() => { window.fetch = () => new Promise(() => {});
 document.querySelectorAll("details").forEach((one) => { one.open = true; });
 const usable = "a[href], button, input, select, textarea, summary, [tabindex], [contenteditable]";
 const groups = new Set();
@@ -46,35 +42,31 @@ const stops = [...document.querySelectorAll(usable)].filter((one) => {
   return first;
 });
 stops.forEach((one, index) => { one.dataset.stop = index; });
-return stops.map((one) => one.outerHTML.slice(0, 120));"""
+return stops.map((one) => one.outerHTML.slice(0, 120)); }"""
 #: the focused stop, whether it shows that it has the focus, and whether it is in the window
-LOOK = """const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
+LOOK = """() => { const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
 const seen = style.outlineStyle !== "none" && style.outlineWidth !== "0px";
-return [Number(one.dataset.stop ?? -1), seen, box.bottom > 0 && box.top < innerHeight];"""
-
-
-def press(browser, *keys: str) -> None:
-    ActionChains(browser.driver).send_keys(*keys).perform()
+return [Number(one.dataset.stop ?? -1), seen, box.bottom > 0 && box.top < innerHeight]; }"""
 
 
 @pytest.fixture
-def operator(browser, cluster):
+def operator(page, cluster):
     models.Node.objects.update(channel="")
     add_plan(cluster["best"])
-    browser.sign_in("operator")
-    return browser
+    sign_in(page, "operator")
+    return page
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_the_tabulator_reaches_everything_in_order_and_in_sight(operator, path):
-    operator.open(path)
-    stops = operator.run(NUMBER)
+    operator.goto(path)
+    stops = operator.evaluate(NUMBER)
     assert len(stops) > 10
     reached, hidden, last = set(), [], -1
     # Fields for a time have a stop for each of their parts.
     for _ in range(3 * len(stops) + 20):
-        press(operator, Keys.TAB)
-        stop, outlined, shown = operator.run(LOOK)
+        operator.keyboard.press("Tab")
+        stop, outlined, shown = operator.evaluate(LOOK)
         if stop >= 0 and stop < last:
             break
         if stop >= 0:

@@ -18,11 +18,9 @@ from django.test import Client
 from console import consumers
 from console.routing import urlpatterns
 from registry import members
-from scheduler import live, telemetry
+from scheduler import live
 from tests.accounts import account
 from tests.console.conftest import add_plan
-from workers.protocol.control import GatewayStats
-from workers.protocol.specs import ApplicationStats
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
@@ -81,18 +79,9 @@ class Browser:
                 detail = message["data"]["detail"]
 
 
-def record_second(t: float, arrived: int) -> None:
-    stats = GatewayStats(applications={"digits": ApplicationStats(arrived=arrived, in_time=arrived)}, ready=True)
-    telemetry.record(telemetry.GATEWAY_STREAM, telemetry.gateway_second("front", stats, t))
-
-
-async def test_a_browser_first_gets_history_then_the_state_then_events(staff, cluster):
+async def test_a_browser_first_gets_the_state_then_events(staff, cluster):
     plan = await sync_to_async(add_plan)(cluster["best"], left_out=5.0)
-    await sync_to_async(record_second)(time.time(), 7)
     async with Browser(staff) as browser:
-        history = await browser.event()
-        assert history["event"] == "history"
-        assert [item["data"]["applications"]["digits"]["arrived"] for item in history["data"]] == [7]
         snapshot = (await browser.event())["data"]
         assert {device["ref"]: device["state"] for device in snapshot["devices"]} == {
             "box/cpu0": "up",
@@ -104,11 +93,6 @@ async def test_a_browser_first_gets_history_then_the_state_then_events(staff, cl
         assert [happened["data"]["version"] for happened in snapshot["recent"]] == [plan.pk]
         await live.publish_async("changed", {"kind": "variant", "ref": "digits/best"})
         assert await browser.until("changed") == {"kind": "variant", "ref": "digits/best"}
-
-
-async def test_a_page_without_charts_gets_no_history(staff):
-    async with Browser(staff, "/live/?history=0") as browser:
-        assert (await browser.event())["event"] == "snapshot"
 
 
 async def test_a_viewer_does_not_learn_the_names_of_keys():
@@ -126,19 +110,16 @@ async def test_a_browser_can_ask_for_the_state_again(staff, cluster):
         await sync_to_async(cluster["application"].delete)()
         await browser.say('{"command": "snapshot"}')
         assert (await browser.until("snapshot"))["applications"] == []
-        await browser.say('{"command": "resync"}')
-        await browser.until("history")
         await browser.say('{"command": "ping"}')
         assert (await browser.until("pong"))["now"] == pytest.approx(time.time(), abs=60)
 
 
-@pytest.mark.parametrize("command", ["snapshot", "resync"])
-async def test_a_browser_that_asks_without_a_pause_gets_the_state_now_and_then(staff, cluster, command):
+async def test_a_browser_that_asks_without_a_pause_gets_the_state_now_and_then(staff, cluster):
     async with Browser(staff) as browser:
         await browser.until("snapshot")
         began, found = time.monotonic(), 0
         for _ in range(200):
-            await browser.say(f'{{"command": "{command}"}}')
+            await browser.say('{"command": "snapshot"}')
         while not found:
             found += (await browser.event())["event"] == "snapshot"
         await browser.say('{"command": "ping"}')
@@ -150,11 +131,6 @@ async def test_a_browser_that_asks_without_a_pause_gets_the_state_now_and_then(s
 async def test_without_a_session_the_connection_ends_with_4401(db):
     async with Browser(Client()) as browser:
         assert await browser.close_code() == (4401, "sign in with an account that has a role first")
-
-
-async def test_an_account_that_is_not_staff_is_turned_away(visitor):
-    async with Browser(visitor) as browser:
-        assert (await browser.close_code())[0] == 4401
 
 
 def sign_out(client: Client) -> None:
@@ -219,10 +195,10 @@ async def test_an_unknown_path_ends_with_4404(staff, path):
 async def test_redis_being_away_is_reported_and_not_a_traceback(staff, monkeypatch):
     from redis.exceptions import ConnectionError as RedisAway
 
-    def away(seconds):
+    async def away():
         raise RedisAway("Connection refused")
 
-    monkeypatch.setattr(telemetry, "history", away)
+    monkeypatch.setattr(consumers, "_snapshot_text", away)
     async with Browser(staff) as browser:
         assert await browser.close_code() == (1011, "the live state cannot be read now")
 
@@ -258,7 +234,6 @@ async def test_a_burst_of_events_beyond_what_may_wait_ends_in_the_whole_state(st
         while not got or got[-1]["event"] != "snapshot":
             got.append(await browser.event())
     names = [event["event"] for event in got]
-    assert "history" in names
     assert len(names) < 300
 
 
@@ -284,7 +259,7 @@ async def test_a_tab_goes_on_when_redis_was_away_and_gets_the_state_that_it_miss
         assert await browser.until("snapshot")
         await live.publish_async("changed", {"kind": "variant", "ref": "digits/best"})
         assert await browser.until("changed")
-        assert not {"history", "snapshot"} & set(await browser.events_within(1.0))
+        assert "snapshot" not in await browser.events_within(1.0)
 
 
 def test_contents_that_are_emptied_in_between_have_a_name_all_the_same(clean_redis, monkeypatch):

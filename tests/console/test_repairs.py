@@ -184,3 +184,22 @@ async def test_a_viewer_is_notified_of_what_viewers_see(shed, monkeypatch):
     viewer = await sync_to_async(member)("viewer")
     async with Browser(viewer) as browser:
         assert (await browser.until("snapshot"))["repairs"]["count"] == 1
+
+
+def test_the_overview_begins_with_what_needs_a_person_at_most_seven(staff, application):
+    for index in range(9):
+        models.Node.objects.create(name=f"shed{index}", state="pending", channel=f"c{index}")
+    page = staff.get("/").content.decode()
+    assert page.count('data-testid="need-waiting:node:') <= 7
+    assert page.count('class="need') == 7 and "All " in page
+    assert page.index('data-testid="needs"') < page.index('data-testid="kpi-demand"')
+    assert 'data-testid="need-act-waiting:node:shed' in page and "since <time" in page
+
+
+def test_one_cause_that_troubles_all_applications_leaves_room_for_others(staff):
+    for index in range(12):
+        models.Application.objects.create(name=f"bare{index:02}", slo_ms=80, signature={"inputs": [], "outputs": []})
+    models.Node.objects.create(name="shed", state="pending", channel="c")
+    page = staff.get("/").content.decode()
+    assert page.count('data-testid="need-application:') == 1
+    assert "And 11 more like it" in page and 'data-testid="need-waiting:node:shed"' in page

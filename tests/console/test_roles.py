@@ -120,7 +120,7 @@ def test_pages_answer_roles_as_the_table_says(caller):
             answer = client.generic(method, path(name))
             shown = f"{method} {name} as {caller}: {answer.status_code}"
             if role == AccessRole.ANYONE:
-                assert answer.status_code == 302 and answer.url.startswith("/login/"), shown
+                assert answer.status_code == 302 and answer.url == f"/login/?next={path(name)}", shown
             elif table.permits(role, name, method):
                 assert answer.status_code in (200, 302, 404), shown
             else:
@@ -216,7 +216,7 @@ def test_every_websocket_and_message_has_an_entry():
 @pytest.mark.parametrize("message", [name for name in table.BROWSER_SOCKETS["ws/console/live/"] if name != "connect"])
 async def test_browsers_messages_are_for_roles_as_the_table_says(caller, message):
     client = await database_sync_to_async(session)(caller)
-    answers = {"ping": "pong", "snapshot": "snapshot", "resync": "history"}
+    answers = {"ping": "pong", "snapshot": "snapshot"}
     async with Browser(client) as browser:
         if role_of(caller) < table.BROWSER_SOCKETS["ws/console/live/"]["connect"]:
             assert (await browser.close_code())[0] == 4401

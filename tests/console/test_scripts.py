@@ -1,71 +1,25 @@
 """The pages' pure scripts in a real browser engine.
 
-Chromium runs them and prints what they computed.
+Chromium runs them.
 """
 
 from __future__ import annotations
 
-import functools
-import http.server
-import json
-import threading
-from pathlib import Path
-
 import pytest
-
-from tests.console.browsing import printed
 
 pytestmark = pytest.mark.wide
 
-STATIC = Path(__file__).resolve().parents[2] / "static"
-
-
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    script = ""
-
-    def do_GET(self) -> None:
-        if self.path != "/test.html":
-            super().do_GET()
-            return
-        page = f'<!doctype html><pre id="out"></pre><script type="module">{self.script}</script>'.encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.end_headers()
-        self.wfile.write(page)
-
-    def log_message(self, *args) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def run_script(chromium):
-    """Run the body of an async function in Chromium, and return what it returns.
-
-    ``series`` and ``cluster`` are imported in it.
-    """
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, directory=str(STATIC)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-
-    def run(body: str):
-        _Handler.script = f"""
-            import * as series from "/nereus/series.js";
-            import * as cluster from "/nereus/cluster.js";
-            const run = async () => {{ {body} }};
-            const result = await run().catch((error) => ({{ error: String(error) }}));
-            document.getElementById("out").textContent = JSON.stringify(result);
-        """
-        return json.loads(printed(chromium, f"http://127.0.0.1:{server.server_port}/test.html"))
-
-    yield run
-    server.shutdown()
-    server.server_close()
-
-
 PREPARE = """
-const counts = (more) => ({ arrived: 0, arrived_rows: 0, in_time: 0, late: 0, dropped: 0, failed: 0, accuracy_sum: 0,
-  normalized_sum: 0, p50_ms: 0, p95_ms: 0, by_variant: {}, ...more });
+const counts = (more) => ({ arrived: 0, in_time: 0, late: 0, dropped: 0, failed: 0, normalized_sum: 0, p95_ms: 0,
+  by_variant: {}, ...more });
 const t = new series.Telemetry();
 const add = (at, gateway, applications) => t.addGatewaySecond({ t: at, gateway, ready: true, applications });
+const followed = (from, end, application) => {
+  const columns = { x: [from], demand: [null], throughput: [null], accuracy: [null], violations: [null], p95: [null],
+    byVariant: {} };
+  series.follow(columns, 100, end, (at) => t.now(at, 1, application));
+  return columns;
+};
 """
 
 
@@ -79,13 +33,15 @@ def test_seconds_become_columns(run_script):
         add(100, "two", { digits: counts({ arrived: 2, in_time: 2, normalized_sum: 200, p95_ms: 55,
                           by_variant: { small: 2 } }), wine: counts({ arrived: 1 }) });
         add(103, "one", { digits: counts({}) });
-        return { digits: t.window(103, 5, "digits"), all: t.window(103, 5).demand, now: t.now(103, 5, "digits"),
-                 nothing: t.now(90, 5), names: t.applications(103, 5),
-                 points: series.points(t.window(103, 5).demand) };
+        const late = followed(99, 103, "digits");
+        add(104, "one", { digits: counts({ by_variant: { new: 1 } }) });
+        series.follow(late, 2, 104, (at) => t.now(at, 1, "digits"));
+        return { digits: followed(99, 103, "digits"), all: followed(99, 103).demand, now: t.now(103, 5, "digits"),
+                 nothing: t.now(90, 5), late };
         """
     )
     digits = result["digits"]
-    assert digits["x"] == [-4, -3, -2, -1, 0]
+    assert digits["x"] == [99, 100, 101, 102, 103]
     # Two gateways add up, seconds that nobody reported are gaps, a reported second without queries is zero.
     assert digits["demand"] == [None, 12, None, None, 0]
     assert digits["throughput"] == [None, 9, None, None, 0]
@@ -95,8 +51,8 @@ def test_seconds_become_columns(run_script):
     assert digits["byVariant"] == {"big": [None, 4, None, None, 0], "small": [None, 5, None, None, 0]}
     assert result["all"] == [None, 13, None, None, 0]
     assert result["now"]["demand"] == 6 and result["nothing"] is None
-    assert result["names"] == ["digits", "wine"]
-    assert result["points"] == 2
+    assert result["late"]["x"] == [102, 103, 104]
+    assert result["late"]["byVariant"] == {"big": [None, 0, 0], "small": [None, 0, 0], "new": [None, 0, 1]}
 
 
 def test_the_same_second_twice_counts_once_and_two_in_one_second_are_spread(run_script):
@@ -105,11 +61,11 @@ def test_the_same_second_twice_counts_once_and_two_in_one_second_are_spread(run_
         + """
         const one = { digits: counts({ arrived: 1 }) }, two = { digits: counts({ arrived: 2 }) };
         add(100, "g", one); add(100, "g", one);
-        const once = t.window(101, 3, "digits").demand;
+        const once = followed(99, 101).demand;
         add(100, "g", two);
-        const spread = t.window(101, 3, "digits").demand;
+        const spread = followed(99, 101).demand;
         add(100, "g", one); add(100, "g", two);
-        return { once, spread, again: t.window(101, 3, "digits").demand };
+        return { once, spread, again: followed(99, 101).demand };
         """
     )
     assert result == {"once": [None, 1, None], "spread": [1, 2, None], "again": [1, 2, None]}
@@ -123,11 +79,10 @@ def test_old_seconds_are_forgotten_and_nonsense_is_ignored(run_script):
         add(5, "g", { digits: counts({ arrived: 9 }) });
         t.addGatewaySecond(null); t.addGatewaySecond({ t: "x", gateway: "g" }); t.addGatewaySecond({ t: 1000 });
         t.addGatewaySecond({ t: 1000, gateway: "g", applications: { digits: { arrived: "many" } } });
-        return { kept: t.seconds.size, odd: t.window(1000, 1, "digits").demand };
+        return { kept: t.seconds.size, odd: t.now(1000, 1).demand };
         """
     )
-    assert result["kept"] == 330
-    assert result["odd"] == [0]
+    assert result == {"kept": 330, "odd": 0}
 
 
 def test_the_map_tells_what_loads_what_serves_and_what_leaves(run_script):
@@ -219,16 +174,15 @@ def test_a_part_that_is_read_again_keeps_focus_and_opened_details(run_script):
 def test_an_applications_range_is_seconds_or_history_and_says_who_answered(run_script):
     result = run_script(
         """
-        const spans = await import("/nereus/spans.js");
         const { address, parse, span } = await import("/nereus/timerange.js");
-        const found = { points: 3, step: 60, p95_ms: [1, null, 2],
+        const found = { points: 3, begin: 100, step: 60, p95_ms: [1, null, 2],
           by_variant: { big: [2, null, 1], small: [0, 1, 0], idle: [0, 0, 0] },
           demand: [3, 1, 1], throughput: [2, 1, 1], accuracy: [99, 90, 99], violations: [0, 0, 0] };
         const now = new Date(2026, 4, 5, 14, 30).getTime() / 1000;
         const day = span("yesterday", now);
         const [begin, end] = [day.begin, day.end].map((at) => new Date(1000 * at));
-        return { columns: spans.columns(found), shares: spans.shares(found.by_variant),
-          none: spans.shares({ big: [null, 0] }), day: [begin.toDateString(), begin.getHours(), end.toDateString()],
+        return { columns: series.columns(found), shares: series.shares(found.by_variant),
+          none: series.shares({ big: [null, 0] }), day: [begin.toDateString(), begin.getHours(), end.toDateString()],
           hour: span({ seconds: 3600 }, 10000),
           parsed: ["?range=86400", "?range=yesterday", "?range=7", "", "?begin=100&end=400"]
             .map((query) => parse(query, 300)),
@@ -236,7 +190,7 @@ def test_an_applications_range_is_seconds_or_history_and_says_who_answered(run_s
             .map((range) => address(range, "/applications/a/", 300)) };
         """
     )
-    assert result["columns"]["x"] == [-150, -90, -30] and result["columns"]["demand"] == [3, 1, 1]
+    assert result["columns"]["x"] == [130, 190, 250] and result["columns"]["p95"] == [1, None, 2]
     assert result["shares"] == [["big", 75], ["small", 25]] and result["none"] == []
     assert result["day"] == ["Mon May 04 2026", 0, "Tue May 05 2026"]
     assert result["hour"] == {"begin": 6400, "end": 10000}

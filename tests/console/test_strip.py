@@ -1,15 +1,10 @@
-"""The strip's order and the overview's range of time, in a real browser engine.
-
-The first part of the overview is tested, too.
-"""
+"""The strip's order, the range of time and the cluster map, in a real browser engine."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.console.test_scripts import run_script
-
-__all__ = ["run_script"]
+pytestmark = pytest.mark.wide
 
 
 def test_applications_that_hurt_come_first_and_quiet_ones_are_known(run_script):
@@ -47,19 +42,6 @@ def test_the_address_holds_the_range(run_script):
     assert result["moved"] == [{"begin": 850, "end": 950}, {"seconds": 100}]
     assert result["scaled"] == [{"seconds": 200}, {"begin": 450, "end": 550}]
     assert result["chosen"] == {"begin": 96, "end": 106}
-
-
-@pytest.mark.django_db
-def test_the_overview_begins_with_what_needs_a_person_at_most_seven(staff, application):
-    from registry import models
-
-    for index in range(9):
-        models.Node.objects.create(name=f"shed{index}", state="pending", channel=f"c{index}")
-    page = staff.get("/").content.decode()
-    assert page.count('data-testid="need-waiting:node:') <= 7
-    assert page.count('class="need') == 7 and "All " in page
-    assert page.index('data-testid="needs"') < page.index('data-testid="kpi-demand"')
-    assert 'data-testid="need-act-waiting:node:shed' in page and "since <time" in page
 
 
 def test_the_map_has_a_cell_for_each_device_and_shows_what_a_chosen_one_hosts(run_script):
@@ -110,15 +92,3 @@ def test_the_map_has_a_cell_for_each_device_and_shows_what_a_chosen_one_hosts(ru
     assert "88 °C · power unknown" in result["facts"] and "88 °C · power unknown" in result["title"]
     assert result["colors"] == ["--c-violations", "--faint"]
     assert result["words"] == ["temperature 40 to 61 °C", "power 55 W", "power unknown"]
-
-
-@pytest.mark.django_db
-def test_one_cause_that_troubles_all_applications_leaves_room_for_others(staff):
-    from registry import models
-
-    for index in range(12):
-        models.Application.objects.create(name=f"bare{index:02}", slo_ms=80, signature={"inputs": [], "outputs": []})
-    models.Node.objects.create(name="shed", state="pending", channel="c")
-    page = staff.get("/").content.decode()
-    assert page.count('data-testid="need-application:') == 1
-    assert "And 11 more like it" in page and 'data-testid="need-waiting:node:shed"' in page

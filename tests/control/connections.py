@@ -1,4 +1,4 @@
-"""A member's end of a connection to its real consumer, over a real Redis.
+"""A member's end of a link to the control plane's real end, over a real Redis.
 
 It sends whatever a test has it send.
 """
@@ -12,13 +12,13 @@ from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 
 from registry.models import JoinToken, hash_secret
-from scheduler.members.gateway_consumer import GatewayConsumer
-from scheduler.members.node_consumer import NodeConsumer
+from scheduler.members.gateway import GatewayLink
+from scheduler.members.node import NodeLink
 from workers.protocol import control
 
 KINDS = {
-    "node": (NodeConsumer, control.decode_to_node),
-    "gateway": (GatewayConsumer, control.decode_to_gateway),
+    "node": (NodeLink, control.decode_to_node),
+    "gateway": (GatewayLink, control.decode_to_gateway),
 }
 #: the control plane's own address in these connections, and another box's
 HERE, ELSEWHERE = "10.0.0.1", "10.0.0.7"
@@ -39,7 +39,7 @@ class Connection:
     """One connection of a member."""
 
     def __init__(self, kind: str, secret: str, address: str = ELSEWHERE):
-        consumer, self._decode = KINDS[kind]
+        connection, self._decode = KINDS[kind]
         scope = {
             "type": "websocket",
             "path": f"/ws/{kind}/",
@@ -49,7 +49,7 @@ class Connection:
             "server": (HERE, 8080),
         }
         self.kind = kind
-        self._socket = ApplicationCommunicator(consumer.as_asgi(), scope)
+        self._socket = ApplicationCommunicator(connection.serve, scope)
 
     async def open(self) -> None:
         await self._socket.send_input({"type": "websocket.connect"})

@@ -1,6 +1,6 @@
 """Members' certificates: issued, renewed, refused, taken back.
 
-They are tested at the real consumers and over real links.
+They are tested at the control plane's end of links and over real links.
 """
 
 from __future__ import annotations
@@ -141,13 +141,13 @@ async def test_a_request_that_is_not_the_members_is_refused_and_the_member_serve
     assert "certificate request" in answer.issued.refused and not answer.issued.certificate
     (entry,) = await objects(shown)("refused a certificate")
     assert entry.actor == "node box" and entry.after["reason"] == answer.issued.refused
-    assert not (await objects(contents.read_shared)()).nodes
+    assert not (await objects(contents.read)()).shared.nodes
     # Asked properly it gets one.
     identity = MemberIdentity(tmp_path / "box.pem", "node", "box")
     await connection.say(control.RenewCertificate(certificate_request=identity.request()))
     issued = await connection.received(control.IssuedCertificate)
     identity.store(issued.certificate, issued.authorities)
-    assert [peer.key_hash for peer in (await objects(contents.read_shared)()).nodes] == [identity.key_hash]
+    assert [peer.key_hash for peer in (await objects(contents.read)()).shared.nodes] == [identity.key_hash]
     await connection.leave()
 
 
@@ -246,12 +246,12 @@ async def test_gateways_keep_their_ranks_whoever_is_revoked(tmp_path):
         await joined(name, secret, "gateway", MemberIdentity(tmp_path / name, "gateway", name), core=f"{name}:8002")
         for name in names
     ]
-    before = (await objects(contents.read_shared)()).gateways
+    before = (await objects(contents.read)()).shared.gateways
     assert [peer.name for peer in before] == names
     assert [peer.rank for peer in before] == sorted({peer.rank for peer in before})
     assert [peer.address for peer in before] == ["zebra:8002", "ape:8002", "cat:8002"]
     await objects(members.set_state)(await objects(Gateway.objects.get)(name="zebra"), Gateway.State.REVOKED)
-    assert (await objects(contents.read_shared)()).gateways == before[1:]
+    assert (await objects(contents.read)()).shared.gateways == before[1:]
     for link in links:
         await link.leave()
 
@@ -263,12 +263,12 @@ async def test_a_box_whose_name_was_given_away_is_no_longer_listed(tmp_path):
     await connection.leave()
     claimant = Connection("node", secret)
     assert isinstance(await claimant.join("box", certificate_request=new.request()), control.Pending)
-    assert [peer.key_hash for peer in (await objects(contents.read_shared)()).nodes] == [old.key_hash]
+    assert [peer.key_hash for peer in (await objects(contents.read)()).shared.nodes] == [old.key_hash]
     await objects(members.accept_claim)(await objects(Node.objects.get)())
-    assert old.key_hash not in [peer.key_hash for peer in (await objects(contents.read_shared)()).nodes]
+    assert old.key_hash not in [peer.key_hash for peer in (await objects(contents.read)()).shared.nodes]
     answer = await claimant.received(control.Joined)
     new.store(answer.issued.certificate, answer.issued.authorities)
-    assert [peer.key_hash for peer in (await objects(contents.read_shared)()).nodes] == [new.key_hash]
+    assert [peer.key_hash for peer in (await objects(contents.read)()).shared.nodes] == [new.key_hash]
     await claimant.leave()
 
 
@@ -287,7 +287,7 @@ def test_a_member_whose_certificate_ended_while_it_was_away_is_taken_off(clean_r
     listening(clean_redis)
     assert upkeep.lapse_ended_certificates() == 1
     assert upkeep.lapse_ended_certificates() == 0
-    shared = contents.read_shared()
+    shared = contents.read().shared
     assert [peer.name for peer in shared.gateways] == ["fresh", "here"] and not shared.nodes
     (entry,) = shown("certificate ended")
     assert entry.ref == "away" and entry.after["until"] == away.certificate_until.isoformat(timespec="seconds")

@@ -48,7 +48,7 @@ def asked() -> bool:
 
 def configured_stack(plan) -> str:
     """The stack that a gateway is configured with."""
-    config = contents.gateway_config(contents.read_shared())
+    config = contents.gateway_config(contents.read().shared)
     assert config.plan.version == plan.pk
     return config.plan.stack
 
@@ -160,5 +160,5 @@ def test_an_excluded_variant_stands_by_nowhere(digits):
     Variant.objects.filter(pk=quick.pk).update(excluded=True)
     plan = make_plan("change")
     assert not any(device["relief"] for device in plan.wire["devices"])
-    for device in contents.node_config(Node.objects.get().pk, contents.read_shared()).plan.devices:
+    for device in contents.node_config(Node.objects.get().pk, contents.read().shared).plan.devices:
         assert device.standby == (good.pk,)

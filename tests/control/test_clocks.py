@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.conf import settings
 from django.utils import timezone
 
+from appliance import celery
 from appliance.celery import SteadyScheduler, app
 from registry import clock
 from registry.models import Device, Fault, Node, Profile, ProfileJob
@@ -101,8 +103,8 @@ def test_demand_before_the_step_counts_on(step, set_clock, clean_redis):
     assert all(-22 <= t - clock.wall() <= 0 for t, _ in found)
     arrive(100, seconds=1)
     assert len(telemetry.gateway_seconds(60)) == 21
-    history = [item["data"]["t"] for item in telemetry.history(60)]
-    assert history == sorted(history) and history[-1] <= clock.wall()
+    seconds = [second["t"] for second in telemetry.gateway_seconds(60)]
+    assert seconds == sorted(seconds) and seconds[-1] <= clock.wall()
 
 
 def test_a_stream_with_ids_of_the_future_is_read_and_bounded(clean_redis, monkeypatch):
@@ -201,6 +203,16 @@ def test_beat_goes_by_the_monotonic_clock(monkeypatch):
     passed[0] = 3600.0
     beat.tick()
     assert sorted(sent[6:]) == ["history", "plan", "promise", "tend"], "what was missed is not made up for"
+
+
+def test_the_worker_that_is_never_busy_for_long_sends_periodic_tasks_by_it(monkeypatch):
+    started = []
+    embedded = SimpleNamespace(start=lambda: started.append("beat"))
+    monkeypatch.setattr(celery, "EmbeddedService", lambda _, **options: started.append(options) or embedded)
+    for queue in ("planning", "control", "simulation"):
+        amqp = SimpleNamespace(queues=SimpleNamespace(consume_from={queue: None}))
+        celery._send_periodic_tasks(SimpleNamespace(app=SimpleNamespace(amqp=amqp)))
+    assert started == [{"thread": True, "scheduler_cls": SteadyScheduler}, "beat"]
 
 
 def test_counts_that_cannot_be_are_left_out(clean_redis):

@@ -50,7 +50,7 @@ def test_plans_name_a_cordoned_nodes_devices_with_nothing_to_run(world):
     plan = make_plan("change")
     assert residents(plan) == {"one/cpu0": 0, "two/cpu0": 1}
     assert {route["device"] for route in plan.wire["routes"]} == {"two/cpu0"}
-    shared = contents.read_shared()
+    shared = contents.read().shared
     (mine,) = contents.node_config(one.pk, shared).plan.devices
     assert mine.standby == () and mine.residents == (), "it keeps nothing loaded"
     other = Node.objects.get(name="two")

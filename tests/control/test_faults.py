@@ -91,7 +91,7 @@ def test_a_blocked_variant_does_not_stay_loaded(box, small):
     Plan.objects.create(problem={}, allocation={}, wire={"version": 1, "devices": plan}, accuracy=0, served=0)
 
     def kept() -> set[int]:
-        (device,) = contents.node_config(box.pk, contents.read_shared()).plan.devices
+        (device,) = contents.node_config(box.pk, contents.read().shared).plan.devices
         return set(device.standby)
 
     assert kept() == {small.pk, other.pk}

@@ -1,4 +1,4 @@
-"""Hostile nodes and gateways at the real consumers.
+"""Hostile nodes and gateways at the control plane's real end of links.
 
 Nothing that cannot be true is stored or believed, and nothing of it makes planning fail.
 """

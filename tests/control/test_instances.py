@@ -55,7 +55,7 @@ def test_seconds_without_a_variant_count_as_idle_and_the_last_ratio_holds():
 async def test_an_overloaded_and_an_interfered_instance_are_shown_as_such_everywhere(later):
     """REST and both pages show what a node's seconds say of its instances.
 
-    The consumer of the node's link stores the seconds in Redis.
+    The node's link stores the seconds in Redis.
     """
     owner = await objects(application)()
     # Batches of up to 8 rows at 10 ms a row: 100 rows/s within half of the SLO of 300 ms.

@@ -1,6 +1,6 @@
 """Join tokens with limits, claims on names, and two connections of one member.
 
-They are tested at the real consumers.
+They are tested at the control plane's real end of links.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from registry import clock, joining, members
 from registry.audit.entries import AuditEntry
 from registry.errors import Conflict
 from registry.models import Device, Gateway, JoinToken, Member, Node
-from scheduler.members import admission, configurations, consumer, standing
+from scheduler.members import admission, configurations, link, standing
 from scheduler.members.peers import of_scope
 from tests.control.connections import HERE, Connection, token
 from tests.control.linked import until
@@ -300,7 +300,7 @@ async def test_of_two_connections_under_one_credential_the_older_is_closed(kind,
         async def lost(self):
             """The word is lost: the older connection finds out by polling."""
 
-        monkeypatch.setattr(consumer.MemberConsumer, "announce_change", lost)
+        monkeypatch.setattr(link.AcceptedLink, "announce_change", lost)
     older, credential = await joined("box", await token(), kind=kind)
     newer = Connection(kind, credential)
     assert isinstance(await newer.join("box"), control.Joined)

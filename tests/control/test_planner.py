@@ -212,22 +212,22 @@ def test_more_applications_than_devices_all_get_a_place(digits):
 
 def test_what_is_stored_is_what_gateways_get(digits):
     plan = make_plan("manual")
-    config = contents.gateway_config(contents.read_shared())
+    config = contents.gateway_config(contents.read().shared)
     assert config.plan == msgspec.convert(plan.wire, specs.PlanSpec)
     assert config.plan.version == plan.pk
     assert sum(route.share for route in config.plan.routes) == pytest.approx(1)
     assert config.plan.stack == "nereus"
     Application.objects.update(weight=2.5)
-    assert [spec.weight for spec in contents.gateway_config(contents.read_shared()).applications] == [2.5]
+    assert [spec.weight for spec in contents.gateway_config(contents.read().shared).applications] == [2.5]
     assert config.plan.bands["digits"].low < plan.demand < config.plan.bands["digits"].high
 
 
 def test_a_node_gets_its_own_devices_and_what_may_stay_in_standby(digits):
     other = node("other", devices=1)
     make_plan("manual")
-    config = contents.node_config(other.pk, contents.read_shared())
+    config = contents.node_config(other.pk, contents.read().shared)
     assert [device.device for device in config.plan.devices] == ["other/cpu0"]
     ready = tuple(Variant.objects.order_by("id").values_list("pk", flat=True))
     assert config.plan.devices[0].standby == ready
     Variant.objects.filter(name="good").update(state=Variant.State.DRAINING)
-    assert contents.node_config(other.pk, contents.read_shared()).plan.devices[0].standby == ready[:1]
+    assert contents.node_config(other.pk, contents.read().shared).plan.devices[0].standby == ready[:1]

@@ -22,8 +22,8 @@ from registry import members, profiling
 from registry.models import ApiKey, Device, Gateway, Node, ProfileJob, Variant
 from scheduler import live
 from scheduler.members import admission, configurations, contents, lag, standing
-from scheduler.members.consumer import MemberConsumer
-from scheduler.members.node_consumer import NodeConsumer
+from scheduler.members.link import AcceptedLink
+from scheduler.members.node import NodeLink
 from scheduler.models import Plan
 from scheduler.profiling import dispatch
 from tests.control.linked import LinkedGateway, cluster, join_token, served, until
@@ -138,7 +138,7 @@ async def test_a_profile_order_reaches_its_node_also_where_the_word_is_lost(home
     if lost:
         monkeypatch.setattr(live.client(), "publish", lambda *_: 0)
         monkeypatch.setattr(configurations, "REREAD_S", 0.3)
-        monkeypatch.setattr(NodeConsumer, "follow", MemberConsumer.follow)
+        monkeypatch.setattr(NodeLink, "follow", AcceptedLink.follow)
     else:
         monkeypatch.setattr(configurations, "REREAD_S", 1e9)
     async with cluster(home):

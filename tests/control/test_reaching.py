@@ -43,15 +43,15 @@ views = st.builds(GatewayView, st.booleans(), st.booleans(), st.none(), st.just(
 )
 
 
-@given(st.booleans(), st.lists(views), ages)
-def test_what_one_core_reaches_is_never_cut_off(was, others, serving_s):
-    assert not cut_off(was, [*others, GatewayView(announced=False, reached=True)], serving_s)
-    assert not cut_off(was, [*others, GatewayView(announced=True, reports=False)], serving_s), "as before reports"
+@given(st.booleans(), st.lists(views), ages, ages)
+def test_what_one_core_reaches_is_never_cut_off(was, others, serving_s, silent_s):
+    assert not cut_off(was, [*others, GatewayView(announced=False, reached=True)], serving_s, silent_s)
+    assert not cut_off(was, [*others, GatewayView(announced=True, reports=False)], serving_s, silent_s), "older"
 
 
-@given(st.booleans(), ages)
-def test_without_any_gateway_nothing_changes(was, serving_s):
-    assert cut_off(was, [], serving_s) is was
+@given(st.booleans(), ages, ages)
+def test_without_any_gateway_nothing_changes(was, serving_s, silent_s):
+    assert cut_off(was, [], serving_s, silent_s) is was
 
 
 @given(st.lists(views), ages)
@@ -78,12 +78,6 @@ def test_one_more_gateway_that_says_nothing_else_cuts_nothing_off(was, some, mor
 silences = st.floats(SILENCE_S, 100)
 #: a core that reached the device before, and does not now
 lost = st.builds(GatewayView, st.booleans(), st.just(True), st.just(False), ages, st.just(True))
-
-
-@given(st.booleans(), st.lists(views), ages, silences)
-def test_a_silent_node_is_not_cut_off_while_a_core_reaches_its_device(was, others, serving_s, silent_s):
-    assert not cut_off(was, [*others, GatewayView(announced=False, reached=True)], serving_s, silent_s)
-    assert cut_off(was, [], serving_s, silent_s) is was
 
 
 @given(st.lists(lost, min_size=1), st.floats(SILENCE_S, 100), silences)
@@ -114,17 +108,11 @@ def test_a_report_is_undecided_while_a_devices_time_runs():
     assert not reaching.undecided(Reach(unreached={"a/0": PATIENCE_S}))
 
 
-def test_a_report_is_new_until_it_was_stored():
-    changes = reaching.ReportChanges()
-    reached, lost = Reach(reached=("a/0",)), Reach(unreached={"a/0": 1.0})
-    assert changes.new(reached) and changes.new(reached), "it could not be stored"
-    changes.stored()
-    assert not changes.new(reached)
-    assert changes.new(lost)
-    changes.stored()
-    assert not changes.new(Reach(unreached={"a/0": PATIENCE_S - 0.1}))
-    assert changes.new(Reach(unreached={"a/0": PATIENCE_S})), "its time is over"
-    assert changes.new(None), "an older gateway"
+def test_a_report_says_something_new_once_a_devices_time_is_over():
+    before = reaching.mark(Reach(unreached={"a/0": 1.0}))
+    assert reaching.mark(Reach(unreached={"a/0": PATIENCE_S - 0.1})) == before
+    assert reaching.mark(Reach(unreached={"a/0": PATIENCE_S})) != before
+    assert len({before, reaching.mark(Reach(reached=("a/0",))), reaching.mark(None)}) == 3
 
 
 @pytest.fixture
@@ -169,7 +157,7 @@ class TestDecision:
         assert available() == {"near/cpu0"} and requested()
         plan = make_plan("change")
         assert {one["device"]: len(one["residents"]) for one in plan.wire["devices"]} == {"far/cpu0": 0, "near/cpu0": 1}
-        kept = contents.node_config(Node.objects.get(name="far").pk, contents.read_shared()).plan.devices[0].standby
+        kept = contents.node_config(Node.objects.get(name="far").pk, contents.read().shared).plan.devices[0].standby
         assert kept, "it keeps loaded what it has, unlike a cordoned one"
         assert following.lacking(Node, "far") == ["device far/cpu0 is reached by no gateway"]
 

@@ -75,7 +75,7 @@ def test_plans_change_over_once_the_new_device_is_up_and_measured(box):
     dividing.divide(Node.objects.get(), "0-1")
     (entry,) = AuditEntry.objects.filter(kind="node", after__has_key="cpu_devices")
     assert (entry.before["cpu_devices"], entry.after["cpu_devices"]) == ("", "0-1")
-    assert contents.node_config(made.pk, contents.read_shared()).cpu_devices == "0-1"
+    assert contents.node_config(made.pk, contents.read().shared).cpu_devices == "0-1"
     join(info(2, 0, 1), info(0, 0), info(1, 1), retiring=(0, 1))
     assert phases() == {"cpu0": "retiring", "cpu1": "retiring", "cpu2": "coming"}
     assert redivision.waits_for(Node.objects.get()) == ["box/cpu2 is not up yet."]
@@ -83,7 +83,7 @@ def test_plans_change_over_once_the_new_device_is_up_and_measured(box):
     assert ProfileJob.objects.get().device_type == WIDE, "its type is new: the variant is measured on it"
     assert "1 measurement of variants" in redivision.waits_for(Node.objects.get())[0]
     assert planned() == {"cpu0": 1, "cpu1": 1, "cpu2": 0}, "named, so that cores connect with it"
-    assert contents.node_config(made.pk, contents.read_shared()).retired == ()
+    assert contents.node_config(made.pk, contents.read().shared).retired == ()
     # Measured, but nothing that it can run: the present devices go on.
     ProfileJob.objects.update(state=ProfileJob.State.FAILED)
     assert "No variant of digits can run" in redivision.waits_for(Node.objects.get())[0]
@@ -97,7 +97,7 @@ def test_plans_change_over_once_the_new_device_is_up_and_measured(box):
         point.save()
     assert planned() == {"cpu0": 0, "cpu1": 0, "cpu2": 1}
     assert phases() == {"cpu0": "retired", "cpu1": "retired", "cpu2": ""}
-    shared = contents.read_shared()
+    shared = contents.read().shared
     config = contents.node_config(made.pk, shared)
     assert config.retired == ("box/cpu0", "box/cpu1")
     standby = {one.device: one.standby for one in config.plan.devices}

@@ -137,7 +137,7 @@ async def test_an_unfit_validation_set_is_named(arrays, metric, message, tmp_pat
     np.savez(tmp_path / "set.npz", **{name: np.asarray(value) for name, value in arrays.items()})
     with pytest.raises((validation.ValidationError, metrics.MetricError)) as error:
         _, labels = validation.read(str(tmp_path / "set.npz"), application().signature)
-        metrics.compute(metric, np.zeros((len(labels), 3), np.float32), labels)
+        metrics.create(metric).add({"y": np.zeros((len(labels), 3), np.float32)}, labels)
     assert message in str(error.value)
 
 

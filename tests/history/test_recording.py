@@ -12,7 +12,7 @@ from django.db import connection, transaction
 
 from registry import clock
 from scheduler import live, retention, tasks, telemetry
-from scheduler.history import limits, reading, recording
+from scheduler.history import reading, recording
 from scheduler.history.folding import TIERS
 from scheduler.history.models import HistoryName, HistoryPosition, HistoryRow, Mark
 from scheduler.history.packing import PackedRow, totals, unpack
@@ -173,8 +173,8 @@ def test_devices_and_their_sensors():
 
 def test_rows_are_bounded_by_their_number_and_names_by_use(monkeypatch):
     monkeypatch.setattr(retention, "EVERY_S", -1e9)
-    monkeypatch.setattr(limits, "TIERS", tuple(tier._replace(keep=3) for tier in TIERS))
-    monkeypatch.setattr(limits, "KEEP_MARKS", 2)
+    monkeypatch.setattr(retention, "TIERS", tuple(tier._replace(keep=3) for tier in TIERS))
+    monkeypatch.setattr(retention, "KEEP_MARKS", 2)
     rows = [HistoryRow(resolution=10, start=10 * i, seconds=1, total=b"", applications=b"", variants=b"", devices=b"")
             for i in range(8)]  # fmt: skip
     # One that was made while the clock was a century ahead is old all the same.
@@ -183,8 +183,8 @@ def test_rows_are_bounded_by_their_number_and_names_by_use(monkeypatch):
     for index in range(4):
         Mark.objects.create(kind="note", at="2026-01-01T00:00:00Z", text=str(index))
     HistoryName.objects.create(kind="a", name="gone", used=1)
-    HistoryName.objects.create(kind="a", name="kept", used=limits.UNUSED_FOLDS)
-    HistoryPosition.objects.create(pk=1, folds=limits.UNUSED_FOLDS + 2)
+    HistoryName.objects.create(kind="a", name="kept", used=retention.UNUSED_FOLDS)
+    HistoryPosition.objects.create(pk=1, folds=retention.UNUSED_FOLDS + 2)
     retention.enforce()
     assert sorted(HistoryRow.objects.values_list("start", flat=True)) == [50, 60, 70]
     assert sorted(Mark.objects.values_list("text", flat=True)) == ["2", "3"]

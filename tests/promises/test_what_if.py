@@ -322,6 +322,15 @@ def test_a_what_if_whose_worker_was_stopped_is_resumed_at_its_next_start_but_onl
     assert found["state"] == "failed" and "ended twice" in found["error"]
 
 
+@pytest.mark.parametrize("snapshot", [{}, {"snapshot": {"of": "an earlier release"}}])
+def test_what_waited_during_an_upgrade_fails_with_what_to_do(cluster, operator, snapshot):
+    asked = ask(operator, demand_factor=2)
+    WhatIf.objects.update(plan=snapshot)
+    tasks.what_if()
+    found = operator.get(f"{URL}{asked['id']}/").json()
+    assert found["state"] == "failed" and found["error"].startswith("This was asked before the appliance was upgraded.")
+
+
 def test_more_than_can_be_simulated_has_a_plan_and_says_so(cluster, operator):
     asked = ask(operator, demand={"digits": 1_000_000})
     tasks.what_if()

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
-import os
-import pty
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
@@ -116,24 +111,6 @@ def test_results_replace_older_ones_and_leave_other_files_alone(tmp_path):
     assert (tmp_path / "results" / "notes.txt").read_text() == "mine"
     assert json.loads((tmp_path / "results" / "summary.json").read_text())["queries"] > 100
     assert not [p.name for p in (tmp_path / "results").iterdir() if p.name.startswith(".")]
-
-
-def test_a_terminal_gets_a_progress_bar_and_is_left_clean(tmp_path):
-    seen = b""
-    path = files(tmp_path)
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    command = [sys.executable, str(ROOT / "manage.py"), "simulate", str(path), "--strategy", "proteus"]
-    ran = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=theirs)
-    os.close(theirs)
-    try:
-        while chunk := os.read(ours, 4096):
-            seen += chunk
-    except OSError:
-        pass  # how a pseudo-terminal says that the other end is closed
-    os.close(ours)
-    assert ran.wait(timeout=800) == 0
-    assert b"tiny" in seen and b"%|" in seen and seen.endswith(b"\r")
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):

@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 import pytest
 
 from scheduler.simulation import plots, simulate
-from scheduler.simulation.files import staged, write, write_comparison
+from scheduler.simulation.files import staged, write
 from scheduler.simulation.seconds import Second, binned
 
 from .worlds import model, world
@@ -106,17 +106,6 @@ def test_a_run_without_queries_has_a_page_that_says_so(tmp_path):
 def test_bins_are_means_over_the_seconds_that_they_have():
     lines = binned(seconds([10, 20, 6], [10, 10, 0], [100.0, 80.0, 0.0]), 2)
     assert lines == [(1.0, 15.0, 10.0, 90.0, 5.0), (2.5, 6.0, 0.0, None, 6.0)]
-
-
-def test_a_comparison_leaves_overlays_bars_and_each_runs_own_files(tmp_path):
-    with staged(tmp_path / "out") as stage:
-        write_comparison(stage, {"one": ran(), "two": ran()})
-    out = tmp_path / "out"
-    assert set(json.loads((out / "comparison.json").read_text())) == {"one", "two"}
-    with (out / "comparison.csv").open() as file:
-        assert [row["run"] for row in csv.DictReader(file)] == ["one", "two"]
-    for name in ("bars.png", *IMAGES, "one/violations.png", "two/report.html"):
-        assert (out / name).stat().st_size > 1000
 
 
 def test_an_error_leaves_the_folder_as_it_was(tmp_path):

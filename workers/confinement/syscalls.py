@@ -65,8 +65,8 @@ FORBIDDEN = frozenset(
 
 def architecture() -> int | None:
     """This machine's AUDIT_ARCH; None where no filter can be made for it."""
-    known = _ARCHITECTURES.get(platform.machine())
-    return known and known[0]
+    architecture_of = _ARCHITECTURES.get(platform.machine())
+    return architecture_of and architecture_of[0]
 
 
 def numbers() -> dict[str, int]:

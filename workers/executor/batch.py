@@ -144,12 +144,12 @@ def admit(
     message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
 ) -> tuple[DispatchedBatch, list[tuple[int, str]]]:
     """Return the batch of valid queries, and (id, error text) of the others."""
-    known = application.shapes(message.shapes)
-    alike = _alike(message.queries, known, len(body))
+    checked = application.shapes(message.shapes)
+    alike = _alike(message.queries, checked, len(body))
     if alike is not None:
         (ids, budgets, shapes, sizes), arrays, wrong = alike, None, []
     else:
-        ids, budgets, shapes, arrays, wrong = _one_by_one(message, known, body)
+        ids, budgets, shapes, arrays, wrong = _one_by_one(message, checked, body)
         sizes, body = _sizes(shapes), None
     rows, largest, same, extent = sizes
     batch = DispatchedBatch(
@@ -175,29 +175,29 @@ def admit(
 
 
 def _alike(
-    queries: Sequence[tuple[int, int, float]], known: Sequence[CheckedShape | str], nbytes: int
+    queries: Sequence[tuple[int, int, float]], checked: Sequence[CheckedShape | str], nbytes: int
 ) -> tuple[Sequence[int], Sequence[float], Sequence[CheckedShape], _Sizes] | None:
     """Columns and sizes, if every query is right and all stand in one array an input."""
-    if not queries or not known:
+    if not queries or not checked:
         return None
     ids, places, budgets = zip(*queries, strict=True)
     count, least = len(ids), min(budgets)
     # A budget that is no number may hide from min and max.
     if not _LEAST <= least <= max(budgets) <= _MOST or math.isnan(sum(budgets)) or len(set(ids)) != count:
         return None
-    if len(known) == 1 and not any(places):
-        first = known[0]
+    if len(checked) == 1 and not any(places):
+        first = checked[0]
         if type(first) is str or first.tails is None:
             return None
-        shapes, size = known * count, first.nbytes * count
+        shapes, size = checked * count, first.nbytes * count
         sizes = first.rows * count, first.rows, True, first.extent
     else:
-        if not 0 <= min(places) <= max(places) < len(known) or any(type(shape) is str for shape in known):
+        if not 0 <= min(places) <= max(places) < len(checked) or any(type(shape) is str for shape in checked):
             return None
-        tails = known[0].tails
-        if tails is None or any(shape.tails != tails for shape in known):
+        tails = checked[0].tails
+        if tails is None or any(shape.tails != tails for shape in checked):
             return None
-        shapes = [known[place] for place in places]
+        shapes = [checked[place] for place in places]
         sizes = _sizes(shapes)
         size = sum([shape.nbytes for shape in shapes])
     return (ids, budgets, shapes, sizes) if size == nbytes else None
@@ -238,13 +238,13 @@ def waits_already(id: int) -> str:
 
 def _starts(message: ReceivedBatch) -> tuple[list[tuple[int, ...]], int]:
     """Where each query's inputs begin, and the length that the body must have."""
-    known = [[max(0, header.nbytes) for header in shape.inputs] for shape in read_shapes(message.shapes)]
-    sizes = [known[place] if 0 <= place < len(known) else [] for _, place, _ in message.queries]
+    nbytes = [[max(0, header.nbytes) for header in shape.inputs] for shape in read_shapes(message.shapes)]
+    sizes = [nbytes[place] if 0 <= place < len(nbytes) else [] for _, place, _ in message.queries]
     starts: list[list[int]] = [[] for _ in sizes]
     at = 0
-    for column in range(max(map(len, known), default=0)):
-        for mine, into in zip(sizes, starts, strict=True):
-            if column < len(mine):
-                into.append(at)
-                at += mine[column]
+    for column in range(max(map(len, nbytes), default=0)):
+        for own_sizes, own_starts in zip(sizes, starts, strict=True):
+            if column < len(own_sizes):
+                own_starts.append(at)
+                at += own_sizes[column]
     return [tuple(places) for places in starts], at

@@ -40,11 +40,11 @@ class BatchQueue:
 
     def holds(self, connection: FrameConnection, ids: Collection[int]) -> set[int]:
         """Return those of a gateway's queries that wait here."""
-        found: set[int] = set()
+        waiting_ids: set[int] = set()
         for batch in self.waiting:
             if batch.connection is connection:
-                found.update(batch.ids)
-        return found.intersection(ids)
+                waiting_ids.update(batch.ids)
+        return waiting_ids.intersection(ids)
 
     def withdraw(self, connection: FrameConnection, id: int) -> bool:
         """Take one query out; False where it does not wait here."""

@@ -157,10 +157,10 @@ class DeviceService:
         )
         for name, arrived, refused in overloads:
             self.peers.report(Relay(Overload(device=self.info.id, application=name, arrived=arrived, refused=refused)))
-        for one in loaded.values():
-            ratio = one.drifted(now)
+        for variant in loaded.values():
+            ratio = variant.drifted(now)
             if ratio is not None:
-                self.peers.report(Relay(Drift(device=self.info.id, variant=one.id, ratio=ratio)))
+                self.peers.report(Relay(Drift(device=self.info.id, variant=variant.id, ratio=ratio)))
 
     # --- the device's time ------------------------------------------------------------------------------------------
 

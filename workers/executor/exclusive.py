@@ -82,7 +82,9 @@ class Exclusive:
         return request
 
     def plan_s(self) -> float:
-        waiting = (one.expected_s for one in self.requests if one.long_plan_work and not one.future.done())
+        waiting = (
+            request.expected_s for request in self.requests if request.long_plan_work and not request.future.done()
+        )
         return next(waiting, 0.0)
 
     def before_batches(self, now: float, queued_rows: int, oldest: float = math.inf) -> ExclusiveRequest | None:

@@ -94,12 +94,12 @@ async def influence(run: RunSoon, inputs: Arrays, rows: Sequence[int], names: Se
         end = start + count
         alone = await run({name: array[start:end] for name, array in inputs.items()})
         strict: Sequence[np.ndarray] | None = None
-        for place, (name, one, every) in enumerate(zip(names, alone, together, strict=True)):
-            found = around(one, every[start:end], QUANTISED)
-            if found and one.dtype not in _ROUNDING and one.shape == every[start:end].shape:
+        for place, (name, output, every) in enumerate(zip(names, alone, together, strict=True)):
+            difference = around(output, every[start:end], QUANTISED)
+            if difference and output.dtype not in _ROUNDING and output.shape == every[start:end].shape:
                 strict = strict or await run(filled(inputs, start, end))
-                found = beside(strict[place][start:end], every[start:end])
-            if found:
-                return f"{name}: beside other queries {found}"
+                difference = beside(strict[place][start:end], every[start:end])
+            if difference:
+                return f"{name}: beside other queries {difference}"
         start = end
     return ""

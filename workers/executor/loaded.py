@@ -111,9 +111,9 @@ class DeviceResidents:
 
     def keep_applications(self, specs: Mapping[str, ApplicationSpec]) -> None:
         """Replace the applications; request shapes of changed ones are checked anew."""
-        known = self.applications
+        present = self.applications
         self.applications = {
-            name: known[name] if name in known and known[name].spec == spec else CheckedShapes(spec)
+            name: present[name] if name in present and present[name].spec == spec else CheckedShapes(spec)
             for name, spec in specs.items()
         }
 

@@ -89,13 +89,14 @@ class LullChecks:
         now = time.monotonic()
         if now < self._next_at or (self._task is not None and not self._task.done()):
             return
-        able = [one for one in self._residents.variants.values() if self._able(one)]
+        able = [candidate for candidate in self._residents.variants.values() if self._able(candidate)]
         for loaded in able:
             loaded.wants_batch = loaded.kept is None
         ready = [loaded for loaded in able if loaded.kept is not None]
         if ready:
-            loaded = min(ready, key=lambda one: self._checked.get(one.id, 0.0))
-            self._next_at, self._checked = now + EVERY_S, {one.id: self._checked.get(one.id, 0.0) for one in able}
+            loaded = min(ready, key=lambda candidate: self._checked.get(candidate.id, 0.0))
+            self._next_at = now + EVERY_S
+            self._checked = {candidate.id: self._checked.get(candidate.id, 0.0) for candidate in able}
             self._checked[loaded.id] = now
             self._task = asyncio.get_running_loop().create_task(self._check(loaded))
 

@@ -28,13 +28,13 @@ def symbols(shape: Sequence[int | str | None] | None) -> tuple[str | None, ...]:
 
 def lengths(axes: Axes, arrays: Arrays, padding: Mapping[str, float]) -> dict[str, int] | None:
     """Lengths of padded axes by symbolic name; None: two of one name differ."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for name in padding:
         array = arrays[name]
         for axis, symbol in enumerate(axes[name]):
-            if axis and symbol is not None and found.setdefault(symbol, array.shape[axis]) != array.shape[axis]:
+            if axis and symbol is not None and sizes.setdefault(symbol, array.shape[axis]) != array.shape[axis]:
                 return None
-    return found
+    return sizes
 
 
 def concatenate(queries: Sequence[Arrays], padding: Mapping[str, float]) -> Arrays:

@@ -59,8 +59,8 @@ class Peers:
 
     def node_joined(self, connection: FrameConnection) -> None:
         self.nodes.add(connection)
-        kept, self._unreported = self._unreported, []
-        for message in kept:
+        unreported, self._unreported = self._unreported, []
+        for message in unreported:
             self.report(message)
 
     def send(self, connection: FrameConnection, message: Frame, body: Sequence[Buffer] = ()) -> bool:

@@ -99,19 +99,19 @@ def split_large(
     answers: Sequence[GroupAnswer], most: int, all_places: Sequence[int]
 ) -> tuple[list[GroupAnswer], list[tuple[int, str]]]:
     """Answers that the core accepts; (place, error text) of queries of larger ones."""
-    kept: list[GroupAnswer] = []
+    accepted: list[GroupAnswer] = []
     large: list[tuple[int, str]] = []
     for answer in answers:
         nbytes = sum(header.nbytes for header in answer.headers)
         if nbytes <= most:
-            kept.append(answer)
+            accepted.append(answer)
             continue
         text = (
             f"the outputs of its run have {nbytes} bytes; at most {most} are sent to another box (they follow from "
             "NEREUS_MAX_REQUEST_MB of this one)"
         )
         large += [(place, text) for place in (all_places if answer.queries is None else answer.queries)]
-    return kept, large
+    return accepted, large
 
 
 def _rows(batch: DispatchedBatch, places: Sequence[int] | None) -> tuple[int, ...]:

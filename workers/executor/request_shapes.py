@@ -135,9 +135,9 @@ def _check(shape: RequestShape, application: ApplicationSpec) -> None:
     names = [spec.name for spec in signature.inputs]
     if [header.name for header in shape.inputs] != names:
         raise InvalidQuery(f"inputs: must be in the order of {application.name}: {', '.join(names)}")
-    known = {spec.name for spec in signature.outputs}
+    output_names = {spec.name for spec in signature.outputs}
     for name in shape.outputs:
-        if name not in known:
+        if name not in output_names:
             raise InvalidQuery(f"outputs: {name!r} is not an output of {application.name}")
 
 

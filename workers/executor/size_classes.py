@@ -37,10 +37,10 @@ class SizeClasses:
             return 0
         if 0 not in self._measured:
             return self._sizes[0]
-        known = sorted(self._measured)
+        measured = sorted(self._measured)
         gaps = [
             (high - low, low)
-            for low, high in pairwise(known)
+            for low, high in pairwise(measured)
             if high - low > 1 and not alike(self._measured[low], self._measured[high])
         ]
         if not gaps:
@@ -56,13 +56,13 @@ class SizeClasses:
     def points(self) -> tuple[ProfilePoint, ...]:
         """Return the profile: the largest class, then those that differ from the next."""
         last = len(self._sizes) - 1
-        largest = kept = self._measured.get(last, ())
+        largest = distinct = self._measured.get(last, ())
         smaller: list[tuple[ProfilePoint, ...]] = []
         for place in sorted(self._measured.keys() - {last}, reverse=True):
             # Held against what is kept, not against its neighbour: many small steps make a large one.
-            if not alike(self._measured[place], kept):
-                kept = self._measured[place]
-                smaller.append(kept)
+            if not alike(self._measured[place], distinct):
+                distinct = self._measured[place]
+                smaller.append(distinct)
         return (*largest, *(point for some in reversed(smaller) for point in some))
 
 

@@ -28,16 +28,18 @@ def listening(
     first = settings.executors
     if first is None:
         return list(devices)
-    known = {device.id: device.address for device in present if device.address}
-    ports = {int(address.rpartition(":")[2]) for address in known.values()}
+    assigned = {device.id: device.address for device in present if device.address}
+    ports = {int(address.rpartition(":")[2]) for address in assigned.values()}
     free = (port for port in itertools.count(first.port) if port not in ports)
-    found = [
-        msgspec.structs.replace(device, address=known.get(device.id) or str(Address(first.host, next(free))))
+    listeners = [
+        msgspec.structs.replace(device, address=assigned.get(device.id) or str(Address(first.host, next(free))))
         for device in devices
     ]
-    if any(int(device.address.rpartition(":")[2]) > 65535 for device in found):
-        raise SettingsError([f"NEREUS_EXECUTORS={first}: {len(found)} devices need a port each, and 65535 is the last"])
-    return found
+    if any(int(device.address.rpartition(":")[2]) > 65535 for device in listeners):
+        raise SettingsError(
+            [f"NEREUS_EXECUTORS={first}: {len(listeners)} devices need a port each, and 65535 is the last"]
+        )
+    return listeners
 
 
 def announced(host: str, devices: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:

@@ -151,11 +151,11 @@ class ModelCache:
         damaged = set()
         with ThreadPoolExecutor(1, "verify", initializer=os.setpriority, initargs=(os.PRIO_PROCESS, 0, 19)) as thread:
             for _, _, path in self._entries():
-                found = await asyncio.get_running_loop().run_in_executor(thread, _digest, path)
-                if found not in ("", path.name):
+                digest = await asyncio.get_running_loop().run_in_executor(thread, _digest, path)
+                if digest not in ("", path.name):
                     path.unlink(missing_ok=True)
                     damaged.add(path.name)
-                    self._log.error("damaged_file_removed", digest=path.name, found=found[:12])
+                    self._log.error("damaged_file_removed", digest=path.name, found=digest[:12])
         return damaged
 
     async def close(self) -> None:
@@ -293,12 +293,12 @@ class ModelCache:
         return entries
 
     def _trim(self, spare_bytes: int) -> None:
-        kept = 0
+        spare = 0
         for _, size, path in sorted(self._entries(), reverse=True):
             if path.name in self._needed or path.name in self._borrowed:
                 continue
-            kept += size
-            if kept > spare_bytes:
+            spare += size
+            if spare > spare_bytes:
                 path.unlink(missing_ok=True)
                 self._log.info("evicted", digest=path.name, size=size)
 

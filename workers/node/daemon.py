@@ -176,21 +176,21 @@ class NodeDaemon:
         """Serve on devices that appear, such as a GPU whose driver was loaded late."""
         while True:
             await asyncio.sleep(self._restart_timing.probe)
-            found = await devices.appeared(self.division.settings, self.devices)
+            appeared = await devices.appeared(self.division.settings, self.devices)
             # The cores may have been divided anew meanwhile.
             cores = {core for device in self.devices for core in device.cores}
-            found = tuple(one for one in found if one.id not in self.executors and cores.isdisjoint(one.cores))
-            if found:
-                self.add(addresses.listening(self._settings, found, self.devices))
+            appeared = tuple(one for one in appeared if one.id not in self.executors and cores.isdisjoint(one.cores))
+            if appeared:
+                self.add(addresses.listening(self._settings, appeared, self.devices))
                 self.announce()
 
     def _start(self, ref: str) -> None:
         self._running[ref] = self._group.create_task(self.executors[ref].run(), name=f"executor-{ref}")
 
-    def add(self, found: Sequence[DeviceInfo]) -> None:
-        devices.log_found(found)
-        self.devices = (*self.devices, *found)
-        for device in found:
+    def add(self, added: Sequence[DeviceInfo]) -> None:
+        devices.log_found(added)
+        self.devices = (*self.devices, *added)
+        for device in added:
             self._add(device)
             self._start(device.id)
             if self.config is not None:
@@ -202,8 +202,8 @@ class NodeDaemon:
         await asyncio.wait([self._running.pop(ref)])
         await self._rollouts[ref].close()
         self.devices = tuple(device for device in self.devices if device.id != ref)
-        for known in (self.executors, self._rollouts, self._states, self._stats):
-            del known[ref]
+        for by_device in (self.executors, self._rollouts, self._states, self._stats):
+            del by_device[ref]
         self._need_files()
 
     def holds(self, ref: str) -> bool:

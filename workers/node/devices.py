@@ -67,25 +67,25 @@ def usable() -> Sequence[int]:
 
 async def appeared(settings: Settings, present: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:
     """Devices that are not ``present`` yet, such as a GPU whose driver came late."""
-    known = {device.id for device in present}
+    names = {device.id for device in present}
     try:
         found = await asyncio.to_thread(find, settings, present)
     except SettingsError:
         # Cores that were there are gone for now; their executors report it.
         return ()
-    return tuple(device for device in found if device.id not in known)
+    return tuple(device for device in found if device.id not in names)
 
 
 def packages(cores: Sequence[int], root: Path = Path("/sys/devices/system/cpu")) -> dict[int, int]:
     """The physical package of each core; 0 where the kernel does not report it."""
-    found = {}
+    package_of = {}
     for core in cores:
         try:
             # -1 on virtual machines that hide their topology
-            found[core] = max(0, int((root / f"cpu{core}/topology/physical_package_id").read_text()))
+            package_of[core] = max(0, int((root / f"cpu{core}/topology/physical_package_id").read_text()))
         except (OSError, ValueError):
-            found[core] = 0
-    return found
+            package_of[core] = 0
+    return package_of
 
 
 def _cpu_device(settings: Settings, id: str, cores: tuple[int, ...], box: Topology) -> DeviceInfo:

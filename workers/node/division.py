@@ -58,12 +58,12 @@ def divide(topology: Topology, keep: bool) -> Division:
 
 def _groups(topology: Topology) -> list[list[tuple[int, ...]]]:
     """Physical cores that a device may combine: of one node, model and thread count."""
-    found: dict[tuple[int, str, int], list[tuple[int, ...]]] = {}
+    groups: dict[tuple[int, str, int], list[tuple[int, ...]]] = {}
     for threads in topology.cores():
         first = threads[0]
         key = (topology.node_of[first], topology.model_of[first], len(threads))
-        found.setdefault(key, []).append(threads)
-    return [found[key] for key in sorted(found)]
+        groups.setdefault(key, []).append(threads)
+    return [groups[key] for key in sorted(groups)]
 
 
 def _first(groups: Sequence[list[tuple[int, ...]]], limit: int) -> list[list[tuple[int, ...]]]:
@@ -76,12 +76,12 @@ def _first(groups: Sequence[list[tuple[int, ...]]], limit: int) -> list[list[tup
 
 def _devices(groups: Sequence[list[tuple[int, ...]]], size: int, count: int) -> list[tuple[int, ...]]:
     """The last ``count`` devices: the lowest cores serve most interrupts."""
-    found = []
+    devices = []
     for group in groups:
         skip = len(group) % size
         for start in range(skip, len(group), size):
-            found.append(tuple(sorted(thread for core in group[start : start + size] for thread in core)))
-    return found[len(found) - count :]
+            devices.append(tuple(sorted(thread for core in group[start : start + size] for thread in core)))
+    return devices[len(devices) - count :]
 
 
 def summary(division: Division, others: str) -> str:

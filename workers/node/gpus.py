@@ -52,14 +52,14 @@ def find(environ: Mapping[str, str] | None = None) -> list[Gpu]:
         return []
     finally:
         pynvml.nvmlShutdown()
-    found = []
+    usable = []
     for ordinal, gpu in enumerate(visible(present, environ.get("CUDA_VISIBLE_DEVICES"))):
         if tuple(int(part) for part in gpu.capability.split(".")) < LEAST_CAPABILITY:
             least = ".".join(str(part) for part in LEAST_CAPABILITY)
             _warn("gpu_too_old", name=gpu.name, capability=gpu.capability, least=least)
             continue
-        found.append(Gpu(ordinal, gpu.uuid, gpu.name, gpu.memory_bytes, gpu.capability))
-    return found
+        usable.append(Gpu(ordinal, gpu.uuid, gpu.name, gpu.memory_bytes, gpu.capability))
+    return usable
 
 
 def sensors(uuid: str) -> tuple[float | None, float | None]:

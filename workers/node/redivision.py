@@ -72,12 +72,12 @@ def restore(settings: Settings) -> Layout:
     names = {device.id for device in found}
     retiring = [device for device in before.devices if device.id in before.retiring and device.id not in names]
     # listening() gives back the addresses that still hold.
-    there = [
+    retiring_here = [
         msgspec.structs.replace(device, address="") for device in retiring if set(device.cores) <= set(devices.usable())
     ]
     present = before.devices if before.executors == str(settings.executors) else ()
-    known = addresses.listening(settings, (*found, *there), present)
-    return Layout(tuple(known), before.ordered, tuple(device.id for device in there))
+    listening = addresses.listening(settings, (*found, *retiring_here), present)
+    return Layout(tuple(listening), before.ordered, tuple(device.id for device in retiring_here))
 
 
 def _stored(settings: Settings) -> Layout:
@@ -140,8 +140,8 @@ class Redivision:
             return
         self.ordered, self.problem, self._refused = ordered, "", None
         self.retiring = _replaced(present, {device.id for device in found})
-        known = {device.id for device in present}
-        self._box.add([device for device in found if device.id not in known])
+        names = {device.id for device in present}
+        self._box.add([device for device in found if device.id not in names])
         self._store()
         log.get("devices").info("divided", ordered=ordered, retiring=sorted(self.retiring))
         self._box.announce()
@@ -167,5 +167,5 @@ class Redivision:
             log.get("devices").error("layout_not_stored", path=str(self._file), reason=str(error))
 
 
-def _replaced(present: Sequence[DeviceInfo], kept: Collection[str]) -> set[str]:
-    return {device.id for device in present if device.kind == "cpu" and device.id not in kept}
+def _replaced(present: Sequence[DeviceInfo], remaining: Collection[str]) -> set[str]:
+    return {device.id for device in present if device.kind == "cpu" and device.id not in remaining}

@@ -49,10 +49,10 @@ def bounded(value: float | None, most: float) -> float | None:
 def package_celsius(chips: Mapping[str, Sequence], package: int) -> float | None:
     """Temperature of a CPU package, else of its chip's warmest sensor; None: unknown."""
     for name in CPU_CHIPS:
-        found = [entry for entry in chips.get(name, ()) if bounded(entry.current, MOST_CELSIUS) is not None]
-        own = [entry for entry in found if re.fullmatch(rf"(Package|Physical) id {package}", entry.label or "")]
-        if found:
-            return max(entry.current for entry in own or found)
+        entries = [entry for entry in chips.get(name, ()) if bounded(entry.current, MOST_CELSIUS) is not None]
+        own = [entry for entry in entries if re.fullmatch(rf"(Package|Physical) id {package}", entry.label or "")]
+        if entries:
+            return max(entry.current for entry in own or entries)
     return None
 
 
@@ -65,7 +65,7 @@ class PackagePower:
 
     def read(self, now: float) -> dict[int, float]:
         """Mean watts by package since the last call."""
-        found = {}
+        watts = {}
         for folder in self._root.glob("intel-rapl:*"):
             match = re.fullmatch(r"intel-rapl:\d+", folder.name)
             try:
@@ -81,8 +81,8 @@ class PackagePower:
             if before is not None and now > before[1]:
                 # The counter begins anew at its largest value.
                 used = energy - before[0] if energy >= before[0] else energy + most - before[0]
-                found[number] = used / 1e6 / (now - before[1])
-        return found
+                watts[number] = used / 1e6 / (now - before[1])
+        return watts
 
 
 class Sensors:
@@ -94,11 +94,11 @@ class Sensors:
 
     def read(self, present: Sequence[DeviceInfo], now: float) -> dict[str, Reading]:
         """Readings by device id; devices without any are left out."""
-        found = self._cpus([device for device in present if device.kind == "cpu"], now)
+        readings = self._cpus([device for device in present if device.kind == "cpu"], now)
         graphics = {device.id: device.gpu_index for device in present if device.gpu_index is not None}
         if graphics:
-            found |= self._gpus(graphics)
-        return {id: reading for id, reading in found.items() if reading != NOTHING}
+            readings |= self._gpus(graphics)
+        return {id: reading for id, reading in readings.items() if reading != NOTHING}
 
     def _cpus(self, present: Sequence[DeviceInfo], now: float) -> dict[str, Reading]:
         if not present:
@@ -110,7 +110,7 @@ class Sensors:
         power = self._power.read(now)
         every = _cores_by_package()
         package_of = {core: package for package, cores in every.items() for core in cores}
-        found = {}
+        readings = {}
         for device in present:
             packages = sorted({package_of.get(core, 0) for core in device.cores})
             warmest = [value for one in packages if (value := package_celsius(chips, one)) is not None]
@@ -118,28 +118,28 @@ class Sensors:
             watts = [
                 power[one] * len(set(device.cores) & every[one]) / len(every[one]) for one in packages if one in power
             ]
-            found[device.id] = Reading(
+            readings[device.id] = Reading(
                 max(warmest, default=None),
                 bounded(sum(watts), MOST_WATTS) if packages and len(watts) == len(packages) else None,
             )
-        return found
+        return readings
 
     def _gpus(self, graphics: Mapping[str, int]) -> dict[str, Reading]:
         if not set(graphics.values()) <= self._uuids.keys():
             self._uuids = {gpu.index: gpu.uuid for gpu in gpus.find()}
-        found = {}
+        readings = {}
         for id, index in graphics.items():
             if index in self._uuids:
                 celsius, watts = gpus.sensors(self._uuids[index])
-                found[id] = Reading(bounded(celsius, MOST_CELSIUS), bounded(watts, MOST_WATTS))
-        return found
+                readings[id] = Reading(bounded(celsius, MOST_CELSIUS), bounded(watts, MOST_WATTS))
+        return readings
 
 
 def _cores_by_package() -> dict[int, set[int]]:
-    found: dict[int, set[int]] = {}
+    cores: dict[int, set[int]] = {}
     for core, package in devices.packages(range(psutil.cpu_count() or 1)).items():
-        found.setdefault(package, set()).add(core)
-    return found
+        cores.setdefault(package, set()).add(core)
+    return cores
 
 
 class SensorThread:

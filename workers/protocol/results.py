@@ -92,18 +92,18 @@ def _headers(
     results: Results, rows: Sequence[int], columns: Sequence[Sequence[memoryview]]
 ) -> list[tuple[TensorHeader, ...]]:
     alike = not any(output.sizes for output in results.outputs)
-    known: dict[int, tuple[TensorHeader, ...]] = {}
+    by_rows: dict[int, tuple[TensorHeader, ...]] = {}
     headers = []
-    for i, one in enumerate(rows):
-        mine = known.get(one)
-        if mine is None:
-            mine = tuple(
+    for i, row_count in enumerate(rows):
+        tensors = by_rows.get(row_count)
+        if tensors is None:
+            tensors = tuple(
                 [
-                    TensorHeader(output.name, output.datatype, (one, *output.shape[1:]), len(column[i]))
+                    TensorHeader(output.name, output.datatype, (row_count, *output.shape[1:]), len(column[i]))
                     for output, column in zip(results.outputs, columns, strict=True)
                 ]
             )
             if alike:
-                known[one] = mine
-        headers.append(mine)
+                by_rows[row_count] = tensors
+        headers.append(tensors)
     return headers

@@ -93,8 +93,8 @@ def distinct_sizes(sizes: Sequence[int], profiled: Collection[int]) -> tuple[int
     Args:
         profiled: classes that profiles of the application's variants distinguish (``ProfilePoint.size``).
     """
-    kept = (size for size, above in pairwise(sizes) if any(size <= known < above for known in profiled))
-    return (*kept, *sizes[-1:])
+    distinct = (size for size, above in pairwise(sizes) if any(size <= known < above for known in profiled))
+    return (*distinct, *sizes[-1:])
 
 
 def of_class(points: Iterable[ProfilePoint], size: int) -> tuple[ProfilePoint, ...]:

@@ -122,13 +122,13 @@ def requested_key(request: str, role: str, name: str) -> ec.EllipticCurvePublicK
             raise CertificateError("the key of a certificate request must be an EC key of P-256")
         if not parsed.is_signature_valid:
             raise CertificateError("the certificate request is not signed by its own key")
-        found = member_of(parsed.extensions)
+        named = member_of(parsed.extensions)
     except CertificateError as error:
         raise CertificateError(f"certificate request refused: {error}") from None
     except UNREADABLE as error:
         raise CertificateError(f"certificate request refused: it cannot be read: {error}") from None
-    if found != (role, name):
+    if named != (role, name):
         raise CertificateError(
-            f"certificate request refused: it names {found[0]} {found[1]!r}, and the member is {role} {name!r}"
+            f"certificate request refused: it names {named[0]} {named[1]!r}, and the member is {role} {name!r}"
         )
     return key

@@ -180,12 +180,12 @@ class MemberIdentity:
     def _check(self, pem: bytes) -> None:
         try:
             leaf, *others = x509.load_pem_x509_certificates(pem)
-            found = _identity(leaf)
+            holder = _identity(leaf)
         except UNREADABLE as error:
             raise CertificateError(f"the issued certificate cannot be read: {error}") from None
-        if (found.role, found.name) != (self._role, self._name):
-            raise CertificateError(f"the issued certificate is for {found.role} {found.name!r}")
-        if found.key_hash != key_hash(self._key.public_key()):
+        if (holder.role, holder.name) != (self._role, self._name):
+            raise CertificateError(f"the issued certificate is for {holder.role} {holder.name!r}")
+        if holder.key_hash != key_hash(self._key.public_key()):
             raise CertificateError("the issued certificate is for another key")
         if not any(issued_by(leaf, public_pem(other)) for other in others):
             raise CertificateError("none of the authorities that came along has issued the certificate")
@@ -241,10 +241,10 @@ def member_of(extensions: x509.Extensions) -> tuple[str, str]:
     """
     names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     uris = names.get_values_for_type(x509.UniformResourceIdentifier)
-    found = _URI.fullmatch(uris[0]) if len(uris) == 1 else None
-    if found is None:
+    match = _URI.fullmatch(uris[0]) if len(uris) == 1 else None
+    if match is None:
         raise CertificateError("it does not name one member: its alternative name must be nereus:ROLE/NAME")
-    return found[1], unquote(found[2], errors="strict")
+    return match[1], unquote(match[2], errors="strict")
 
 
 def key_hash(key: ec.EllipticCurvePublicKey) -> str:

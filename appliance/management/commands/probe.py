@@ -24,7 +24,6 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser) -> None:
-        """Roles, patience and a query."""
         parser.add_argument("--wait", type=float, default=0.0, metavar="S", help="seconds to wait for them (default 0)")
         parser.add_argument("--only", default="", metavar="ROLES", help="the box's roles: control, gateway, node")
         parser.add_argument(

@@ -9,12 +9,13 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
+from appliance.local.firststart import HASHED
 from appliance.management.existing import check_database
 from appliance.secrets import credentials, replace_secret_key, save_credentials
 from registry import events
 from registry.errors import Conflict
 from registry.members import replace_authority
-from registry.models import ApiKey, ApiToken, Gateway, JoinToken, Node, hash_secret
+from registry.models import Gateway, JoinToken, Node, hash_secret
 from workers import tls
 from workers.certificates import CertificateError
 from workers.secret_kinds import new_secret
@@ -40,12 +41,10 @@ class Command(BaseCommand):
     help = "Replace secrets: " + "; ".join(f"{name}: {text}" for name, text in SECRETS.items())
 
     def add_arguments(self, parser) -> None:
-        """Names of secrets, or all."""
         parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SECRETS))
         parser.add_argument("--all", action="store_true", help="all of them")
 
     def handle(self, *args, **options) -> None:
-        """Rotate, and say what follows."""
         names = list(SECRETS) if options["all"] else options["names"]
         wrong = [name for name in names if name not in SECRETS]
         if wrong or not names:
@@ -123,13 +122,9 @@ def _rotate_rows(names: list[str], known: dict[str, str]) -> dict[str, str]:
         user = get_user_model().objects.get(username=known.get("console_user", "admin"))
         user.set_password(made["console_password"])
         user.save()
-    for name, (model, column, kind) in {
-        "api-token": (ApiToken, "token_hash", "api_token"),
-        "api-key": (ApiKey, "key_hash", "api_key"),
-        "join-token": (JoinToken, "token_hash", "join_token"),
-    }.items():
-        if name in names:
-            made[kind] = _replace(model, column, kind, known.get(kind))
+    for kind in HASHED:
+        if kind.replace("_", "-") in names:
+            made[kind] = _replace(kind, known.get(kind))
     if "members" in names:
         for model in (Node, Gateway):
             # No hash is this long: the old credential fits nothing, and a new one is given at the next join.
@@ -138,7 +133,8 @@ def _rotate_rows(names: list[str], known: dict[str, str]) -> dict[str, str]:
     return made
 
 
-def _replace(model: type, column: str, kind: str, old: str | None) -> str:
+def _replace(kind: str, old: str | None) -> str:
+    model, column = HASHED[kind]
     rows = model.objects.filter(**{column: hash_secret(old or "")})
     row = rows.first()
     if row is None:

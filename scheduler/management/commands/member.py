@@ -20,7 +20,6 @@ class Command(BaseCommand):
     help = "Say whether a node or gateway has joined and follows the plan in force; status 0 if it does."
 
     def add_arguments(self, parser) -> None:
-        """Kind, name and patience."""
         parser.add_argument("kind", choices=list(KINDS))
         parser.add_argument("name")
         parser.add_argument("--wait", type=float, default=0.0, metavar="S", help="seconds to wait for it (default 0)")

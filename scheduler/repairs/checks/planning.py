@@ -44,8 +44,8 @@ def failing(facts: Facts) -> Iterator[Repair]:
             title="No plans are made",
             effect=f"{_in_force(facts)}; changes of demand and devices have no effect.",
             action=Action(
-                "Look for service_failed of planning, celery and beat in logs/nereus.log, and restart the appliance if "
-                "that does not show a cause."
+                "Look for service_failed of planning and celery in logs/nereus.log, and restart the appliance if that "
+                "does not show a cause."
             ),
             since=facts.plan.created if facts.plan is not None else None,
             lasting_s=0.0 if known else limit,

@@ -23,12 +23,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from scheduler.allocation.groups import grouped
 from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.residents import ResidentCapacity
 
-from ..dedicated import NOTHING, DedicatedChoices, allocation_with, best_first
-from .cost import with_waiting
+from ..dedicated import NOTHING, DedicatedChoices, best_first
+from .cost import InstanceOptions, scaled
 
 #: Smallest improvement of a drop, as a part of the largest possible one: otherwise a rounding error would be served by
 #: an instance without a rate, which would be released and loaded again endlessly.
@@ -48,25 +47,15 @@ def infaas_accuracy(problem: Problem) -> Allocation:
             break
         for device in idle:
             del cluster.residents[device]
-    residents, rates, since = with_waiting(problem, choices, cluster.residents, rates)
-    allocation = allocation_with(
-        problem,
-        residents,
-        rates,
-        "Variants are copied to free devices, or replaced by faster or more accurate ones, one step at a time.",
-        "No device is free, and no faster variant would serve more: add devices.",
-    )
-    return replace(allocation, surplus_since=since)
+    why = "Variants are copied to free devices, or replaced by faster or more accurate ones, one step at a time."
+    return scaled(problem, choices, cluster.residents, why, best_first)
 
 
 class _Cluster:
     def __init__(self, problem: Problem, choices: DedicatedChoices):
-        self._dedicated = choices
-        self.residents: dict[str, ResidentCapacity] = {}
-        if problem.previous is not None:
-            self.residents = choices.residents(problem.previous.placements)
-        self._groups = grouped(problem.devices)
-        self._group = {device.id: g for g, group in enumerate(self._groups) for device in group.devices}
+        instances = InstanceOptions(problem, choices)
+        self.residents: dict[str, ResidentCapacity] = dict(instances.running)
+        self._groups, self._group = instances.groups, instances.group_of
         self._choices = {
             (g, a.id): choices.by_accuracy(group.one, a.id)
             for g, group in enumerate(self._groups)

@@ -63,12 +63,12 @@ def count_for(rate: float, capacity: float) -> int:
 
 
 def scaled(
-    problem: Problem, choices: DedicatedChoices, residents: Mapping[str, ResidentCapacity], why: str
+    problem: Problem, choices: DedicatedChoices, residents: Mapping[str, ResidentCapacity], why: str, rates=evenly
 ) -> Allocation:
-    rates = evenly(problem, residents)
-    residents, rates, since = with_waiting(problem, choices, residents, rates)
+    """The allocation of instances (by device), and of those that wait to go."""
+    residents, by_device, since = with_waiting(problem, choices, residents, rates(problem, residents))
     allocation = allocation_with(
-        problem, residents, rates, why, "No device is free, and no faster variant would serve more: add devices."
+        problem, residents, by_device, why, "No device is free, and no faster variant would serve more: add devices."
     )
     return replace(allocation, surplus_since=since)
 

@@ -21,12 +21,10 @@ from collections.abc import Mapping
 
 from pyscipopt import quicksum
 
-from scheduler.allocation.assign import keep_loaded
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.allocation.residents import ResidentCapacity
 from scheduler.allocation.solver import Budget, maximise, names, new_model
 
-from ..dedicated import DedicatedChoices
+from ..dedicated import DedicatedChoices, counted, placed
 from .cost import InstanceOptions, Option, adding, asked, scaled
 
 #: relative gap of the solves
@@ -41,15 +39,10 @@ def infaas_ilp(problem: Problem) -> Allocation:
     choices = DedicatedChoices(problem)
     instances = InstanceOptions(problem, choices)
     counts = _solve(problem, instances) if instances.options else {}
-    residents: dict[str, ResidentCapacity] = {}
-    for g, group in enumerate(instances.groups):
-        wanted = {variant: count for (h, variant), count in counts.items() if h == g and count > 0}
-        for device, variant in keep_loaded(group.devices, wanted).items():
-            residents[device] = choices.resident(choices.devices[device], choices.variants[variant])
     return scaled(
         problem,
         choices,
-        {device: residents[device] for device in choices.devices if device in residents},
+        placed(choices, instances.groups, counts),
         "The cheapest instances that serve the demand with a headroom of 5% (INFaaS' ILP).",
     )
 
@@ -67,14 +60,7 @@ def _solve(problem: Problem, instances: InstanceOptions) -> dict[Option, int]:
 
 def _model(instances: InstanceOptions):
     model = new_model()
-    n = {
-        key: model.addVar(names(("n", key[0], i)), vtype="I", lb=0, ub=len(instances.groups[key[0]]))
-        for i, key in enumerate(instances.options)
-    }
-    for g, group in enumerate(instances.groups):
-        mine = [variable for (h, _), variable in n.items() if h == g]
-        if mine:
-            model.addCons(quicksum(mine) <= len(group))
+    n = counted(model, instances.groups, instances.options)
     return model, n
 
 

@@ -1,7 +1,7 @@
-"""One member's connection in the control plane: admission, approval, messages.
+"""The control plane's end of a member's link.
 
-A kind's messages are its subclass's. Beside the member's own messages it follows the registry
-(:meth:`MemberConsumer._session`).
+:meth:`AcceptedLink.serve` tells its life. Beside the member's messages it follows the registry
+(:meth:`AcceptedLink._follow`).
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import msgspec
-from channels.consumer import get_handler_name
-from channels.exceptions import StopConsumer
-from channels.generic.websocket import AsyncWebsocketConsumer
 from django.utils import timezone
 
 from registry.models import Gateway, Node
@@ -55,30 +52,30 @@ ENDS = {
 }
 
 
+def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    for name, value in headers:
+        if name == b"authorization":
+            scheme, _, token = value.decode("latin-1").partition(" ")
+            return token.strip() if scheme.lower() == "bearer" else None
+    return None
+
+
 def _fault(error: msgspec.ValidationError) -> str:
     """The field first: it must be in what a close frame has space for."""
     what, _, field = str(error).rpartition(" - at ")
     return f"{field.strip('`')}: {what}" if what else field
 
 
-class MemberConsumer(AsyncWebsocketConsumer):
+class AcceptedLink:
+    """One member's websocket. A kind's messages are its subclass's."""
+
     kind: type[Node] | type[Gateway]
-    _following: asyncio.Task | None = None
 
-    async def __call__(self, scope, receive, send) -> None:
-        # Without Channels' layer: nothing is sent to a connection by name, and it needs no Redis.
-        self.scope, self.base_send, self.channel_name = scope, send, uuid.uuid4().hex
-        try:
-            while True:
-                await self.dispatch(await receive())
-        except StopConsumer:
-            pass
-        finally:
-            self.turned_away = True
-            if self._following is not None:
-                self._following.cancel()
-
-    async def connect(self) -> None:
+    def __init__(self, scope: dict[str, Any], send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+        self._send = send
+        self.channel_name = uuid.uuid4().hex
+        self.peer = peers.of_scope(scope)
+        self.identity: admission.Identity | None = None
         self.member: Node | Gateway | None = None
         self.standing: Standing | None = None
         self.claims = False
@@ -90,37 +87,41 @@ class MemberConsumer(AsyncWebsocketConsumer):
         self.sent_hash = ""
         self.behind_since: float | None = None
         self.requests = certificates.Requests()
-        self.peer = peers.of_scope(self.scope)
-        # Accepted before anything is checked: only an accepted websocket can carry a close code with a reason.
-        await self.accept()
-        self.identity = None
-        try:
-            self.identity = await in_thread(admission.identify)(self.kind, self._token(), self.peer)
-        except admission.Refused as error:
-            await self.turn_away(control.CLOSE_UNAUTHORIZED, str(error))
-            return
-        except PASSING as error:
-            await self._later(error)
-            return
-        if self.identity is None:
-            await self.turn_away(
-                control.CLOSE_UNAUTHORIZED, "Authorization: a join token or a credential is needed; this one is unknown"
-            )
 
-    async def dispatch(self, message: dict[str, Any]) -> None:
-        # Channels would look for old connections of the database in a thread, for each message.
-        await getattr(self, get_handler_name(message))(message)
+    @classmethod
+    async def serve(cls, scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, Any]]], send) -> None:
+        """A connection is accepted, joins, follows the registry, reports, and ends."""
+        link = cls(scope, send)
+        following: asyncio.Task | None = None
+        try:
+            # Accepted before anything is checked: only an accepted websocket can carry a close code with a reason.
+            await receive()
+            await send({"type": "websocket.accept"})
+            await link._identify(_bearer(scope["headers"]))
+            while (event := await receive())["type"] == "websocket.receive":
+                message = await link._read(event.get("text"))
+                joins = isinstance(message, control.Join)
+                if message is None:
+                    continue
+                if link.member is None and joins:
+                    if await link._join(message):
+                        following = asyncio.create_task(link._follow(), name=f"follow-{message.name}")
+                elif link.member is None or joins:
+                    why = "joined already" if joins else "the first message must join"
+                    await link.turn_away(control.CLOSE_MALFORMED, why)
+                elif link.approved:
+                    await link._take(message)
+            if following is not None:
+                await live.cancel(following)
+                await link._leave(event["code"])
+        finally:
+            link.turned_away = True
+            if following is not None:
+                following.cancel()
 
     @property
     def approved(self) -> bool:
         return self.standing is Standing.APPROVED
-
-    def _token(self) -> str | None:
-        for name, value in self.scope["headers"]:
-            if name == b"authorization":
-                scheme, _, token = value.decode("latin-1").partition(" ")
-                return token.strip() if scheme.lower() == "bearer" else None
-        return None
 
     async def turn_away(self, code: int, reason: str) -> None:
         """Close with a reason; nothing that comes after it counts."""
@@ -130,34 +131,21 @@ class MemberConsumer(AsyncWebsocketConsumer):
         name = self.member.name if self.member is not None else None
         logger.warning("member_refused", kind=self.kind.__name__.lower(), name=name, code=code, reason=reason)
         # A close frame's reason holds 123 bytes.
-        await self.close(code=code, reason=reason.encode()[:120].decode(errors="ignore"))
+        shown = reason.encode()[:120].decode(errors="ignore")
+        await self._send({"type": "websocket.close", "code": code, "reason": shown})
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        if self.identity is None or self.turned_away:
-            return
-        if text_data is None or len(text_data) > MAX_MESSAGE:
+    async def _read(self, text: str | None) -> control.FromMember | None:
+        """A message that counts, once it may be dealt with."""
+        if self.turned_away:
+            return None
+        if text is None or len(text) > MAX_MESSAGE:
             await self.turn_away(control.CLOSE_MALFORMED, f"messages are JSON text of at most {MAX_MESSAGE} characters")
-            return
-        pause = self.intake.pause(len(text_data), time.monotonic())
-        if pause:
+            return None
+        if pause := self.intake.pause(len(text), time.monotonic()):
             # Messages that it sends meanwhile wait at its end.
             await asyncio.sleep(pause)
-        message = await self._decoded(text_data)
-        if message is None:
-            return
-        if self.member is None:
-            if not isinstance(message, control.Join):
-                await self.turn_away(control.CLOSE_MALFORMED, "the first message must join")
-                return
-            await self._join(message)
-        elif isinstance(message, control.Join):
-            await self.turn_away(control.CLOSE_MALFORMED, "joined already")
-        elif self.approved:
-            await self._take(message)
-
-    async def _decoded(self, text: str) -> control.FromMember | None:
         try:
             return self.decode(text)
         except control.VersionMismatch as error:
@@ -179,13 +167,13 @@ class MemberConsumer(AsyncWebsocketConsumer):
             self.losses.log("statistics", name, f"more than one report a second ({self.intake.surplus} skipped so far)")
             return
         if isinstance(message, control.RenewCertificate):
-            await self.losses.attempt(self._renew(message.certificate_request), type(message).__name__, name)
+            await self._attempt(self._renew(message.certificate_request), type(message).__name__)
             return
         # Without Redis each would wait for a time-out, and the next ones would be taken for a burst.
         if not (statistics and troubles.pausing(troubles.REDIS)):
-            await self.losses.attempt(self.handle(message), type(message).__name__, name)
+            await self._attempt(self.handle(message), type(message).__name__)
         if statistics:
-            await self.losses.attempt(self.compare(message), type(message).__name__, name)
+            await self._attempt(self.compare(message), type(message).__name__)
 
     def _see(self) -> None:
         """Store now and then that the member sent something, in the background."""
@@ -197,7 +185,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
     def _seen(self) -> Seen:
         return self.kind, self.member.pk, self.channel_name
 
-    async def _attempt(self, doing, what: str) -> bool:
+    async def _attempt(self, doing: Awaitable[None], what: str) -> bool:
         return await self.losses.attempt(doing, what, self.member.name)
 
     async def announce(self, doing: Callable[[], Awaitable[None]], what: str) -> bool:
@@ -217,7 +205,19 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     # --- admission and standing ---------------------------------------------------------------------------------------
 
-    async def _join(self, message: control.Join) -> None:
+    async def _identify(self, secret: str | None) -> None:
+        unknown = "Authorization: a join token or a credential is needed; this one is unknown"
+        try:
+            self.identity = await in_thread(admission.identify)(self.kind, secret, self.peer)
+            if self.identity is None:
+                await self.turn_away(control.CLOSE_UNAUTHORIZED, unknown)
+        except admission.Refused as error:
+            await self.turn_away(control.CLOSE_UNAUTHORIZED, str(error))
+        except PASSING as error:
+            await self._later(error)
+
+    async def _join(self, message: control.Join) -> bool:
+        """Whether the member was admitted, if only to wait."""
         try:
             admitted = await together(
                 admission.admit,
@@ -230,10 +230,10 @@ class MemberConsumer(AsyncWebsocketConsumer):
             )
         except admission.Refused as error:
             await self.turn_away(control.CLOSE_UNAUTHORIZED, str(error))
-            return
+            return False
         except PASSING as error:
             await self._later(error)
-            return
+            return False
         self.member, self.claims = admitted.member, admitted.claims
         self.join_message = message
         kind, address = self.kind.__name__.lower(), self.peer.address
@@ -243,15 +243,15 @@ class MemberConsumer(AsyncWebsocketConsumer):
         if admitted.replaced:
             # The older connection looks at its standing; it also does so by itself, should this be lost.
             await self.announce_change()
-        self._following = asyncio.create_task(self._session(), name=f"session-{message.name}")
+        return True
 
-    async def _session(self) -> None:
+    async def _follow(self) -> None:
         """Have the member follow the registry, from its admission to its end."""
         settled = False
         async with configurations().followed() as changed:
             while not self.turned_away:
                 try:
-                    await self._follow(settled)
+                    await self._settle(settled)
                     settled = True
                 except PASSING as error:
                     if not settled:
@@ -263,7 +263,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
                 await changed.wait()
                 changed.clear()
 
-    async def _follow(self, settled: bool) -> None:
+    async def _settle(self, settled: bool) -> None:
         """Take the standing that the registry gives the connection, and act on it."""
         before, since = self.standing, None
         # A read may have begun before this connection became the member: a change is looked up.
@@ -348,7 +348,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
     async def _send_text(self, text: str) -> None:
         if not self.turned_away:
             self.messages_sent += 1
-            await self.send(text_data=text)
+            await self._send({"type": "websocket.send", "text": text})
 
     async def _configure(self, config: control.NodeConfig | control.GatewayConfig) -> None:
         self.lag.sent(time.monotonic(), self.messages_sent + 1)
@@ -375,18 +375,17 @@ class MemberConsumer(AsyncWebsocketConsumer):
         logger.warning("member_behind" if since is not None else "member_caught_up", member=self.member.name)
         await self._tell_browsers(True)
 
-    async def disconnect(self, code: int) -> None:
-        if self._following is not None:
-            await live.cancel(self._following)
-        if self.member is not None:
-            # It would connect again what is left below.
-            await batches().seen.forget(self._seen)
-            # First, and whatever becomes of Redis: a connection that ended must not look alive.
-            words = standing.last_words(code)
-            await self._attempt(together(standing.left, self.kind, self.member.pk, self.channel_name, words), "left")
-            if not self.replaced:
-                await self.announce(lambda: self._tell_browsers(False), "event")
-            logger.info("member_left", kind=self.kind.__name__.lower(), name=self.member.name, code=code)
+    async def _leave(self, code: int) -> None:
+        # It would connect again what is left below.
+        await batches().seen.forget(self._seen)
+        # First, and whatever becomes of Redis: a connection that ended must not look alive.
+        words = standing.last_words(code)
+        await self._attempt(together(standing.left, self.kind, self.member.pk, self.channel_name, words), "left")
+        if not self.replaced:
+            await self.announce(lambda: self._tell_browsers(False), "event")
+            if self.approved:
+                await self.announce(self.left, "event")
+        logger.info("member_left", kind=self.kind.__name__.lower(), name=self.member.name, code=code)
 
     # --- of a kind ----------------------------------------------------------------------------------------------------
 
@@ -409,3 +408,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     async def handle(self, message: control.FromMember) -> None:
         raise NotImplementedError
+
+    async def left(self) -> None:
+        """Tell browsers what became of an approved member that left."""

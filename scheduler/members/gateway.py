@@ -12,7 +12,7 @@ from scheduler.control import readiness, requested_variants, requests
 from scheduler.members import reaching
 from scheduler.members.batches import MemberSecond, batches
 from scheduler.members.configurations import configurations, in_thread
-from scheduler.members.consumer import MemberConsumer
+from scheduler.members.link import AcceptedLink
 from workers import log
 from workers.protocol import control
 from workers.protocol.specs import ApplicationSpec, Reach
@@ -20,12 +20,12 @@ from workers.protocol.specs import ApplicationSpec, Reach
 logger = log.get("members")
 
 
-class GatewayConsumer(MemberConsumer):
+class GatewayLink(AcceptedLink):
     kind = Gateway
 
-    async def connect(self) -> None:
-        self.reach_changes = reaching.ReportChanges()
-        await super().connect()
+    def __init__(self, *connection) -> None:
+        super().__init__(*connection)
+        self.reach_stored: tuple[frozenset[str], ...] | None = None
 
     def decode(self, text: str):
         return control.decode_from_gateway(text)
@@ -77,8 +77,8 @@ class GatewayConsumer(MemberConsumer):
                 await in_thread(requests.request_plan)("overload", detail, at_most_every_s=3)
 
     async def _reached(self, found: Reach | None) -> None:
-        if self.reach_changes.new(found):
+        if (mark := reaching.mark(found)) != self.reach_stored:
             await in_thread(reaching.report)(self.member.pk, found)
-            self.reach_changes.stored()
+            self.reach_stored = mark
         elif reaching.undecided(found):
             await in_thread(reaching.look)()

@@ -7,14 +7,14 @@ import time
 from registry import clock
 from registry.models import Node
 from scheduler import live, telemetry
-from scheduler.control import requests, upkeep
+from scheduler.control import requests
 from scheduler.members import devices, faults
-from scheduler.members.batches import MemberSecond, batches
+from scheduler.members.batches import CAME_S, FIRST_CAME_S, MemberSecond, batches
 from scheduler.members.commits import together
 from scheduler.members.configurations import configurations, in_thread
-from scheduler.members.consumer import MemberConsumer
 from scheduler.members.contents import Registered
 from scheduler.members.lag import Lasting
+from scheduler.members.link import AcceptedLink
 from scheduler.profiling import dispatch, results
 from workers.protocol import control
 from workers.protocol.specs import DeviceState
@@ -23,13 +23,13 @@ from workers.protocol.specs import DeviceState
 JOBS_DIFFER_S = 3.0
 
 
-class NodeConsumer(MemberConsumer):
+class NodeLink(AcceptedLink):
     kind = Node
 
-    async def connect(self) -> None:
+    def __init__(self, *connection) -> None:
+        super().__init__(*connection)
         self.running: dict[int, int] | None = None
         self.jobs_differ = Lasting(JOBS_DIFFER_S)
-        await super().connect()
 
     def decode(self, text: str):
         return control.decode_from_node(text)
@@ -104,23 +104,12 @@ class NodeConsumer(MemberConsumer):
             return
         found = await together(devices.report, self.member, states)
         if found.came:
-            await self._came(found.came)
+            planned = (await configurations().registered()).shared.plan.version > 0
+            batches().came.put(found.came, CAME_S if planned else FIRST_CAME_S)
         if found.went:
             await in_thread(requests.request_plan)("change", "; ".join(found.went))
         await live.publish_all([{"event": "device_state", "data": event} for event in found.events])
 
-    async def _came(self, came: list[str]) -> None:
-        if (await configurations().registered()).shared.plan.version == 0:
-            # The first plan of an appliance waits for no other device.
-            await in_thread(upkeep.plan_with)(came)
-        else:
-            batches().came.put(came)
-
-    async def disconnect(self, code: int) -> None:
-        await super().disconnect(code)
-        if self.member is not None and self.approved and not self.replaced:
-            await self.announce(self._silence, "event")
-
-    async def _silence(self) -> None:
+    async def left(self) -> None:
         found = await in_thread(devices.silence)(self.member)
         await live.publish_all([{"event": "device_state", "data": event} for event in found])

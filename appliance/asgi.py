@@ -15,7 +15,7 @@ from django.urls import path, re_path  # noqa: E402
 
 from appliance.alive import AliveCheck  # noqa: E402
 from appliance.websockets import SameOrigin  # noqa: E402
-from console.consumers import UnknownPath  # noqa: E402
+from console.consumers import unknown_path  # noqa: E402
 from console.routing import urlpatterns as browser_patterns  # noqa: E402
 from registry.api.body_limit import BodyLimit  # noqa: E402
 from registry.api.heads import HeadCheck  # noqa: E402
@@ -30,7 +30,7 @@ websocket = URLRouter(
         path("ws/gateway/", GatewayLink.serve),
         # Not path(): Channels cannot see the router behind the origin check and would want the whole path to match.
         re_path(r"^ws/console/", browsers),
-        re_path(r"", UnknownPath.as_asgi()),
+        re_path(r"", unknown_path),
     ]
 )
 http = HeadCheck(BodyLimit(django, settings.NEREUS.max_upload_bytes))

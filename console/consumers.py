@@ -68,23 +68,17 @@ class BrowserCommand(msgspec.Struct, forbid_unknown_fields=True):
     command: Literal["snapshot", "ping"]
 
 
-class UnknownPath:
-    """ASGI application that accepts a websocket and closes it with a code.
+async def unknown_path(scope, receive, send) -> None:
+    """ASGI application that accepts a websocket, so that the code reaches the client, and closes it with a code.
 
-    It accepts so that the code reaches the client. Needs neither Redis nor a database.
+    Needs neither Redis nor a database.
     """
-
-    @classmethod
-    def as_asgi(cls) -> UnknownPath:
-        return cls()
-
-    async def __call__(self, scope, receive, send) -> None:
-        if (await receive())["type"] != "websocket.connect":
-            return
-        detail = "no websocket at this path"
-        await send({"type": "websocket.accept"})
-        await send({"type": "websocket.send", "text": json.dumps(_error(detail))})
-        await send({"type": "websocket.close", "code": CLOSE_UNKNOWN_PATH, "reason": detail})
+    if (await receive())["type"] != "websocket.connect":
+        return
+    detail = "no websocket at this path"
+    await send({"type": "websocket.accept"})
+    await send({"type": "websocket.send", "text": json.dumps(_error(detail))})
+    await send({"type": "websocket.close", "code": CLOSE_UNKNOWN_PATH, "reason": detail})
 
 
 class LiveConsumer(AsyncWebsocketConsumer):

@@ -2,9 +2,9 @@
 
 from django.urls import path, re_path
 
-from console.consumers import LiveConsumer, UnknownPath
+from console.consumers import LiveConsumer, unknown_path
 
 urlpatterns = [
     path("live/", LiveConsumer.as_asgi()),
-    re_path(r"", UnknownPath.as_asgi()),
+    re_path(r"", unknown_path),
 ]

@@ -27,23 +27,14 @@ def snapshot() -> dict[str, Any]:
     latest = Plan.objects.first()
     return {
         "now": time.time(),
-        "applications": [_application(item) for item in Application.objects.all()],
+        "applications": list(Application.objects.values("name", "group", "slo_ms", "state")),
         "variants": [_variant(item) for item in Variant.objects.select_related("application")],
         "nodes": [_member(item) for item in Node.objects.all()],
-        "gateways": [_member(item) | {"address": item.address} for item in Gateway.objects.all()],
+        "gateways": [_member(item) for item in Gateway.objects.all()],
         "devices": [_device(item) for item in Device.objects.select_related("node")],
         "plan": plans.event(latest) if latest else None,
         "jobs": [_job(item) for item in _jobs().filter(state__in=["queued", "running"])],
         "recent": _recent(),
-    }
-
-
-def _application(application: Application) -> dict[str, Any]:
-    return {
-        "name": application.name,
-        "group": application.group,
-        "slo_ms": application.slo_ms,
-        "state": application.state,
     }
 
 
@@ -62,7 +53,6 @@ def _member(member: Node | Gateway) -> dict[str, Any]:
         "name": member.name,
         "state": member.state,
         "connected": member.connected,
-        "last_seen": member.last_seen.timestamp() if member.last_seen else None,
         "behind_since": member.behind_since.timestamp() if member.behind else None,
     }
 
@@ -71,15 +61,11 @@ def _device(device: Device) -> dict[str, Any]:
     return {
         "ref": device.ref,
         "node": device.node.name,
-        "kind": device.kind,
         "type": device.type,
-        "description": device.description,
-        "cores": len(device.cores),
         "memory_bytes": device.memory_bytes,
         "state": device.state,
         "detail": device.detail,
         "warm": device.warm,
-        "plan_version": device.plan_version,
     }
 
 

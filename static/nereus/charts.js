@@ -163,7 +163,7 @@ export function drawLatencies(canvas, curves, slo) {
           afterBuildTicks: (axis) => { axis.ticks = Array.from({ length: Math.floor(Math.log2(last)) + 1 }, (_, i) => ({ value: 2 ** i })); } },
         y: yAxis({ title: titled("ms") }),
       },
-      plugins: { legend: { labels: { boxHeight: 2 } } },
+      plugins: { legend: { labels: { boxHeight: 2, filter: (item) => !item.text.endsWith(" p50") } } },
     },
   });
 }

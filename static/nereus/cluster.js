@@ -38,7 +38,7 @@ export class Cluster {
     const device = this.devices.get(data.device);
     if (!device) return false;
     const moved = device.state !== data.state;
-    Object.assign(device, { state: data.state, warm: data.warm ?? device.warm, plan_version: data.plan_version ?? device.plan_version, detail: data.detail ?? "" });
+    Object.assign(device, { state: data.state, warm: data.warm ?? device.warm, detail: data.detail ?? "" });
     return moved;
   }
 

@@ -218,8 +218,9 @@ class GatewayProcess:
         **settings: str,
     ):
         self.home = home = home if beside is None else beside.home
-        self.port = free_port() if beside is None else beside.port
-        self.grpc = f"127.0.0.1:{free_port()}" if beside is None else beside.grpc
+        port, grpc_port, nowhere = free_ports(3)
+        self.port = port if beside is None else beside.port
+        self.grpc = f"127.0.0.1:{grpc_port}" if beside is None else beside.grpc
         self.url = f"http{'s' * (settings.get('NEREUS_TLS') == 'on')}://127.0.0.1:{self.port}"
         members = home / "members"
         members.mkdir(parents=True, exist_ok=True)
@@ -238,7 +239,7 @@ class GatewayProcess:
             "NEREUS_NODE_NAME": "box",
             "NEREUS_QUEUE_ROWS": str(ROWS),
             "NEREUS_MAX_REQUEST_MB": "1",
-            "NEREUS_CONTROL_URL": f"http://127.0.0.1:{free_port()}",
+            "NEREUS_CONTROL_URL": f"http://127.0.0.1:{nowhere}",
             **settings,
         }
         self.several = "NEREUS_GATEWAYS" in settings

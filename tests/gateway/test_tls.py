@@ -9,7 +9,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import threading
 
 import httpx2
 import numpy as np
@@ -20,8 +19,6 @@ from cryptography import x509
 
 from tests.authority import Authority
 from tests.scanning import objections
-from workers import tls
-from workers.settings import Settings
 
 from .conftest import AUTH, KEY, application, config, plan, wait_for
 
@@ -113,68 +110,9 @@ def test_a_replaced_certificate_is_used_and_connections_go_on(encrypted, tmp_pat
         assert again.status_code == 200 and again.extensions["network_stream"] is stream
 
 
-def test_an_authority_is_rotated_without_losing_a_query(encrypted, tmp_path):
-    # Clients on kept and on new connections trust the authority before and, once they have it, the new one.
-    gateway = encrypted(NEREUS_QUEUE_ROWS="100000")
-    file = gateway.home / "tls" / "authority.pem"
-    ports = (gateway.port, grpc_port(gateway))
-    before = shutil.copy(file, tmp_path / "before.pem")
-    first = serial(gateway.port, before)
-    over, statuses = threading.Event(), []
-
-    def infer(client: httpx2.Client) -> None:
-        answer = client.post(f"{gateway.url}/v2/models/numbers/infer", content=QUERY, headers=dict(AUTH))
-        statuses.append(answer.status_code)
-
-    def on_new_connections() -> None:
-        context = ssl.create_default_context(cafile=before)
-        while not over.is_set():
-            with httpx2.Client(verify=context, timeout=60) as client:
-                infer(client)
-
-    loading = [threading.Thread(target=on_new_connections) for _ in range(2)]
-    for thread in loading:
-        thread.start()
-    try:
-        with httpx2.Client(verify=ssl.create_default_context(cafile=before), timeout=60) as kept:
-            infer(kept)
-            environ = {"NEREUS_HOME": str(gateway.home), "NEREUS_TLS": "on"}
-            tls.rotate_own(Settings.from_environ(environ), authority=True)
-            wait_for(lambda: all(serial(port, before) != first for port in ports), "it is used")
-            infer(kept)
-        assert file.read_bytes() != before.read_bytes()
-        assert [serial(port, file) for port in ports] == [serial(port, before) for port in ports]
-        with httpx2.Client(verify=ssl.create_default_context(cafile=file), timeout=60) as client:
-            infer(client)
-        made = len(statuses)
-        wait_for(lambda: len(statuses) > made + 4, "queries go on")
-    finally:
-        over.set()
-        for thread in loading:
-            thread.join()
-    assert set(statuses) == {200}
-    tensor = tritonclient.grpc.InferInput("x", [1, 4], "FP32")
-    tensor.set_data_from_numpy(X[:1])
-    for trusted in (before, file):
-        with tritonclient.grpc.InferenceServerClient(gateway.grpc, ssl=True, root_certificates=str(trusted)) as client:
-            assert client.infer("numbers", [tensor], headers={"authorization": f"Bearer {KEY}"})
-    if shutil.which("curl"):
-        for trusted in (before, file):
-            done = subprocess.run(["curl", "-sS", "--cacert", str(trusted), f"{gateway.url}/v2/health/live"])
-            assert done.returncode == 0
-
-
 def test_a_scanner_finds_nothing_to_object_to(encrypted, tmp_path):
     """Mozilla's intermediate configuration, on both ports, as sslyze checks it."""
     authority = Authority(tmp_path)
     issued = authority.issue("box", "127.0.0.1", "localhost")
     gateway = encrypted(NEREUS_TLS_CERT=str(issued.certificate), NEREUS_TLS_KEY=str(issued.key))
     assert objections([gateway.port, grpc_port(gateway)], authority.file) == [{}, {}]
-
-
-@pytest.mark.long
-def test_the_scanner_objects_to_nothing_but_the_life_of_an_own_certificate(encrypted):
-    """It is long on purpose: a clock that is years off must not lock everybody out."""
-    gateway = encrypted()
-    (found,) = objections([gateway.port], gateway.home / "tls" / "authority.pem")
-    assert found.keys() == {"maximum_certificate_lifespan"}

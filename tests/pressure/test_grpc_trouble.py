@@ -182,6 +182,7 @@ async def test_a_message_of_an_open_method_has_few_bytes(served):
         assert await status(peer, 5) is CODE.RESOURCE_EXHAUSTED
 
 
+@pytest.mark.wide
 async def test_open_calls_of_20_connections_leave_the_slots_for_calls_with_a_key(served):
     connections = GRPC_LIMITS.calls // GRPC_LIMITS.http2.streams + 1
     async with contextlib.AsyncExitStack() as stack:

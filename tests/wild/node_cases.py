@@ -27,7 +27,7 @@ _DATATYPES = {onnx.helper.np_dtype_to_tensor_dtype(dtype): name for name, dtype 
     onnx.TensorProto.STRING: "BYTES"
 }
 
-#: seconds and bytes that an inspection may take
+#: CPU seconds and bytes that an inspection may take
 LONGEST_S = 30
 MEMORY_BYTES = 8 * 2**30
 
@@ -128,7 +128,7 @@ def main(folder: str, given: str, every: str) -> None:
             if os.WIFSIGNALED(status):
                 print(json.dumps({"name": case.name, "signal": signal.Signals(os.WTERMSIG(status)).name}), flush=True)
             continue
-        signal.alarm(LONGEST_S)
+        resource.setrlimit(resource.RLIMIT_CPU, (LONGEST_S, LONGEST_S))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         verdict: dict[str, Any] = {"name": case.name, "batch": case.batch}
         options = {"rows": case.rows(), "begin": None} if given == "sample" else {}

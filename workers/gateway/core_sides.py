@@ -30,7 +30,7 @@ OVERLOAD_ROWS = 3
 #: seconds after which one of several gateways accepts connections, even if it cannot serve yet
 PREPARE_S = 1.0
 #: seconds that the box's other gateways have for saying that they stop, too
-NOTICE_S = 0.3
+NOTICE_S = 0.5
 
 
 class CoreHere:

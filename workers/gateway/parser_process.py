@@ -116,12 +116,15 @@ def _parse_message(body: Any, order: ParseOrder, signatures: dict[str, Signature
     return grpc.query(message, fields.contents, signature, order.max_rows)
 
 
-def confine(max_request_bytes: int) -> None:
-    """Limit this process, which dies with the gateway.
+def confine(max_request_bytes: int, gateway: int) -> None:
+    """Limit this process, which dies with the gateway of that process id.
 
     It gives way to everything else on the machine, and takes no more memory than a request can need.
     """
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != gateway:
+        # It died before.
+        os._exit(0)
     os.nice(NICE)
     most = BASE_BYTES + BYTES_PER_BYTE * max_request_bytes
     lower_limit(resource.RLIMIT_AS, most)

@@ -190,7 +190,7 @@ class Parsing:
     def _use_pool(self) -> ProcessPoolExecutor:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, context, confine, (self._max_request_bytes,))
+            self._pool = ProcessPoolExecutor(1, context, confine, (self._max_request_bytes, os.getpid()))
         return self._pool
 
     def _end_process(self) -> None:

@@ -139,7 +139,7 @@ class Rest(Edge):
             ("v2",): (get, self._described(lambda _: metadata.server())),
             ("v2", "models", "stats"): (
                 get,
-                self._described(lambda h: metadata.statistics(None, None, h.client)),
+                self._described(lambda head: metadata.statistics(None, None, head.client)),
             ),
             ("v2", "repository", "index"): (post, self._keyed(self._index)),
         }

@@ -191,15 +191,12 @@ class Search:
 
     def _round(self) -> None:
         """Round the relaxation, and exchange, as long as that gains."""
-        stale, seen = 0, set()
+        stale = 0
         while not self._within(CERTIFIED) and stale < STALE and self._exchanges.work > 0:
             if self._budget.left() <= 0:
                 time_ran_out()
                 return
-            counts = self._exchanges.rounded()
-            start = counts.dedicated.tobytes(), tuple(sorted(map(id, counts.shared)))
-            stale = 0 if start not in seen and self._exchange(counts) else stale + 1
-            seen.add(start)
+            stale = 0 if self._exchange(self._exchanges.rounded()) else stale + 1
 
     def _exchange(self, counts: DeviceCounts) -> bool:
         self._exchanges.improve(counts)

@@ -111,14 +111,14 @@ def test_two_prefixes_do_not_see_each_other(shared, tmp_path):
 
 
 @contextmanager
-def worker(home: Path, settings: dict[str, str]) -> Iterator[None]:
+def worker(home: Path, settings: dict[str, str]) -> Iterator[subprocess.Popen]:
     environment = {"NEREUS_HOME": str(home), "PATH": "/usr/bin:/bin", **settings}
-    command = [sys.executable, "-m", "appliance.local.lean_celery", "worker", "-Q", "control"]
+    command = [sys.executable, "-m", "appliance.local.lean_celery", "-Q", "control"]
     command += ["-n", "control@nereus", "--loglevel", "info"]
     with (home / "worker.log").open("ab") as log:
         process = subprocess.Popen([*command, "--pool", "solo"], cwd=ROOT, env=environment, stdout=log, stderr=log)
     try:
-        yield
+        yield process
     finally:
         process.terminate()
         process.wait(60)
@@ -129,7 +129,7 @@ def test_tasks_reach_the_workers_of_their_own_prefix_alone(shared, tmp_path):
     for home in homes.values():
         home.mkdir()
     send = "from celery import current_app; current_app.send_task('appliance.heartbeat', kwargs={'service': 'SERVICE'})"
-    with worker(homes["one"], shared.settings("one")), worker(homes["two"], shared.settings("two")):
+    with worker(homes["one"], shared.settings("one")) as one, worker(homes["two"], shared.settings("two")) as two:
         for prefix in PREFIXES:
             code = send.replace("SERVICE", f"from-{prefix}")
             done = manage(homes[prefix], f"import appliance.celery; {code}", **shared.settings(prefix))
@@ -139,7 +139,7 @@ def test_tasks_reach_the_workers_of_their_own_prefix_alone(shared, tmp_path):
         }
         for prefix, folder in folders.items():
             done = folder / f"from-{prefix}.heartbeat"
-            eventually(done.exists, why=f"{prefix}'s task; {(homes[prefix] / 'worker.log').read_text()[-1500:]}")
+            eventually(done.exists, why=f"{prefix}'s task; {homes[prefix] / 'worker.log'}", of=(one, two))
     for prefix, home in homes.items():
         assert [path.name for path in folders[prefix].glob("from-*")] == [f"from-{prefix}.heartbeat"]
         assert "NOPERM" not in (home / "worker.log").read_text()

@@ -65,7 +65,7 @@ class Home:
         assert done.returncode == 0, done.stderr[-3000:]
 
     def start(self) -> None:
-        worker = ["appliance.local.lean_celery", "worker", "-n", "one@nereus", "--loglevel", "info", "--pool", "solo"]
+        worker = ["appliance.local.lean_celery", "-n", "one@nereus", "--loglevel", "info", "--pool", "solo"]
         commands = {
             "web": ["gunicorn", "-c", "python:appliance.local.web", "appliance.asgi:application"],
             "planning": [*worker, "-Q", f"planning,planning.{self._values.instance}"],

@@ -1,7 +1,4 @@
-"""Coalescing: one run answers all requests of about the same time.
-
-Such requests also get common times.
-"""
+"""Coalesces concurrent requests into one run, and aligns their times."""
 
 from __future__ import annotations
 

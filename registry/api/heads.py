@@ -1,4 +1,4 @@
-"""Heads of requests that cannot be taken, and the last slash of addresses."""
+"""Rejects invalid request heads, and takes addresses with or without their last slash."""
 
 from __future__ import annotations
 

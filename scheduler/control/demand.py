@@ -36,7 +36,7 @@ HORIZON_S = 30
 #: seconds that show a burst, and seconds that show its end: too much planned is the lesser harm
 RECENT_S, FALLEN_S = 2, 4
 
-# One set for all applications, by the pinball loss on the published traces (benchmarks/forecast.py).
+# One set for all applications, by the pinball loss on the published traces (decision 12).
 #: memory (s) of the level and of the trend; how much of the trend is believed, and the most that it may add or take
 LEVEL_S, TREND_S, DAMPING, TREND_LIMIT = 4.0, 8.0, 0.4, 0.2
 #: drift of a mean rate within 10 s, as a share of it

@@ -1,7 +1,4 @@
-"""Transient failures: the message is lost, but not its connection or later ones.
-
-Such a message cannot be handled now.
-"""
+"""Transient failures: a message that cannot be handled now is dropped, its connection kept."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Edge(ABC):
 
     @abstractmethod
     def parse(self, reply: Any, data: Buffer, encoding: bytes, client: str) -> tuple[V2Query, Target] | ParseOrder:
-        """Parse a request, or give an order to. Raises GatewayError and V2Error."""
+        """Parse a request, or return an order to parse it in another process. Raises GatewayError and V2Error."""
 
     @abstractmethod
     def render(self, flight: InFlightQuery, answer: Answer) -> Any:

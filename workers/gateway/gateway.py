@@ -27,6 +27,7 @@ from .catalog import Catalog
 from .core_link import CoreLink
 from .core_sides import PREPARE_S, CoreBeside, CoreHere
 from .cores import Cores
+from .errors import Unavailable
 from .front import Front
 from .metadata import Metadata
 from .metrics import GatewayMetrics
@@ -158,7 +159,7 @@ class Gateway:
         drains = self._http.drain(grace_s, linger_s), self._rpc.drain(grace_s), self._side.drain(grace_s)
         await asyncio.gather(*drains)
         left = self._front.accounts.queries
-        self._front.give_up(self._cores.flights, "the gateway is stopping; try another or try again")
+        self._front.give_up(self._cores.flights, Unavailable.STOPPING)
         await self._parsing.close()
         self._http.close()
         await self._rpc.close()

@@ -21,7 +21,7 @@ class Ping(frames.Frame, frozen=True):
 
 
 class Pong(frames.Frame, frozen=True):
-    """It does."""
+    """Answers :class:`Ping`: the event loop runs."""
 
 
 ToGateway = frames.Hello | frames.MetricsRequest | Ping

@@ -1,6 +1,4 @@
-"""A memory that recognises queries over HTTP. Pure.
-
-Their JSON differs from an earlier one's in its id only.
+"""A cache of parsed HTTP requests, keyed by their JSON without the id. Pure.
 
 Clients repeat the same JSON with new tensors behind it. Where all inputs are binary data, only their sizes can be
 wrong; everything else stands in the JSON, and the same JSON means the same.

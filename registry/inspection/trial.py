@@ -121,8 +121,9 @@ def _load(path: str) -> ort.InferenceSession:
         model.ir_version = OLD_IR
         try:
             _session(model.SerializeToString())
-        except Exception as error:
-            failure.faults += getattr(failed("onnxruntime cannot load it", error), "faults", ())
+        except Exception as error:  # other faults may be those of the changed file
+            faults = getattr(failed("onnxruntime cannot load it", error), "faults", ())
+            failure.faults += [fault for fault in faults if fault.field == "file.opset"]
     raise failure
 
 
@@ -225,13 +226,18 @@ def _padded(
     )
     row = {name: array[:1] for name, array in feeds.items()}
     # What the signature leaves open has a name in the model, or none, but no size.
-    fixed = {tensor.name: [isinstance(size, int) for size in tensor.shape] for tensor in session.get_inputs()}
+    shapes = {tensor.name: tensor.shape for tensor in session.get_inputs()}
     longer = {**row}
-    for name, value in padding.items():
-        widths = [(0, 0 if axis == 0 or fixed[name][axis] else size) for axis, size in enumerate(row[name].shape)]
-        longer[name] = np.pad(row[name], widths, constant_values=value)
-    own, whole = lengths(inputs, row, padding), lengths(inputs, longer, padding)
     try:
+        for name, value in padding.items():
+            # The shape of an input of unknown rank is empty.
+            sizes = dict(enumerate(shapes[name]))
+            widths = [
+                (0, 0 if axis == 0 or isinstance(sizes.get(axis), int) else size)
+                for axis, size in enumerate(row[name].shape)
+            ]
+            longer[name] = np.pad(row[name], widths, constant_values=value)
+        own, whole = lengths(inputs, row, padding), lengths(inputs, longer, padding)
         answers = [run(arrays, limit_s=STOP_S + LARGE_S) for arrays in (row, longer)]
     except Exception:  # a model may take some sizes alone
         return ""

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 
-from tests.executor.harness import Executor, application, order, resident, variant
+from tests.executor.harness import WAIT_S, Executor, application, order, resident, save, variant
+from tests.executor.test_on_arrival import InThisProcess
 from tests.gateway.alone_models import dependent
+from tests.wild import models
+from tools.waiting import eventually_async
+from workers.executor import lull_checks, padding
 from workers.protocol.control import FaultReport, ProfileDone
+from workers.protocol.frames import Results
 from workers.protocol.specs import Signature, TensorSpec, ValidationSpec
 
 SIGNATURE = Signature((TensorSpec("x", "FP32", (-1, 2)),), (TensorSpec("y", "FP32", (-1, 2)),))
@@ -52,6 +59,81 @@ async def test_a_served_batch_whose_queries_influence_each_other_is_found_in_a_l
     # At once, though no plan and no gateway knows of it yet.
     for id, answer in enumerate(await together(), last - 2):
         np.testing.assert_allclose(answer, session.run(None, {"x": np.full((2, 2), id, np.float32)})[0])
+
+
+@pytest.fixture
+async def in_this_process(tmp_path):
+    async with InThisProcess(tmp_path) as running:
+        yield running
+
+
+async def padding_gateway(executor: InThisProcess, path, signature: Signature):
+    spec = msgspec.structs.replace(application(slo_s=60.0, signature=signature), padding={"x": 0.0})
+    return await executor.applied(1, [resident(variant(1, path), 0.003)], [spec], [path])
+
+
+def running_sums(path):
+    """Write a model that adds up the rows before each one, of any length."""
+    shape = ["rows", "length"]
+    return save(
+        path,
+        [helper.make_node("CumSum", ["x", "axis"], ["y"])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [helper.make_tensor("axis", TensorProto.INT64, [], [0])],
+    )
+
+
+@pytest.mark.parametrize(("make", "alone"), [(running_sums, True), (models.negative, False)])
+async def test_padded_queries_are_checked_in_a_lull(in_this_process, tmp_path, monkeypatch, make, alone):
+    monkeypatch.setattr(lull_checks, "EVERY_S", 0.0)
+    compare, checked = lull_checks.mixed, []
+
+    async def noted(model, kept, step) -> str:
+        difference = await compare(model, kept, step)
+        checked.append((kept, difference))
+        return difference
+
+    monkeypatch.setattr(lull_checks, "mixed", noted)
+    gateway = await padding_gateway(in_this_process, make(tmp_path / "m.onnx"), models.VECTORS)
+    loaded, last = in_this_process.device.residents.variants[1], 0
+    while not checked:
+        first, last = last + 1, last + 3
+        gateway.grant({id: {"x": np.full((2, 1 + id - first), id, np.float32)} for id in range(first, last + 1)})
+        for id in range(first, last + 1):
+            assert (await gateway.answer(id))[1]["y"].shape == (2, 1 + id - first)
+    kept, difference = checked[0]
+    # All at the longest one's length.
+    assert (kept.inputs["x"].shape, kept.rows) == ((6, 3), (2, 2, 2))
+    assert (difference.startswith("y: beside other queries"), loaded.model.alone) == (alone, alone)
+
+    # Whatever was wanted before, the next tick knows better.
+    loaded.wants_batch = alone
+    await eventually_async(lambda: loaded.wants_batch is not alone, WAIT_S)
+
+
+async def test_a_batch_too_large_to_be_padded_is_answered_and_not_kept(in_this_process, tmp_path):
+    sides = ["rows", "height", "width"]
+    path = save(
+        tmp_path / "m.onnx",
+        [helper.make_node("Neg", ["x"], ["y"])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, sides)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, sides)],
+    )
+    images = Signature((TensorSpec("x", "FP32", (-1, -1, -1)),), (TensorSpec("y", "FP32", (-1, -1, -1)),))
+    gateway = await padding_gateway(in_this_process, path, images)
+    loaded = in_this_process.device.residents.variants[1]
+    # The first two are too large for a check alone, the others for a run as well.
+    for first, side in ((1, 600), (3, 6000)):
+        assert (2 * 4 * side**2 > padding.MAX_BYTES) is (side == 6000)
+        loaded.wants_batch = True
+        queries = {first: np.ones((1, 1, side), np.float32), first + 1: np.ones((1, side, 1), np.float32)}
+        gateway.grant({id: {"x": x} for id, x in queries.items()})
+        for id, x in queries.items():
+            message, found = await gateway.answer(id)
+            assert isinstance(message, Results), message
+            np.testing.assert_array_equal(found["y"], -x)
+        assert loaded.kept is None
 
 
 async def test_rows_of_the_validation_set_are_held_against_each_other(executor, tmp_path):

@@ -168,7 +168,7 @@ async def test_overload_is_refused_retryably_and_reported(tmp_path, tiny_models)
         assert report.arrived - report.refused <= len(answers) - len(refused)
 
 
-async def test_statistics_and_metrics_are_reported(executor, tiny_models):
+async def test_statistics_and_metrics_are_reported(executor, tiny_models, tmp_path):
     path = tiny_models["quick"]
     gateway = await executor.applied(1, [resident(variant(3, path), 0.05)], [application()], [path])
     gateway.connection.send(Moved(1))
@@ -180,3 +180,7 @@ async def test_statistics_and_metrics_are_reported(executor, tiny_models):
     line = 'nereus_executor_queries_total{application="app",device="box/cpu0",outcome="ok",variant="v3"} 1.0'
     assert line in text
     assert 'nereus_executor_warm_variants{device="box/cpu0",role="planned"} 1.0' in text
+    # Each scrape is a connection of its own, and would fill the log.
+    await executor.terminate()
+    joined = [line for line in (tmp_path / "log").read_text().splitlines() if "peer_joined" in line]
+    assert len(joined) >= 2 and not [line for line in joined if "metrics" in line]

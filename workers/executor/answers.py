@@ -34,7 +34,8 @@ Outcome = tuple[list[GroupAnswer], list[tuple[int, str]], float]
 def of_batch(model: RunnableModel, batch: DispatchedBatch) -> Outcome:
     """Run a batch; every query is in one answer or has an error of its own.
 
-    A run that fails is repeated query by query, so that one query does not fail its neighbours.
+    A run that fails is repeated query by query, so that one query does not fail its neighbours. Where outputs cannot be
+    encoded, that would not help: they are of the same type for every query.
     """
     answers: list[GroupAnswer] = []
     failed: list[tuple[int, str]] = []
@@ -46,14 +47,14 @@ def of_batch(model: RunnableModel, batch: DispatchedBatch) -> Outcome:
         try:
             inputs = batch.whole() if places is every else batch.inputs(places)
             outputs, took = model.run(inputs, batch.limit)
-            answers += _answers(model, batch, places, inputs, outputs)
-        except (RunError, CodecError, padding.PaddingError) as error:
+        except (RunError, padding.PaddingError) as error:
             if len(places) > 1:
                 runs[:0] = [[place] for place in places]
             else:
                 failed.append((places[0], str(error)))
         else:
             seconds += took
+            answers += _answers(model, batch, places, inputs, outputs, failed)
     return answers, failed, seconds
 
 
@@ -72,9 +73,17 @@ def _runs(model: RunnableModel, batch: DispatchedBatch) -> list[Sequence[int]]:
 
 
 def _answers(
-    model: RunnableModel, batch: DispatchedBatch, places: Sequence[int], inputs: Arrays, outputs: Arrays
+    model: RunnableModel,
+    batch: DispatchedBatch,
+    places: Sequence[int],
+    inputs: Arrays,
+    outputs: Arrays,
+    failed: list[tuple[int, str]],
 ) -> list[GroupAnswer]:
-    """Encode the outputs of a run, query by query where outputs or padding differ."""
+    """Encode the outputs of a run, query by query where outputs or padding differ.
+
+    Queries whose outputs cannot be encoded are added to ``failed``.
+    """
     shapes = batch.shapes if len(places) == len(batch.ids) else [batch.shapes[place] for place in places]
     groups = [(places if shapes is not batch.shapes else None, shapes, outputs)]
     if not batch.same or (batch.padding and batch.body is None):
@@ -91,11 +100,16 @@ def _answers(
                 continue
             # Rows of text differ in length: each query's part has a size of its own.
             ends = np.cumsum([shape.rows for shape in group])
-            parts = [encode(name, part)[1] for part in np.split(array, ends[:-1])]
+            try:
+                parts = [encode(name, part)[1] for part in np.split(array, ends[:-1])]
+            except CodecError as error:
+                failed += [(k, str(error)) for k in (places if place is None else place)]
+                break
             sizes = tuple(map(len, parts))
             headers.append(ResultTensor(name, "BYTES", array.shape, sum(sizes), sizes))
             body += parts
-        answers.append(GroupAnswer(place, tuple(headers), body))
+        else:
+            answers.append(GroupAnswer(place, tuple(headers), body))
     return answers
 
 

@@ -73,10 +73,10 @@ class DispatchedBatch(msgspec.Struct, eq=False):
             whole[name] = (array if array.flags.aligned else array.copy()).reshape((rows, *tail))
         return whole
 
-    def inputs(self, places: Sequence[int]) -> Arrays:
-        """Inputs of queries that share a run, padded; raises PaddingError if too large."""
+    def inputs(self, places: Sequence[int], most: int = padding.MAX_BYTES) -> Arrays:
+        """Inputs of queries that share a run, padded; raises PaddingError beyond ``most`` bytes."""
         self._split()
-        return padding.concatenate([self.arrays[place] for place in places], self.padding)
+        return padding.concatenate([self.arrays[place] for place in places], self.padding, most)
 
     def _split(self) -> None:
         if self.body is None:

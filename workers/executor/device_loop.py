@@ -232,8 +232,6 @@ class DeviceLoop:
 
     def _answer(self, batch: DispatchedBatch, loaded: Loaded, began: float, outcome: answers.Outcome) -> None:
         queue_s = began - batch.arrived
-        if loaded.wants_batch and len(batch.ids) > 1:
-            lull_checks.keep(loaded, batch)
         self._replies.answer(batch, loaded, outcome, queue_s, time.monotonic() - began, self._watchdog.stopped_after_s)
         _, failed, run_s = outcome
         ended = time.monotonic()
@@ -250,6 +248,8 @@ class DeviceLoop:
                 batch.extent,
             )
         )
+        if loaded.wants_batch and len(batch.ids) > 1:
+            lull_checks.keep(loaded, batch)
 
     # --- exclusive work ---------------------------------------------------------------------------------------------
 

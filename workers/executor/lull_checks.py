@@ -7,6 +7,7 @@ else to do. A difference takes batching away from the variant at once, and is re
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from .batch import DispatchedBatch
 from .exclusive import WorkKind
 from .independence import Arrays, KeptBatch, influence
 from .loaded import DeviceResidents, Loaded
+from .padding import PaddingError
 from .runtime import RunError, RunnableModel
 
 _log = log.get("executor.lull_checks")
@@ -36,11 +38,14 @@ def keep(loaded: Loaded, batch: DispatchedBatch) -> None:
     """Keep some queries of a batch that shared a run."""
     shapes = batch.shapes[:MOST_QUERIES]
     rows = tuple(shape.rows for shape in shapes)
-    # Padded, each query takes what the longest one takes.
+    # Padded along one axis, each query takes what the longest one takes; along several, it may take more.
     most = max(shape.nbytes // shape.rows for shape in shapes) * sum(rows)
     if most > MOST_BYTES or any(shape.key != shapes[0].key for shape in shapes):
         return
-    loaded.wants_batch, loaded.kept = False, KeptBatch(batch.inputs(range(len(shapes))), rows)
+    loaded.wants_batch = False
+    # A failure here must not end the device loop; a later batch is kept instead.
+    with contextlib.suppress(PaddingError, MemoryError):
+        loaded.kept = KeptBatch(batch.inputs(range(len(shapes)), MOST_BYTES), rows)
 
 
 async def mixed(model: RunnableModel, kept: KeptBatch, step: Callable[[Callable[[], Any]], Any]) -> str:
@@ -89,9 +94,9 @@ class LullChecks:
         now = time.monotonic()
         if now < self._next_at or (self._task is not None and not self._task.done()):
             return
+        for loaded in self._residents.variants.values():
+            loaded.wants_batch = self._able(loaded) and loaded.kept is None
         able = [candidate for candidate in self._residents.variants.values() if self._able(candidate)]
-        for loaded in able:
-            loaded.wants_batch = loaded.kept is None
         ready = [loaded for loaded in able if loaded.kept is not None]
         if ready:
             loaded = min(ready, key=lambda candidate: self._checked.get(candidate.id, 0.0))
@@ -102,7 +107,7 @@ class LullChecks:
 
     @staticmethod
     def _able(loaded: Loaded) -> bool:
-        return not (loaded.closing or loaded.model.alone or loaded.model.most_rows or loaded.application.padding)
+        return not (loaded.closing or loaded.model.alone or loaded.model.most_rows)
 
     async def _check(self, loaded: Loaded) -> None:
         kept, loaded.kept = loaded.kept, None

@@ -37,12 +37,12 @@ def lengths(axes: Axes, arrays: Arrays, padding: Mapping[str, float]) -> dict[st
     return sizes
 
 
-def concatenate(queries: Sequence[Arrays], padding: Mapping[str, float]) -> Arrays:
-    """Join queries' inputs, padding shorter ones; raises PaddingError if too large."""
+def concatenate(queries: Sequence[Arrays], padding: Mapping[str, float], most: int = MAX_BYTES) -> Arrays:
+    """Join queries' inputs, padding shorter ones; raises PaddingError beyond ``most`` bytes."""
     if len(queries) == 1:
         return queries[0]
-    if (size := _padded_bytes(queries, padding)) > MAX_BYTES:
-        raise PaddingError(f"padded inputs would take {size} bytes, at most {MAX_BYTES} are allowed")
+    if (size := _padded_bytes(queries, padding)) > most:
+        raise PaddingError(f"padded inputs would take {size} bytes, at most {most} are allowed")
     return {name: _joined([query[name] for query in queries], padding.get(name)) for name in queries[0]}
 
 

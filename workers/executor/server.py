@@ -126,7 +126,9 @@ class PeerServer:
         else:
             raise FrameError(f"role {message.role!r}: must be gateway, node or metrics")
         self._of[connection] = self._handlers[message.role]
-        _log.info("peer_joined", role=message.role, name=message.name)
+        # Each scrape is a connection of its own.
+        if message.role != "metrics":
+            _log.info("peer_joined", role=message.role, name=message.name)
 
     def _on_closed(self, connection: FrameConnection, error: Exception | None) -> None:
         self._connections.discard(connection)
